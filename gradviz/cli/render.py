@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -12,6 +14,7 @@ from gradviz.cli.options import render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument, time_option
+from gradviz.cli.why import cuts_watched
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed
 from gradviz.errors import OutputError
@@ -42,34 +45,45 @@ Prints the path.
 @click.option(
     "--check", is_flag=True, help="Mark the findings of gradviz check by number, and list them under the picture."
 )
+@click.option("--cut", is_flag=True, help="Draw what .detach(), .item(), no_grad or argmax cut off, dashed.")
 @run_custom_option
 @render_options()
 @target_argument
 def render_command(
-    source: Source, output: str | None, format: str | None, check: bool, run_custom: bool, **options: Any
+    source: Source, output: str | None, format: str | None, check: bool, cut: bool, run_custom: bool, **options: Any
 ) -> None:
     name = format or (_DEFAULT if output in (None, _TO_STDOUT) else format_of(str(output)).name)
     if name == "txt":  # before a script runs for an hour
         from gradviz.draw.tree import refuse_backward
 
         refuse_backward(Options.of(options))
-    if check + (options["color"] == "time") + _needs_backward(options) > 1:
+    if (check or cut) + (options["color"] == "time") + _needs_backward(options) > 1:
         raise click.UsageError(
-            "--check, --color time and gradients (--color grad, --numbers) are read at different calls. Draw two pictures."
+            f"{'--check' if check else '--cut'}, --color time and gradients (--color grad, --numbers) are read at different calls. "
+            "Draw two pictures."
         )
+    if cut and (source.target.kind == "graph" or name in ("json", "graphml")):
+        raise click.UsageError("--cut draws what a running script cuts off: give a script, and a picture to draw.")
     source = replace(source, run_custom=run_custom)
+    read = partial(_read, source, options, check, cut)
     if output == _TO_STDOUT:
-        _to_stdout(source, format or _DEFAULT, options, check)
+        _to_stdout(read, format or _DEFAULT, options)
     else:
         suffix = get_format(format or _DEFAULT).suffixes[0]
         path = destination(output or f"{source.target.stem}{suffix}", asked=output is not None)
-        _to_file(source, path, format, options, check)
+        _to_file(read, path, format, options)
 
 
-def _read(source: Source, options: dict[str, Any], check: bool) -> RunResult[Graph]:
+_Read = Callable[[], "RunResult[Graph]"]
+
+
+def _read(source: Source, options: dict[str, Any], check: bool, cut: bool) -> RunResult[Graph]:
     """The graph to draw. With `check` it is that of the worst finding, which may be of a later backward call."""
     if options["color"] == "time":
         return source.timed_graph()[0]
+    if cut and not check:
+        with cuts_watched(parts=True) as cuts:
+            return source.graph(cuts=cuts)
     if not check:
         return source.graph(backward=_needs_backward(options))
     from gradviz.run.ending import RunResult
@@ -78,8 +92,8 @@ def _read(source: Source, options: dict[str, Any], check: bool) -> RunResult[Gra
     return RunResult(checked.result.graph, checked.target, checked.failure)
 
 
-def _to_file(source: Source, path: str, format: str | None, options: dict[str, Any], check: bool) -> None:
-    captured = _read(source, options, check)
+def _to_file(read: _Read, path: str, format: str | None, options: dict[str, Any]) -> None:
+    captured = read()
     from gradviz.draw.output import save
 
     with progress("drawing the graph"):
@@ -92,11 +106,11 @@ def _needs_backward(options: dict[str, Any]) -> bool:
     return options["color"] == "grad" or bool(options["numbers"])
 
 
-def _to_stdout(source: Source, format: str, options: dict[str, Any], check: bool) -> None:
+def _to_stdout(read: _Read, format: str, options: dict[str, Any]) -> None:
     if get_format(format).binary and sys.stdout is not None and sys.stdout.isatty():
         raise OutputError(f"{format} is not text, so it is not written to a terminal. Give a file with -o, or a pipe.")
     with result_stream() as stream:
-        captured = _read(source, options, check)
+        captured = read()
         from gradviz.draw.output import pieces
 
         with progress("drawing the graph") as line:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gradviz.gradients.live import LiveGraph
     from gradviz.graph import Graph
     from gradviz.memory.checkpoint import StepTime
+    from gradviz.recording.cut_words import CutLines
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
 
@@ -125,13 +126,14 @@ class Source:
     record: bool = True
     run_custom: bool = False  # for gradients only
 
-    def graph(self, *, backward: bool = False) -> RunResult[Graph]:
+    def graph(self, *, backward: bool = False, cuts: Sequence[CutLines] = ()) -> RunResult[Graph]:
         """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written.
 
-        With `backward` the graph knows its gradients and the order of backward, unless it was saved without them.
+        With `backward` the graph knows its gradients and the order of backward, unless it was saved without them. With `cuts`, of
+        `cuts_watched` around this, it has what was cut off, too.
         """
         if self.target.kind != "graph":
-            return role().left_graph(self.target) or self._graph_of_run(backward)
+            return role().left_graph(self.target) or self._graph_of_run(backward, cuts)
         from gradviz.graph.files import load
         from gradviz.run.ending import RunResult
 
@@ -139,10 +141,10 @@ class Source:
         with reading():
             return RunResult(load(self.target.place), self.target)
 
-    def _graph_of_run(self, backward: bool) -> RunResult[Graph]:
+    def _graph_of_run(self, backward: bool, cuts: Sequence[CutLines]) -> RunResult[Graph]:
         from gradviz.run.run import read_graph
 
-        read = partial(with_backward, run_custom=self.run_custom) if backward else read_graph
+        read = partial(with_backward, run_custom=self.run_custom) if backward else partial(read_graph, cuts=cuts)
         whole_step = not backward and not isinstance(self.at, Sequence) and is_there("gradviz.ranks")
         captured = self.read(role().reads(read, whole_step), whole_step=whole_step)
         if whole_step and captured.later:

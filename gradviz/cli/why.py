@@ -47,8 +47,8 @@ def _explain(live: LiveOutputs, name: str, place: str, cuts: list[CutLines]) -> 
 
 
 @contextmanager
-def cuts_watched() -> Iterator[list[CutLines]]:
-    """Around the script: the lines that cut are seen as soon as torch is there."""
+def cuts_watched(parts: bool = False) -> Iterator[list[CutLines]]:
+    """Around the script: the lines that cut are seen as soon as torch is there; with `parts`, what they cut off, too."""
     from gradviz.run.engine import when_imported
 
     cuts: list[CutLines] = []
@@ -56,7 +56,7 @@ def cuts_watched() -> Iterator[list[CutLines]]:
     def begin() -> None:
         from gradviz.recording.cut_words import CutLines
 
-        cuts.append(CutLines())
+        cuts.append(CutLines(parts))
         until.enter_context(cuts[0].watching())
 
     with ExitStack() as until, when_imported("torch", begin):

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from gradviz.graph import Graph
 
 RANKDIR = {"down": "TB", "up": "BT", "right": "LR", "left": "RL"}
-_STYLE = {"data": (), "view": ("style=dotted",), "saved": ("dir=none",), "same": ("dir=none", "style=dashed")}
+_STYLE = {
+    "data": (),
+    "view": ("style=dotted",),
+    "saved": ("dir=none",),
+    "same": ("dir=none", "style=dashed"),
+    "cut": ("style=dashed",),
+}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})  # Graphviz reads HTML entities in plain labels too
 
 
@@ -88,6 +94,8 @@ def _box(box: Box, colors: Palette, indent: str) -> str:
     words = [f"label={quote((*box.lines, *box.flags))}"]
     if box.kind != "op":
         words.append(f'fillcolor="{colors.fills[box.kind]}"')
+    if box.kind == "ghost":
+        words.append('style="filled,dashed"')
     if box.flags:
         words.append(f'color="{colors.warning}"')
     return f"{indent}n{box.id} [{', '.join(words)}];\n"

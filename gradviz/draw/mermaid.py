@@ -26,7 +26,7 @@ MAX_LINKS = 500
 END = "  end\n"
 MAX_CHARACTERS = 49_000  # of Mermaid's 50,000; the rest is for the frame around the boxes
 _DIRECTION = {"down": "TD", "up": "BT", "right": "LR", "left": "RL"}
-_ARROW = {"data": "-->", "view": "-.->", "saved": "---", "same": "-.-"}
+_ARROW = {"data": "-->", "view": "-.->", "saved": "---", "same": "-.-", "cut": "-.->"}
 _PLAIN = frozenset(" ,()/=")  # besides letters and digits, what neither Mermaid nor Markdown reads as markup
 _PLAIN_INSIDE = frozenset(".:_+-'[]")  # what Mermaid takes as it is, except where a line begins
 _LIST_MARK = re.compile(r"\d+[.)]")  # some versions of Mermaid refuse a label that looks like a list
@@ -169,4 +169,5 @@ def _link(link: Link) -> str:
 def _colors(drawn: Scene, options: Options) -> Iterator[str]:
     colors = palette(options.theme)
     for entry in drawn.legend:
-        yield f"  classDef {entry.kind} fill:{colors.fills[entry.kind]},stroke:{colors.border},color:{colors.text}\n"
+        dashed = ",stroke-dasharray:4 3" if entry.kind == "ghost" else ""
+        yield f"  classDef {entry.kind} fill:{colors.fills[entry.kind]},stroke:{colors.border},color:{colors.text}{dashed}\n"

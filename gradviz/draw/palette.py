@@ -13,7 +13,7 @@ from gradviz.draw.options import Theme
 BoxKind = Literal[
     "op", "leaf", "output", "base", "saved", "stale", "group",
     "heat1", "heat2", "heat3", "heat4", "heat5",
-    "added", "removed", "changed",
+    "added", "removed", "changed", "ghost",
 ]  # fmt: skip
 HEAT: tuple[BoxKind, ...] = ("heat1", "heat2", "heat3", "heat4", "heat5")
 """Kinds of the boxes of ops and groups when colours mean memory, from the least held to the most."""
@@ -27,6 +27,7 @@ MEANING: dict[BoxKind, str] = {
     "stale": "saved tensor that backward() can no longer use",
     "output": "output",
     "base": "base of a view, on a dotted line",
+    "ghost": "cut off: no gradient passes",
     "added": "only some ranks have it",
     "changed": "differs by rank",
 }
@@ -49,6 +50,7 @@ _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
     "added": ("#c0eec3", "#224d2f"),
     "removed": ("#ffbfc1", "#65272d"),
     "changed": ("#ffd4a0", "#593c1c"),
+    "ghost": ("#ffffff", "#16181c"),
 }
 """Kinds differ in lightness, so that they differ in grey and for every eye; steps of heat are even in CIELAB."""
 """Kinds differ in lightness, so that they differ in grey and for every eye; steps of heat are even in CIELAB."""

@@ -16,7 +16,7 @@ import numpy as np
 from gradviz.draw import typesetting, wire_labels, wires
 from gradviz.draw.details import details, source_link
 from gradviz.draw.options import Direction, LinkSource, Options
-from gradviz.draw.scene import Box, Link, Scene, scene, subject
+from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene, subject
 from gradviz.draw.summary import BARS_TITLE
 from gradviz.draw.typesetting import (
     FRAME_LINE,
@@ -143,7 +143,7 @@ def compose(graph: Graph, drawn: Scene, options: Options, page: _Page | None = N
     page = page or _Page(drawn, options)
     placement, cut = page.placement, page.laid.edge.tolist()
     links = (*drawn.links, *(drawn.links[i]._replace(label="", tip="") for i in cut))
-    pointed = [link.style == "data" for link in links]
+    pointed = [link.style in FLOWS for link in links]
     for i in cut:  # only its second piece, which comes last, ends at the box
         pointed[i] = False
     curves = wires.with_heads(placement, pointed)

@@ -23,7 +23,7 @@ from gradviz.draw.dot import quote
 from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind, Palette, border, dim, ground, palette
 from gradviz.draw.picture import MARGIN, Picture, picture
-from gradviz.draw.scene import LinkStyle
+from gradviz.draw.scene import FLOWS, LinkStyle
 from gradviz.draw.typesetting import FONTS, SIZES, Block, Tone, Words, lines_strip
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.draw.wires import HEAD_LENGTH
@@ -44,6 +44,7 @@ LINE_STYLE: dict[LinkStyle, str] = {
     "saved": ",dir=none,style=dashed",
     "view": ",dir=none,style=dotted",
     "same": ",dir=none,style=dashed",
+    "cut": ",style=dashed",
 }
 
 
@@ -98,7 +99,9 @@ class _Statements:
 
     def block(self, name: str, block: Block) -> str:
         edge = self.colors.warning if block.marked else border(self.colors, block.kind)
-        style = "filled,dashed" if block.marked else "rounded,filled" if block.words else "filled"
+        style = (
+            "filled,dashed" if block.marked or block.kind == "ghost" else "rounded,filled" if block.words else "filled"
+        )
         return self.rect(name, block.rect, self.colors.fills[block.kind], edge, style)
 
     def rect(self, name: str, rect: Rect, fill: str, edge: str, style: str) -> str:
@@ -121,7 +124,7 @@ class _Statements:
         for i, link in enumerate(made.wires):
             path = points[starts[i] : starts[i + 1]]
             if path:
-                place = f"e,{heads[i]} {' '.join(path[:-1])} {necks[i]}" if link.style == "data" else " ".join(path)
+                place = f"e,{heads[i]} {' '.join(path[:-1])} {necks[i]}" if link.style in FLOWS else " ".join(path)
                 yield f'n{link.source} -> n{link.target} [pos="{place}"{LINE_STYLE[link.style]}];\n'
 
     def at(self, x: float, y: float) -> str:

@@ -37,7 +37,9 @@ from gradviz.wording import plural, seconds_text, tensor_line
 APART = 2  # edges between the same two boxes that are still drawn one by one; more are one link
 TOLD = 12  # edges that a tooltip lists
 
-LinkStyle = Literal["data", "view", "saved", "same"]
+LinkStyle = Literal["data", "view", "saved", "same", "cut"]
+FLOWS: tuple[LinkStyle, ...] = ("data", "cut")
+"""Styles of links with an arrow."""
 STALE: tuple[SavedState, ...] = ("freed", "modified")
 MOST_OUTPUTS = 12  # boxes for the outputs of one folded box; the last one stands for the rest
 SPLIT_ABOVE = 4  # a leaf with more users than this gets one box per user when `leaves` is auto
@@ -75,8 +77,9 @@ class Link(NamedTuple):
     A link from a box to itself is a loop: the turns of a folded loop feed each other.
 
     Style: "data" has an arrow at `target`; "view" is dotted, from a base to its view; "saved" has no arrow, from a
-    saved tensor or leaf to the node that holds it; "same" is dashed, between two saved tensors with one storage. `label`
-    is ready to print and mostly empty. `edges` are drawn as this one; `tip` tells more of them than the label does.
+    saved tensor or leaf to the node that holds it; "same" is dashed, between two saved tensors with one storage; "cut" is
+    dashed data that no gradient goes back along. `label` is ready to print and mostly empty. `edges` are drawn as this one;
+    `tip` tells more of them than the label does.
     """
 
     source: int
@@ -248,11 +251,16 @@ class _Drafter:
 
     def _kind(self, node: int, plain: BoxKind) -> BoxKind:
         """By what it holds or gets, by how it differs between the graphs that were merged into this one, or `plain`."""
+        if self._is_cut(node):
+            return "ghost"
         step = self.heat.step(node) if self.heat is not None else 0
         if step:
             return HEAT[step - 1]
         differing = {mark.kind for mark in self.marked.nodes.get(node, ())}
         return "added" if "added" in differing else "changed" if "changed" in differing else plain
+
+    def _is_cut(self, node: int) -> bool:
+        return "cut" in self.graph.nodes[node].flags
 
     def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
@@ -291,7 +299,7 @@ class _Drafter:
         edges: int = 1,
         tip: str = "",
     ) -> None:
-        if source is not None and target is not None and (source != target or style == "data"):
+        if source is not None and target is not None and (source != target or style in FLOWS):
             self.links.append(Link(source, target, style, label, edges, tip))
 
     def _draw_edge(self, edge: Edge) -> None:
@@ -311,7 +319,8 @@ class _Drafter:
             return
         marks = labels.mark_words(self.marked.edges.get((consumer, producer), ()))
         words = list(filter(None, (label, *marks)))
-        self._link(self._source(producer, consumer), self.box_of.get(consumer), "data", " ".join(words), uses, tip)
+        style: LinkStyle = "cut" if self._is_cut(producer) or self._is_cut(consumer) else "data"
+        self._link(self._source(producer, consumer), self.box_of.get(consumer), style, " ".join(words), uses, tip)
 
     def _edge_words(self, edge: Edge) -> str:
         """Which output an edge comes from, where there are several, and how often it is used."""
@@ -376,7 +385,8 @@ class _Drafter:
             flags = labels.mark_words(self.marked.outputs.get(root.name, ()) if root.node is None else ())
             box = self._add("output", details.root_lines(root), root.node, root, flags)
             if root.node is not None:
-                self._link(self._source(root.node, None), box, label=self._which(root.node, root.output))
+                style: LinkStyle = "cut" if self._is_cut(root.node) else "data"
+                self._link(self._source(root.node, None), box, style, self._which(root.node, root.output))
                 if root.base is None:
                     self.bases.setdefault((root.node, root.output), box)
 

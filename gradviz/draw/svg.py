@@ -64,6 +64,7 @@ def _shape_rules() -> list[tuple[str, str]]:
         (".gv-b .gv-s", f"font-size:{SIZES['strong']:g}px;font-weight:700"),
         (".gv-b .gv-v,.gv-b .gv-w", "font-weight:700"),
         (".gv-b .gv-m rect", "stroke-width:1.5;stroke-dasharray:4 2"),
+        (".gv-b .gv-ghost rect", "stroke-dasharray:4 3"),
         (".gv-n", f"font-size:{SIZES['dim']:g}px"),
         (".gv-l", f"font-size:{LABEL_SIZE:g}px"),
         (".gv-c", f"font-size:{SIZES['dim']:g}px"),
@@ -72,6 +73,7 @@ def _shape_rules() -> list[tuple[str, str]]:
         (".gv-e path", "fill:none;stroke-width:1.2"),
         (".gv-e .gv-saved", "stroke-dasharray:5 3"),
         (".gv-e .gv-same", "stroke-dasharray:8 4"),
+        (".gv-e .gv-cut", "stroke-dasharray:4 3"),
         (".gv-e .gv-view", "stroke-dasharray:1.5 3"),
     ]
 

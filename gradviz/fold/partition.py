@@ -182,7 +182,8 @@ class _Folding:
             parameters=sum(self.elements.get(node, 0) for node in inside),
             nbytes=sum(self.held[node] for node in inside),
         )
-        flags = tuple(sorted({flag for node in inside for flag in self.flags[node]}))
+        part_off = {"cut"} if any("cut" not in self.flags[node] for node in inside) else set()
+        flags = tuple(sorted({flag for node in inside for flag in self.flags[node]} - part_off))
         if part.op is not None:
             single = self._single(i, part.op)
             last = max(inside, key=lambda node: self.graph.nodes[node].sequence or 0)

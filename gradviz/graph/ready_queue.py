@@ -64,7 +64,7 @@ class ReadyQueue:
 
 
 def engine_order(graph: Graph) -> list[int]:
-    """The order in which the engine runs everything behind the roots.
+    """The order in which the engine runs everything behind the roots, but for what was cut off.
 
     >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
     >>> nodes = (Node(0, "MulBackward0", sequence=5), Node(1, "ExpBackward0", sequence=3), Node(2, "SinBackward0", sequence=4))
@@ -73,7 +73,8 @@ def engine_order(graph: Graph) -> list[int]:
     [0, 2, 1]
     """
     sequences, producers = column(graph.nodes, "sequence"), column(graph.edges, "producer")
-    behind = list(dict.fromkeys(root.node for root in graph.roots if root.node is not None))
+    off = ["cut" in flags for flags in column(graph.nodes, "flags")]
+    behind = list(dict.fromkeys(root.node for root in graph.roots if root.node is not None and not off[root.node]))
     waiting = [0] * len(graph.nodes)  # edges that lead to a node from what the roots reach, and have not been run
     reached = bytearray(len(graph.nodes))
     for node in behind:
@@ -83,7 +84,7 @@ def engine_order(graph: Graph) -> list[int]:
         for place in graph.input_places(node):
             producer = producers[place]
             waiting[producer] += 1
-            if not reached[producer]:
+            if not reached[producer] and not off[producer]:
                 reached[producer] = 1
                 behind.append(producer)
     queue, order = ReadyQueue(), list[int]()
@@ -97,6 +98,6 @@ def engine_order(graph: Graph) -> list[int]:
         for place in graph.input_places(order[-1]):
             producer = producers[place]
             waiting[producer] -= 1
-            if not waiting[producer]:
+            if not waiting[producer] and not off[producer]:
                 ready.append(producer)
     return order

@@ -10,8 +10,11 @@ import torch
 
 from gradviz.graph import SourceLine
 from gradviz.packages import UserCode
+from gradviz.recording.cut_parts import CutParts
 from gradviz.recording.cuts import CutWatch, DetachKind
 from gradviz.recording.torch_calls import TorchCalls
+from gradviz.walker.description import Attribution
+from gradviz.walker.names import flatten
 from gradviz.wording import clip, one_line
 
 CUT: dict[DetachKind, str] = {
@@ -40,17 +43,24 @@ class CutReason(NamedTuple):
 
 
 class CutLines:
-    """The lines that cut while a script runs. Begin it when torch is there."""
+    """The lines that cut while a script runs. Begin it when torch is there. With `parts`, what they drop is walked, to be drawn."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: bool = False) -> None:
         self._watch = CutWatch(UserCode().place)
-        self._calls = TorchCalls(self._watch.seen)
+        self._watch.parts = {} if parts else None
+        self._calls = TorchCalls(self._watch.seen, stepped=self._watch.next_step)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, cuts of this thread are seen."""
         with self._calls.watching():
             yield
+
+    def parts(self, attribution: Attribution | None, outputs: object) -> CutParts:
+        """What takes the place of `attribution` in a walk of `outputs`, to put what was cut off beside it."""
+        with self._calls.paused():
+            drops = [*self._watch.drops([output for _, output in flatten(outputs)])]
+        return CutParts(attribution, drops, self._watch.step)
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
         """The last line that cut off this leaf, or what was computed from it, or that returned it; "" when none was seen."""

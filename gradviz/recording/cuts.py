@@ -18,6 +18,7 @@ import torch
 
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, package_of, with_text
+from gradviz.recording.cut_parts import CutPart, Drop, part_behind
 from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
 from gradviz.walker.private import peek_sequence
 
@@ -75,6 +76,17 @@ _SHAPE_ONLY = frozenset(
         *(f"{kind}_like" for kind in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")),
         *(f"new_{kind}" for kind in ("zeros", "ones", "empty", "full", "empty_strided")),
         *("size", "dim", "is_same_size", "result_type", "_is_all_true", "isnan", "isinf", "isfinite"),
+        *(
+            "numel",
+            "nelement",
+            "ndimension",
+            "element_size",
+            "stride",
+            "storage_offset",
+            "data_ptr",
+            "get_device",
+            "__len__",
+        ),
     )
 )
 """Functions that take no number from their tensor, or only ask whether something is wrong with it."""
@@ -137,6 +149,8 @@ class CutWatch:
         self._last: dict[CutPlace, CutEvent] = {}
         self._enters: dict[CutPlace, int] = {}  # the last node that took in what a place gave
         self._left = EVENTS
+        self.parts: dict[CutPlace, CutPart] | None = None  # what each line dropped last, where that is wanted
+        self.step = 0
         self._off_at: Place | None = None  # the line that has switched recording off for good
         self.numbers: dict[int, CutEvent] = {}  # of this step, one for each place
         self.entered: dict[int, Cuts] = {}  # by the number of the node that takes in what was cut off
@@ -212,7 +226,9 @@ class CutWatch:
         if type(into) not in PLAIN or type(value) not in PLAIN or not (into.is_leaf and into.requires_grad):
             return
         if value.requires_grad and not value.is_leaf:
-            self._keep(into, (self._event("written", "written", value, frame),))
+            event = self._event("written", "written", value, frame)
+            self._keep(into, (event,))
+            self._walk(event, (value,))
         elif id(value) in self._loose:
             self._keep(into, self._known((value,)))
 
@@ -222,6 +238,8 @@ class CutWatch:
             made_here = data.requires_grad
             event = (self._event("parameter", "Parameter", data, frame),) if made_here else self._known((data,))
             self._keep(parameter, event)
+            if made_here:
+                self._walk(event[0], (data,))
 
     def _cut(self, function: Any, arguments: Given, options: Any, results: Sequence[Any], frame: FrameType) -> None:
         name = function.__name__ if function.__name__ != "__get__" else "data"
@@ -237,6 +255,8 @@ class CutWatch:
         cuts = cuts or (self._copied_from(given, frame) if name in _COPIES else [])
         for result in results if cuts else ():
             self._keep(result, tuple(cuts[:MOST]))
+        if lost:
+            self._walk(cuts[-1], lost)
 
     def _adopt(self, values: Iterable[Any]) -> None:
         """Tensors whose memory is NumPy's may have been computed from what NumPy was given."""
@@ -282,6 +302,22 @@ class CutWatch:
             if len(looked) < _TIMES:
                 looked.append(_leaves_behind(tensor))
         return event
+
+    def _walk(self, event: CutEvent, tensors: Sequence[torch.Tensor]) -> None:
+        """Note what is behind tensors that a line drops, where that is wanted: once a line and step."""
+        known = self.parts.get(event.where) if self.parts is not None else None
+        if self.parts is not None and (known is None or known.step < self.step):
+            part = part_behind(tensors, self.step)
+            if part is not None:
+                self.parts[event.where] = part
+
+    def drops(self, outputs: Sequence[object]) -> Iterator[Drop]:
+        """What lines dropped, as far as it was walked, in the order of their cuts. `outputs` may lack a graph because of them."""
+        lost = [{cut.where for cut in self.cuts_of(output)} for output in outputs]
+        for where, part in sorted((self.parts or {}).items(), key=lambda item: self._last[item[0]].at):
+            at = tuple(i for i, places in enumerate(lost) if where in places)
+            entered = [number for number, cuts in self.entered.items() if any(cut.where is where for cut in cuts)]
+            yield Drop(self.cut(self._last[where], lambda leaf: ()), part, tuple(entered), at)
 
     def _leaves(self, where: CutPlace) -> list[torch.Tensor]:
         """The leaves that the graph led to which was cut off there, the first few times."""
@@ -363,6 +399,7 @@ class CutWatch:
         self.entered.clear()
         self.numbers.clear()
         self._arrays = ()
+        self.step += 1
 
 
 def _as_a_whole(frame: FrameType) -> Literal["sample", "deepcopy"] | None:

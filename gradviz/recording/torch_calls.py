@@ -190,10 +190,13 @@ def _exchange(mine: dict[Any, Any]) -> None:
 
 
 class TorchCalls:
-    """Of one thread: each of `seen` is told of every call, in this order."""
+    """Of one thread: each of `seen` is told of every call, in this order.
 
-    def __init__(self, *seen: Seen) -> None:
-        self._seen = seen
+    `stepped` is called after each backward; with it no step is left out.
+    """
+
+    def __init__(self, *seen: Seen, stepped: Callable[[], None] | None = None) -> None:
+        self._seen, self._stepped = seen, stepped
         self._paused = self._backwards = 0
         self._ended = False
         self._undo = ExitStack()
@@ -239,7 +242,9 @@ class TorchCalls:
         if self._ended or threading.get_ident() != self._thread:
             return
         self._backwards += 1
-        if self._backwards >= FIRST:
+        if self._stepped is not None:
+            self._stepped()
+        elif self._backwards >= FIRST:
             if self._backwards % EVERY < SEEN:
                 _enter(self._mode)
             else:

@@ -38,10 +38,12 @@ FLAG_WORDS: dict[NodeFlag, str] = {
     "hidden": "state that Python cannot read",
     "in_compiled": "compiled",
     "recomputed": "computed again in backward",
+    "cut": "cut off: no gradient passes",
 }
 ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")  # what backward stumbles over; the others only tell what a node is
 REMARKS: tuple[NodeFlag, ...] = (
     "hidden",
+    "cut",
 )  # what only a tooltip says: nothing follows from it for the reader of a picture
 RECOMPUTED = "checkpoint: computed again"
 NOT_FINITE = "gradient not finite"

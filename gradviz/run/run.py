@@ -28,6 +28,7 @@ from gradviz.variables.scanner import Namespace, name_of, variables_at
 from gradviz.walker.signals import handlers_of_script, signalled
 
 if TYPE_CHECKING:
+    from gradviz.recording.cut_words import CutLines
     from gradviz.recording.record import Recording
 
 T = TypeVar("T")
@@ -56,11 +57,22 @@ def _recording_from_torch_on() -> Iterator[Callable[[], Recording | None]]:
         yield lambda: recordings[0] if recordings else None
 
 
-def read_graph(live: LiveOutputs) -> Graph:
-    """The graph behind the outputs, for `Run.read`."""
-    from gradviz.walker.walk import capture
+def read_graph(live: LiveOutputs, cuts: Sequence[CutLines] = ()) -> Graph:
+    """The graph behind the outputs, for `Run.read`; with what the lines of `cuts` cut off of it, where there is one."""
+    from gradviz.walker.walk import Walked, capture
 
-    graph = capture(live.outputs, variables=live.variables, title=live.title, attribution=live.attribution)
+    walks: list[Walked] = []
+    parts = [lines.parts(live.attribution, live.outputs) for lines in cuts]
+    graph = capture(
+        live.outputs,
+        variables=live.variables,
+        title=live.title,
+        attribution=parts[0] if parts else live.attribution,
+        need_graph=not parts,
+        inspect=walks.append,
+    )
+    for part in parts:
+        graph = part.joined(graph, walks[0].names)
     if live.notes:
         graph = replace(graph, notes=(*live.notes, *graph.notes))
     return graph.with_root_names(live.names)

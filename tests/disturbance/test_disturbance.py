@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 SCRIPTS = {path.stem: path for path in sorted((HERE / "scripts").glob("*.py"))}
 IMPORTED = (  # before the forks: all but what gradviz loads when it has a result, such as rich
     "gradviz.api",
-    *(f"gradviz.cli.{name}" for name in ("check", "compare", "gradients", "info", "render", "saved", "tensors")),
+    *(f"gradviz.cli.{name}" for name in ("check", "compare", "gradients", "info", "render", "saved", "tensors", "why")),
     "tests.disturbance.witness",
     "torch._dynamo",
     "torch.export",
@@ -37,6 +37,7 @@ IMPORTED = (  # before the forks: all but what gradviz loads when it has a resul
 WAYS = {
     "record": "record",
     "render": "render {script} --continue -o graph.svg",
+    "cut": "render {script} --cut --continue -o graph.svg",
     "check": "check {script} --fail-on never --continue",
     "tree": "tree {script} --continue",
     "tensors": "tensors {script} --continue",

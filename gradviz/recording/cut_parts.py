@@ -1,0 +1,219 @@
+"""What was cut off, as nodes of the graph that goes on without it: walked when a line cuts, once a line and step, into records.
+
+`CutParts` stands between a walk and its attribution, so that modules and lines are known of these nodes, too. No tensor is kept.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+
+from gradviz.graph import Edge, Graph, Leaf, Node, SourceLine
+from gradviz.graph.origins import common
+from gradviz.walker.description import Attribution, BareGraph, Places
+from gradviz.walker.names import Names
+from gradviz.walker.private import LAST
+from gradviz.walker.tensors import grad_fn_of
+from gradviz.walker.walk import Walked, capture
+
+if TYPE_CHECKING:
+    from gradviz.recording.cuts import Cut
+
+_Key = tuple[Literal["leaf", "op"], int]
+
+
+class CutPart(NamedTuple):
+    """The graph behind tensors when they were cut off, and its leaves by node. `step` counts the backward calls before."""
+
+    graph: Graph
+    leaves: Mapping[int, weakref.ref[torch.Tensor]]
+    step: int
+
+
+class Drop(NamedTuple):
+    """One line that cuts: what it did, and what it dropped.
+
+    `entered` are the sequence numbers of the nodes that took in what it gave, `outputs` the outputs that have no graph because of
+    it, by number.
+    """
+
+    cut: Cut
+    part: CutPart
+    entered: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+
+def part_behind(tensors: Sequence[torch.Tensor], step: int) -> CutPart | None:
+    """The graph behind tensors that are cut off; None where reading their nodes could add one."""
+    if any(not tensor.is_leaf and grad_fn_of(tensor) is None for tensor in tensors):
+        return None
+    walks: list[Walked] = []
+    graph = capture(list(tensors), saved=False, need_graph=False, open_compiled=False, inspect=walks.append)
+    return CutPart(graph, {node: weakref.ref(leaf) for node, leaf in walks[0].variables.items()}, step)
+
+
+@dataclass
+class _Ghosts:
+    """Nodes that are added, and edges of them, numbered on from those of the walk."""
+
+    first: int
+    nodes: list[Node] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    leaves: dict[int, tuple[Leaf, torch.Tensor | None]] = field(default_factory=dict)
+    users: dict[int, list[int]] = field(default_factory=dict)  # who goes on with what a line cut off
+    sources: dict[int, SourceLine] = field(default_factory=dict)
+    roots: dict[int, int] = field(default_factory=dict)  # what stands for an output without a graph
+
+    def add(self, node: Node) -> int:
+        self.nodes.append(node)
+        return self.first + len(self.nodes) - 1
+
+
+class CutParts:
+    """An attribution for one walk that asks another one, and `joined` adds to the graph what was cut off of it."""
+
+    def __init__(self, attribution: Attribution | None, drops: Sequence[Drop], step: int) -> None:
+        self._attribution, self._drops, self._step = attribution, drops, step
+        self._known: dict[_Key, int] = {}
+        self.kind: Literal["", "recorded", "inferred"] = attribution.kind if attribution is not None else ""
+
+    def places(self, bare: BareGraph) -> Places:
+        count = len(bare.sequences)
+        for node, number in enumerate(bare.sequences):
+            key: _Key = ("leaf", id(bare.variables[node])) if node in bare.variables else ("op", number)
+            self._known[key] = node
+        self._ghosts = ghosts = _Ghosts(count)
+        for drop in self._drops_that_matter():
+            self._add(drop)
+        numbers = [
+            LAST if i in ghosts.users or node.sequence is None else node.sequence
+            for i, node in enumerate(ghosts.nodes, count)
+        ]
+        alive = {i: tensor for i, (_, tensor) in ghosts.leaves.items() if tensor is not None}
+        whole = BareGraph(
+            [*bare.sequences, *numbers],
+            [*bare.edges, *ghosts.edges],
+            {**bare.variables, **alive},
+            bare.checkpoints,
+        )
+        told = self._attribution.places(whole) if self._attribution is not None else Places()
+        every = count + len(numbers)
+        self._scope_of = list(islice(told.scope_of, every))
+        self._source_of = list(islice(told.source_of, every))
+        self._script_line_of = list(islice(told.script_line_of, every))
+        self._told = told
+        return told._replace(
+            scope_of=self._scope_of,
+            source_of=self._source_of,
+            script_line_of=self._script_line_of,
+            names={i: name for i, name in told.names.items() if i < count},
+            assigned={i: name for i, name in told.assigned.items() if i < count},
+        )
+
+    # -- what is added -------------------------------------------------------------------------------------------------
+
+    def _drops_that_matter(self) -> Iterator[Drop]:
+        """Those whose result came back into the graph or is an output, and those of this step that hold what is not in it."""
+        waiting = list(self._drops)
+        while (drop := next(filter(self._matters, waiting), None)) is not None:
+            waiting.remove(drop)
+            yield drop
+
+    def _matters(self, drop: Drop) -> bool:
+        if drop.outputs or drop.entered:
+            return bool(drop.outputs) or any(("op", number) in self._known for number in drop.entered)
+        computed = len(drop.part.graph.nodes) > len(drop.part.graph.leaves)  # else nothing but a leaf was looked at
+        new = any(key[0] == "leaf" and key not in self._known for key, _ in _keys(drop.part))
+        return computed and new and drop.part.step == self._step
+
+    def _add(self, drop: Drop) -> None:
+        part, cut, ghosts, ids, fresh = drop.part, drop.cut, self._ghosts, list[int](), set[int]()
+        for node, (key, tensor) in zip(part.graph.nodes, _keys(part)):
+            if key not in self._known:
+                fresh.add(node.id)
+                self._known[key] = ghosts.add(node)
+                if node.id in part.graph.leaf_of:
+                    ghosts.leaves[self._known[key]] = part.graph.leaf_of[node.id], tensor
+            ids.append(self._known[key])
+        for edge in part.graph.edges:
+            if edge.consumer in fresh:
+                ghosts.edges.append(edge._replace(consumer=ids[edge.consumer], producer=ids[edge.producer]))
+        off = f"{cut.kind} " if cut.kind in ("no_grad", "inference") else ""
+        given = tuple(root.tensor for root in part.graph.roots)
+        place = ghosts.add(Node(0, f"\u2702 {off}{cut.operation}", given if len(given) == 1 else (), cut.at))
+        for i, root in enumerate(part.graph.roots):
+            if root.node is not None:
+                ghosts.edges.append(Edge(place, ids[root.node], root.output, i))
+        users = [self._known["op", number] for number in drop.entered if ("op", number) in self._known]
+        ghosts.users[place] = users
+        ghosts.edges += [Edge(user, place, 0, _BEHIND + place) for user in users]
+        ghosts.sources[place] = cut.source
+        ghosts.roots.update(dict.fromkeys(drop.outputs, place))
+
+    # -- the graph with it ---------------------------------------------------------------------------------------------
+
+    def joined(self, graph: Graph, names: Names) -> Graph:
+        """The graph of the walk with what was cut off."""
+        ghosts = self._ghosts
+        if not ghosts.nodes:
+            return graph
+        shift = len(graph.nodes) - ghosts.first
+        new = [*range(ghosts.first), *range(ghosts.first + shift, ghosts.first + shift + len(ghosts.nodes))]
+        added = [edge._replace(consumer=new[edge.consumer], producer=new[edge.producer]) for edge in ghosts.edges]
+        leaves = tuple(self._leaf(i, new[i], names) for i in ghosts.leaves)
+        called = {leaf.node: leaf.names for leaf in leaves}
+        nodes = [self._node(i, new[i])._replace(names=called.get(new[i], ())) for i in range(ghosts.first, len(new))]
+        return replace(
+            graph,
+            nodes=(*graph.nodes, *nodes),
+            edges=tuple(sorted((*graph.edges, *added), key=lambda edge: (edge.consumer, edge.position))),
+            leaves=(*graph.leaves, *leaves),
+            roots=tuple(
+                root._replace(node=new[ghosts.roots[i]]) if i in ghosts.roots else root
+                for i, root in enumerate(graph.roots)
+            ),
+        )
+
+    def _leaf(self, at: int, node: int, names: Names) -> Leaf:
+        leaf, tensor = self._ghosts.leaves[at]
+        if tensor is None:
+            return leaf._replace(node=node)
+        told = self._told.names.get(at)
+        called = names.leaf(tensor) or ((told,) if told is not None else ())
+        return leaf._replace(node=node, names=called, kind=names.kind(tensor))  # type: ignore[arg-type]
+
+    def _node(self, at: int, node: int) -> Node:
+        ghosts = self._ghosts
+        record, scope, source = ghosts.nodes[at - ghosts.first], self._scope_of[at], self._source_of[at]
+        if at in ghosts.users:
+            given = (edge.producer for edge in ghosts.edges if edge.consumer == at)
+            scopes = {self._scope_of[end] for end in (*given, *ghosts.users[at])}
+            known = [scope for scope in scopes if scope is not None]
+            together = known and len(known) == len(scopes) and at not in ghosts.roots.values()
+            scope, source = common(self._told.scopes, known) if together else None, ghosts.sources[at]
+        return record._replace(
+            id=node,
+            scope=scope,
+            source=source,
+            script_line=self._script_line_of[at],
+            assigned=self._told.assigned.get(at, ""),
+            flags=(*record.flags, "cut"),
+        )
+
+
+_BEHIND = 1_000_000  # positions of what comes back in: no op takes so many inputs
+
+
+def _keys(part: CutPart) -> Iterator[tuple[_Key, torch.Tensor | None]]:
+    """What tells each node of a part from all others, and the tensor of a leaf that is alive."""
+    for node in part.graph.nodes:
+        tensor = part.leaves[node.id]() if node.id in part.leaves else None
+        if tensor is not None:
+            yield ("leaf", id(tensor)), tensor
+        else:
+            yield ("op", node.sequence if node.sequence is not None else -2 - node.id), None

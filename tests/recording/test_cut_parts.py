@@ -1,0 +1,227 @@
+"""What was cut off, drawn beside the graph: the same nodes that a walk of the cut tensor finds, and nothing kept alive."""
+
+from __future__ import annotations
+
+import gc
+import re
+import subprocess
+import sys
+import weakref
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gradviz
+from gradviz.graph import Graph
+from gradviz.graph.ready_queue import engine_order
+from gradviz.recording.cut_words import CutLines
+from gradviz.run.outputs import LiveOutputs
+from gradviz.run.run import read_graph
+from tests.cli.conftest import Gradviz, gradviz as run_gradviz, unchanged as unchanged
+from tests.cli.scripts import environment, script
+
+gradviz_command = run_gradviz
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.middle, self.head = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+        self.kept: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = torch.relu(self.middle(torch.relu(self.encoder(x))))
+        self.kept.append(z)
+        return self.head(z.detach())
+
+
+LINE = Net.forward.__code__.co_firstlineno + 3
+
+
+def with_cuts(compute: Any, **variables: Any) -> tuple[Graph, Graph, Any]:
+    """The graph with what was cut off, the one without, and the loss."""
+    lines = CutLines(parts=True)
+    with gradviz.record() as recording, lines.watching():
+        loss = compute()
+    live = LiveOutputs(loss, [{"loss": loss, **variables}], "", recording=recording)
+    return read_graph(live, [lines]), gradviz.walk(loss) if loss.requires_grad else Graph(), loss
+
+
+def ops(graph: Graph, cut: bool) -> Counter[str]:
+    return Counter(node.op for node in graph.nodes if ("cut" in node.flags) == cut)
+
+
+def scissors(graph: Graph) -> dict[str, tuple[int, list[str], list[str]]]:
+    """By what cuts: the line, the ops that it cuts off, and those that go on with what it gave."""
+    return {
+        node.op: (
+            node.source.line if node.source is not None else 0,
+            [graph.nodes[edge.producer].op for edge in graph.inputs(node.id)],
+            [graph.nodes[edge.consumer].op for edge in graph.consumers(node.id)],
+        )
+        for node in graph.nodes
+        if node.op.startswith("✂")
+    }
+
+
+def test_the_part_behind_detach_is_what_a_walk_of_the_tensor_finds() -> None:
+    net = Net()
+    whole, alone, _ = with_cuts(lambda: net(torch.ones(3, 4)).sum(), net=net)
+    behind = Counter(node.op for node in gradviz.walk(net.kept[0]).nodes)
+    assert ops(whole, cut=True) == behind + Counter({"✂ detach": 1})
+    assert ops(whole, cut=False) == Counter(node.op for node in alone.nodes)
+    assert scissors(whole) == {"✂ detach": (LINE, ["ReluBackward0"], ["AddmmBackward0"])}
+    assert {whole.scopes[node.scope].path for node in whole.nodes if node.scope is not None} >= {
+        "net.encoder",
+        "net.middle",
+        "net.head",
+    }
+    assert {leaf.names[0] for leaf in whole.leaves} == {name for name, _ in Net().named_parameters(prefix="net")}
+
+
+def test_what_backward_runs_is_as_without() -> None:
+    net = Net()
+    whole, alone, loss = with_cuts(lambda: net(torch.ones(3, 4)).sum(), net=net)
+    assert [whole.nodes[node].op for node in engine_order(whole)] == [
+        alone.nodes[node].op for node in engine_order(alone)
+    ]
+    loss.backward()
+    assert {leaf.names[0].split(".")[1] for leaf in whole.leaves if "cut" in whole.nodes[leaf.node].flags} == {
+        "encoder",
+        "middle",
+    }
+    assert net.encoder.weight.grad is None and net.head.weight.grad is not None
+
+
+def test_each_kind_of_cut_and_where_it_comes_back() -> None:
+    a, b, c, d, w = (torch.ones(3, requires_grad=True) for _ in range(5))
+
+    def compute() -> torch.Tensor:
+        number = (a * 2).sum().item()
+        index = b.exp().argmax()
+        with torch.no_grad():
+            constant = c.sin()
+        new = torch.tensor((d * 3).tolist())
+        return (w * number * constant * new)[index] * 1.0
+
+    whole, _, _ = with_cuts(compute, a=a, b=b, c=c, d=d, w=w)
+    found = scissors(whole)
+    assert {op: parts[1] for op, parts in found.items()} == {
+        "✂ item": ["SumBackward0"],
+        "✂ argmax": ["ExpBackward0"],
+        "✂ no_grad sin": ["AccumulateGrad"],
+        "✂ tolist": ["MulBackward0"],
+    }
+    assert found["✂ no_grad sin"][2] == ["MulBackward0"] and found["✂ item"][2] == ["MulBackward0"]
+    assert {leaf.names for leaf in whole.leaves if "cut" in whole.nodes[leaf.node].flags} == {
+        ("a",),
+        ("b",),
+        ("c",),
+        ("d",),
+    }
+
+
+def test_a_loss_without_a_graph_shows_where_it_was_lost() -> None:
+    w = torch.ones(3, requires_grad=True)
+    whole, _, _ = with_cuts(lambda: (w * 2).detach().sum(), w=w)
+    (root,) = whole.roots
+    assert root.node is not None and whole.nodes[root.node].op == "✂ detach"
+    assert engine_order(whole) == []
+
+
+def test_numbers_that_are_only_printed_add_nothing() -> None:
+    w, unused = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+
+    def compute() -> torch.Tensor:
+        loss = (w * 2).sum()
+        assert loss.item() == 6.0
+        assert unused.numel() == len(unused.tolist()) == 3
+        return loss
+
+    whole, alone, _ = with_cuts(compute, w=w, unused=unused)
+    assert not ops(whole, cut=True) and ops(whole, cut=False) == Counter(node.op for node in alone.nodes)
+
+
+def test_a_result_that_nobody_used_is_drawn() -> None:
+    w, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+
+    def compute() -> torch.Tensor:
+        print(other.exp().sum().item())
+        return (w * 2).sum()
+
+    whole, _, _ = with_cuts(compute, w=w, other=other)
+    assert {op: parts[1:] for op, parts in scissors(whole).items()} == {"✂ item": (["SumBackward0"], [])}
+
+
+def test_nothing_is_kept_alive() -> None:
+    lines, w = CutLines(parts=True), torch.ones(3, requires_grad=True)
+    with lines.watching():
+        hidden = w * 2
+        gone = weakref.ref(hidden)
+        value = hidden.detach()
+        del hidden
+        gc.collect()
+        assert gone() is None and value.sum() == 6
+
+
+LOOP = """
+import gc, torch
+w = torch.ones(500_000, requires_grad=True)
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+def step():
+    loss = (w * 2).exp().sum()
+    total = loss.item() + (w * 3).mean().item()
+    loss.backward()
+    return total
+for _ in range(40):
+    step()
+open("/proc/self/clear_refs", "w").write("5")
+for i in range(1000):
+    step()
+print(peak())
+(w * w).sum().backward()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_loop_of_1000_steps_has_the_peak_of_plain_python(tmp_path: Path) -> None:
+    """What the loop adds to the peak: a graph of one step that stays alive would add 2 %.
+
+    Each tensor is mapped by itself, so that the peak does not depend on the pieces that the allocator keeps.
+    """
+    path = script(tmp_path, LOOP.replace("for i in range(1000)", "print(peak())\nfor i in range(1000)"))
+    added = []
+    for command in ([], ["-m", "gradviz", "render", "-o", "graph.svg", "--cut", "--at", "1041"]):
+        run = subprocess.run(
+            [sys.executable, *command, str(path)],
+            cwd=tmp_path,
+            env={**environment(), "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        before, after = map(int, re.findall(r"^\d+$", run.stdout + run.stderr, re.MULTILINE))
+        added.append(after - before)
+    assert abs(added[1] - added[0]) < 0.01 * after
+
+
+def test_the_command_draws_it_dashed(gradviz_command: Gradviz, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        "import torch\nw = torch.ones(3, requires_grad=True)\nloss = (w.exp().detach() * w).sum()\nloss.backward()\n",
+    )
+    for name, dashed in (("a.svg", "gv-ghost"), ("a.dot", 'style="filled,dashed"'), ("a.md", ":::ghost")):
+        gradviz_command("render", path, "--cut", "-o", name)
+        text = Path(name).read_text()
+        assert "✂ detach" in text and dashed in text
+        gradviz_command("render", path, "-o", name)
+        assert "✂" not in Path(name).read_text()
+    assert "--cut" in gradviz_command("render", path, "--cut", "-o", "a.json", code=2).stderr
+    assert "--cut" in gradviz_command("render", path, "--cut", "--color", "grad", code=2).stderr
