@@ -78,7 +78,7 @@ def counts_line(graph: Graph) -> str:
 def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int = 0) -> Iterator[str]:
     """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all; `hidden` leaves are not drawn."""
     yield counts_line(graph)
-    yield from dashed_lines(graph.original or graph)
+    yield from dashed_lines(graph)
     if graph.groups:
         inside = [node for group in graph.groups for node in group.nodes]
         known = graph.original.leaf_of if graph.original is not None else {}
@@ -106,9 +106,10 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
 
 def dashed_lines(graph: Graph) -> Iterator[str]:
     """What of a graph was cut off, as it was drawn beside the rest."""
-    off = [node.id for node in graph.nodes if "cut" in node.flags]
+    whole = graph.original or graph
+    off = [node.id for node in whole.nodes if "cut" in node.flags]
     if off:
-        leaves = sum(node in graph.leaf_of for node in off)
+        leaves = sum(node in whole.leaf_of for node in off)
         functions = plural(len(off) - leaves, "function")
         yield f"dashed: {functions} and {plural(leaves, 'leaf', 'leaves')} of these are cut off at \u2702, so no gradient passes"
 

@@ -73,20 +73,7 @@ def engine_order(graph: Graph) -> list[int]:
     [0, 2, 1]
     """
     sequences, producers = column(graph.nodes, "sequence"), column(graph.edges, "producer")
-    off = ["cut" in flags for flags in column(graph.nodes, "flags")]
-    behind = list(dict.fromkeys(root.node for root in graph.roots if root.node is not None and not off[root.node]))
-    waiting = [0] * len(graph.nodes)  # edges that lead to a node from what the roots reach, and have not been run
-    reached = bytearray(len(graph.nodes))
-    for node in behind:
-        reached[node] = 1
-    starts = tuple(behind)
-    for node in behind:  # grows while it is read
-        for place in graph.input_places(node):
-            producer = producers[place]
-            waiting[producer] += 1
-            if not reached[producer] and not off[producer]:
-                reached[producer] = 1
-                behind.append(producer)
+    starts, waiting = _waiting(graph)
     queue, order = ReadyQueue(), list[int]()
     ready = [node for node in starts if not waiting[node]]
     while ready or queue:
@@ -98,6 +85,23 @@ def engine_order(graph: Graph) -> list[int]:
         for place in graph.input_places(order[-1]):
             producer = producers[place]
             waiting[producer] -= 1
-            if not waiting[producer] and not off[producer]:
+            if not waiting[producer]:
                 ready.append(producer)
     return order
+
+
+def _waiting(graph: Graph) -> tuple[tuple[int, ...], list[int]]:
+    """Where backward starts; and of each node, how many edges lead to it from what is reached. None ever is of what was cut off."""
+    producers = column(graph.edges, "producer")
+    off = ["cut" in flags for flags in column(graph.nodes, "flags")]
+    behind = list(dict.fromkeys(root.node for root in graph.roots if root.node is not None and not off[root.node]))
+    starts, reached = tuple(behind), set(behind)
+    waiting = [int(cut) for cut in off]
+    for node in behind:  # grows while it is read
+        for place in graph.input_places(node):
+            producer = producers[place]
+            waiting[producer] += 1
+            if producer not in reached and not off[producer]:
+                reached.add(producer)
+                behind.append(producer)
+    return starts, waiting
