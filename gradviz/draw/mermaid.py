@@ -169,5 +169,5 @@ def _link(link: Link) -> str:
 def _colors(drawn: Scene, options: Options) -> Iterator[str]:
     colors = palette(options.theme)
     for entry in drawn.legend:
-        dashed = ",stroke-dasharray:4 3" if entry.kind == "ghost" else ""
+        dashed = ",stroke-dasharray:4" if entry.kind == "ghost" else ""
         yield f"  classDef {entry.kind} fill:{colors.fills[entry.kind]},stroke:{colors.border},color:{colors.text}{dashed}\n"
