@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
 from gradviz.memory.series import pattern, series
-from gradviz.memory.wrapping import CallCosts, Gain, Wrapping
+from gradviz.memory.wrapping import CallCosts, Wrapping
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural
 
@@ -106,9 +106,10 @@ def checkpoint_plan(graph: Graph, budget: int, step: StepTime | None = None) -> 
             "and only where an op ran inside a torch.nn.Module"
         )
     calls = CallCosts(graph)
-    gains = {path: Wrapping(calls).gain(path) for path in calls.by_path}
-    useless = _alike_together(calls, [path for path in gains if gains[path].freed <= 0 and calls.saves_alone(path)])
-    return replace(_cheapest(calls, gains, budget), useless=tuple(useless), step=step)
+    alone = {path: Wrapping(calls, [path]) for path in calls.by_path}
+    useless = [path for path, wrapped in alone.items() if wrapped.held >= calls.total and calls.saves_alone(path)]
+    plan = _plan(calls, budget, _cheapest(calls, alone, budget))
+    return replace(plan, useless=tuple(_alike_together(calls, useless)), step=step)
 
 
 def titles(advice: Advice) -> list[str]:
@@ -118,37 +119,45 @@ def titles(advice: Advice) -> list[str]:
     ]
 
 
-def _cheapest(calls: CallCosts, gains: Mapping[str, Gain], budget: int) -> Advice:
-    plans = [_plan(calls, budget, ())]
-    useful = [gain for gain in gains.values() if gain.freed > 0 and calls.total > budget]
-    timed = all(calls.seconds(path) is not None for path in gains)
-    for limit in _limits(useful):
+Paths = tuple[str, ...]
+
+
+def _cheapest(calls: CallCosts, alone: Mapping[str, Wrapping], budget: int) -> Paths:
+    """The set that keeps the budget at the least cost, or has the lowest peak where none does."""
+    timed = all(calls.seconds(path) is not None for path in alone)
+    useful = {path: wrapped for path, wrapped in alone.items() if wrapped.held < calls.total and calls.total > budget}
+    found: set[Paths] = {()}
+    for limit in _limits([calls.again(path) for path in useful]):
         costs = {
-            gain.path: (gain.freed, calls.seconds(gain.path) or 0.0 if timed else gain.ops)
-            for gain in useful
-            if gain.again <= limit
+            path: (calls.total - wrapped.held, calls.seconds(path) or 0.0 if timed else wrapped.ops)
+            for path, wrapped in useful.items()
+            if calls.again(path) <= limit
         }
-        plans.append(_first_that_fits(calls, budget, _points(calls, costs)))
-    fitting = [plan for plan in plans if plan.fits]
-    if not fitting:
-        return min(plans, key=lambda plan: plan.peak)
-    return min(fitting, key=lambda plan: (plan.seconds or 0.0, plan.again) if timed else (plan.again, plan.peak))
+        found.add(_first_that_fits(calls, budget, _points(calls, costs)))
+
+    def rank(paths: Paths) -> tuple[float, ...]:
+        wrapped = Wrapping(calls, paths)
+        peak, seconds = wrapped.peak(), sum(calls.seconds(path) or 0.0 for path in paths) if timed else 0.0
+        return (peak > budget, peak) if peak > budget else (False, seconds, wrapped.ops, peak)
+
+    return min(sorted(found), key=rank)
 
 
-def _limits(useful: Sequence[Gain]) -> Iterable[int]:
+def _limits(sizes: Iterable[int]) -> Iterable[int]:
     """What one module may bring back: some sizes that occur, and the largest."""
-    sizes = sorted({gain.again for gain in useful})
-    return dict.fromkeys([*sizes[:: max(1, len(sizes) // LIMITS)], *sizes[-1:]])
+    ordered = sorted({*sizes})
+    return dict.fromkeys([*ordered[:: max(1, len(ordered) // LIMITS)], *ordered[-1:]])
 
 
-def _first_that_fits(calls: CallCosts, budget: int, points: Sequence[_Point]) -> Advice:
+def _first_that_fits(calls: CallCosts, budget: int, points: Sequence[_Point]) -> Paths:
     """Of points from the cheapest on, the last one where none fits. What is recomputed at once counts, too."""
     enough = [i for i, point in enumerate(points) if calls.total - point.freed <= budget]
     low, high = enough[0] if enough else len(points) - 1, len(points) - 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _plan(calls, budget, points[middle].paths).fits else (middle + 1, high)
-    return _plan(calls, budget, points[low].paths)
+        fits = Wrapping(calls, points[middle].paths).peak() <= budget
+        low, high = (low, middle) if fits else (middle + 1, high)
+    return points[low].paths
 
 
 class _Point(NamedTuple):
@@ -156,7 +165,7 @@ class _Point(NamedTuple):
 
     freed: int = 0
     cost: float = 0.0
-    paths: tuple[str, ...] = ()
+    paths: Paths = ()
 
 
 def _points(calls: CallCosts, costs: Mapping[str, tuple[int, float]]) -> list[_Point]:
@@ -189,14 +198,14 @@ def _alike_together(calls: CallCosts, paths: Sequence[str]) -> list[str]:
 
 
 def _plan(calls: CallCosts, budget: int, paths: Sequence[str]) -> Advice:
-    """What comes of wrapping these modules one after the other."""
-    state = Wrapping(calls)
-    steps: list[Wrap] = []
+    """What comes of wrapping these modules one after the other, without those that free nothing then."""
+    state, chosen, steps = Wrapping(calls), list[str](), list[Wrap]()
     for path in _alike_together(calls, paths):
-        gain = state.gain(path)
-        if gain.freed <= 0:  # what it would free, others do
-            continue
-        state.wrap(path)
-        described, seconds = calls.described(path), calls.seconds(path)
-        steps.append(Wrap(path, *described, gain.freed, gain.ops, state.held, gain.again, seconds))
+        after = Wrapping(calls, [*chosen, path])
+        freed, ops = state.held - after.held, after.ops - state.ops
+        if freed > 0:
+            chosen.append(path)
+            seconds = calls.seconds(path)
+            steps.append(Wrap(path, *calls.described(path), freed, ops, after.held, calls.again(path), seconds))
+            state = after
     return Advice(budget, calls.total, tuple(steps), state.held, state.peak(), calls.ops)

@@ -6,8 +6,7 @@ from one to the other), or when it is an input of a wrapped call. Knows nothing 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable
 from functools import cached_property
 from statistics import median
 from typing import NamedTuple
@@ -119,16 +118,6 @@ class CallCost(NamedTuple):
         return *self.storages, *self.inputs
 
 
-class Gain(NamedTuple):
-    """What wrapping all calls of one more module would change."""
-
-    path: str
-    freed: int
-    ops: int
-    again: int
-    place: int  # of its first op in forward order
-
-
 class CallCosts:
     """Which memory each module call saves and takes in. Made once for a graph, never changed."""
 
@@ -194,6 +183,11 @@ class CallCosts:
         calls = self.by_path[path]
         return self.graph.scopes[calls[0].scope].type, len(calls)
 
+    def again(self, path: str) -> int:
+        """Bytes that the largest call of the module brings back."""
+        freed = (filter(self.can_go, call.storages) for call in self.by_path[path])
+        return max(sum(self.nbytes[unit] for unit in units) for units in freed)
+
     def first_op(self, path: str) -> int:
         """Where the module's first op is in forward order."""
         return min(self.place[call.nodes[0]] for call in self.by_path[path])
@@ -238,80 +232,40 @@ class CallCosts:
 
 
 class Wrapping:
-    """A set of wrapped calls, none inside another, and the bytes held because of it."""
+    """What is held for backward while these modules are wrapped; of calls inside each other the outer one is."""
 
-    def __init__(self, calls: CallCosts) -> None:
+    def __init__(self, calls: CallCosts, paths: Iterable[str] = ()) -> None:
         self._calls = calls
-        self.held = calls.total
-        self._wrapped: dict[int, CallCost] = {}  # by scope
-        self._region: dict[int, int] = {}  # node -> the wrapped scope that it is in
-        self._uses: Counter[Unit] = Counter()  # as input of wrapped calls
-
-    def has(self, path: str) -> bool:
-        """Whether calls of this module are wrapped themselves, not only inside others."""
-        return any(call.scope in self._wrapped for call in self._calls.by_path[path])
-
-    def gain(self, path: str) -> Gain:
-        """What wrapping this module would change. Its calls inside wrapped ones, and wrapped calls inside it, count once."""
-        new, inner = self._change(path)
-        override = {node: call.scope for call in new for node in call.nodes}
-        uses = Counter(unit for call in new for unit in call.inputs)
-        uses.subtract(unit for call in inner for unit in call.inputs)
-        touched = {unit for call in new for unit in call.units}.union(uses)
-        freed = sum(
-            self._calls.nbytes[unit] * (self._stays(unit) - self._stays(unit, override, uses)) for unit in touched
+        chosen = {call.scope: call for path in paths for call in calls.by_path[path]}
+        around = calls.tree.around
+        self._wrapped = [call for scope, call in chosen.items() if sum(outer in chosen for outer in around(scope)) == 1]
+        self._region = {node: call.scope for call in self._wrapped for node in call.nodes}
+        self._inputs = {unit for call in self._wrapped for unit in call.inputs}
+        self.ops = len(self._region)
+        touched = {unit for call in self._wrapped for unit in call.units}
+        self.held = calls.total + sum(
+            calls.nbytes[unit] * (self._stays(unit) - (not isinstance(unit, tuple))) for unit in touched
         )
-        ops = sum(len(call.nodes) for call in new) - sum(len(call.nodes) for call in inner)
-        again = max((self._bytes(filter(self._calls.can_go, call.storages)) for call in new), default=0)
-        place = min((self._calls.place[call.nodes[0]] for call in new), default=0)
-        return Gain(path, freed, max(ops, 1), again, place)
-
-    def wrap(self, path: str) -> None:
-        """Wrap this module."""
-        self.held -= self.gain(path).freed
-        new, inner = self._change(path)
-        for call in inner:
-            del self._wrapped[call.scope]
-            self._uses.subtract(call.inputs)
-        for call in new:
-            self._wrapped[call.scope] = call
-            self._uses.update(call.inputs)
-            self._region.update(dict.fromkeys(call.nodes, call.scope))
 
     def peak(self) -> int:
         """The most that is held at any time of backward: when it begins, or while it is inside a wrapped call."""
-        units = set(self._calls.savers) | set(self._uses)
-        kept = sorted((self._calls.first_place(u), self._calls.nbytes[u]) for u in units if self._stays(u))
+        calls = self._calls
+        units = set(calls.savers) | self._inputs
+        kept = sorted((calls.first_place(u), calls.nbytes[u]) for u in units if self._stays(u))
         peak, below, next_kept = self.held, 0, 0
-        for call in sorted(self._wrapped.values(), key=lambda call: self._calls.place[call.nodes[-1]]):
-            end = self._calls.place[call.nodes[-1]]
+        for end, call in sorted((calls.place[call.nodes[-1]], call) for call in self._wrapped):
             while next_kept < len(kept) and kept[next_kept][0] <= end:
                 below += kept[next_kept][1]
                 next_kept += 1
-            back = self._bytes(unit for unit in call.storages if not self._stays(unit))
+            back = sum(calls.nbytes[unit] for unit in call.storages if not self._stays(unit))
             peak = max(peak, below + back)
         return peak
 
-    def _change(self, path: str) -> tuple[list[CallCost], list[CallCost]]:
-        """The calls that would be wrapped now, and those wrapped already that they would take the place of."""
-        around = self._calls.tree.around
-        calls = self._calls.by_path[path]
-        new = [call for call in calls if self._wrapped.keys().isdisjoint(around(call.scope))]
-        outermost = {call.scope for call in new}
-        new = [call for call in new if sum(scope in outermost for scope in around(call.scope)) == 1]
-        inner = [call for scope, call in self._wrapped.items() if not outermost.isdisjoint(around(scope))]
-        return new, inner
-
-    def _stays(self, unit: Unit, override: Mapping[int, int] = {}, uses: Mapping[Unit, int] = {}) -> bool:
-        """Whether this memory is held when backward begins. `override` and `uses` are what a change would add."""
-        if self._uses[unit] + uses.get(unit, 0) > 0:
+    def _stays(self, unit: Unit) -> bool:
+        """Whether this memory is held when backward begins."""
+        if unit in self._inputs:
             return True
         if isinstance(unit, tuple):
             return False
-        if not self._calls.can_go(unit):
-            return True
-        regions = {override.get(node, self._region.get(node)) for node in self._calls.savers[unit]}
-        return None in regions or len(regions) > 1
-
-    def _bytes(self, units: Iterable[Unit]) -> int:
-        return sum(self._calls.nbytes[unit] for unit in units)
+        regions = {self._region.get(node) for node in self._calls.savers[unit]}
+        return None in regions or len(regions) > 1 or not self._calls.can_go(unit)

@@ -28,7 +28,7 @@ from gradviz.graph import (
 from gradviz.memory.checkpoint import StepTime, checkpoint_plan
 from gradviz.memory.saved import saved
 from gradviz.memory.table import advice_table
-from gradviz.memory.wrapping import CallCosts, Gain, TensorStorage, Wrapping
+from gradviz.memory.wrapping import CallCosts, TensorStorage, Wrapping
 from gradviz.report.results import plain
 
 Saving = tuple[str, int]
@@ -53,20 +53,15 @@ def stack(*saving: tuple[int | None, tuple[Saving, ...]], kinds: dict[int, Stora
 
 
 def wrapped(graph: Graph, *paths: str) -> Wrapping:
-    """The bookkeeping after wrapping these modules."""
-    state = Wrapping(CallCosts(graph))
-    for path in paths:
-        before, gain = state.held, state.gain(path)
-        state.wrap(path)
-        assert state.held == before - gain.freed
-    return state
+    """The bookkeeping for these modules."""
+    return Wrapping(CallCosts(graph), paths)
 
 
 def test_a_wrapped_module_keeps_its_input_and_frees_what_only_it_saved() -> None:
     graph = stack((0, (("result", 0),)), (1, (("x", 1),)), (1, (("y", 2),)), (1, (("z", 3),)))
-    assert wrapped(graph).gain("a") == Gain("a", freed=300, ops=3, again=300, place=1)
     state = wrapped(graph, "a")
-    assert (state.held, state.peak()) == (100, 400)  # it all comes back at once
+    assert (state.held, state.ops, CallCosts(graph).again("a")) == (100, 3, 300)
+    assert state.peak() == 400  # it all comes back at once
 
 
 def test_an_input_that_nobody_saved_is_held_by_the_checkpoint() -> None:
@@ -102,8 +97,8 @@ def test_an_outer_module_takes_the_place_of_inner_ones() -> None:
     graph = stack((0, (("result", 0),)), (3, (("x", 1), ("y", 2))), (2, (("p", 3), ("q", 4))))
     state = wrapped(graph, "b.c", "b")
     assert state.held == wrapped(graph, "b").held == 100
-    assert state.has("b") and not state.has("b.c")
-    assert state.gain("b.c").freed == 0
+    assert state.ops == wrapped(graph, "b").ops == 2
+    assert wrapped(graph, "b", "b.c").held == 100
 
 
 def test_nothing_to_do_when_it_fits() -> None:
@@ -279,7 +274,7 @@ def test_no_set_of_modules_is_cheaper_and_fits(part: float, measured: bool) -> N
     graph = timed(graph) if measured else graph
     plan = checkpoint_plan(graph, int(saved(graph).total.held * part))
     calls = CallCosts(graph)
-    useful = [path for path in calls.by_path if wrapped(graph).gain(path).freed > 0]
+    useful = [path for path in calls.by_path if wrapped(graph, path).held < calls.total]
     costs = []
     for count in range(len(useful) + 1):
         for paths in combinations(useful, count):

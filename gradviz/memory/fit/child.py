@@ -101,24 +101,22 @@ class _Assigned(ast.NodeTransformer):
     def _chosen(self, value: ast.expr) -> ast.expr:
         return ast.Call(ast.Name(_CHOSEN, ast.Load()), [value], [])
 
-    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        if any(isinstance(target, ast.Name) and target.id == self._name for target in node.targets):
+    def _assignment(self, node: Any) -> Any:
+        targets = getattr(node, "targets", None) or [node.target]
+        named = any(isinstance(target, ast.Name) and target.id == self._name for target in targets)
+        if named and node.value is not None:
             node.value = self._chosen(node.value)
         return node
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
-        if isinstance(node.target, ast.Name) and node.target.id == self._name and node.value is not None:
-            node.value = self._chosen(node.value)
-        return node
+    visit_Assign = visit_AnnAssign = _assignment
 
     def visit_arguments(self, node: ast.arguments) -> ast.arguments:
-        positional = [*node.posonlyargs, *node.args][-len(node.defaults) :] if node.defaults else []
-        pairs = [*zip(positional, node.defaults), *zip(node.kwonlyargs, node.kw_defaults)]
-        chosen = {
-            id(value): self._chosen(value) for name, value in pairs if name.arg == self._name and value is not None
-        }
-        node.defaults = [chosen.get(id(value), value) for value in node.defaults]
-        node.kw_defaults = [chosen.get(id(value), value) for value in node.kw_defaults]
+        positional = [*node.posonlyargs, *node.args]
+        with_default = positional[len(positional) - len(node.defaults) :]
+        for names, defaults in ((with_default, node.defaults), (node.kwonlyargs, node.kw_defaults)):
+            for i, (name, value) in enumerate(zip(names, defaults)):
+                if name.arg == self._name and value is not None:
+                    defaults[i] = self._chosen(value)
         return node
 
 
