@@ -203,6 +203,16 @@ RIGHT = {
             h.square().mean().backward()
             opt.step()
     """,
+    "an attention of torch's own with as many samples as a head has elements": """
+        import torch
+        net = torch.nn.MultiheadAttention(8, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(3):
+            x = torch.randn(5, 4, 8)
+            opt.zero_grad()
+            net(x, x, x)[0].square().mean().backward()
+            opt.step()
+    """,
     "Monte Carlo dropout, a teacher, and statistics estimated anew": """
         import torch
         from torch import nn

@@ -34,6 +34,25 @@ FINE = {
             loss.backward()
             optimizer.step()
     """,
+    "a generator and a discriminator with norms": """
+        def block(make, *shape):
+            return nn.Sequential(make(*shape, bias=False), nn.BatchNorm2d(shape[1]), nn.LeakyReLU(0.2))
+        up = nn.ConvTranspose2d
+        G = nn.Sequential(block(up, 8, 32, 4), block(up, 32, 16, 4, 2, 1), nn.Conv2d(16, 1, 1), nn.Tanh())
+        D = nn.Sequential(block(nn.Conv2d, 1, 16, 4, 2, 1), block(nn.Conv2d, 16, 32, 4), nn.Flatten(), nn.Linear(32, 1))
+        for p in [*G.parameters(), *D.parameters()]:
+            if p.dim() > 1:
+                nn.init.normal_(p, 0, 0.002)
+        g, d = torch.optim.Adam(G.parameters(), 2e-4), torch.optim.Adam(D.parameters(), 2e-4)
+        for step in range(4):
+            fake = G(torch.randn(4, 8, 1, 1))
+            d.zero_grad()
+            (F.softplus(-D(torch.randn(4, 1, 8, 8))) + F.softplus(D(fake.detach()))).mean().backward()
+            d.step()
+            g.zero_grad()
+            F.softplus(-D(fake)).mean().backward()
+            g.step()
+    """,
     "LayerScale": """
         class Block(nn.Module):
             def __init__(self, size):

@@ -16,7 +16,7 @@ import torch
 
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.context import Misuse
-from gradviz.packages import Place
+from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
@@ -101,10 +101,11 @@ class MisuseWatch:
                 self._follow(name, arguments, result)
 
     def _reshaped(self, name: str, before: torch.Tensor, after: torch.Tensor, frame: FrameType) -> None:
-        """A new shape with the sizes of the old one in another order: it takes elements as they lie in memory."""
+        """A new shape with the sizes of the old one in another order, in the user's own code: elements stay where they are."""
         old, new = tuple(before.shape), tuple(after.shape)
         moved = old != new and len(old) > 1 and sorted(old) == sorted(new) and is_real(before)
-        if moved and [size for size in old if size > 1] != [size for size in new if size > 1]:
+        users = not (is_foundation(frame.f_code.co_filename) or package_of(frame.f_code.co_filename))
+        if users and moved and [size for size in old if size > 1] != [size for size in new if size > 1]:
             order = [old.index(size) for size in new] if len({*old}) == len(old) else []
             self._note("reshape", self._place(frame), name, str(old), str(new), ", ".join(map(str, order)))
 

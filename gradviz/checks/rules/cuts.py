@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
-import os
-import re
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs, made
@@ -33,8 +30,6 @@ _SAME = (
 )
 _REDUCED = ("SumBackward0", "SumBackward1", "MeanBackward0", "MeanBackward1")
 _JOINED = ("StackBackward0", "CatBackward0")
-_META = re.compile(r"maml|meta(?!data)|second.?order|outer", re.IGNORECASE)
-_FIRST_ORDER = re.compile(r"first.?order|fomaml|reptile", re.IGNORECASE)
 _FLAT = (
     "RoundBackward0",
     "RoundBackward1",
@@ -121,8 +116,7 @@ def first_order(context: CheckContext) -> Diagnoses:
     No error says so.
 
     How it is found: Results of `autograd.grad` are followed to a difference or sum with a tensor that an optimizer's parameter
-    leads to. Where the call says `create_graph=`, whatever it says, or the file speaks of first order, that is taken for
-    intended. A note where nothing in the file speaks of meta-learning.
+    leads to. Where the call says `create_graph=`, whatever it says, that is taken for intended.
 
     What to do: `create_graph=True` in the call of `autograd.grad`.
 
@@ -161,14 +155,8 @@ def first_order(context: CheckContext) -> Diagnoses:
             "gradients themselves",
             f"In {line(source)}, pass create_graph=True. If first order is meant, pass create_graph=False.",
             tuple(nodes),
-            severity=None if _speaks(source, _META) else "note",
             source=source,
         )
-
-
-def _speaks(source: SourceLine, words: re.Pattern[str]) -> bool:
-    """Whether the text of a file has such words."""
-    return any(map(words.search, linecache.getlines(source.file)))
 
 
 def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:
@@ -184,11 +172,13 @@ def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:
 
 def _says_nothing(source: SourceLine) -> bool:
     """Whether a call of `grad` leaves open whether its result is to have a graph."""
-    if source.package or _speaks(source, _FIRST_ORDER) or "fomaml" in os.path.basename(source.file).lower():
-        return False
     calls = [part for part in expressions_at(source.file, source.line) if isinstance(part, ast.Call)]
     named = [call for call in calls if called(call) == "grad"]
-    return bool(named) and not any(keyword.arg in ("create_graph", None) for call in named for keyword in call.keywords)
+    return (
+        bool(named)
+        and not source.package
+        and not any(keyword.arg in ("create_graph", None) for call in named for keyword in call.keywords)
+    )
 
 
 def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tuple[DetachPoint, ...]:

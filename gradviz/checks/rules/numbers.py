@@ -44,8 +44,8 @@ class Layer(NamedTuple):
 def vanishing_gradient(context: CheckContext) -> Diagnoses:
     """The gradient of a module is less than 1e-5 of that of modules nearer to the output.
 
-    Compared are root mean squares over the parameters of each module, along the depth of the graph. Such modules learn next to
-    nothing. `--vanishing` sets another threshold.
+    Compared are root mean squares over the weights of each module of one model, along the depth of the graph. Such modules
+    learn next to nothing. `--vanishing` sets another threshold.
 
     How it is found: The gradients are computed without writing `.grad`; root mean squares are compared module by module, from
     the output backwards.
@@ -65,9 +65,13 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    layers = _layers(context)
+    for layers in _models(context):
+        yield from _vanishing(context, layers)
+
+
+def _vanishing(context: CheckContext, layers: Sequence[Layer]) -> Diagnoses:
     limit = context.gradients.vanishing if context.gradients is not None else 0.0
-    largest, weak = 0.0, []
+    largest, weak = 0.0, list[Layer]()
     for layer in layers:
         if 0 < layer.rms < limit * largest and not context.zero_at_first.intersection(layer.names):
             weak.append(layer)
@@ -96,8 +100,8 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
 def exploding_gradient(context: CheckContext) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the output, or has a norm above 1e7.
 
-    Compared are root mean squares over the parameters of each module, along the depth of the graph. One step of the optimizer then
-    throws these modules far away. `--exploding` sets another ratio.
+    Compared are root mean squares over the weights of each module of one model, along the depth of the graph. One step of the
+    optimizer then throws these modules far away. `--exploding` sets another ratio.
 
     How it is found: The gradients are computed without writing `.grad`; root mean squares are compared module by module, from
     the output backwards.
@@ -117,7 +121,11 @@ def exploding_gradient(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    layers = [layer for layer in _layers(context) if layer.rms]
+    for layers in _models(context):
+        yield from _exploding(context, [layer for layer in layers if layer.rms])
+
+
+def _exploding(context: CheckContext, layers: Sequence[Layer]) -> Diagnoses:
     if not layers or context.gradients is None:
         return
     limit, nearest = context.gradients.exploding, layers[0]
@@ -458,17 +466,29 @@ def _above(graph: Graph, node: int) -> list[int]:
     return above
 
 
-def _layers(context: CheckContext) -> list[Layer]:
-    """Modules with the size of their gradients, the nearest to the output first. Without modules, each parameter counts as one."""
-    depth = _depth(context.graph)
-    groups: dict[str, list[tuple[Leaf, LeafGradient]]] = {}
+def _models(context: CheckContext) -> list[list[Layer]]:
+    """The modules of each model with the size of their gradients, the nearest to the output first; parameters of none together.
+
+    Weights are compared with weights: a bias, or the scale of a norm, counts only where a model has nothing else.
+    """
+    depth, owner = _depth(context.graph), {parameter.node: parameter.model for parameter in context.parameters}
+    models: dict[int | None, list[tuple[Leaf, LeafGradient]]] = {}
     for leaf, gradient in _read(context):
+        models.setdefault(owner.get(leaf.node), []).append((leaf, gradient))
+    weights = [[one for one in members if len(one[0].tensor.shape or ()) > 1] or members for members in models.values()]
+    return [_layers(members, depth) for members in weights]
+
+
+def _layers(members: Sequence[tuple[Leaf, LeafGradient]], depth: Sequence[int]) -> list[Layer]:
+    """Modules with the size of their gradients, the nearest to the output first. Without modules, each parameter is one."""
+    groups: dict[str, list[tuple[Leaf, LeafGradient]]] = {}
+    for leaf, gradient in members:
         name = leaf.names[0] if leaf.names else f"parameter {leaf.node}"
         groups.setdefault(name.rpartition(".")[0] or name, []).append((leaf, gradient))
     layers = []
-    for name, members in groups.items():
-        leaves = [leaf for leaf, _ in members]
-        norm = sum(gradient.norm**2 for _, gradient in members) ** 0.5
+    for name, group in groups.items():
+        leaves = [leaf for leaf, _ in group]
+        norm = sum(gradient.norm**2 for _, gradient in group) ** 0.5
         rms = norm / max(1, sum(known_elements(leaf.tensor) for leaf in leaves)) ** 0.5
         nearest = min(depth[leaf.node] for leaf in leaves)
         layers.append(Layer(name, nodes_of(leaves), first_names(leaves), rms, norm, nearest))
