@@ -2,6 +2,7 @@
 
 from gradviz.graph.model import (
     NO_ATTRIBUTES as NO_ATTRIBUTES,
+    Absent as Absent,
     BackwardStep as BackwardStep,
     Base as Base,
     CollectiveCall as CollectiveCall,

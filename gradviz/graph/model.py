@@ -295,6 +295,15 @@ class Mark(NamedTuple):
     kind: MarkKind = "finding"
 
 
+class Absent(NamedTuple):
+    """A tensor that could get a gradient and gets none, since the graph does not lead to it: `reason` says why, `source` where."""
+
+    names: tuple[str, ...]
+    tensor: TensorInfo
+    reason: str
+    source: SourceLine | None = None
+
+
 @dataclass(frozen=True)
 class Graph:
     """A detached snapshot of an autograd graph.
@@ -325,6 +334,9 @@ class Graph:
     marks: tuple[Mark, ...] = field(
         default=(), compare=False, repr=False
     )  # to be drawn; a graph file keeps no findings
+    absent: tuple[Absent, ...] = field(
+        default=(), compare=False, repr=False
+    )  # of the running program; no file keeps them
     original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
     opening: Opening | None = field(default=None, compare=False, repr=False)  # and which of its groups are open
 

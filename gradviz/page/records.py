@@ -11,7 +11,7 @@ from gradviz.draw.heat import own_seconds
 from gradviz.draw.summary import rank_bars
 from gradviz.formulas.lookup import as_data, formula_of, keeps, sentence
 from gradviz.formulas.table import MIXES, Formula
-from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
+from gradviz.graph import Absent, Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
 from gradviz.graph.amounts import ONLY_GRAPH, held_bytes, known_elements, tensor_bytes
 from gradviz.graph.origins import forward_name
 from gradviz.graph.ready_queue import engine_order
@@ -31,6 +31,7 @@ def records(graph: Graph) -> Pack:
         scopes=[_scope(scope) for scope in graph.scopes],
         seconds=[float(f"{seconds:.3g}") for seconds in own_seconds(graph)],
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
+        absent=[_absent(one) for one in graph.absent],
         ofRanks=bool(graph.by_rank),
         byRank=rank_bars(graph),
         formulas={op: known for op in sorted(set(column(graph.nodes, "op"))) if (known := _formula(op))},
@@ -166,6 +167,11 @@ def _base(base: Base | None) -> list[Any] | None:
 def _scope(scope: Scope) -> list[Any]:
     output = tensor_line(scope.output) if scope.output is not None else ""
     return [one_line(scope.path), one_line(scope.type), scope.call, _known(scope.parent), scope.parameters or 0, output]
+
+
+def _absent(absent: Absent) -> list[str]:
+    at = f", {labels.source_text(absent.source)}" if absent.source is not None else ""
+    return [labels.names_text(absent.names), tensor_line(absent.tensor), one_line(f"{absent.reason}{at}")]
 
 
 def _known(number: int | None) -> int:

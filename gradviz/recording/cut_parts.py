@@ -95,11 +95,11 @@ class CutParts:
             for i, node in enumerate(ghosts.nodes, count)
         ]
         alive = {i: tensor for i, (_, tensor) in ghosts.leaves.items() if tensor is not None}
-        whole = BareGraph(
-            [*bare.sequences, *numbers],
-            [*bare.edges, *ghosts.edges],
-            {**bare.variables, **alive},
-            bare.checkpoints,
+        whole = bare._replace(
+            sequences=[*bare.sequences, *numbers],
+            edges=[*bare.edges, *ghosts.edges],
+            variables={**bare.variables, **alive},
+            kinds=[*bare.kinds, *(node.op for node in ghosts.nodes)],
         )
         told = self._attribution.places(whole) if self._attribution is not None else Places()
         every = count + len(numbers)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from gradviz.graph import SourceLine
+from gradviz.graph import Absent, SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.recording.cut_words import CutLines
 from gradviz.variables.objects import class_attribute, members
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.names import below, outermost
+from gradviz.walker.tensors import grad_fn_of, tensor_info
+from gradviz.walker.walk import Walked
 
 if TYPE_CHECKING:
     from gradviz.recording.record import Recording
@@ -29,7 +31,9 @@ class Reason(NamedTuple):
 class Reasons:
     """Of one moment of a program. Hold it no longer than its tensors. `cuts` and `recording` tell more where they are there."""
 
-    def __init__(self, variables: Sequence[Namespace], recording: Recording | None, cuts: CutLines | None) -> None:
+    def __init__(
+        self, variables: Sequence[Namespace], recording: Recording | None, cuts: CutLines | None = None
+    ) -> None:
         self._recording, self._cuts = recording, cuts
         self._modules = dict(below(outermost(scan(variables))))
         self._owner = {
@@ -74,6 +78,16 @@ class Reasons:
         outer, _, attribute = path.rpartition(".")
         code = getattr(class_attribute(type(self._modules.get(outer)), "__init__"), "__code__", None)
         return _stored(code, attribute) if code is not None else None
+
+
+def without_gradient(walked: Walked, reasons: Reasons) -> Iterator[Absent]:
+    """Parameters, and leaves that require grad, to which a graph does not lead."""
+    inside = {id(leaf) for leaf in walked.variables.values()}
+    for tensor, names in walked.names.named():
+        could = tensor.requires_grad or walked.names.kind(tensor) == "parameter"
+        is_leaf = could and grad_fn_of(tensor) is None and not tensor._is_view()
+        if is_leaf and id(tensor) not in inside:
+            yield Absent(names, tensor_info(tensor), *reasons.reason(tensor, names[0]))
 
 
 def _stored(code: Any, attribute: str) -> SourceLine | None:

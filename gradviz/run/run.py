@@ -59,6 +59,7 @@ def _recording_from_torch_on() -> Iterator[Callable[[], Recording | None]]:
 
 def read_graph(live: LiveOutputs, cuts: Sequence[CutLines] = ()) -> Graph:
     """The graph behind the outputs, for `Run.read`; with what the lines of `cuts` cut off of it, where there is one."""
+    from gradviz.recording.reasons import Reasons, without_gradient
     from gradviz.walker.walk import Walked, capture
 
     walks: list[Walked] = []
@@ -73,6 +74,8 @@ def read_graph(live: LiveOutputs, cuts: Sequence[CutLines] = ()) -> Graph:
     )
     for part in parts:
         graph = part.joined(graph, walks[0].names)
+    reasons = Reasons(live.variables, live.recording, *cuts)
+    graph = replace(graph, absent=tuple(without_gradient(walks[0], reasons)))
     if live.notes:
         graph = replace(graph, notes=(*live.notes, *graph.notes))
     return graph.with_root_names(live.names)

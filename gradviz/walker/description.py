@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -111,7 +111,7 @@ class BareGraph(NamedTuple):
     edges: Sequence[Edge]
     variables: Mapping[int, torch.Tensor]
     checkpoints: Mapping[int, Sequence[torch.nn.Module]] = MappingProxyType({})
-    kinds: Sequence[type] = ()
+    kinds: Sequence[Hashable] = ()
 
 
 class Places(NamedTuple):

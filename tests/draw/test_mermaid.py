@@ -32,7 +32,8 @@ from tests.strategies import graphs, text
 BOX = re.compile(r'^  n\d+\["(?:[^"`<>]|<br/>)+"\]:::(?:op|leaf|output|base|saved|stale|group|ghost|heat[1-5])$')
 LINK = re.compile(r'^  n(\d+) (?:-->|-\.->|-\.-|---)(?:\|"[^"]+"\|)? n(\d+)$')
 OTHER = re.compile(
-    r'^(?:  subgraph f\d+\["[^"`<>]*"\]|  end|flowchart (?:TD|BT|LR|RL)|  classDef \w+ [\w:#,-]+|  more\["#43;[\d,]+ more boxes"\])$'
+    r'^(?:  subgraph f\d+\["[^"`<>]*"\]|  end|flowchart (?:TD|BT|LR|RL)'
+    r'|  classDef \w+ [\w:#,-]+|  more\["#43;[\d,]+ more boxes"\])$'
 )
 
 

@@ -28,11 +28,13 @@ import { fitted, textWidth } from "./painter.js";
  * @property {number} travel how far gradients are on lit edges, from 0 to 1
  * @property {boolean} backward whether lit edges are on the way of gradients, from below to above
  * @property {(g: number) => Uint8Array | null} edgeKinds 1 for added, 2 for removed
+ * @property {(item: number) => boolean} cut whether no gradient passes
  */
 
 /** @typedef {{x: number, y: number, k: number}} Camera a point p of the page is drawn at p * k + (x, y) */
 
 const READABLE = 5; // px, least size of letters
+const DASHES = [4, 3];
 const FADED = 0.33;
 
 export class Drawer {
@@ -141,11 +143,11 @@ export class Drawer {
     const kind = isGroup ? "group" : ["op", "leaf", "leaf", "output"][model.kind[item]];
     p.alpha(this.#fades(item) ? FADED : 1);
     const round = isGroup ? 8 * k : kind === "op" ? 5 * k : (r.h / 2);
-    const tint = this.look.fill(item), fill = tint || colors[kind], second = tint ? colors.text : colors[`${kind}-dim`]; // on a tint, dim text has too little contrast
+    const cut = this.look.cut(item), tint = cut ? colors.sheet : this.look.fill(item), fill = tint || colors[kind], second = tint ? colors.text : colors[`${kind}-dim`]; // on a tint, dim text has too little contrast
     if (isGroup && r.w > 14 && r.h > 10) {  // a second sheet behind it: there is more inside
       p.rect(r.x + 3 * k, r.y + 3 * k, r.w, r.h, round, colors[kind], colors[`${kind}-line`], 1);
     }
-    p.rect(r.x, r.y, r.w, r.h, round, fill, colors[`${kind}-line`], 1);
+    p.rect(r.x, r.y, r.w, r.h, round, fill, cut ? colors.muted : colors[`${kind}-line`], 1, cut ? DASHES : undefined);
     if (11 * k >= READABLE) {
       const title = fitted(model.title(item), 11, r.w / k - (isGroup ? 28 : 6)), line = this.look.line(item) || model.line(item), type = model.type(item), size = 11 * k;
       const middle = r.x + r.w / 2 + (isGroup ? 7 * k : 0);
@@ -224,12 +226,13 @@ export class Drawer {
     this.p.curve(x0, middle, x1, middle, x1, y1);
   }
 
-  /** @param {"plain" | "leaf" | "lit" | "faded" | "added" | "removed"} how @param {number} k */
+  /** @param {"plain" | "leaf" | "lit" | "faded" | "added" | "removed" | "cut"} how @param {number} k */
   #stroke(how, k) {
     const { colors } = this.look, width = Math.max(0.6, Math.min(1.3, 1.3 * k));
     this.p.alpha(how === "faded" ? 0.35 : 1);
     if (how === "lit") this.p.stroke(colors.accent, Math.max(1.4, Math.min(2.4, 2.2 * k)));
     else if (how === "added" || how === "removed") this.p.stroke(colors[`${how}-line`] || colors[how], Math.max(1.6, 2.4 * k), how === "removed" ? [6, 4] : undefined);
+    else if (how === "cut") this.p.stroke(colors.line, width, DASHES);
     else this.p.stroke(how === "plain" ? colors.line : colors["soft-line"], width);
   }
 
@@ -239,7 +242,7 @@ export class Drawer {
     const lit = this.look.lit ? this.look.lit.edges(g) : null, kinds = this.look.edgeKinds(g);
     const fine = k > 0.22, seen = [];
     /** @type {Record<string, number[]>} */
-    const batches = { faded: [], leaf: [], plain: [], removed: [], added: [], lit: [] };
+    const batches = { faded: [], leaf: [], cut: [], plain: [], removed: [], added: [], lit: [] };
     for (let e = 0; e < count; e++) {
       const a = 2 * shape.start[e], b = 2 * shape.start[e + 1] - 2;
       if (b < a) continue;
@@ -253,7 +256,7 @@ export class Drawer {
       if (ox + left * k > this.window.x + this.window.w || ox + right * k < this.window.x) continue;
       const above = shape.above[e] < n ? model.item(g, shape.above[e]) : ~0;
       const isLeaf = above >= 0 && (model.kind[above] === LEAF || model.kind[above] === COPY);
-      const how = lit && lit[e] ? "lit" : kinds && kinds[e] ? (kinds[e] === 1 ? "added" : "removed") : this.look.lit ? "faded" : isLeaf ? "leaf" : "plain";
+      const how = lit && lit[e] ? "lit" : kinds && kinds[e] ? (kinds[e] === 1 ? "added" : "removed") : this.look.lit ? "faded" : this.look.cut(above) || this.look.cut(shape.below[e] < n ? model.item(g, shape.below[e]) : ~0) ? "cut" : isLeaf ? "leaf" : "plain";
       batches[how].push(e);
       seen.push(e);
     }

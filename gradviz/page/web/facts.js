@@ -39,6 +39,7 @@ export class Facts {
     this.scopes = head.scopes.map((/** @type {any[]} */ r) => ({
       path: r[0], type: r[1], call: r[2], parent: r[3], parameters: r[4], output: r[5],
     }));
+    this.absent = /** @type {[string, string, string][]} */ (head.absent || []);
     /** @type {Mark[]} */
     this.marks = head.marks.map((/** @type {any[]} */ r) => ({
       number: r[0], id: r[1], words: r[2], nodes: r[3], edges: r[4], outputs: r[5],

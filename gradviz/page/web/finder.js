@@ -1,4 +1,5 @@
 /** The search field: counts what matches, and visits one match after another. */
+import { absentRow, absentWith } from "./absent.js";
 import { byId, count, el, say } from "./dom.js";
 import { search } from "./search.js";
 
@@ -41,7 +42,8 @@ export class Finder {
   /** The best matches, where the field is in use. @param {boolean} shown */
   #list(shown) {
     const { app, found, at } = this, list = byId("found"), first = Math.max(0, Math.min(at - SHOWN + 1, found.length - SHOWN));
-    list.hidden = !shown || !found.length;
+    const absent = absentWith(app, this.field.value).slice(0, SHOWN);
+    list.hidden = !shown || !(found.length + absent.length);
     this.field.setAttribute("aria-expanded", String(!list.hidden));
     if (list.hidden) return;
     list.replaceChildren(...found.slice(first, first + SHOWN).map((item, i) => {
@@ -53,7 +55,7 @@ export class Finder {
         this.next(1);
       });
       return row;
-    }));
+    }), ...absent.map((one) => absentRow(one, { role: "option", "aria-selected": "false", "aria-disabled": "true" })));
     if (at >= 0) this.field.setAttribute("aria-activedescendant", `found-${at}`);
     else this.field.removeAttribute("aria-activedescendant");
   }

@@ -1,5 +1,6 @@
 /** How everything looks now: colours, what is lit, numbers of findings, badges. The same for the screen and for export. */
 
+import { aggregated } from "./overlay.js";
 import { edgesBehind, markEdge, tensorOn } from "./trace.js";
 
 /** @typedef {import("./app.js").App} App */
@@ -22,7 +23,28 @@ export function lookOf(app, plain = false) {
     backward: app.step >= 0,
     travel: app.step >= 0 ? app.travel : 1,
     edgeKinds: (g) => edgeKinds(app, g),
+    cut: (item) => isCut(app, item),
   };
+}
+
+/** @type {WeakMap<object, (item: number) => number>} */
+const cutOff = new WeakMap();
+
+/** Whether an item was cut off, of a group all that is in it. @param {App} app @param {number} item */
+export function isCut(app, item) {
+  const facts = app.facts;
+  if (!facts || item === ~0) return false;
+  let found = cutOff.get(facts);
+  if (!found) {
+    found = aggregated(facts, (cell) => Number(hasFlag(facts, facts.nodeOf(cell), "cut")), Math.min);
+    cutOff.set(facts, found);
+  }
+  return found(item) === 1;
+}
+
+/** @param {import("./facts.js").Facts} facts @param {number} node @param {string} flag */
+function hasFlag(facts, node, flag) {
+  return node < facts.nodes && facts.flags[facts.c.flag[node]].some(([known]) => known === flag);
 }
 
 /** Shapes on the edges of a sheet: on those that are lit, or on all. @param {App} app @param {number} g @param {boolean} lit */
@@ -84,7 +106,7 @@ function badge(app, item) {
     return facts.leafOf.has(node) ? "✓ .grad" : at >= app.stepFirst ? `#${at + 1}` : "✓";
   }
   if (node >= facts.nodes) return "";
-  return facts.flags[facts.c.flag[node]].map(([flag]) => flag).filter((flag) => flag !== "freed" || !facts.head.allFreed).join(" ");
+  return facts.flags[facts.c.flag[node]].map(([flag]) => flag).filter((flag) => flag !== "cut" && (flag !== "freed" || !facts.head.allFreed)).join(" ");
 }
 
 /** `1 of 2` where a function waits for more gradients before it runs. @param {App} app @param {import("./facts.js").Facts} facts @param {number} node */

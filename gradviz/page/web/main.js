@@ -22,6 +22,7 @@ import { search } from "./search.js";
 import { between, litEdges, reach } from "./trace.js";
 import { readOpen, writeOpen } from "./address.js";
 import { memory } from "./play.js";
+import { setUpAbsent } from "./absent.js";
 import { arrived } from "./look.js";
 
 async function main() {
@@ -45,6 +46,7 @@ async function main() {
   const facts = new Facts(await readBlock("facts"), model);
   app.overlayId = facts.c.diff ? "diff" : facts.head.color;
   app.setFacts(facts);
+  setUpAbsent(app);
   overlays(app);
   const address = new Address(app, /** @type {HTMLButtonElement} */ (byId("back")), /** @type {HTMLButtonElement} */ (byId("forward")));
   address.onStep = (step) => {

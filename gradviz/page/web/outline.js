@@ -3,6 +3,7 @@
  * thousand open rows cost no more than thirty.
  */
 import { el } from "./dom.js";
+import { isCut } from "./look.js";
 
 /** @typedef {import("./app.js").App} App */
 
@@ -138,6 +139,7 @@ export class Outline {
     el("span", { class: "more", text: isGroup ? type : model.line(item) }));
     element.style.top = `${row * ROW}px`;
     element.style.paddingLeft = `${6 + Math.min(depth - 1, 12) * 12}px`;
+    element.classList.toggle("cut", isCut(app, item));
     if (item === this.active) element.classList.add("active");
     return element;
   }

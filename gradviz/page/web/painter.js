@@ -37,7 +37,7 @@ export function fitted(text, size, room) {
 /**
  * @typedef {object} Painter
  * @property {(part: number) => void} alpha
- * @property {(x: number, y: number, w: number, h: number, r: number, fill: string, stroke: string, width: number) => void} rect
+ * @property {(x: number, y: number, w: number, h: number, r: number, fill: string, stroke: string, width: number, dash?: number[]) => void} rect
  * @property {() => void} begin
  * @property {(x: number, y: number) => void} move
  * @property {(x: number, y: number) => void} line
@@ -58,7 +58,7 @@ export class CanvasPainter {
   /** @param {number} part */
   alpha(part) { this.c.globalAlpha = part; }
   /** @type {Painter["rect"]} */
-  rect(x, y, w, h, r, fill, stroke, width) {
+  rect(x, y, w, h, r, fill, stroke, width, dash) {
     const c = this.c;
     if (w < 6 || h < 6) {
       c.fillStyle = stroke || fill;
@@ -73,9 +73,7 @@ export class CanvasPainter {
       c.fill();
     }
     if (stroke) {
-      c.strokeStyle = stroke;
-      c.lineWidth = width;
-      c.stroke();
+      this.stroke(stroke, width, dash);
     }
   }
   begin() { this.c.beginPath(); }
@@ -126,8 +124,8 @@ export class SvgPainter {
   alpha(part) { this.part = part; }
   #fade() { return this.part < 1 ? ` opacity="${this.part}"` : ""; }
   /** @type {Painter["rect"]} */
-  rect(x, y, w, h, r, fill, stroke, width) {
-    const edge = stroke ? ` stroke="${stroke}" stroke-width="${short(width)}"` : "";
+  rect(x, y, w, h, r, fill, stroke, width, dash) {
+    const edge = stroke ? ` stroke="${stroke}" stroke-width="${short(width)}"${dash ? ` stroke-dasharray="${dash.join(" ")}"` : ""}` : "";
     this.parts.push(`<rect x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}" rx="${short(r)}" fill="${fill || "none"}"${edge}${this.#fade()}/>`);
   }
   begin() { this.path = ""; }

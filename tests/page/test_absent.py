@@ -1,0 +1,53 @@
+"""What gets no gradient stands in the page: grey rows with the reason, and what was cut off as dashed boxes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gradviz.cli.main import cli
+from tests.cli.scripts import script
+from tests.cli.test_why import NET, REASONS
+from tests.page.conftest import Open
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def page(open_page: Open, tmp_path: Path) -> Any:
+    written = tmp_path / "net.html"
+    done = CliRunner().invoke(cli, ["render", str(script(tmp_path, NET)), "--cut", "-o", str(written)])
+    assert done.exit_code == 0, done.output
+    return open_page(written)
+
+
+def test_each_tensor_without_a_gradient_has_its_reason(page: Any) -> None:
+    rows = dict(
+        zip(page.locator("#absent li strong").all_inner_texts(), page.locator("#absent li span").all_inner_texts())
+    )
+    assert len(rows) == 9 and "net.head.weight" not in rows
+    for name, (words, text) in REASONS.items():
+        assert rows[name].startswith(words) and ("script.py:" in rows[name]) == (text is not None)
+
+
+def test_search_finds_what_is_not_in_the_graph(page: Any) -> None:
+    page.keyboard.press("/")
+    page.keyboard.type("spare")
+    assert page.locator("#found .absent").all_inner_texts() == [
+        f"{name}\nnet.spare was never called, script.py:9" for name in ("net.spare.weight", "net.spare.bias")
+    ]
+
+
+def test_what_was_cut_off_is_grey_and_dashed(page: Any) -> None:
+    rows = page.locator("#outline .row.cut .name").all_inner_texts()
+    assert "✂ detach" in rows and "addmm" in rows and "sum" not in rows
+    drawn = page.evaluate("gradviz.svgOf(gradviz.app)")
+    assert "stroke-dasharray" in drawn and "cut off: no gradient passes" in page.locator("#legend").inner_text()
+
+
+def test_backward_does_not_run_what_was_cut_off(page: Any) -> None:
+    steps = page.evaluate("[...gradviz.facts.c.stepNode].map((node) => gradviz.facts.texts[gradviz.facts.c.op[node]])")
+    assert steps == ["SumBackward0", "MulBackward0", "AddmmBackward0", "TBackward0", "AccumulateGrad"]
