@@ -105,6 +105,13 @@ def test_fake_tensors_tell_the_same(gradviz: Gradviz, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_fake_tensors_need_no_workers(gradviz: Gradviz, tmp_path: Path) -> None:
+    source = LOADER.replace("batch_size=128", "batch_size=128, shuffle=True, num_workers=2, persistent_workers=True")
+    real, fake = (fit(gradviz, tmp_path, source, "--memory", "1GiB", *more) for more in ([], ["--fake"]))
+    assert real["batch"] == fake["batch"] and abs(real["peak"]["total"] - fake["peak"]["total"]) < 1024
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "code", "said"),
     [

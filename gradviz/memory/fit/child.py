@@ -27,6 +27,13 @@ from gradviz.run.engine import watching_backward, when_imported
 from gradviz.run.program import Program, Target
 
 _CHOSEN = "__gradviz_batch__"
+_WITHOUT_WORKERS = {
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "multiprocessing_context": None,
+    "timeout": 0,
+}
 
 
 @dataclass
@@ -75,8 +82,8 @@ class Batch:
         module: ast.Module = _Assigned(self.name).visit(ast.parse(source))
         return ast.fix_missing_locations(module)
 
-    def watch_loaders(self) -> None:
-        """Give the first DataLoader that has a batch size this one."""
+    def watch_loaders(self, alone: bool) -> None:
+        """Give the first DataLoader that has a batch size this one, where no name says the batch. `alone`: without workers."""
         from torch.utils.data import DataLoader
 
         loaders: Any = DataLoader
@@ -87,7 +94,9 @@ class Batch:
             given = parameters.bind(loader, *arguments, **options)
             given.apply_defaults()
             sampled = given.arguments["batch_sampler"] is not None
-            if not self.met and not sampled and given.arguments["batch_size"] is not None:
+            if alone:
+                given.arguments.update(_WITHOUT_WORKERS)
+            if not self.name and not self.met and not sampled and given.arguments["batch_size"] is not None:
                 given.arguments["batch_size"] = self.choose(given.arguments["batch_size"])
             original(*given.args, **given.kwargs)
 
@@ -142,8 +151,7 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
                 from torch._subclasses.fake_tensor import FakeTensorMode
 
                 undo.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-            if not batch.name:
-                batch.watch_loaders()
+            batch.watch_loaders(alone=specification["fake"])
             recording = undo.enter_context(record())
             started.append(undo.enter_context(Tracker(recording, gpu=specification["gpu"])))
 
@@ -168,7 +176,9 @@ def _words(failure: Failure | None) -> tuple[str, str] | None:
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(failure.error.__traceback__)]
     own = [at for at in frames if not (at[0].startswith("<") or is_foundation(at[0]) or package_of(at[0]))]
     place = "".join(f" at {basename(file)}:{line}, `{getline(file, line).strip()}`" for file, line in own[-1:])
-    return "failed", f"{place}: {type(failure.error).__name__}: {text_of(failure.error)}"
+    first, *others = text_of(failure.error).strip().splitlines() or [""]
+    said = " … ".join([first, *others[-1:]])  # a DataLoader has the traceback of its worker between them
+    return "failed", f"{place}: {type(failure.error).__name__}: {said}"
 
 
 def main() -> None:
