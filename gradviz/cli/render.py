@@ -46,25 +46,33 @@ Prints the path.
     "--check", is_flag=True, help="Mark the findings of gradviz check by number, and list them under the picture."
 )
 @click.option("--cut", is_flag=True, help="Draw what .detach(), .item(), no_grad or argmax cut off, dashed.")
+@click.option("--values", is_flag=True, help="Keep numbers and gradients of tensors up to 64 elements, for the page.")
 @run_custom_option
 @render_options()
 @target_argument
 def render_command(
-    source: Source, output: str | None, format: str | None, check: bool, cut: bool, run_custom: bool, **options: Any
+    source: Source,
+    output: str | None,
+    format: str | None,
+    check: bool,
+    cut: bool,
+    values: bool,
+    run_custom: bool,
+    **options: Any,
 ) -> None:
     name = format or (_DEFAULT if output in (None, _TO_STDOUT) else format_of(str(output)).name)
     if name == "txt":  # before a script runs for an hour
         from gradviz.draw.tree import refuse_backward
 
         refuse_backward(Options.of(options))
-    if (check or cut) + (options["color"] == "time") + _needs_backward(options) > 1:
+    if (check or cut) + (options["color"] == "time") + (values or _needs_backward(options)) > 1:
         raise click.UsageError(
-            f"{'--check' if check else '--cut'}, --color time and gradients (--color grad, --numbers) are read at different calls. "
-            "Draw two pictures."
+            f"{'--check' if check else '--cut'}, --color time and gradients (--color grad, --numbers, --values) are read at "
+            "different calls. Draw two pictures."
         )
     if cut and (source.target.kind == "graph" or name in ("json", "graphml")):
         raise click.UsageError("--cut draws what a running script cuts off: give a script, and a picture to draw.")
-    source = replace(source, run_custom=run_custom)
+    source = replace(source, run_custom=run_custom, values=values)
     read = partial(_read, source, options, check, cut)
     if output == _TO_STDOUT:
         _to_stdout(read, format or _DEFAULT, options)
@@ -85,7 +93,7 @@ def _read(source: Source, options: dict[str, Any], check: bool, cut: bool) -> Ru
         with cuts_watched(parts=True) as cuts:
             return source.graph(cuts=cuts)
     if not check:
-        return source.graph(backward=_needs_backward(options))
+        return source.graph(backward=source.values or _needs_backward(options))
     from gradviz.run.ending import RunResult
 
     checked = source.findings()

@@ -41,11 +41,11 @@ run_custom_option = click.option(
 )
 
 
-def measured(live: LiveOutputs, run_custom: bool = False) -> GradientFlow:
+def measured(live: LiveOutputs, run_custom: bool = False, values: bool = False) -> GradientFlow:
     """The gradients behind the outputs."""
     from gradviz.gradients.flow import measure
 
-    return measure(opened(live), run_custom=run_custom).with_names(live.names)
+    return measure(opened(live), run_custom=run_custom, values=values).with_names(live.names)
 
 
 def opened(live: LiveOutputs) -> LiveGraph:
@@ -55,9 +55,9 @@ def opened(live: LiveOutputs) -> LiveGraph:
     return open_graph(live.outputs, variables=live.variables, title=live.title, attribution=live.attribution)
 
 
-def with_backward(live: LiveOutputs, run_custom: bool = False) -> Graph:
+def with_backward(live: LiveOutputs, run_custom: bool = False, values: bool = False) -> Graph:
     """The graph behind the outputs, with its gradients and the order of backward, and what must be known of them."""
-    flow = measured(live, run_custom)
+    flow = measured(live, run_custom, values)
     notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
     return replace(flow.graph, notes=notes)
 
@@ -125,6 +125,7 @@ class Source:
     keep_going: bool
     record: bool = True
     run_custom: bool = False  # for gradients only
+    values: bool = False  # of small tensors, with the gradients
 
     def graph(self, *, backward: bool = False, cuts: Sequence[CutLines] = ()) -> RunResult[Graph]:
         """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written.
@@ -144,7 +145,8 @@ class Source:
     def _graph_of_run(self, backward: bool, cuts: Sequence[CutLines]) -> RunResult[Graph]:
         from gradviz.run.run import read_graph
 
-        read = partial(with_backward, run_custom=self.run_custom) if backward else partial(read_graph, cuts=cuts)
+        gradients = partial(with_backward, run_custom=self.run_custom, values=self.values)
+        read = gradients if backward else partial(read_graph, cuts=cuts)
         whole_step = not backward and not isinstance(self.at, Sequence) and is_there("gradviz.ranks")
         captured = self.read(role().reads(read, whole_step), whole_step=whole_step)
         if whole_step and captured.later:

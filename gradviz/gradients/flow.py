@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -22,6 +22,7 @@ from gradviz.gradients.live import (
     recomputes,
     stopped_note,
 )
+from gradviz.gradients.numbers import computed, numbers
 from gradviz.gradients.replay import behind, replay
 from gradviz.gradients.values import why_unreadable
 from gradviz.graph import BackwardStep, Edge, Graph, Leaf
@@ -138,13 +139,14 @@ class GradientFlow(NamedTuple):
         return f"<GradientFlow: {plural(len(self.edges), 'edge')}, {plural(len(self.leaves), 'leaf', 'leaves')}>"
 
 
-def measure(live: LiveGraph, *, run_custom: bool = False) -> GradientFlow:
-    """Run backward without the engine and measure every gradient on the way: see `gradviz.flow`."""
+def measure(live: LiveGraph, *, run_custom: bool = False, values: bool = False) -> GradientFlow:
+    """Run backward without the engine and measure every gradient on the way: see `gradviz.flow`. `values`: keep small ones."""
     graph, closed, custom = live.graph, live.closed, custom_functions(live.graph)
     stops = (*closed, *(() if run_custom else custom))
     order: list[int] = []
     incoming: dict[int, GradientSize] = {}
     along: dict[Edge, GradientSize] = {}
+    small: dict[int, dict[str, Any]] = {}
     # those that are handed on unchanged are measured once
     sizes: MutableMapping[torch.Tensor, GradientSize] = WeakIdKeyDictionary()
 
@@ -162,6 +164,9 @@ def measure(live: LiveGraph, *, run_custom: bool = False) -> GradientFlow:
                 arrived = [size_of(gradient) for gradient in step.incoming if gradient is not None]
                 if arrived:
                     incoming[step.node] = max(arrived, key=lambda size: (size.nonfinite > 0, size.norm))
+                if values:
+                    sent = tuple(numbers(gradient) for gradient in step.outgoing)
+                    small[step.node] = {"arrived": numbers(next(iter(step.incoming), None)), "sent": sent}
                 for edge in graph.inputs(step.node) if step.outgoing else ():
                     leaving = step.outgoing[edge.position]
                     if leaving is not None:
@@ -180,7 +185,10 @@ def measure(live: LiveGraph, *, run_custom: bool = False) -> GradientFlow:
         *_notes(graph, unmeasured.union(stops), missed),
         *graph.notes,
     )
-    graph = replace(graph, backward=tuple(_backward(order, incoming, unmeasured)))
+    for node, value in computed(live).items() if values else ():
+        small.setdefault(node, {})["value"] = value
+    steps = _backward(order, incoming, unmeasured)
+    graph = replace(graph, backward=tuple(step._replace(**small.get(step.node, {})) for step in steps))
     edges = tuple(EdgeFlow(edge, along.get(edge)) for edge in graph.edges)
     reached = [graph.leaf_of[node] for node in order if node in graph.leaf_of and node in incoming]
     leaves = tuple(LeafFlow(leaf.names, leaf.node, *incoming[leaf.node]) for leaf in reached)

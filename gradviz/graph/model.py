@@ -226,11 +226,17 @@ class Root(NamedTuple):
 
 class BackwardStep(NamedTuple):
     """One function that backward calls. `norm` is that of the gradient that arrives, the largest one of several; None when
-    none does, infinite when an entry is not finite. Not `measured`: a custom Function that was not called lies before it."""
+    none does, infinite when an entry is not finite. Not `measured`: a custom Function that was not called lies before it.
+
+    Of small tensors, when they were asked for: the elements of the gradient that `arrived`, of the `value` that the op computed
+    or the leaf has, and of what was `sent` to each input, by position; nothing where they are not known."""
 
     node: int
     norm: float | None = None
     measured: bool = True
+    arrived: tuple[float, ...] = ()
+    value: tuple[float, ...] = ()
+    sent: tuple[tuple[float, ...], ...] = ()
 
 
 class CollectiveCall(NamedTuple):

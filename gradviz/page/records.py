@@ -5,6 +5,7 @@ Panel, search, overlays and the backward pass read them in the browser. Knows no
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from gradviz.draw.heat import own_seconds
@@ -191,9 +192,18 @@ def _backward(graph: Graph, pack: Pack) -> None:
     steps = backward_steps(graph)
     pack.add(stepNode=steps.nodes, stepFreed=steps.freed, stepWaiting=steps.waiting, stepFilled=steps.filled)
     pack.put(heldAtFirst=sum(steps.freed), measured=bool(graph.backward))
+    small = [step for step in graph.backward if step.arrived or step.value or step.sent]
+    pack.put(small=[[step.node, *map(_plain, (step.arrived, step.value, step.sent))] for step in small])
     if graph.backward:
         norms = [step.norm for step in graph.backward]
         pack.put(norms=[None if norm is None else float(f"{norm:.4g}") if norm < 1e308 else "inf" for norm in norms])
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as JSON has them: what is not finite as a word."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value if math.isfinite(value) else repr(value)
 
 
 class BackwardSteps(NamedTuple):

@@ -158,3 +158,61 @@ def test_no_page_has_a_folder_of_the_machine(attention: Path, tmp_path: Path) ->
         assert "train.py" in told
         for folder in (str(path.parent), "site-packages", str(Path(torch.__file__).parent)):
             assert folder not in told + text
+
+
+SUM = """
+import torch
+
+w = torch.tensor(1.0, requires_grad=True)
+x = torch.tensor(2.0)
+a = 3 * w
+b = x * w
+loss = a + b
+loss.backward()
+"""
+
+
+def test_single_numbers_stand_in_their_boxes(open_page: Open, tmp_path: Path) -> None:
+    """And where two gradients meet, their sum."""
+    page = open_page(rendered(tmp_path, SUM, "--values"))
+    page.keyboard.press("p")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    texts = re.findall(r"<text[^>]*>([^<]*)<", page.evaluate("gradviz.svgOf(gradviz.app)"))
+    assert "= 1, grad 5" in texts and "3 + 2 = 5" in texts
+
+
+def test_small_tensors_are_cells(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(rendered(tmp_path, ATTENTION, "--values"))
+    click(page, "SoftmaxBackward0")
+    tensors = page.locator("#panel .tensor")
+    assert [text.split("\n")[0] for text in tensors.all_inner_texts()] == [
+        "value (5, 5)",
+        "gradient that arrives (5, 5)",
+        "sent to scores (5, 5)",
+    ]
+    assert tensors.first.locator("span").count() == 25
+    row = [float(text) for text in tensors.first.locator("span").all_inner_texts()[:5]]
+    assert sum(row) == pytest.approx(1, abs=0.01)
+
+
+VANISHES = """
+import torch
+
+net = torch.nn.Sequential(*(module for _ in range(12) for module in (torch.nn.Linear(8, 8), torch.nn.Sigmoid())))
+net(torch.randn(4, 8)).sum().backward()
+"""
+
+
+def test_where_does_the_gradient_vanish(open_page: Open, tmp_path: Path) -> None:
+    """A strip of all norms, and the range of norms in each group; a click on the strip goes to the box."""
+    page = open_page(rendered(tmp_path, VANISHES, "--color", "grad"))
+    assert page.is_visible("#profile")
+    line = page.evaluate("gradviz.app.overlay.line(~1)")
+    low, high = re.findall(r"[\d.e-]+", line.removeprefix("norm"))
+    assert float(high) / float(low) > 1e5
+    box = page.locator("#profile").bounding_box()
+    assert box
+    page.mouse.click(box["x"] + box["width"] - 9, box["y"] + 50)
+    last = page.evaluate("gradviz.facts.cellOf[gradviz.facts.c.stepNode.at(-1)]")
+    assert page.evaluate("gradviz.app.selected") == last

@@ -2,6 +2,7 @@
 
 import { aggregated } from "./overlay.js";
 import { edgesBehind, markEdge, tensorOn } from "./trace.js";
+import { scalarLine, sumLine } from "./numbers.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./draw.js").Look} Look */
@@ -16,7 +17,7 @@ export function lookOf(app, plain = false) {
     other: app.other,
     hover: plain ? null : app.hover,
     fill: (item) => colors[app.overlay.fill(item)] || "",
-    line: (item) => app.overlay.line?.(item) || "",
+    line: (item) => app.overlay.line?.(item) || (facts && item >= 0 ? scalarLine(facts, facts.nodeOf(item)) : ""),
     marks: (item) => marksOf(app, item),
     badge: (item) => badge(app, item),
     edgeText: (g, lit) => edgeText(app, g, lit),
@@ -103,6 +104,8 @@ function badge(app, item) {
     const at = stepOf(facts, node);
     if (at < 0) return "";
     if (at > app.step) return waiting(app, facts, node);
+    const sum = sumLine(facts, node);
+    if (sum) return sum;
     return facts.leafOf.has(node) ? "✓ .grad" : at >= app.stepFirst ? `#${at + 1}` : "✓";
   }
   if (node >= facts.nodes) return "";

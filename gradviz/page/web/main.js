@@ -11,6 +11,7 @@ import { Minimap } from "./minimap.js";
 import { Address } from "./address.js";
 import { Finder } from "./finder.js";
 import { Tip } from "./tip.js";
+import { Profile } from "./numbers.js";
 import { pixelsOf, setUpExports, svgOf } from "./exports.js";
 import { setUpFindings } from "./findings.js";
 import { Code, setUpTabs } from "./code.js";
@@ -35,7 +36,7 @@ async function main() {
   stage.draw();
   const drawnAt = performance.now();
   await new Promise((done) => setTimeout(done)); // the browser shows the first view before the rest is read
-  const outline = new Outline(app, outlineTree), panel = new Panel(app), player = new Player(app), minimap = new Minimap(app), tip = new Tip(app, stage), finder = new Finder(app);
+  const outline = new Outline(app, outlineTree), panel = new Panel(app), player = new Player(app), minimap = new Minimap(app), tip = new Tip(app, stage), profile = new Profile(app), finder = new Finder(app);
   setUpExports(app);
   setUpFindings(app);
   setUpTabs(app);
@@ -57,7 +58,7 @@ async function main() {
     }
   };
   address.start();
-  const parts = { app, stage, outline, panel, player, minimap, tip, finder, address, code, facts, drawnAt };
+  const parts = { app, stage, outline, panel, player, minimap, tip, profile, finder, address, code, facts, drawnAt };
   const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf, arrived };
   Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
   document.body.dataset.ready = "true";

@@ -122,6 +122,7 @@ function gradient(facts) {
   });
   const largest = norms.reduce((most, norm) => (norm !== Infinity && norm > most ? norm : most), 1e-300);
   const most = aggregated(facts, (cell) => norms[facts.nodeOf(cell)], Math.max);
+  const least = aggregated(facts, (cell) => (norms[facts.nodeOf(cell)] >= 0 ? norms[facts.nodeOf(cell)] : NaN), Math.min);
   const fill = (/** @type {number} */ item) => {
     const norm = most(item);
     if (norm === Infinity) return "warn";
@@ -130,7 +131,11 @@ function gradient(facts) {
   };
   const legend = [1, 2, 3, 4, 5].map((i) => ({ color: `heat${i}`, text: i === 1 ? `up to ${(largest / 1e4).toPrecision(2)}` : `to ${(largest / 10 ** (5 - i)).toPrecision(2)}` }));
   if (model.cells && norms.some((norm) => norm === Infinity)) legend.push({ color: "warn", text: "not finite" });
-  const line = (/** @type {number} */ item) => (most(item) >= 0 ? `norm ${item < 0 ? "≤ " : ""}${most(item) === Infinity ? "not finite" : Number(most(item).toPrecision(3))}` : "");
+  const text = (/** @type {number} */ norm) => (norm === Infinity ? "not finite" : String(Number(norm.toPrecision(norm < 1e-3 ? 2 : 3))));
+  const line = (/** @type {number} */ item) => {
+    const low = least(item), high = most(item);
+    return high >= 0 ? `norm ${item < 0 && low < high ? `${text(low)} to ` : ""}${text(high)}` : "";
+  };
   return { fill, line, legend: [...legend, { color: "", text: "norm of the gradient that arrives" }] };
 }
 

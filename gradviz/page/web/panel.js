@@ -6,6 +6,7 @@ import { kindWord } from "./draw.js";
 import { stepOf } from "./look.js";
 import { formulaSections } from "./formula.js";
 import { sumsOf } from "./code.js";
+import { numberSection } from "./numbers.js";
 import { wayOut } from "./trace.js";
 
 /** @typedef {import("./app.js").App} App */
@@ -121,6 +122,7 @@ export class Panel {
   #leaf(facts, node) {
     const leaf = /** @type {import("./facts.js").Leaf} */ (facts.leafOf.get(node));
     return [
+      ...numberSection(facts, node, () => ""),
       table([
         ["names", leaf.names.join(", ")], ["tensor", leaf.tensor], ["elements", count(leaf.elements)], ["kind", leaf.kind], [".grad", leaf.hasGrad ? "set" : "None"],
         ["hooks", leaf.hooks ? String(leaf.hooks) : ""], ["storage", leaf.storage >= 0 ? this.#storage(facts, leaf.storage) : ""],
@@ -144,7 +146,7 @@ export class Panel {
       ["finding", this.#findings(facts, node)], ["difference", this.#difference(facts, node)],
     ];
     const explained = formulaSections(facts, node, slotsOf(facts, node), (one) => this.#link(one));
-    const parts = [...explained, this.#way(facts, node), section("Facts", table(rows))], attributes = facts.attributes[c.attribute[node]];
+    const parts = [...explained, ...numberSection(facts, node, (one) => this.app.model.title(facts.cellOf[one])), this.#way(facts, node), section("Facts", table(rows))], attributes = facts.attributes[c.attribute[node]];
     const saved = this.#saved(facts, node);
     if (saved) parts.push(section("Saved for backward", saved));
     parts.push(...this.#neighbours(facts, node));
