@@ -12,7 +12,6 @@ from gradviz.features import hook
 from gradviz.graph import Graph
 from gradviz.recording.attribution import OwnershipAttribution
 from gradviz.variables.scanner import callers_variables, name_of
-from gradviz.walker.names import outermost_modules
 from gradviz.walker.walk import capture
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def walk(
     Source: https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.Node
     """
     variables = callers_variables(sys._getframe(1))
-    owned = OwnershipAttribution(outermost_modules(model, variables))
+    owned = OwnershipAttribution()
     graph = capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=owned)
     infer_scopes = hook("gradviz.inference:infer_scopes")
     return graph if infer_scopes is None else infer_scopes(graph, owned.ownership)

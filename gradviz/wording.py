@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence, Sized
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def one_line(text: str) -> str:
     >>> one_line("a\nb")
     'a\\nb'
     """
-    return visible(text)
+    return text if text.isascii() and text.isprintable() else visible(text)
 
 
 def visible(text: str, keep: str = "") -> str:
@@ -149,6 +150,7 @@ def shape_text(shape: Shape | None) -> str:
     return f"({inside},)" if len(shape) == 1 else f"({inside})"
 
 
+@lru_cache(maxsize=4096)
 def tensor_line(tensor: TensorInfo | None) -> str:
     """Shape and dtype; the layout unless strided, the device unless cpu: `(3, 4) float32`, `(3,) float16 cuda:0`."""
     if tensor is None:

@@ -22,9 +22,16 @@ from gradviz.graph.origins import Ownership, Registered, around
 from gradviz.packages import with_text
 from gradviz.recording.assigned import assigned_names
 from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
-from gradviz.variables.objects import children, is_compiled, joined, members, parameters, unwrapped
+from gradviz.variables.objects import (
+    children,
+    is_compiled,
+    joined,
+    members,
+    parameters,
+    parameters_of_each,
+    unwrapped,
+)
 from gradviz.walker.description import BareGraph, Places
-from gradviz.walker.isolation import isolated
 from gradviz.walker.names import distinct
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
@@ -282,33 +289,34 @@ _LABELS = {"label", "labels", "targets"}  # arguments of a forward that computes
 
 
 class OwnershipAttribution:
-    """Attribution by ownership. `modules` are the outermost ones with their paths. Holds no tensor once a walk has asked."""
+    """Attribution by ownership. Holds no tensor and no module once a walk has asked."""
 
     kind: Literal[""] = ""  # the scopes of operations are still to be inferred
 
-    def __init__(self, modules: Sequence[tuple[str, torch.nn.Module]]) -> None:
+    def __init__(self) -> None:
         self._registered: list[Registered] = []
         self._owners: dict[int, list[int]] = {}  # by parameter
         self._seen: set[torch.nn.Module] = set()
         self.ownership = Ownership((), {})
         """What the walk found: there once it has asked for places."""
-        with isolated():
-            for path, module in modules:
-                self._add(path, module)
 
     def places(self, bare: BareGraph) -> Places:
+        for path, module in bare.modules:
+            self._add(path, module)
+        self._seen.clear()
         owners = {node: tuple(self._owners.get(id(variable), ())) for node, variable in bare.variables.items()}
         self.ownership = Ownership(tuple(self._registered), {node: of for node, of in owners.items() if of})
         return Places((), repeat(None, len(bare.sequences)), repeat(None), repeat(None))
 
     def _add(self, path: str, root: torch.nn.Module) -> None:
-        below = _under(path, root, self._seen)
+        below, inside = _under(path, root, self._seen), parameters_of_each(root)
         number: dict[int | None, int] = {}
         for i in _outer_first(below):
             entry = below[i]
             if entry.called:
                 number[i] = len(self._registered)
-                self._registered.append(_registered(entry.path, entry.module, number.get(entry.parent)))
+                count = elements(inside[id(entry.module)].values())
+                self._registered.append(_registered(entry.path, entry.module, number.get(entry.parent), count))
             elif entry.parent in number:
                 number[i] = number[entry.parent]
             for _, parameter in members(entry.module, "_parameters"):
@@ -380,7 +388,7 @@ def _is_sequence(module: torch.nn.Module) -> bool:
     return getattr(type(module), "forward", None) is torch.nn.Sequential.forward
 
 
-def _registered(path: str, module: torch.nn.Module, parent: int | None) -> Registered:
+def _registered(path: str, module: torch.nn.Module, parent: int | None, count: int | None) -> Registered:
     kind = type(module)
     runs = _runs(kind)
     is_torchs = runs.__module__.startswith(_TORCHS) and runs is not torch.nn.Module
@@ -391,11 +399,9 @@ def _registered(path: str, module: torch.nn.Module, parent: int | None) -> Regis
         issubclass(type(parameter), torch.Tensor) and not parameter.requires_grad
         for _, parameter in members(module, "_parameters")
     )
-    return Registered(path, kind.__name__, base, parent, elements(parameters(module)), _takes_labels(runs), frozen)
+    return Registered(path, kind.__name__, base, parent, count, _takes_labels(runs), frozen)
 
 
 def _takes_labels(kind: type) -> bool:
-    try:
-        return not _LABELS.isdisjoint(inspect.signature(kind.forward).parameters)  # type: ignore[attr-defined]
-    except (TypeError, ValueError, AttributeError):
-        return False
+    code = getattr(inspect.unwrap(kind.forward), "__code__", None)  # type: ignore[attr-defined]
+    return code is not None and not _LABELS.isdisjoint(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])

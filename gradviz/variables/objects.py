@@ -29,12 +29,15 @@ def own_attributes(value: Any) -> dict[str, Any]:
                         attributes[name] = slot.__get__(value)
                     except AttributeError:  # not set
                         continue
-    reader = class_attribute(type(value), "__dict__")
-    if type(reader) is GetSetDescriptorType:  # a class may put a property there
-        own = reader.__get__(value)
-        if type(own) is dict:
-            attributes.update((name, item) for name, item in list(own.items()) if type(name) is str)
+    attributes.update((name, item) for name, item in list(_own_dict(value).items()) if type(name) is str)
     return attributes
+
+
+def _own_dict(value: Any) -> dict[Any, Any]:
+    """The `__dict__` of an object itself."""
+    reader = class_attribute(type(value), "__dict__")
+    own = reader.__get__(value) if type(reader) is GetSetDescriptorType else None  # a class may put a property there
+    return own if type(own) is dict else {}
 
 
 _WRAPPER = "DistributedDataParallel"
@@ -98,14 +101,19 @@ def submodules(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]
 
 def every_path(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     """The same with every path of a module that several others hold."""
+    return ((path, inside) for path, inside, _ in _every_path(module))
+
+
+def _every_path(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, tuple[int, ...]]]:
+    """And with the identities of the modules on the path, the last one's included."""
     stack: list[tuple[str, Any, tuple[int, ...]]] = [("", module, ())]
     left = _MOST_PATHS
     while stack and left:
         left -= 1
         path, module, around = stack.pop()
         module = unwrapped(module)
-        yield path, module
         around = (*around, id(module))
+        yield path, module, around
         inside = [(at, child, around) for at, child in children(path, module)]
         stack.extend(child for child in reversed(inside) if id(child[1]) not in around)
 
@@ -142,7 +150,7 @@ def members(module: torch.nn.Module, table: Table) -> list[tuple[str, Any]]:
 
     if issubclass(type(module), torch.jit.ScriptModule):  # has tables of torch's own kind
         return [(name, value) for name, value in getattr(module, table).items() if value is not None]
-    held: Any = own_attributes(module).get(table)
+    held: Any = _own_dict(module).get(table)
     items = list(dict.items(held)) if issubclass(type(held), dict) else []
     return [(name, value) for name, value in items if type(name) is str and value is not None]
 
@@ -153,6 +161,16 @@ def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
         id(parameter): parameter for _, inside in submodules(module) for _, parameter in members(inside, "_parameters")
     }
     return list(by_identity.values())
+
+
+def parameters_of_each(module: torch.nn.Module) -> dict[int, dict[int, torch.Tensor]]:
+    """The parameters of a module and of each one inside it, both by identity."""
+    found: dict[int, dict[int, torch.Tensor]] = {}
+    for _, inside, around in _every_path(module):
+        own = {id(parameter): parameter for _, parameter in members(inside, "_parameters")}
+        for outer in around:
+            found.setdefault(outer, {}).update(own)
+    return found
 
 
 def joined(outer: str, inner: str) -> str:

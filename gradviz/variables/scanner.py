@@ -17,7 +17,7 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, Method
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gradviz.packages import frames_from, is_foundation, package_of
-from gradviz.variables.objects import class_attribute, joined, own_attributes, submodules
+from gradviz.variables.objects import class_attribute, joined, own_attributes, own_class, submodules
 
 if TYPE_CHECKING:
     import torch
@@ -192,8 +192,8 @@ class _Scanner:
                 return kind
         if issubclass(type, self._functions):
             return "function"
-        if issubclass(type, _OPAQUE):
-            return ""
+        if issubclass(type, _OPAQUE) or str(own_class(type).get("__module__")).startswith("gradviz.graph."):
+            return ""  # a graph of gradviz's that is kept in a variable has many records
         return "container" if issubclass(type, (dict, *_ITERATE)) else "object"
 
 

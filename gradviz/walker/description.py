@@ -104,7 +104,8 @@ class Traversal(NamedTuple):
 class BareGraph(NamedTuple):
     """What a walk found: sequence numbers by node id, edges, and the tensor behind each AccumulateGrad by node id.
 
-    `checkpoints` are the modules that a reentrant checkpoint may have run, by the id of its node; `kinds` the types of all nodes.
+    `checkpoints` are the modules that a reentrant checkpoint may have run, by the id of its node; `kinds` the types of all nodes, `modules` those
+    that the caller knows, the outermost ones, with their names.
     """
 
     sequences: Sequence[int]
@@ -112,6 +113,7 @@ class BareGraph(NamedTuple):
     variables: Mapping[int, torch.Tensor]
     checkpoints: Mapping[int, Sequence[torch.nn.Module]] = MappingProxyType({})
     kinds: Sequence[Hashable] = ()
+    modules: Sequence[tuple[str, torch.nn.Module]] = ()
 
 
 class Places(NamedTuple):
@@ -171,11 +173,9 @@ class Description:
         if attribution is not None:
             checkpoints = nodes_of(traversal.nodes, lambda kind: kind.__name__ == CHECKPOINT)
             modules = {i: modules_behind(node) for i, node in checkpoints.items()}
-            self.places = attribution.places(
-                BareGraph(
-                    traversal.sequences, traversal.edges, self.variables, modules, list(map(type, traversal.nodes))
-                )
-            )
+            kinds = list(map(type, traversal.nodes))
+            bare = BareGraph(traversal.sequences, traversal.edges, self.variables, modules, kinds, names.modules)
+            self.places = attribution.places(bare)
         self.nodes = self._nodes(roots)
         self.leaves = [self._leaf(node, variable) for node, variable in self.variables.items()]
         self.roots = [self._root(root) for root in roots]

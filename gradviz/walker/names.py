@@ -37,6 +37,7 @@ class Names:
     """Who is called what: `leaf` by the tensor itself, `result` by the node and output that made it.
 
     `owner_of` maps a storage's identity to "parameter", "buffer", "input" or "output" for everything that the caller holds.
+    `modules` are the outermost ones that the caller knows with their names: `model` without one, then those the variables lead to.
     `results` are the names by node. `shards` has what this process holds of each gathered parameter, by that one's identity.
     Keeps the named tensors referenced, so it must not outlive the walk.
     """
@@ -51,6 +52,7 @@ class Names:
         self.shards: dict[int, torch.Tensor] = {}
         self._tensors: dict[int, tuple[torch.Tensor, tuple[str, ...], int]] = {}
         self._aliases: dict[int, list[str]] = {}
+        self.modules: _Named = []
         self.results: dict[Node, list[tuple[int, str]]] = {}
         self.hooked: set[Node] = set()
         self._kinds: dict[int, StorageKind] = {}
@@ -94,7 +96,8 @@ class Names:
         if params is not None:
             yield _checked(params)
         values = scan(variables, model)
-        others = (named for named in outermost(values, model) if named[1] is not model)
+        self.modules = outermost(values, model)
+        others = (named for named in self.modules if named[1] is not model)
         yield (item for name, module in others for item in self._of_module(name, module))
         named = [item for item in values if item.kind == "tensor"]
         for _, equals in groupby(sorted(named, key=lambda item: item.rank), key=lambda item: item.rank):
@@ -163,8 +166,9 @@ def _checked(params: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Te
 
 def registered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, StorageKind]]:
     """Parameters, then buffers of a module and those inside it, under every path that leads to them."""
+    modules = list(every_path(root))
     for table, kind in _REGISTERED:
-        for path, module in every_path(root):
+        for path, module in modules:
             for name, tensor in members(module, table):
                 yield joined(prefix, joined(path, name)), tensor, kind
 

@@ -12,6 +12,7 @@ import torch
 
 import gradviz
 from gradviz.graph import Graph
+from gradviz.variables import scanner
 from gradviz.variables.scanner import scan
 from gradviz.walker.names import module_paths, outermost_modules
 from tests.walker.graphs import leaf
@@ -192,3 +193,14 @@ def test_the_frames_of_callers_keep_nothing() -> None:
     report(y)
     del y
     assert dead() is None
+
+
+def test_a_graph_that_is_kept_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = gradviz.walk((leaf() * 2).sum())
+    met: list[type] = []
+    entered = scanner._Scanner._enter
+    monkeypatch.setattr(
+        scanner._Scanner, "_enter", lambda self, held: (met.append(type(held.value)), entered(self, held))
+    )
+    assert names(graph=graph, w=leaf()) == ["w"]
+    assert not met

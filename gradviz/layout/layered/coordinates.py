@@ -250,7 +250,10 @@ def relax(x: Floats, pieces: Pieces, chain: Ints, room: Constraints) -> Floats:
         want = np.bincount(upper, weights=pull, minlength=count) - np.bincount(lower, weights=pull, minlength=count)
         free = np.maximum(block_x[limits.right] - block_x[limits.left] - limits.distance, 0) / 2
         to_right, to_left = (by_key(np.minimum, free, side, count, np.inf) for side in (limits.left, limits.right))
-        block_x += np.clip(want / weight, -to_left, to_right)
+        step = np.clip(want / weight, -to_left, to_right)
+        block_x += step
+        if np.abs(step).max(initial=0.0) < STRAIGHT:
+            break
     return block_x[blocks.block] + blocks.shift
 
 
