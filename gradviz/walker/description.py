@@ -104,8 +104,8 @@ class Traversal(NamedTuple):
 class BareGraph(NamedTuple):
     """What a walk found: sequence numbers by node id, edges, and the tensor behind each AccumulateGrad by node id.
 
-    `checkpoints` are the modules that a reentrant checkpoint may have run, by the id of its node; `kinds` the types of all nodes, `modules` those
-    that the caller knows, the outermost ones, with their names.
+    `checkpoints` are the modules that a reentrant checkpoint may have run, by the id of its node; `kinds` the types of all nodes,
+    `modules` the outermost ones that the caller knows, with their names.
     """
 
     sequences: Sequence[int]
