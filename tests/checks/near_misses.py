@@ -628,4 +628,21 @@ NEAR: dict[str, str] = {
         loss = Step.apply(w, 4.0).sum()
         loss.backward()
     """,
+    "wrong-sign": """
+        import torch
+
+        model, other = torch.nn.Linear(4, 3), torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        opposed = torch.optim.SGD(other.parameters(), lr=0.1)
+        for step in range(3):
+            scores = model(torch.ones(2, 4))
+            optimizer.zero_grad()
+            opposed.zero_grad()
+            chances = scores.log_softmax(1).gather(1, torch.tensor([[0], [2]]))
+            (-chances.mean() - 0.5 * scores.square().mean()).backward(retain_graph=True)
+            (chances.squeeze(1) * torch.tensor([-1.0, 0.5])).mean().backward(retain_graph=True)
+            (-torch.nn.functional.binary_cross_entropy_with_logits(other(scores), torch.zeros(2, 1))).backward()
+            optimizer.step()
+            opposed.step()
+    """,
 }

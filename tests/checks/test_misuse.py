@@ -70,6 +70,59 @@ FAULTS = {
             opt.step()
         """,
     ),
+    "an error that is made larger": Fault(
+        "wrong-sign",
+        "loss = -nn.functional.mse_loss(",
+        "Leave out the minus",
+        "loss = -nn",
+        "loss = nn",
+        f"""
+        import torch
+        from torch import nn
+        net = nn.Linear(3, 1)
+{LOOP}
+            loss = -nn.functional.mse_loss(net(x).squeeze(1), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "logarithms that are made smaller": Fault(
+        "wrong-sign",
+        "loss = chances[",
+        "Put a minus before it",
+        "loss = chances[",
+        "loss = -chances[",
+        f"""
+        import torch
+        from torch import nn
+        net = nn.Linear(3, 4)
+{LOOP}
+            chances = net(x).log_softmax(1)
+            loss = chances[torch.arange(8), (y > 0).long()].mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "soft targets, and probabilities over the batch": Fault(
+        "loss-input",
+        "chances = net(x).log_softmax(0)",
+        "dim=1 in place of dim=0",
+        "log_softmax(0)",
+        "log_softmax(1)",
+        f"""
+        import torch
+        from torch import nn
+        net = nn.Linear(3, 4)
+{LOOP}
+            chances = net(x).log_softmax(0)
+            loss = -(chances * torch.rand(8, 4).softmax(1)).sum(1).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
     "time in front by a view": Fault(
         "reshape-mixes",
         "out, _ = net(batch.view(6, 8, 3))",

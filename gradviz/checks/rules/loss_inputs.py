@@ -9,7 +9,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import made as tensor_made
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.misuse import told
-from gradviz.checks.words import Names, code, line, title_and_code, where as place
+from gradviz.checks.words import Names, code, line, nodes_of, title_and_code, where as place
 from gradviz.graph import Graph
 from gradviz.graph.origins import own_line
 
@@ -173,7 +173,7 @@ def loss_input(context: CheckContext) -> Diagnoses:
                 if made is not None:
                     yield _found(graph, node.id, made, pair)
                     return
-        if op in ("NllLoss", "Gather"):
+        if op in ("NllLoss", "Gather") or (op == "Sum" and _sums_rows(graph, node.id)):
             across = _across(graph, node.id)
             if across is not None:
                 yield across
@@ -189,6 +189,83 @@ def loss_input(context: CheckContext) -> Diagnoses:
                     source=given.source if pair.at_user else own_line(graph.nodes[made])
                 )
                 return
+
+
+_NOT_BELOW_ZERO = (
+    *("NllLoss", "MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss"),
+    *("BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"),
+)
+
+
+@check("wrong-sign", "warning", "training makes the loss worse: its sign is wrong")
+def wrong_sign(context: CheckContext) -> Diagnoses:
+    """A loss is negated as a whole, or the logarithms of probabilities are minimised, and the model is trained with that.
+
+    An optimizer goes down: of a negated error it makes a large one, and of the mean logarithm of the right classes' probabilities
+    minus infinity.
+
+    How it is found: the graph shows what is between the loss and the output, where it is nothing but a mean, a sum, a number or a
+    change of sign; and one optimizer holds all parameters that are reached. Where it does not, as in a generator that works
+    against its discriminator, it is meant.
+
+    What to do: leave out the minus; or put one before the mean of logarithms, as `nll_loss` does.
+
+    When to ignore it: when the model is to forget something.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        chances = model(torch.ones(2, 4)).log_softmax(1)
+        loss = chances.gather(1, torch.tensor([[0], [2]])).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    graph = context.graph
+    nodes = {leaf.node for leaf in graph.leaves if leaf.kind == "parameter"}
+    mine = [set(nodes_of(optimizer.tensors)) for optimizer in context.optimizers]
+    if len(graph.roots) != 1 or not nodes or not any(nodes <= held for held in mine):
+        return
+    node, minus = graph.roots[0].node, 0
+    while node is not None and node not in graph.leaf_of:
+        kind, edges = _kind(graph, node), graph.inputs(node)
+        wrong = (
+            kind in _NOT_BELOW_ZERO and minus % 2 or (kind in _CHOOSE and not minus % 2 and _of_logarithms(graph, node))
+        )
+        if wrong:
+            yield _negated(graph, node, kind in _CHOOSE)
+        numbers = all(slot.tensor is None or slot.tensor.shape == () for slot in graph.nodes[node].saved)
+        if kind not in ("Neg", "Mean", "Sum", "Div", "Mul", *_SHAPES) or len(edges) != 1 or not numbers:
+            return
+        node, minus = edges[0].producer, minus + (kind == "Neg")
+
+
+_CHOOSE = ("Gather", "Index")
+
+
+def _of_logarithms(graph: Graph, node: int) -> bool:
+    made = graph.inputs(node)
+    return bool(made) and _kind(graph, made[0].producer) == "LogSoftmax"
+
+
+def _negated(graph: Graph, node: int, logarithms: bool) -> Diagnosis:
+    source = own_line(graph.nodes[graph.roots[0].node or 0])
+    what = "the mean logarithm of the chosen probabilities" if logarithms else "minus an error that is never below zero"
+    return Diagnosis(
+        "the sign of the loss is wrong: training makes it worse",
+        (graph.roots[0].name,),
+        f"backward() begins at {what}, of {title_and_code(graph, node)}: each step makes "
+        + ("the right classes less likely" if logarithms else "the error larger"),
+        "Put a minus before it: minimise -log_probability. Or use torch.nn.functional.nll_loss."
+        if logarithms
+        else "Leave out the minus.",
+        (node,),
+        source=source,
+    )
 
 
 @check("broadcast", "warning", "a column and a row broadcast to a square, and all of it is averaged")
@@ -335,6 +412,15 @@ def _has_weight(graph: Graph, node: int) -> bool:
         if producer in graph.leaf_of:
             return True
     return False
+
+
+def _sums_rows(graph: Graph, node: int) -> bool:
+    """Whether a matrix is added up over its second dimension, as the terms of a cross entropy with soft targets are."""
+    edges, dims = graph.inputs(node), graph.nodes[node].attributes.get("dim")
+    before = _shape(graph, edges[0].producer, edges[0].output) if len(edges) == 1 else None
+    return (
+        before is not None and len(before) == 2 and isinstance(dims, tuple) and [_dimension(d, 2) for d in dims] == [1]
+    )
 
 
 _ELEMENTWISE = ("Log", "Add", "Mul", "Div", "Clamp", "ClampMin", "ClampMax", "Neg", "Clone", "Alias", "ToCopy")
