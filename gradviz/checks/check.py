@@ -104,6 +104,7 @@ def check_target(
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
     run_custom: bool = False,
+    cuts: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
     process: Callable[[Graph, LiveOutputs], Graph] | None = None,
     seen: Callable[[Graph], None] | None = None,
@@ -113,10 +114,11 @@ def check_target(
     Reads `steps` backward calls in a row; without that number `STEPS` of them, and then lets the script run on, with a time
     limit, until it ends, fails or has a loss or gradient that is not finite. `around` makes a context for whatever is not the
     user's code. `process` puts the process, one of several, into each graph. `seen` is given each graph before the script goes on.
+    With `cuts` the graphs of the findings have what was cut off, to be drawn.
     """
     chosen(only, ignore)
     limits = Gradients(vanishing=vanishing, exploding=exploding)
-    reader = Collector(values=values, limits=limits)
+    reader = Collector(values=values, limits=limits, cuts=cuts)
     recorder, run_record = reader.recorder, reader.recorder.record
     calls, replaced, replay = reader.calls, reader.replaced, FunctionReplay(run_custom)
     if target.kind == "script":
@@ -293,4 +295,11 @@ def _completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
     here = rank()
     if here is not None:
         findings = replace(findings, found=tuple(replace(finding, rank=here.number) for finding in findings))
-    return replace(findings, skipped=(*findings.skipped, *reasons))
+    graphs = tuple(_drawn(context) for context in every)
+    return replace(findings, skipped=(*findings.skipped, *reasons), graphs=graphs)
+
+
+def _drawn(context: CheckContext) -> Graph:
+    """The graph with what was cut off, where that is to be drawn."""
+    graph, drawn = context.graph, context.drawn
+    return graph if drawn is None else replace(drawn, backward=graph.backward, process=graph.process)

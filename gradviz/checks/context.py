@@ -247,6 +247,7 @@ class CheckContext:
     """Everything that checks look at. The defaults mean "nothing known", and a check then says nothing or says so."""
 
     graph: Graph
+    drawn: Graph | None = None  # the same with what was cut off, where that is to be drawn
     call: int | None = None  # the backward call that is about to run through the graph
     after: bool = False  # backward() has run: `has_grad` says what it left
     guessed: bool = False  # nobody named the outputs: they are the tensors that were left when the script ended

@@ -45,7 +45,9 @@ Prints the path.
 @click.option(
     "--check", is_flag=True, help="Mark the findings of gradviz check by number, and list them under the picture."
 )
-@click.option("--cut", is_flag=True, help="Draw what .detach(), .item(), no_grad or argmax cut off, dashed.")
+@click.option(
+    "--cut", is_flag=True, help="Draw what .detach(), .item(), no_grad or argmax cut off, dashed; --check does."
+)
 @click.option("--values", is_flag=True, help="Keep numbers and gradients of tensors up to 64 elements, for the page.")
 @run_custom_option
 @render_options()
@@ -65,21 +67,28 @@ def render_command(
         from gradviz.draw.tree import refuse_backward
 
         refuse_backward(Options.of(options))
-    if (check or cut) + (options["color"] == "time") + (values or _needs_backward(options)) > 1:
-        raise click.UsageError(
-            f"{'--check' if check else '--cut'}, --color time and gradients (--color grad, --numbers, --values) are read at "
-            "different calls. Draw two pictures."
-        )
-    if cut and (source.target.kind == "graph" or name in ("json", "graphml")):
-        raise click.UsageError("--cut draws what a running script cuts off: give a script, and a picture to draw.")
+    _refuse_together(source, name, check, cut, values or _needs_backward(options), options["color"] == "time")
     source = replace(source, run_custom=run_custom, values=values)
-    read = partial(_read, source, options, check, cut)
+    read = partial(_read, source, options, check, cut or (check and name not in _FOR_PROGRAMS))
     if output == _TO_STDOUT:
         _to_stdout(read, format or _DEFAULT, options)
     else:
         suffix = get_format(format or _DEFAULT).suffixes[0]
         path = destination(output or f"{source.target.stem}{suffix}", asked=output is not None)
         _to_file(read, path, format, options)
+
+
+_FOR_PROGRAMS = ("json", "graphml")  # which read what backward runs
+
+
+def _refuse_together(source: Source, name: str, check: bool, cut: bool, gradients: bool, time: bool) -> None:
+    if (check or cut) + time + gradients > 1:
+        raise click.UsageError(
+            f"{'--check' if check else '--cut'}, --color time and gradients (--color grad, --numbers, --values) are read at "
+            "different calls. Draw two pictures."
+        )
+    if cut and (source.target.kind == "graph" or name in _FOR_PROGRAMS):
+        raise click.UsageError("--cut draws what a running script cuts off: give a script, and a picture to draw.")
 
 
 _Read = Callable[[], "RunResult[Graph]"]
@@ -96,7 +105,7 @@ def _read(source: Source, options: dict[str, Any], check: bool, cut: bool) -> Ru
         return source.graph(backward=source.values or _needs_backward(options))
     from gradviz.run.ending import RunResult
 
-    checked = source.findings()
+    checked = source.findings(cuts=cut)
     return RunResult(checked.result.graph, checked.target, checked.failure)
 
 

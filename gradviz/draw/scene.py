@@ -382,7 +382,7 @@ class _Drafter:
                         box = self._add("output", (labels.more(rest), "outputs"), root.node, root)
                         self._link(self._source(root.node, None), box, edges=rest)
                     continue
-            flags = labels.mark_words(self.marked.outputs.get(root.name, ()) if root.node is None else ())
+            flags = labels.mark_words(self.marked.outputs.get(root.name, ()))
             box = self._add("output", details.root_lines(root), root.node, root, flags)
             if root.node is not None:
                 style: LinkStyle = "cut" if self._is_cut(root.node) else "data"

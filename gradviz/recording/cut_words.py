@@ -14,7 +14,6 @@ from gradviz.recording.cut_parts import CutParts
 from gradviz.recording.cuts import CutWatch, DetachKind
 from gradviz.recording.torch_calls import TorchCalls
 from gradviz.walker.description import Attribution
-from gradviz.walker.names import flatten
 from gradviz.wording import clip, one_line
 
 CUT: dict[DetachKind, str] = {
@@ -56,11 +55,10 @@ class CutLines:
         with self._calls.watching():
             yield
 
-    def parts(self, attribution: Attribution | None, outputs: object) -> CutParts:
+    def parts(self, attribution: Attribution | None, outputs: object) -> CutParts | None:
         """What takes the place of `attribution` in a walk of `outputs`, to put what was cut off beside it."""
         with self._calls.paused():
-            drops = [*self._watch.drops([output for _, output in flatten(outputs)])]
-        return CutParts(attribution, drops, self._watch.step)
+            return self._watch.parts_of(attribution, outputs)
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
         """The last line that cut off this leaf, or what was computed from it, or that returned it; "" when none was seen."""

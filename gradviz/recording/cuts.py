@@ -18,8 +18,10 @@ import torch
 
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, package_of, with_text
-from gradviz.recording.cut_parts import CutPart, Drop, part_behind
+from gradviz.recording.cut_parts import CutPart, CutParts, Drop, part_behind
 from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
+from gradviz.walker.description import Attribution
+from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence
 
 DetachKind = Literal[
@@ -311,7 +313,14 @@ class CutWatch:
             if part is not None:
                 self.parts[event.where] = part
 
-    def drops(self, outputs: Sequence[object]) -> Iterator[Drop]:
+    def parts_of(self, attribution: Attribution | None, outputs: object) -> CutParts | None:
+        """What takes the place of `attribution` in a walk of `outputs`, to put what was cut off beside it; None if not wanted."""
+        if self.parts is None:
+            return None
+        drops = self._drops([output for _, output in flatten(outputs)])
+        return CutParts(attribution, [*drops], self.step)
+
+    def _drops(self, outputs: Sequence[object]) -> Iterator[Drop]:
         """What lines dropped, as far as it was walked, in the order of their cuts. `outputs` may lack a graph because of them."""
         lost = [{cut.where for cut in self.cuts_of(output)} for output in outputs]
         for where, part in sorted((self.parts or {}).items(), key=lambda item: self._last[item[0]].at):
@@ -399,6 +408,10 @@ class CutWatch:
         self.entered.clear()
         self.numbers.clear()
         self._arrays = ()
+        self.stepped()
+
+    def stepped(self) -> None:
+        """What a line drops from here on is of another step."""
         self.step += 1
 
 

@@ -72,7 +72,7 @@ def read_graph(live: LiveOutputs, cuts: Sequence[CutLines] = ()) -> Graph:
         need_graph=not parts,
         inspect=walks.append,
     )
-    for part in parts:
+    for part in filter(None, parts):
         graph = part.joined(graph, walks[0].names)
     reasons = Reasons(live.variables, live.recording, *cuts)
     graph = replace(graph, absent=tuple(without_gradient(walks[0], reasons)))

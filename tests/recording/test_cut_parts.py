@@ -212,11 +212,16 @@ def test_a_loop_of_1000_steps_has_the_peak_of_plain_python(tmp_path: Path) -> No
     assert abs(added[1] - added[0]) < 0.01 * after
 
 
+SMALL = """
+import torch
+w = torch.ones(3, requires_grad=True)
+loss = (w.exp().detach() * w).sum()
+loss.backward()
+"""
+
+
 def test_the_command_draws_it_dashed(gradviz_command: Gradviz, tmp_path: Path) -> None:
-    path = script(
-        tmp_path,
-        "import torch\nw = torch.ones(3, requires_grad=True)\nloss = (w.exp().detach() * w).sum()\nloss.backward()\n",
-    )
+    path = script(tmp_path, SMALL)
     for name, dashed in (("a.svg", "gv-ghost"), ("a.dot", 'style="filled,dashed"'), ("a.md", ":::ghost")):
         gradviz_command("render", path, "--cut", "-o", name)
         text = Path(name).read_text()
@@ -225,3 +230,19 @@ def test_the_command_draws_it_dashed(gradviz_command: Gradviz, tmp_path: Path) -
         assert "✂" not in Path(name).read_text()
     assert "--cut" in gradviz_command("render", path, "--cut", "-o", "a.json", code=2).stderr
     assert "--cut" in gradviz_command("render", path, "--cut", "--color", "grad", code=2).stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--at", 2)])
+def test_check_draws_it_by_itself(gradviz_command: Gradviz, tmp_path: Path, more: tuple[object, ...]) -> None:
+    """And finds the same as without: the rules look at the graph alone."""
+    path = script(tmp_path, SMALL + "loss = (w.exp().detach() * w).sum()\nloss.backward()\n")
+    gradviz_command("render", path, "--check", "-o", "a.dot", *more)
+    assert Path("a.dot").read_text().count("✂ detach") == 1
+
+
+def test_a_lost_graph_is_drawn_under_its_finding(gradviz_command: Gradviz, tmp_path: Path) -> None:
+    gradviz_command(
+        "render", script(tmp_path, SMALL.replace(" * w).sum()", ").sum()")), "--check", "-o", "a.dot", code=3
+    )
+    text = Path("a.dot").read_text()
+    assert "✂ detach" in text and "1. no-graph" in text

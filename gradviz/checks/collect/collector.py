@@ -62,7 +62,7 @@ from gradviz.variables.objects import every_path, joined, parameters
 from gradviz.variables.scanner import scan
 from gradviz.walker.description import Attribution
 from gradviz.walker.isolation import isolated
-from gradviz.walker.names import flatten, outermost_modules, registered
+from gradviz.walker.names import Names as TensorNames, flatten, outermost_modules, registered
 from gradviz.walker.private import fsdp_parameters, peek_sequence
 from gradviz.walker.signals import signalled
 from gradviz.walker.tensors import grad_fn_of, tensor_info
@@ -101,6 +101,7 @@ class Collector:
         *,
         values: bool = False,
         limits: Gradients | None = None,
+        cuts: bool = False,
     ) -> None:
         self._model, self._optimizer, self._values = model, optimizer, values
         self._limits = limits
@@ -110,10 +111,9 @@ class Collector:
         place = UserCode().place
         self.misuse = MisuseWatch(place)
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
-        self.calls, self.replaced = (
-            TorchCalls(self.results.seen, self.switches.seen, self.cuts.seen, self.misuse.seen),
-            Replaced(place),
-        )
+        self.cuts.parts = {} if cuts else None
+        seen = (self.results.seen, self.switches.seen, self.cuts.seen, self.misuse.seen)
+        self.calls, self.replaced = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None), Replaced(place)
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -135,16 +135,24 @@ class Collector:
         self._recording = live.recording
         attribution = live.recording.attribution(self._model, live.variables) if live.recording is not None else None
         collected: list[CheckContext] = []
+        names: list[TensorNames] = []
+        parts = self.cuts.parts_of(attribution, live.outputs)
+
+        def inspect(walked: Walked) -> None:
+            collected.append(self._collect(walked, live, scaled))
+            names.append(walked.names)
+
         graph = capture(
             live.outputs,
             model=self._model,
             variables=live.variables,
             title=live.title,
             need_graph=False,
-            attribution=attribution,
-            inspect=lambda walked: collected.append(self._collect(walked, live, scaled)),
+            attribution=parts or attribution,
+            inspect=inspect,
         )
-        read = replace(collected[0], graph=graph.with_root_names(live.names))
+        drawn = parts.joined(graph, names[0]).with_root_names(live.names) if parts is not None else None
+        read = replace(collected[0], graph=graph.with_root_names(live.names), drawn=drawn)
         location = self._part("the script's code", live.call, lambda: _location(live), None)
         if location is not None:
             read = self._part("the script's code", live.call, partial(_with_code, read, location), read)
