@@ -47,7 +47,7 @@ def changes(sizes: Forecast, graph: Graph | None, batch: int, limit: int, larges
 def _candidates(
     sizes: Forecast, graph: Graph | None, batch: int, limit: int, varies: bool
 ) -> Iterator[tuple[str, str, Forecast, int]]:
-    if graph is not None and graph.scopes:
+    if graph is not None and any(node.scope is not None for node in graph.nodes):
         plan = _plan(sizes, graph, batch, limit)
         modules = few(titles(plan), _NAMED)
         yield f"checkpoint {modules}", f"recomputes {plan.again} of {plan.ops} ops", _wrapped(sizes, graph, plan), 1

@@ -136,11 +136,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _see(self, tensor: torch.Tensor, op: Any) -> None:
-        for part in parts(tensor):
-            try:
-                storage = part.untyped_storage()
-            except (RuntimeError, NotImplementedError):
-                continue
+        for part, storage in storages(tensor):
             key, nbytes = storage._cdata, storage.nbytes()
             known = self._live.get(key)
             if known is not None and self.storages[known[0]][0] != nbytes:
@@ -219,7 +215,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise Stopped
         self._backwards += 1
         self._mark_all()
-        if self._recording is not None and not self._graph:
+        if self._recording is not None and call.accumulates and not self._graph:
             self._graph = self._read_graph(self._recording, call)
         self.phase("backward")
         return partial(self._after_backward, call.accumulates)
@@ -227,7 +223,8 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _read_graph(self, recording: Recording, call: EngineCall) -> str:
         before, self.paused = self.paused, True
         variables = variables_at(call.frame, {}, Program.run.__code__)
-        graph = capture(list(call.outputs), variables=variables, attribution=recording.attribution(None, variables))
+        attribution = recording.attribution(None, variables)
+        graph = capture(list(call.outputs), variables=variables, attribution=attribution, need_graph=False)
         self.paused = before
         return "".join(dump(graph))
 
@@ -264,11 +261,16 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _known(self, value: Any) -> Iterator[int]:
         if isinstance(value, torch.Tensor):
-            for part in parts(value):
-                with suppress(RuntimeError, NotImplementedError):
-                    known = self._live.get(part.untyped_storage()._cdata)
-                    if known is not None:
-                        yield known[0]
+            for _, storage in storages(value):
+                if storage._cdata in self._live:
+                    yield self._live[storage._cdata][0]
+
+
+def storages(tensor: torch.Tensor) -> Iterator[tuple[torch.Tensor, Any]]:
+    """The dense tensors that a tensor is made of, with their storages where they have one."""
+    for part in parts(tensor):
+        with suppress(RuntimeError, NotImplementedError):
+            yield part, part.untyped_storage()
 
 
 def parts(tensor: torch.Tensor) -> list[torch.Tensor]:
