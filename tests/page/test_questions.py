@@ -14,7 +14,11 @@ from click.testing import CliRunner
 
 import gradviz
 from gradviz.cli.main import cli
+from gradviz.comparison.diff import diff
+from gradviz.draw.options import Options
+from gradviz.page.html import render_difference
 from tests.page.conftest import Open
+from tests.page.graphs import blocks
 from tests.page.test_browser import title_at
 
 pytestmark = pytest.mark.slow
@@ -216,3 +220,44 @@ def test_where_does_the_gradient_vanish(open_page: Open, tmp_path: Path) -> None
     page.mouse.click(box["x"] + box["width"] - 9, box["y"] + 50)
     last = page.evaluate("gradviz.facts.cellOf[gradviz.facts.c.stepNode.at(-1)]")
     assert page.evaluate("gradviz.app.selected") == last
+
+
+def test_which_module_holds_most(open_page: Open, tmp_path: Path) -> None:
+    """One action: the bars of the Memory tab, which go to their boxes."""
+    page = open_page(rendered(tmp_path, LAYERS))
+    page.click("#tab-memory")
+    rows = page.locator("#memory li button")
+    texts = rows.all_inner_texts()
+    amounts = page.evaluate(
+        "[...document.querySelectorAll('#memory ol:first-of-type .bar')].map(bar => parseFloat(bar.style.width))"
+    )
+    assert amounts == sorted(amounts, reverse=True) and amounts[0] == 100
+    assert any("train.py:10" in text for text in texts)
+    rows.first.click()
+    assert page.evaluate("gradviz.app.selected") is not None
+    total = page.evaluate("gradviz.facts.c.held.reduce((a, b) => a + Number(b), 0)")
+    listed = page.evaluate("gradviz.byModule(gradviz.app, gradviz.facts).reduce((sum, bar) => sum + bar.bytes, 0)")
+    assert listed == total > 0
+
+
+def test_why_has_a_parameter_no_gradient(open_page: Open, tmp_path: Path) -> None:
+    """No action: the outline says so; and one click on it says more."""
+    script = LAYERS.replace("model = ", "unused = torch.nn.Linear(2, 2)\nmodel = ")
+    page = open_page(rendered(tmp_path, script))
+    assert "unused.weight" in page.inner_text("#side") and "never called" in page.inner_text("#side")
+
+
+def test_what_changed_between_two_calls(open_page: Open, tmp_path: Path) -> None:
+    """Two actions: the first version alone, then the second."""
+    before, after = blocks(4), blocks(6)
+    path = tmp_path / "diff.html"
+    path.write_text("".join(render_difference(diff(before, after), Options())))
+    page = open_page(path)
+    page.click("#open-all")
+    boxes = "(gradviz.svgOf(gradviz.app).match(/Op[0-9]|op[0-9]/g) || []).length"
+    both = page.evaluate(boxes)
+    page.select_option("#version", "1")
+    first = page.evaluate(boxes)
+    page.select_option("#version", "2")
+    second = page.evaluate(boxes)
+    assert first == 4 * 5 < second == 6 * 5 <= both

@@ -36,6 +36,8 @@ export class App {
     this.line = null;
     /** Whether the next box is the other end of paths. */
     this.picking = false;
+    /** Of a difference: 0 shows both versions, 1 the first, 2 the second. */
+    this.version = 0;
     /** Whether shapes stand on all edges. */
     this.shapes = false;
     /** @type {number | null} */

@@ -84,9 +84,9 @@ export class Code {
   }
 }
 
-/** Outline, Code and Findings: one is shown. @param {App} app */
+/** Outline, Code, Memory and Findings: one is shown. @param {App} app */
 export function setUpTabs(app) {
-  const names = ["outline", "code", "findings"], panes = { outline: byId("outline"), code: byId("code"), findings: byId("findings-box") };
+  const names = ["outline", "code", "memory", "findings"], panes = { outline: byId("outline"), code: byId("code"), memory: byId("memory"), findings: byId("findings-box") };
   const show = (/** @type {string} */ name) => {
     for (const one of names) {
       byId(`tab-${one}`).setAttribute("aria-selected", String(one === name));

@@ -24,6 +24,7 @@ import { fitted, textWidth } from "./painter.js";
  * @property {number | null} hover
  * @property {(item: number) => number[]} marks numbers of findings
  * @property {(item: number) => string} badge a short text in the lower right corner, such as "✓ .grad"
+ * @property {((item: number) => boolean) | null} absent what another version has
  * @property {(g: number, lit: boolean) => ((edge: number) => string) | null} edgeText what stands on edges of a sheet
  * @property {number} travel how far gradients are on lit edges, from 0 to 1
  * @property {boolean} backward whether lit edges are on the way of gradients, from below to above
@@ -75,7 +76,7 @@ export class Drawer {
       const x = ox + box[4 * i] * k, y = oy + box[4 * i + 1] * k, w = box[4 * i + 2] * k, h = box[4 * i + 3] * k;
       if (this.#outside(x - 8, y - 8, w + 16, h + 16)) continue;
       const item = model.item(g, i);
-      if (item >= 0 && h < 0.8) continue;
+      if ((item >= 0 && h < 0.8) || this.look.absent?.(item)) continue;
       this.drawn++;
       if (item < 0 && this.layout.isOpen(~item)) this.#open(item, { x, y, w, h }, k, depth, labelled);
       else this.#closed(item, { x, y, w, h }, k);
@@ -254,7 +255,8 @@ export class Drawer {
         if (lines[i] > right) right = lines[i];
       }
       if (ox + left * k > this.window.x + this.window.w || ox + right * k < this.window.x) continue;
-      const above = shape.above[e] < n ? model.item(g, shape.above[e]) : ~0;
+      const above = shape.above[e] < n ? model.item(g, shape.above[e]) : ~0, below = shape.below[e] < n ? model.item(g, shape.below[e]) : ~0;
+      if (this.look.absent && ((above !== ~0 && this.look.absent(above)) || (below !== ~0 && this.look.absent(below)))) continue;
       const isLeaf = above >= 0 && (model.kind[above] === LEAF || model.kind[above] === COPY);
       const how = lit && lit[e] ? "lit" : kinds && kinds[e] ? (kinds[e] === 1 ? "added" : "removed") : this.look.lit ? "faded" : this.look.cut(above) || this.look.cut(shape.below[e] < n ? model.item(g, shape.below[e]) : ~0) ? "cut" : isLeaf ? "leaf" : "plain";
       batches[how].push(e);

@@ -20,6 +20,7 @@ export function lookOf(app, plain = false) {
     line: (item) => app.overlay.line?.(item) || (facts && item >= 0 ? scalarLine(facts, facts.nodeOf(item)) : ""),
     marks: (item) => marksOf(app, item),
     badge: (item) => badge(app, item),
+    absent: absentIn(app),
     edgeText: (g, lit) => edgeText(app, g, lit),
     backward: app.step >= 0,
     travel: app.step >= 0 ? app.travel : 1,
@@ -46,6 +47,22 @@ export function isCut(app, item) {
 /** @param {import("./facts.js").Facts} facts @param {number} node @param {string} flag */
 function hasFlag(facts, node, flag) {
   return node < facts.nodes && facts.flags[facts.c.flag[node]].some(([known]) => known === flag);
+}
+
+/** @type {WeakMap<object, ((item: number) => number)[]>} */
+const versions = new WeakMap();
+
+/** Whether an item is in no other version than the one that is not shown. @param {App} app @returns {((item: number) => boolean) | null} */
+function absentIn(app) {
+  const facts = app.facts, version = app.version;
+  if (!facts || !version) return null;
+  let found = versions.get(facts);
+  if (!found) {
+    const there = (/** @type {number} */ kind) => (/** @type {number} */ cell) => (facts.nodeOf(cell) < facts.nodes && facts.c.diff[facts.nodeOf(cell)] === kind ? 0 : 1);
+    versions.set(facts, (found = [1, 2].map((kind) => aggregated(facts, there(kind), Math.max)))); // added is not in the first, removed not in the second
+  }
+  const shown = found[version - 1];
+  return (item) => shown(item) === 0;
 }
 
 /** Shapes on the edges of a sheet: on those that are lit, or on all. @param {App} app @param {number} g @param {boolean} lit */

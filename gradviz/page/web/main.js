@@ -15,6 +15,7 @@ import { Profile } from "./numbers.js";
 import { pixelsOf, setUpExports, svgOf } from "./exports.js";
 import { setUpFindings } from "./findings.js";
 import { Code, setUpTabs } from "./code.js";
+import { byModule, setUpMemory } from "./memory.js";
 import { available } from "./overlay.js";
 import { byId, el } from "./dom.js";
 import { readColors } from "./colors.js";
@@ -41,6 +42,7 @@ async function main() {
   setUpFindings(app);
   setUpTabs(app);
   const code = new Code(app);
+  setUpMemory(app, code);
   controls(app);
   keys(stage, player);
   themes(app);
@@ -59,7 +61,7 @@ async function main() {
   };
   address.start();
   const parts = { app, stage, outline, panel, player, minimap, tip, profile, finder, address, code, facts, drawnAt };
-  const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf, arrived };
+  const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf, arrived, byModule };
   Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
   document.body.dataset.ready = "true";
 }
@@ -85,6 +87,12 @@ function controls(app) {
     app.shapes = shapes.checked;
     app.changed("travel");
   });
+  const version = /** @type {HTMLSelectElement} */ (byId("version"));
+  version.addEventListener("change", () => {
+    app.version = Number(version.value);
+    app.changed("lit");
+  });
+  app.on("facts", () => (byId("versions").hidden = !app.facts?.c.diff));
   resizable(byId("side"), 1);
   resizable(byId("panel"), -1, () => app.changed("select"));
   app.on("facts", () => {
