@@ -254,34 +254,30 @@ def _module_notes(graph: Graph, rows: Iterable[OutlineRow]) -> Iterator[str]:
 
 def table(graph: Graph, options: Options, limit: int = 0) -> Outline:
     """The outline that the options ask for, at most `limit` rows (0: all)."""
-    by_line = outline_by(graph, options) == "line"
+    by_line, lines = outline_by(graph, options) == "line", telling_lines(graph.nodes)
     if by_line:
-        lines = telling_lines(graph.nodes)
-        outline_rows, note = outline.lines(graph, lines.of), lines.note
+        outline_rows = outline.lines(graph, lines.of)
     else:
         ops = len(graph.nodes) <= OPS_UP_TO
         outline_rows = outline.modules(graph, every=options.depth == "all", ops=ops)
     deepest = options.max_depth or math.inf
     outline_rows = (row for row in outline_rows if row.depth < deepest)
-    timed = any(scope.forward is not None for scope in graph.scopes)
-    headings = options.columns or (FOR_LINES if by_line else FOR_TIMES if timed else FOR_MODULES)
+    headings = options.columns or (FOR_LINES if by_line else _for_modules(graph))
     columns = [COLUMNS[heading] for heading in headings]
     kept = list(islice(outline_rows, limit or None))
     left = sum(1 for _ in outline_rows)
     badges = marked(graph).nodes
-    rows = [
-        (
-            "  " * row.depth + title(graph, row, options.names) + _badge(row, badges),
-            *_code(row, by_line),
-            *(one.text(row) for one in columns),
-        )
-        for row in kept
-    ]
-    cut = f"{labels.more(left)} rows (max_rows=0 shows all)" if left else ""
-    notes = filter(None, (cut, note) if by_line else (cut, *_module_notes(graph, kept)))
+    names = ("  " * row.depth + title(graph, row, options.names) + _badge(row, badges) for row in kept)
+    rows = [(name, *_code(row, by_line), *(one.text(row) for one in columns)) for name, row in zip(names, kept)]
+    cut = [f"{labels.more(left)} rows (max_rows=0 shows all)"] * bool(left)
+    notes = (*cut, *filter(None, [lines.note] if by_line else _module_notes(graph, kept)))
     told = [(heading, one.kind, one.leaves) for heading, one in zip(headings, columns)]
     opened = tuple(row.node is None for row in kept)
-    return _with_one_dtype(Outline((*(_LINE if by_line else _MODULE), *told), rows, tuple(notes), opened))
+    return _with_one_dtype(Outline((*(_LINE if by_line else _MODULE), *told), rows, notes, opened))
+
+
+def _for_modules(graph: Graph) -> tuple[str, ...]:
+    return FOR_TIMES if any(scope.forward is not None for scope in graph.scopes) else FOR_MODULES
 
 
 def _badge(row: OutlineRow, badges: Mapping[int, tuple[Mark, ...]]) -> str:

@@ -19,7 +19,7 @@ import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.graph.origins import Ownership, Registered, around
-from gradviz.packages import with_text
+from gradviz.packages import Place, with_text
 from gradviz.recording.assigned import assigned_names
 from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import (
@@ -68,32 +68,10 @@ class Recorded:
         self._prefixes: dict[Tree, str] = {}  # of each outermost module that ran
 
     def places(self, bare: BareGraph) -> Places:
-        calls: list[ModuleCall | None] = []
-        sources: list[SourceLine | None] = []
-        script_lines: list[SourceLine | None] = []
-        told = cache(with_text)
-        doubtful = _doubtful(bare, len(self._spans) > 1)
-        unsure = unseen = forgotten = lost = 0
-        for node, number in enumerate(bare.sequences):
-            place = call = None
-            candidates = [span.event_log for span in self._spans if span.start <= number < span.end]
-            if number == LAST:
-                pass
-            elif not candidates:
-                unseen += 1
-            elif len(candidates) > 1 or node in doubtful:
-                unsure += 1
-            else:
-                (event_log,) = candidates
-                place, call = event_log.lines.at(number), event_log.calls.at(number)
-                forgotten += place is None and number < event_log.lines.dropped
-                lost += place is None and number >= event_log.lines.dropped
-            while place is None and call is not None and call.own:  # known to run only where a node was seen to be made
-                call = call.parent
-            calls.append(call)
-            sources.append(told(place.source) if place is not None else None)
-            behind = place.script_line if place is not None else None
-            script_lines.append(told(behind) if behind is not None else None)
+        told, unknown = cache(_told), Counter[str]()
+        noted, calls = zip(*self._noted(bare, unknown)) if len(bare.sequences) else ((), ())
+        sources = [told(place and place.source) for place in noted]
+        script_lines = [told(place and place.script_line) for place in noted]
         kept = _kept(calls)
         scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
         first_calls = _first_calls(kept)
@@ -108,10 +86,21 @@ class Recorded:
             scope_of,
             sources,
             script_lines,
-            _notes(unseen, unsure, forgotten, lost, self._threads),
+            _notes(unknown, self._threads),
             {node: name for node, name in names.items() if name},
             assigned_names(sources, bare.kinds, sorted(range(len(sources)), key=bare.sequences.__getitem__)),
         )
+
+    def _noted(self, bare: BareGraph, unknown: Counter[str]) -> Iterator[tuple[Place | None, ModuleCall | None]]:
+        """Where each node was made, and in which call; `unknown` counts of how many that is not known."""
+        doubtful = _doubtful(bare, len(self._spans) > 1)
+        for node, number in enumerate(bare.sequences):
+            logs = [span.event_log for span in self._spans if span.start <= number < span.end]
+            if number != LAST and len(logs) == 1 and node not in doubtful:
+                yield _noted_at(number, logs[0], unknown)
+                continue
+            unknown["leaf" if number == LAST else "unsure" if logs else "unseen"] += 1
+            yield None, None
 
     # -- scopes --------------------------------------------------------------------------------------------------------
 
@@ -196,6 +185,19 @@ class Recorded:
         return None
 
 
+def _noted_at(number: int, event_log: EventLog, unknown: Counter[str]) -> tuple[Place | None, ModuleCall | None]:
+    place, call = event_log.lines.at(number), event_log.calls.at(number)
+    if place is None:
+        unknown["forgotten" if number < event_log.lines.dropped else "lost"] += 1
+        while call is not None and call.own:  # known to run only where a node was seen to be made
+            call = call.parent
+    return place, call
+
+
+def _told(source: SourceLine | None) -> SourceLine | None:
+    return with_text(source) if source is not None else None
+
+
 def _first_calls(kept: Mapping[ModuleCall, int]) -> dict[Tree, dict[str, int]]:
     """The first call of each module, by the path that it has in its tree."""
     first: dict[Tree, dict[str, int]] = {}
@@ -254,25 +256,25 @@ def _doubtful(bare: BareGraph, several_threads: bool) -> set[int]:
     return doubtful
 
 
-def _notes(unseen: int, unsure: int, forgotten: int, lost: int, threads: Sequence[str]) -> tuple[str, ...]:
+def _notes(unknown: Counter[str], threads: Sequence[str]) -> tuple[str, ...]:
     why = (
         f"another thread ({few(threads, 3)}) ran part of the time, and lines are recorded only while no other thread can "
         "build a graph, because the two could wait for each other forever"
     )
     notes = (
         (
-            unsure,
+            unknown["unsure"],
             "more than one thread made nodes and each numbers its own from 0, so {} could not be told apart and {} neither "
             "module nor source line",
             "",
         ),
         (
-            unseen,
+            unknown["unseen"],
             f"{{}} ran outside the recording{' or in another thread' if threads else ''}, and {{}} neither module nor source line",
             "",
         ),
-        (forgotten, "the recording was so long that it forgot its beginning: {} {} no source line", ""),
-        (lost, "{} {} no source line: ", why if threads else "no Python code outside torch was running"),
+        (unknown["forgotten"], "the recording was so long that it forgot its beginning: {} {} no source line", ""),
+        (unknown["lost"], "{} {} no source line: ", why if threads else "no Python code outside torch was running"),
     )
     return tuple(
         text.format(plural(count, "operation"), verb(count, "has", "have")) + reason

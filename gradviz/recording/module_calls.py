@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from time import perf_counter
 from types import CodeType, FrameType
@@ -248,16 +248,12 @@ class OwnCalls:
         fresh: list[FrameType] = []  # the innermost first
         kept = 0
         while frame is not None:
-            code = frame.f_code
-            if id(code) in codes:
-                mark = frame.f_trace
-                call = mark if type(mark) is ModuleCall else running.get(id(frame)) if mark is not None else None
-            else:
-                call = running.get(id(frame))
-            if call is not None and call in stack and (call.code is code or call is frame.f_trace):
+            is_own = id(frame.f_code) in codes
+            call = _call_of(frame, running, is_own=is_own)
+            if call is not None and call in stack and (call.code is frame.f_code or call is frame.f_trace):
                 kept = len(stack) - stack[::-1].index(call)
                 break
-            if id(code) in codes:
+            if is_own:
                 fresh.append(frame)
             frame = frame.f_back
         if not fresh and kept == len(stack) and event_log.calls.values[-1] is event_log.innermost:
@@ -314,6 +310,14 @@ class OwnCalls:
                 if new and not is_foundation(code.co_filename):
                     wanted = _called_its_own_way(first_argument(around))
                     (self.codes if wanted else self._others)[id(code)] = code
+
+
+def _call_of(frame: FrameType, running: Mapping[int, ModuleCall], *, is_own: bool) -> ModuleCall | None:
+    """The call that a frame runs, as far as that is noted: of a `__call__` of the module's own, in the frame itself."""
+    mark = frame.f_trace
+    if is_own and type(mark) is ModuleCall:
+        return mark
+    return running.get(id(frame)) if mark is not None or not is_own else None
 
 
 def _called_its_own_way(module: object) -> bool:

@@ -59,14 +59,11 @@ class SavedReader:
     def read(self, nodes: Sequence[Node]) -> None:
         """Everything that the nodes saved. Never raises for a freed, hooked or modified slot: that is its state."""
         into, attributes = self._into, slots.Attributes()
-        plans: dict[type, slots.SlotLayout] = {}
+        plans = {type: slots.plan(node) for type, node in {type(node): node for node in nodes}.items()}
         forms, begin, add_attributes = into.saved.form, into.saved.first.append, into.attributes.append
         read_attributes, nothing_in, add_ordinary = attributes.read, attributes.nothing_in, self._ordinary()
         for i, node in enumerate(nodes):
-            plan = plans.get(type(node))
-            if plan is None:
-                plan = plans[type(node)] = slots.plan(node)
-            tensors, plain, values, custom = plan
+            tensors, plain, values, custom = plans[type(node)]
             first = len(forms)
             begin(first)
             empty: tuple[str, ...] = ()
@@ -92,18 +89,18 @@ class SavedReader:
             if not live:
                 into.flags[i] = (*into.type[i].flags, *_flags(forms[first:]))
         begin(len(forms))
-        for place, form in enumerate(forms) if self._storages.values else ():
-            if form.kind == "number":
-                self._add_number(attributes, place, form)
+        if self._storages.values:
+            self._add_numbers(attributes)
 
-    def _add_number(self, attributes: slots.Attributes, place: int, form: SavedTensor) -> None:
+    def _add_numbers(self, attributes: slots.Attributes) -> None:
         """A number that the user's code wrote is an attribute of the node, by the name of its slot."""
-        saved, of_nodes = self._into.saved, self._into.attributes
-        node, storage = bisect_right(saved.first, place) - 1, saved.storage[place]
-        number = form.storage if storage == saved.WHOLE else storage
-        if number in self._storages.values:
-            value = self._storages.values[number]
-            of_nodes[node] = attributes.with_number(of_nodes[node], form.slot, value)
+        saved, of_nodes, values = self._into.saved, self._into.attributes, self._storages.values
+        for place, form in enumerate(saved.form):
+            if form.kind == "number":
+                node, storage = bisect_right(saved.first, place) - 1, saved.storage[place]
+                number = form.storage if storage == saved.WHOLE else storage
+                if number in values:
+                    of_nodes[node] = attributes.with_number(of_nodes[node], form.slot, values[number])
 
     def _ordinary(self) -> Callable[[str, torch.Tensor], bool]:
         """Adds a slot with an ordinary tensor that nobody has modified, and returns False for any other, which it leaves.
