@@ -265,10 +265,16 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Outline:
     headings = options.columns or (FOR_LINES if by_line else _for_modules(graph))
     columns = [COLUMNS[heading] for heading in headings]
     kept = list(islice(outline_rows, limit or None))
-    left = sum(1 for _ in outline_rows)
+    left = len(list(outline_rows))
     badges = marked(graph).nodes
-    names = ("  " * row.depth + title(graph, row, options.names) + _badge(row, badges) for row in kept)
-    rows = [(name, *_code(row, by_line), *(one.text(row) for one in columns)) for name, row in zip(names, kept)]
+    rows = [
+        (
+            "  " * row.depth + title(graph, row, options.names) + _badge(row, badges),
+            *_code(row, by_line),
+            *[one.text(row) for one in columns],
+        )
+        for row in kept
+    ]
     cut = [f"{labels.more(left)} rows (max_rows=0 shows all)"] * bool(left)
     notes = (*cut, *filter(None, [lines.note] if by_line else _module_notes(graph, kept)))
     told = [(heading, one.kind, one.leaves) for heading, one in zip(headings, columns)]

@@ -59,7 +59,7 @@ class SavedReader:
     def read(self, nodes: Sequence[Node]) -> None:
         """Everything that the nodes saved. Never raises for a freed, hooked or modified slot: that is its state."""
         into, attributes = self._into, slots.Attributes()
-        plans = {type: slots.plan(node) for type, node in {type(node): node for node in nodes}.items()}
+        plans = slots.plans(nodes)
         forms, begin, add_attributes = into.saved.form, into.saved.first.append, into.attributes.append
         read_attributes, nothing_in, add_ordinary = attributes.read, attributes.nothing_in, self._ordinary()
         for i, node in enumerate(nodes):
@@ -89,13 +89,12 @@ class SavedReader:
             if not live:
                 into.flags[i] = (*into.type[i].flags, *_flags(forms[first:]))
         begin(len(forms))
-        if self._storages.values:
-            self._add_numbers(attributes)
+        self._add_numbers(attributes)
 
     def _add_numbers(self, attributes: slots.Attributes) -> None:
         """A number that the user's code wrote is an attribute of the node, by the name of its slot."""
         saved, of_nodes, values = self._into.saved, self._into.attributes, self._storages.values
-        for place, form in enumerate(saved.form):
+        for place, form in enumerate(saved.form) if values else ():
             if form.kind == "number":
                 node, storage = bisect_right(saved.first, place) - 1, saved.storage[place]
                 number = form.storage if storage == saved.WHOLE else storage

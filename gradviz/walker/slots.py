@@ -86,6 +86,11 @@ def plan(node: Node) -> SlotLayout:
     return SlotLayout(slots, plain, _fetch_all(plain), custom)
 
 
+def plans(nodes: Sequence[Node]) -> dict[type, SlotLayout]:
+    """How to read the types of these nodes."""
+    return {type: plan(node) for type, node in {type(node): node for node in nodes}.items()}
+
+
 def _fetch_all(plain: tuple[str, ...]) -> FetchAll | None:
     if not plain:
         return None
