@@ -172,7 +172,7 @@ def measure(live: LiveGraph, *, run_custom: bool = False, values: bool = False) 
                     if leaving is not None:
                         along[edge] = size_of(leaving)
 
-    with torch.random.fork_rng(devices=_devices(graph)):  # what a checkpoint recomputes may draw random numbers
+    with torch.random.fork_rng(devices=devices_of(graph)):  # what a checkpoint recomputes may draw random numbers
         once(graph, run)
     unmeasured = frozenset(behind(graph, stops))
     stopped = tuple(stop for stop in stops if stop not in unmeasured)
@@ -204,7 +204,7 @@ def _backward(
         yield BackwardStep(node, norm, node not in unmeasured)
 
 
-def _devices(graph: Graph) -> list[int]:
+def devices_of(graph: Graph) -> list[int]:
     """CUDA devices in the graph."""
     infos = (info for node in graph.nodes for info in node.outputs if info is not None)
     names = sorted({info.device for info in infos if info.device.startswith("cuda")})

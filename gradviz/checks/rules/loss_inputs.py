@@ -233,8 +233,8 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     node, minus = graph.roots[0].node, 0
     while node is not None and node not in graph.leaf_of:
         kind, edges = _kind(graph, node), graph.inputs(node)
-        wrong = (
-            kind in _NOT_BELOW_ZERO and minus % 2 or (kind in _CHOOSE and not minus % 2 and _of_logarithms(graph, node))
+        wrong = (kind in _NOT_BELOW_ZERO and minus % 2) or (
+            kind in _CHOOSE and not minus % 2 and _of_logarithms(graph, node)
         )
         if wrong:
             yield _negated(graph, node, kind in _CHOOSE)
