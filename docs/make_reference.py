@@ -36,6 +36,8 @@ MODULES = (
     "gradviz.explanation",
     "gradviz.notebook",
     "gradviz.recording.record",
+    "gradviz.testing",
+    "gradviz.testing.plugin",
     "gradviz.draw.options",
     "gradviz.errors",
 )

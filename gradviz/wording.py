@@ -5,6 +5,7 @@ Returns plain text. Of a graph it knows the facts of one tensor; nothing of form
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence, Sized
@@ -125,6 +126,26 @@ def bytes_text(nbytes: int | None) -> str:
         if abs(size) < 1023.95:  # what rounds to 1024.0 belongs to the next unit
             return f"{size:.1f} {unit}"
     return f"{size / 1024:,.1f} PiB"
+
+
+_SIZE = re.compile(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes of a size as people write it (`40GiB`, `512 MB`, `1e9`), None when it is no size or not above 0.
+
+    >>> [parse_size(text) for text in ("40GiB", "512 mb", "1e3", "1.5K", "ten")]
+    [42949672960, 512000000, 1000, 1500, None]
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        number = float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].lower()]
+    except (ValueError, OverflowError):
+        return None
+    return int(number) if math.isfinite(number) and number >= 1 else None
 
 
 def seconds_text(seconds: float) -> str:

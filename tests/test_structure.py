@@ -35,7 +35,7 @@ _LEVELS = {
     "gradients": 9,
     "checks": 10,
     **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
-    "ranks": 12,
+    **dict.fromkeys(("ranks", "testing"), 12),
     "cli": 13,
     "__main__": 14,
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import Field
@@ -14,6 +12,7 @@ import click
 from gradviz.draw.options import option_fields
 from gradviz.errors import FormatError
 from gradviz.report.results import write_json, write_table
+from gradviz.wording import parse_size
 
 if TYPE_CHECKING:
     from gradviz.report.rich_parts import RenderableType
@@ -132,10 +131,6 @@ def write_result(
 # -- sizes of memory as people write them: `40GiB`, `512 MB`, `1e9` ----------------------------------------------------
 
 
-_SIZE = re.compile(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
-_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-
-
 class Size(_ParamType):
     """A number of bytes, with a unit if wanted. `GiB` is 1024³ bytes, `GB` 1000³."""
 
@@ -148,19 +143,3 @@ class Size(_ParamType):
         if nbytes is None:
             self.fail(f"{value!r} is not a size. Write a number and a unit, such as 40GiB, 512MB or 1e9.", param, ctx)
         return nbytes
-
-
-def parse_size(text: str) -> int | None:
-    """Bytes of a size in words, None when it is no size or not above 0.
-
-    >>> [parse_size(text) for text in ("40GiB", "512 mb", "1e3", "1.5K", "ten")]
-    [42949672960, 512000000, 1000, 1500, None]
-    """
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        return None
-    try:
-        number = float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].lower()]
-    except (ValueError, OverflowError):
-        return None
-    return int(number) if math.isfinite(number) and number >= 1 else None

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import gradviz as package
-from gradviz.cli.options import parse_size
 from gradviz.graph import SourceLine
 from gradviz.memory.saved import saved
-from gradviz.wording import bytes_text
+from gradviz.wording import bytes_text, parse_size
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, gradviz as gradviz_process, script
 from tests.fold.saving import random_saving

@@ -1,0 +1,80 @@
+"""Assertions about the graph of a tensor, for tests with or without pytest.
+
+    from gradviz.testing import assert_all_get_gradients
+    assert_all_get_gradients(loss, net)
+
+Owns what they say when they fail. The pytest plugin is `gradviz.testing.plugin`. Nothing of torch is imported before one is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradviz.wording import bytes_text, few, parse_size, plural
+
+if TYPE_CHECKING:
+    import torch
+
+
+def assert_no_findings(outputs: object, *, model: torch.nn.Module | None = None) -> None:
+    """Fail with the report of `gradviz.check` if it has an error or a warning.
+
+    Args:
+        outputs: a tensor with a graph, or any nesting of tensors, before its backward call.
+        model: the module that made it.
+
+    Raises:
+        AssertionError: there is an error or a warning. Notes do not fail.
+    """
+    __tracebackhide__ = True
+    from gradviz.checks.check import check
+
+    findings = check(outputs, model=model)
+    if findings.reach("warning"):
+        raise AssertionError(f"gradviz found something\n\n{findings!r}")
+
+
+def assert_saved_at_most(outputs: object, limit: int | str) -> None:
+    """Fail if the graph behind `outputs` holds more bytes for backward than `limit`: a number of bytes, or "2 GiB".
+
+    Parameters and buffers are not counted.
+
+    Raises:
+        AssertionError: it holds more; the message has the table of `gradviz.saved`.
+        ValueError: `limit` is no size.
+    """
+    __tracebackhide__ = True
+    from gradviz.api import walk
+    from gradviz.memory.saved import saved
+
+    most = parse_size(str(limit))
+    if most is None:
+        raise ValueError(f"{limit!r} is no size: write a number of bytes, or one with a unit, as '2 GiB'")
+    table = saved(walk(outputs))
+    held = table.total.held
+    if held > most:
+        told = (
+            f"the graph keeps {bytes_text(held)} for backward, {bytes_text(held - most)} more than {bytes_text(most)}"
+        )
+        raise AssertionError(f"{told}\n\n{table!r}")
+
+
+def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
+    """Fail if a parameter of `model` that requires a gradient is not behind `outputs`.
+
+    Raises:
+        AssertionError: the graph does not lead to some; the message names them. `gradviz.why` says why.
+    """
+    __tracebackhide__ = True
+    from gradviz.api import walk
+
+    reached = {name for leaf in walk(outputs, model).leaves for name in leaf.names}
+    groups = [
+        {name for name, other in model.named_parameters(remove_duplicate=False) if other is parameter}
+        for parameter in model.parameters()
+        if parameter.requires_grad
+    ]
+    missing = [min(names) for names in groups if not names & reached]
+    if missing:
+        told = f"no gradient reaches {len(missing)} of {plural(len(groups), 'parameter')}: {few(missing)}"
+        raise AssertionError(f"{told}\ngradviz.why(outputs, parameter) says why")

@@ -1,0 +1,58 @@
+"""A graph as a text that a test can keep: equal for two runs of one program, whatever the machine.
+
+Owns what stands in it: no ids, no numbers of autograd's, no version of torch. "strict" has the ops, "loose" has modules and
+parameters only, which are the same for each release of torch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Literal
+
+from gradviz.graph import Graph, Node
+from gradviz.memory.saved import saved
+from gradviz.wording import plural, tensor_line
+
+Level = Literal["strict", "loose"]
+
+
+def golden_text(graph: Graph, level: Level = "strict") -> str:
+    """The text, its modules in the order of the forward pass.
+
+    >>> import torch, gradviz
+    >>> w = torch.ones(2, requires_grad=True)
+    >>> print(golden_text(gradviz.walk((w * 3).sum(), params={"w": w})), end="")
+    graph, strict
+    output () float32
+    2 backward functions, 1 leaf
+    saved for backward: 8 bytes
+      w (2,) float32
+      MulBackward0 (2,) float32
+      SumBackward0 () float32
+    """
+    return "".join(f"{line}\n" for line in _lines(graph, level))
+
+
+def _lines(graph: Graph, level: Level) -> Iterator[str]:
+    yield f"graph, {level}"
+    for root in graph.roots:
+        yield f"output {tensor_line(root.tensor)}"
+    leaves = {leaf.node: leaf for leaf in graph.leaves}
+    if level == "strict":
+        functions = len(graph.nodes) - len(leaves)
+        yield f"{plural(functions, 'backward function')}, {plural(len(leaves), 'leaf', 'leaves')}"
+        yield f"saved for backward: {plural(saved(graph).total.held, 'byte')}"
+    inside: dict[int | None, list[Node]] = defaultdict(list)
+    for node in reversed(graph.nodes):
+        if node.id not in leaves:
+            inside[node.scope].append(node)
+    for leaf in sorted(graph.leaves, key=lambda leaf: leaf.names):
+        yield f"  {' = '.join(leaf.names) or 'no name'} {tensor_line(leaf.tensor)}"
+    for scope in (None, *range(len(graph.scopes))):
+        nodes = inside[scope]
+        if scope is not None:
+            call = graph.scopes[scope]
+            yield f"{call.path or 'model'} {call.type}{f', call {call.call}' if call.call > 1 else ''}"
+        for node in nodes if level == "strict" else ():
+            yield f"  {node.op} {', '.join(tensor_line(output) for output in node.outputs)}".rstrip()

@@ -1,0 +1,100 @@
+"""The pytest plugin: the fixture `gradviz_graph`, which compares a graph with a text beside the test.
+
+Owns the texts' place and the option `--gradviz-update`. Imports neither torch nor the rest of gradviz before a test asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    import torch
+
+    from gradviz.graph import Graph
+    from gradviz.testing.golden import Level
+
+FOLDER = "gradviz_graphs"
+"""Beside the test file."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--gradviz-update`. Called by pytest."""
+    group = parser.getgroup("gradviz")
+    group.addoption(
+        "--gradviz-update", action="store_true", help="write the texts of gradviz_graph anew instead of comparing"
+    )
+
+
+@pytest.fixture
+def gradviz_graph(request: pytest.FixtureRequest) -> GraphTexts:
+    """Compares graphs with texts that stand beside the test: `gradviz_graph.matches(loss, model=net)`."""
+    test = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
+    texts = request.path.parent / FOLDER / request.path.stem
+    return GraphTexts(texts / test, request.config.getoption("--gradviz-update"))
+
+
+class GraphTexts:
+    """The texts of one test: the first is called after it, each further one has a number."""
+
+    def __init__(self, stem: Path, update: bool) -> None:
+        self._stem, self._update, self._calls = stem, update, 0
+
+    def matches(
+        self, outputs: object, *, model: torch.nn.Module | None = None, level: Level = "strict", name: str = ""
+    ) -> None:
+        """Compare the graph behind `outputs`, or write its text with `--gradviz-update`.
+
+        Args:
+            outputs: a tensor, any nesting of tensors, or a `gradviz.Graph`.
+            model: names parameters and modules.
+            level: "strict" has each op; "loose" has modules and parameters, alike for each release of torch.
+            name: of the text, where a test compares several. Without it they are numbered.
+
+        Raises:
+            AssertionError: they differ, or there is no text yet. The message shows where, and what `gradviz.check` finds.
+        """
+        __tracebackhide__ = True
+        from gradviz.api import walk
+        from gradviz.graph import Graph
+        from gradviz.testing.golden import golden_text
+
+        self._calls += 1
+        suffix = name or (str(self._calls) if self._calls > 1 else "")
+        file = self._stem.with_name(f"{self._stem.name}{'.' if suffix else ''}{suffix}.txt")
+        graph = outputs if isinstance(outputs, Graph) else walk(outputs, model)
+        text = golden_text(graph, level)
+        if self._update:
+            _write(file, text)
+            return
+        shown = os.path.relpath(file)
+        if not file.exists():
+            raise AssertionError(
+                f"there is no {shown} yet: run pytest --gradviz-update once, and look at what it writes"
+            )
+        before = file.read_text(encoding="utf-8")
+        if before != text:
+            lines = unified_diff(before.splitlines(), text.splitlines(), shown, "the graph now", lineterm="")
+            told = "\n".join(lines)
+            advice = "If that is meant: pytest --gradviz-update"
+            raise AssertionError(f"the graph differs from {shown}\n\n{told}\n\n{_found(outputs, graph, model)}{advice}")
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    new.write_text(text, encoding="utf-8", newline="\n")
+    new.replace(file)
+
+
+def _found(outputs: object, graph: Graph, model: torch.nn.Module | None) -> str:
+    """The report of the checks, where they find something."""
+    from gradviz.checks.check import check
+
+    findings = check(outputs, model=model) if outputs is not graph else ()
+    return f"{findings!r}\n\n" if findings else ""
