@@ -45,40 +45,68 @@ class FindingsTable:
             yield Text(line, f"bold {COLORS[style]}" if style in COLORS else style, overflow="fold")
 
 
-def report(findings: Findings, width: int = WIDTH, verbose: bool = False) -> Iterator[tuple[str, str]]:
+FIRST, FURTHER = 20, 6
+"""Lines of the first finding, and of each further one, unless all is asked for."""
+_LEAST = {"names": 0, "when": 0, "effect": 0, "why": 0, "code": 1, "fix": 2}
+"""What is shortened first where a finding is too long, and how many lines of it stay."""
+_Line = tuple[str, str]
+
+
+def report(findings: Findings, width: int = WIDTH, verbose: bool = False) -> Iterator[_Line]:
     """The report line by line, each with the style it should have: a severity, "bold", "dim" or ""."""
+    shortened = False
     for i, finding in enumerate(findings):
         if i:
             yield "", ""
         short = finding.severity == "note" and findings[0].severity != "note" and not verbose
-        yield from _finding(finding, i + 1, width, verbose, short)
+        rows = _rows(finding, i + 1, width, verbose, short)
+        whole = sum(map(len, rows.values()))
+        if not verbose:
+            _shorten(rows, FURTHER if i else FIRST)
+        shortened |= sum(map(len, rows.values())) < whole
+        yield from (line for lines in rows.values() for line in lines)
     if len(findings):
         yield "", ""
-    yield from ((line, "dim") for line in _wrapped(_checked(findings, verbose), width))
+    checked = _checked(findings, verbose) + (" Shortened: --verbose shows all." if shortened else "")
+    yield from ((line, "dim") for line in _wrapped(checked, width))
     nothing = f"The script failed, and no check explains it: {one_line(findings.failed)}"
     yield findings.totals or (nothing if findings.failed else "Nothing found."), "bold"
 
 
-def _finding(finding: Finding, number: int, width: int, verbose: bool, short: bool) -> Iterator[tuple[str, str]]:
-    """All of a finding; of a `short` one, as a note is below an error, what it is about and where."""
+def _shorten(rows: dict[str, list[_Line]], most: int) -> None:
+    for word, least in _LEAST.items():
+        lines, over = rows[word], sum(map(len, rows.values())) - most
+        left = max(least, len(lines) - max(0, over))
+        if left < len(lines):
+            kept = lines[:left]
+            if kept and word != "code":
+                kept[-1] = (f"{kept[-1][0][: WIDTH - 2]} …", kept[-1][1])
+            rows[word] = kept
+
+
+def _rows(finding: Finding, number: int, width: int, verbose: bool, short: bool) -> dict[str, list[_Line]]:
+    """All of a finding, part by part; of a `short` one, as a note is below an error, what it is about and where."""
     ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
     where = f" on {named(ranks)}" if ranks else ""
     head = f"{number}. {finding.severity}{where}: {one_line(finding.summary)}  [{finding.id}]"
-    for i, line in enumerate(_wrapped(head, width - 3)):
-        yield f"{'   ' if i else ''}{line}", finding.severity
+    rows: dict[str, list[_Line]] = {
+        "head": [(f"{'   ' if i else ''}{line}", finding.severity) for i, line in enumerate(_wrapped(head, width - 3))],
+        **{word: [] for word in ("names", "where", "code", "when", "why", "effect", "fix")},
+    }
     if len(finding.names) > 1 or (finding.names and finding.names[0] not in finding.summary):
-        yield from _row("names", _names(finding.names, verbose), width)
-    yield from _row("where", finding.where, width)
+        rows["names"] += _row("names", _names(finding.names, verbose), width)
+    rows["where"] += _row("where", finding.where, width)
     if short:
-        return
+        return rows
     if finding.code is not None:
-        yield from ((f"{'':{INDENT}}{line}", "") for line in code_lines(finding.code, width - INDENT))
+        rows["code"] += [(f"{'':{INDENT}}{line}", "") for line in code_lines(finding.code, width - INDENT)]
     if finding.call is not None and finding.call > 1:
-        yield from _row("when", f"backward call {finding.call}", width)
-    yield from _row("why", _shorter(finding.why, finding.code), width)
+        rows["when"] += _row("when", f"backward call {finding.call}", width)
+    rows["why"] += _row("why", _shorter(finding.why, finding.code), width)
     for words in _consequences(finding):
-        yield from _row("effect", words, width)
-    yield from _row("fix", _shorter(finding.fix, finding.code), width)
+        rows["effect"] += _row("effect", words, width)
+    rows["fix"] += _row("fix", _shorter(finding.fix, finding.code), width)
+    return rows
 
 
 def _consequences(finding: Finding) -> Iterator[str]:
@@ -93,7 +121,7 @@ def _consequences(finding: Finding) -> Iterator[str]:
         yield f"{_shorter(first.summary + at, finding.code)}{more}  [{id}]"
 
 
-def _row(word: str, what: str, width: int) -> Iterator[tuple[str, str]]:
+def _row(word: str, what: str, width: int) -> Iterator[_Line]:
     for i, line in enumerate(_wrapped(one_line(what), width - INDENT) if what else []):
         yield f"{'' if i else f'   {word}:':<{INDENT}}{line}", ""
 

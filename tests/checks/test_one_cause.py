@@ -89,6 +89,17 @@ def test_a_report_is_80_columns_wide_and_lists_three_names() -> None:
     assert sum("weight" in line for line in [line for line, _ in report(found, verbose=True)]) > 3
 
 
+def test_the_first_finding_has_20_lines_and_each_further_one_six() -> None:
+    long = Finding("a", "warning", "it is wrong", tuple("names"), "a.py:1", "because " * 200, "mend " * 40, call=2)
+    found = Findings((long, replace(long, id="b"), replace(long, id="c")), ("a",))
+    parts = "\n".join(line for line, _ in report(found)).split("\n\n")
+    assert [len(part.splitlines()) for part in parts[:3]] == [20, 6, 6]
+    assert "why:" in parts[0] and "why:" not in parts[1] and all("fix:" in part for part in parts[:3])
+    assert "Shortened: --verbose shows all." in parts[3]
+    whole = "\n".join(line for line, _ in report(found, verbose=True))
+    assert whole.count("why:") == 3 and "Shortened" not in whole
+
+
 def test_ids_of_checks_are_listed_when_asked_for(tmp_path: Path) -> None:
     path = written(tmp_path, "import torch\ntorch.ones(1, requires_grad=True).exp().backward()\n")
     plain, verbose = (CliRunner().invoke(cli, ["check", str(path), *more]).stdout for more in ([], ["--verbose"]))
