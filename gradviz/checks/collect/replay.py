@@ -22,6 +22,7 @@ import torch
 from gradviz.checks.context import Replayed
 from gradviz.packages import code_line, is_foundation, package_of, with_text
 from gradviz.rank import rank
+from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import changes, returned_by
 from gradviz.source.statements import body_of
 from gradviz.walker.isolation import isolated
@@ -31,6 +32,7 @@ SECONDS, MOST = 5.0, 12
 """How long one replay may take, and how many there are."""
 LARGEST = 1_000_000
 """Elements of what a Function is given, from which on it is not replayed."""
+_PLAIN = (*PLAIN, bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device)
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
 
 
@@ -49,6 +51,8 @@ class FunctionReplay:
 
     def _applied(self, frame: FrameType, kind: Any, *given: Any, **_: Any) -> None:
         with suppress(Exception):
+            if not all(type(value) in _PLAIN for value in given):
+                return  # an object of the user's may do anything when it is asked
             shapes = tuple((tuple(value.shape), value.dtype) if _is_real(value) else None for value in given)
             if (
                 self._replaying
@@ -76,7 +80,7 @@ class FunctionReplay:
         file = kind.forward.__code__.co_filename
         apart = (getattr(torch.cuda, "_initialized", False) or rank() is not None) and not self._run_anyway
         reaped = hasattr(os, "fork") and signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
-        sizes = [value.numel() for value in given if isinstance(value, torch.Tensor)]
+        sizes = [value.numel() for value in given if type(value) in PLAIN]
         differentiates = torch.is_grad_enabled() and any(_is_real(value) and value.requires_grad for value in given)
         users = not (is_foundation(file) or package_of(file))
         return users and differentiates and reaped and not apart and max(sizes, default=0) <= LARGEST
@@ -113,7 +117,7 @@ def _in_a_child(judge: Callable[[], list[list[str]]]) -> list[list[str]]:
 
 
 def _is_real(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    return type(value) in PLAIN and value.is_floating_point()  # type: ignore[attr-defined]
 
 
 class _Applied:
