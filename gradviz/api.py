@@ -159,7 +159,7 @@ def why(outputs: object, tensor: torch.Tensor, *, recording: Recording | None = 
     >>> w, v = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     >>> loss = (w * w).sum()
     >>> gradviz.why(loss, w).grad, gradviz.why(loss, v).reason
-    ('empty now, filled at step 3 of 3', 'the loss does not depend on it')
+    ('empty now, filled at step 3 of 3', 'no path leads to it from the loss')
 
     Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
     """

@@ -54,7 +54,7 @@ class Reasons:
         if not tensor.requires_grad:
             return Reason(cut.words, cut.source) if cut is not None else Reason("frozen: requires_grad is False")
         return self._of_module(tensor, cut is not None) or (
-            Reason(cut.words, cut.source) if cut is not None else Reason("the loss does not depend on it")
+            Reason(cut.words, cut.source) if cut is not None else Reason("no path leads to it from the loss")
         )
 
     def _of_module(self, tensor: torch.Tensor, cut: bool) -> Reason | None:
