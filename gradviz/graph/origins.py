@@ -129,15 +129,6 @@ class ScopeTree:
         known = [scope for scope in scopes if scope is not None]
         return common(self.scopes, known) if known and len(known) == len(scopes) else None
 
-    def named(self, path: str) -> list[int]:
-        """All calls of the module at `path`."""
-        return [i for i, scope in enumerate(self.scopes) if scope.path == path]
-
-    def relative(self, scope: int | None, inside: int) -> str:
-        """Path of a scope relative to another that contains it: "" for itself."""
-        path, prefix = self.scopes[scope].path if scope is not None else "", self.scopes[inside].path
-        return path.removeprefix(prefix)
-
 
 # -- lines of code -----------------------------------------------------------------------------------------------------
 
