@@ -116,6 +116,7 @@ def test_wrong_use(gradviz: Gradviz, tmp_path: Path) -> None:
     assert "needs the script" in gradviz("flow", "graph.json", code=2).output
 
 
+@pytest.mark.slow
 def test_the_scripts_output_is_kept_apart(tmp_path: Path) -> None:
     done = gradviz_process("flow", script(tmp_path, TRAINING), "--at", 2, "--continue", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -46,6 +46,7 @@ def test_numbers_of_a_hand_made_graph() -> None:
     assert [elements(one.tensor) for one in found.largest_leaves] == [10, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 3, 50_000])
 def test_depth_of_a_chain(length: int) -> None:
     graph = chain(length)

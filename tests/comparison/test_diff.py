@@ -107,6 +107,7 @@ def test_an_output_that_comes_from_elsewhere() -> None:
     assert (change.before, change.after) == ("made by AddBackward0", "made by ExpBackward0")
 
 
+@pytest.mark.slow
 def test_a_long_chain_with_edits_in_many_places() -> None:
     before = chain(20_000)
     nodes = list(before.nodes)

@@ -33,6 +33,7 @@ def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 def test_a_parameter_that_the_backward_gives_none_is_unused_and_the_others_are_not() -> None:
     model = torch.compile(Block(), backend="aot_eager")
     findings = gradviz.check(model(torch.randn(3, 8)).sum(), model=model)
@@ -110,6 +111,7 @@ def test_frozen_parameters_are_told_as_in_eager_code() -> None:
     assert [(one.id, one.severity) for one in compiled] == [("unused-parameter", "note")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "compiled"), [("eager", 0), ("aot_eager", 1)])
 def test_info_says_whether_backward_is_compiled(tmp_path: Path, backend: str, compiled: int) -> None:
     script = tmp_path / "script.py"

@@ -49,6 +49,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dynamic"), [("block", True), ("images", False), ("attention", False)])
 def test_flow_is_that_of_the_model_uncompiled(name: str, dynamic: bool) -> None:
     make, shape = MODELS[name]

@@ -82,6 +82,7 @@ def kept(graph: Graph) -> int:
 INDUCTOR = [pytest.mark.slow, pytest.mark.skipif(shutil.which("gcc") is None, reason="inductor needs a C++ compiler")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "dynamic", "name"),
     [
@@ -134,6 +135,7 @@ def allocated() -> int:
     return int(found.uordblks + found.hblkhd)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks glibc")
 @pytest.mark.parametrize("budget", [1.0, 0.0])
 def test_what_only_the_graph_holds_is_given_back_when_it_is_deleted(budget: float) -> None:

@@ -143,6 +143,7 @@ def test_make_dot_draws_one_box_as_torchviz_does() -> None:
     assert "CompiledFunctionBackward" in source and "aten" not in source
 
 
+@pytest.mark.slow
 def test_under_compiled_autograd_backward_gives_the_same_and_the_graph_is_still_read() -> None:
     from torch._dynamo import compiled_autograd
 

@@ -75,6 +75,7 @@ def test_graphviz_shows_odd_names_as_they_are() -> None:
         assert f">{shown}</text>" in svg or f">{shown} = " in svg, shown
 
 
+@pytest.mark.slow
 @needs_dot
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())

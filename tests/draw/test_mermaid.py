@@ -58,6 +58,7 @@ def test_golden(name: str, golden: Golden) -> None:
     golden(f"{name}.md", encode(page))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_every_box_and_link_is_one_line_whatever_the_text(graph: Graph) -> None:
@@ -68,6 +69,7 @@ def test_every_box_and_link_is_one_line_whatever_the_text(graph: Graph) -> None:
     assert all(BOX.match(line) or LINK.match(line) or OTHER.match(line) for line in lines)
 
 
+@pytest.mark.slow
 @given(text)
 def test_entities_give_the_text_back(line: str) -> None:
     from gradviz.wording import one_line

@@ -357,6 +357,7 @@ def test_facts_say_what_a_box_has_no_room_for() -> None:
     assert found["inputs without gradient"] == "2"
 
 
+@pytest.mark.slow
 def test_a_long_chain_and_the_same_scene_twice() -> None:
     made = scene(chain(100_000), Options())
     assert len(made.boxes) == 100_002 and len(made.links) == 100_001

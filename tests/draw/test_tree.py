@@ -86,6 +86,7 @@ def test_columns_grow_with_the_logarithm(seed: int) -> None:
     assert deepest <= size.bit_length() + 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("made", "size"), [(chain, 100_000), (shared_leaf, 50_000)], ids=["chain", "shared"])
 def test_a_long_chain_stays_in_its_column(made: Callable[[int], Graph], size: int) -> None:
     graph = made(size)

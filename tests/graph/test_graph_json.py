@@ -48,6 +48,7 @@ def test_round_trip_of_anything(graph: Graph) -> None:
     assert repr(loads(text_of(graph))) == repr(graph)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_the_text_is_strict_json(graph: Graph) -> None:

@@ -57,6 +57,7 @@ def test_graphml_round_trip(name: str) -> None:
     agree(GRAPHS[name])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_graphml_round_trip_of_anything(graph: Graph) -> None:

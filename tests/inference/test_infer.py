@@ -118,6 +118,7 @@ WITHOUT_TRANSFORMERS = [name for name, case in CASES.items() if name not in hugg
 SOME = ["BERT", "GPT-2", "Llama (HF)", "T5", "RWKV (HF)", "ResNet (HF)"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*WITHOUT_TRANSFORMERS, *(name for name in SOME if name in hugging_face.CASES)])
 def test_inference_agrees_with_the_recording(name: str) -> None:
     recorded, inferred = both(CASES[name])

@@ -91,6 +91,7 @@ def test_deeply_nested_frames(engine):
     check_frames(drawn, placed)
 
 
+@pytest.mark.slow
 def test_a_drawing_taller_than_five_digits_keeps_its_precision(engine):
     placed = place_by_dot(chain(2500), timeout=60)
     assert placed.height > 100_000

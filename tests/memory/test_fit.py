@@ -38,6 +38,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_a_larger_batch_takes_what_was_predicted(name: str) -> None:
     pytest.importorskip("torch.distributed._tools.mem_tracker")

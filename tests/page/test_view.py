@@ -77,6 +77,7 @@ def test_every_node_has_its_box(name: str) -> None:
     check(EVERY[name])
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(graphs())
 def test_any_graph_can_be_a_page(graph: Graph) -> None:

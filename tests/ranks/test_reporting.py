@@ -134,6 +134,7 @@ def test_the_rank_that_was_ready_last_goes_on_for_one_that_waits(tmp_path: Path)
         sleeping.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_rank_that_computes_is_not_taken_to_wait(two: list[Rendezvous]) -> None:
     """On a busy machine it takes its time, while it has noted nothing since a call began."""

@@ -157,6 +157,7 @@ def test_a_result_that_nobody_used_is_drawn() -> None:
     assert {op: parts[1:] for op, parts in scissors(whole).items()} == {"✂ item": (["SumBackward0"], [])}
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_alive() -> None:
     lines, w = CutLines(parts=True), torch.ones(3, requires_grad=True)
     with lines.watching():

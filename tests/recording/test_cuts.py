@@ -77,6 +77,7 @@ def test_what_has_a_graph_or_never_had_one_is_no_cut() -> None:
     assert not any(seen.cuts_of(one) for one in kept) and not seen.entered
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_alive_and_nothing_left_behind() -> None:
     with watching():
         w = torch.ones(3, requires_grad=True)
@@ -87,6 +88,7 @@ def test_nothing_is_kept_alive_and_nothing_left_behind() -> None:
     assert died() is None and not _get_current_function_mode_stack()
 
 
+@pytest.mark.slow
 def test_a_long_chain_that_is_cut_at_every_step_can_be_deleted() -> None:
     h = torch.ones(1, requires_grad=True)
     with watching():

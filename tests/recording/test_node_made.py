@@ -71,6 +71,7 @@ def test_a_backward_that_fails_says_no_more_than_it_would(capfd: pytest.CaptureF
     assert [str(entry.message) for entry in warned] == [] and capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_a_second_backward_holds_no_more_of_the_first() -> None:
     """Anomaly mode makes nodes made in backward hold the node that made them."""
 

@@ -208,6 +208,7 @@ class Dropping(Own):
         return y
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_alive() -> None:
     dead: list[bool] = []
     net = Dropping(lambda: dead.append(net.held() is None))

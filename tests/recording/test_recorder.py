@@ -83,6 +83,7 @@ def test_training_is_the_same_bit_for_bit(name: str) -> None:
             assert left == right
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_alive() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     outputs: list[weakref.ref[torch.Tensor]] = []

@@ -82,6 +82,7 @@ def test_only_the_last_failure_counts() -> None:
     assert last.source is not None and last.source.text.startswith("1 / 0")
 
 
+@pytest.mark.slow
 def test_no_memory_is_kept() -> None:
     net, kept = Net(), []
     net.first.register_forward_hook(lambda module, arguments, output: kept.append(weakref.ref(output)))

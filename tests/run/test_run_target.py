@@ -43,6 +43,7 @@ def test_the_default_reads_the_graph(tmp_path: Path) -> None:
     captured.raise_failure()
 
 
+@pytest.mark.slow
 def test_read_gets_live_tensors_that_die_with_the_script(tmp_path: Path) -> None:
     watched: list[weakref.ref[object]] = []
 

@@ -51,6 +51,7 @@ print("raised", raised, "lost", lost)
 _RAISES, _TRAINS = "raise Late", "with torch.enable_grad(): torch.autograd.grad(model(x).sum(), model[0].weight)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [_RAISES, _TRAINS], ids=["raises", "trains"])
 @pytest.mark.parametrize("command", [("render", "--continue", "-o", "x.svg"), ("check",)], ids=lambda given: given[0])
 def test_no_handler_is_lost_and_the_result_comes(tmp_path: Path, what: str, command: tuple[str, ...]) -> None:
