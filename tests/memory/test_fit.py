@@ -134,6 +134,15 @@ def told() -> Prediction:
     return Prediction(forecast, 32, 32, limit, limit, largest_batch(forecast, limit), "", found, ["a note"])
 
 
+def test_gradients_that_outlive_a_step_can_be_freed() -> None:
+    """The second backward is shorter than the first, as that of a penalty is; the gradient is there again at its end."""
+    made = trace([(5,), (50,), (9,), (1,)], [0, 1, ~1, 2, 3, ~3, 0], ["", "", "gradients", ""])
+    made = replace(made, events=np.array([0, 1, ~1, 2, ~0, 1, ~1, 3]))
+    made = replace(made, phases=[(0, "forward"), (1, "backward"), (4, "step"), (5, "forward"), (7, "backward")])
+    found = {saving.what: saving for saving in changes(one_run(made, 1), None, 0, 0, None)}
+    assert [(saving.peak, saving.saves) for what, saving in found.items() if "set_to_none" in what] == [(55, 4)]
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_the_tables_fit_the_terminal(told: Prediction, width: int) -> None:
     stream = io.StringIO()

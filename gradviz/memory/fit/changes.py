@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -32,11 +33,18 @@ class Saving(NamedTuple):
     largest: int | None
 
 
-def changes(sizes: Forecast, graph: Graph | None, batch: int, limit: int, largest: Largest | None) -> list[Saving]:
-    """Those that save something, the cheapest first. `graph` is that of a step of the trace."""
+def changes(
+    sizes: Forecast,
+    graph: Graph | None,
+    batch: int,
+    limit: int,
+    largest: Largest | None,
+    autocast: Forecast | None = None,
+) -> list[Saving]:
+    """Those that save something, the cheapest first. `graph` is that of a step of the trace, `autocast` what ran under that."""
     before = sizes.peak(batch)
     found = []
-    for what, cost, other, times in _candidates(sizes, graph, batch, limit, largest is not None):
+    for what, cost, other, times in _candidates(sizes, graph, batch, limit, largest is not None, autocast):
         peak = other.peak(-(-batch // times))
         if before - peak >= _LEAST * before:
             most = largest(other) if largest is not None else None
@@ -45,8 +53,9 @@ def changes(sizes: Forecast, graph: Graph | None, batch: int, limit: int, larges
 
 
 def _candidates(
-    sizes: Forecast, graph: Graph | None, batch: int, limit: int, varies: bool
+    sizes: Forecast, graph: Graph | None, batch: int, limit: int, varies: bool, autocast: Forecast | None
 ) -> Iterator[tuple[str, str, Forecast, int]]:
+    yield "optimizer.zero_grad(set_to_none=True) right after optimizer.step()", "nothing", _early_freed(sizes), 1
     if graph is not None and any(node.scope is not None for node in graph.nodes):
         plan = _plan(sizes, graph, batch, limit)
         modules = few(titles(plan), _NAMED)
@@ -55,6 +64,8 @@ def _candidates(
         normed = any("BatchNorm" in call.type for call in sizes.trace.calls)
         cost = "BatchNorm sees half a batch" if normed else "smaller kernels"
         yield "accumulate gradients over 2 batches of half the size", cost, _accumulated(sizes), 2
+    if autocast is not None:
+        yield "torch.autocast(dtype=torch.bfloat16) around the forward pass", "less precise", autocast, 1
     state = np.array([kind == "optimizer" for kind in sizes.kinds], dtype=bool)
     without = replace(sizes, dims=np.where(state[:, None], 0, sizes.dims))
     yield "an optimizer without state: SGD without momentum", "trains differently", without, 1
@@ -66,6 +77,29 @@ def _spans(sizes: Forecast, kind: str) -> Iterator[Span]:
     for i, event in enumerate(map(int, sizes.trace.events)):
         if event >= 0 and sizes.kinds[event] == kind:
             yield event, i, freed.get(event)
+
+
+def _early_freed(sizes: Forecast) -> Forecast:
+    """Gradients that outlive a step are freed at its end, and made again where backward made them the first time."""
+    trace, insert, drop = sizes.trace, list[tuple[int, int]](), set[int]()
+    for end in (at for (_, before), (at, _) in pairwise(trace.phases) if before == "step"):
+        following, over = _next_backward(trace, end)
+        for storage, born, freed in _spans(sizes, "gradients"):
+            if over and born < end and (freed is None or freed > end):
+                insert.append((end, ~storage))
+                if freed is not None and freed <= following:
+                    drop.add(freed)
+                else:
+                    first = max((at for at, name in trace.phases if name == "backward" and at <= born), default=born)
+                    insert.append((min(following + born - first, over), storage))
+    return sizes.changed(insert, drop)
+
+
+def _next_backward(trace: Trace, event: int) -> tuple[int, int]:
+    """The events at which the next backward begins and ends; twice 0 where none follows."""
+    ends = [*(at for at, _ in trace.phases[1:]), len(trace.events)]
+    spans = ((at, end) for (at, name), end in zip(trace.phases, ends) if name == "backward" and at >= event)
+    return next(spans, (0, 0))
 
 
 def _accumulated(sizes: Forecast) -> Forecast:

@@ -153,7 +153,9 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
                 undo.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
             batch.watch_loaders(alone=specification["fake"])
             recording = undo.enter_context(record())
-            started.append(undo.enter_context(Tracker(recording, gpu=specification["gpu"])))
+            started.append(
+                undo.enter_context(Tracker(recording, gpu=specification["gpu"], autocast=specification["autocast"]))
+            )
 
         undo.enter_context(when_imported("torch", begin))
         undo.enter_context(program.interpreter(arguments))

@@ -65,11 +65,9 @@ def predict(wanted: Specification, memory: int, *, margin: float | None = None, 
     """
     with copied_folder() as folder:
         pair, told, wanted = _told(folder, wanted, once)
+        sizes = _sizes(told, pair, wanted)
+        autocast = None if once or told[-1]["notes"]["autocast"] else _with_autocast(folder, wanted, pair)
         changed = folder.changed()
-    traces = [read(one["notes"]) for one in told]
-    _refuse_no_step(wanted, traces[-1])
-    block = BLOCK if wanted.gpu else 1
-    sizes = one_run(traces[-1], block) if pair is None else two_runs(traces[0], traces[1], pair, block)
     why = _why_no_batch(sizes, pair, wanted, once)
     now = told[-1]["now"]
     batch = now if now is not None and pair else pair[1] if pair else 0
@@ -81,7 +79,7 @@ def predict(wanted: Specification, memory: int, *, margin: float | None = None, 
     if not why and largest is None:
         why = f"the peak at batch {_MOST:,} is below the limit"
     graph = loads(told[-1]["notes"]["graph"]) if told[-1]["notes"]["graph"] else None
-    found = changes(sizes, graph, batch, limit, None if why else lambda other: largest_batch(other, limit))
+    found = changes(sizes, graph, batch, limit, None if why else lambda other: largest_batch(other, limit), autocast)
     notes = [
         *_notes(sizes, wanted, pair, now, allocating),
         *(f"the script changed {path}, which was linked" for path in changed),
@@ -122,6 +120,22 @@ def _told(
             )
         return None, told[-1:], wanted
     return pair, told, wanted
+
+
+def _sizes(told: Sequence[dict[str, Any]], pair: tuple[int, int] | None, wanted: Specification) -> Forecast:
+    traces = [read(one["notes"]) for one in told]
+    _refuse_no_step(wanted, traces[-1])
+    block = BLOCK if wanted.gpu else 1
+    return one_run(traces[-1], block) if pair is None else two_runs(traces[0], traces[1], pair, block)
+
+
+def _with_autocast(folder: Folder, wanted: Specification, pair: tuple[int, int] | None) -> Forecast | None:
+    """The same runs under autocast; None where the script does not run so."""
+    try:
+        runs = [replace(wanted, autocast=True, batch=batch) for batch in pair or (None,)]
+        return _sizes(folder.run(runs), pair, wanted)
+    except ChildFailed:
+        return None
 
 
 def _allocating(trace: Trace, wanted: Specification) -> bool:

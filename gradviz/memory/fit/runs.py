@@ -37,6 +37,7 @@ class Specification:
     batch: int | None = None
     fake: bool = False
     gpu: bool = True
+    autocast: bool = False
 
 
 class ChildFailed(ScriptError):

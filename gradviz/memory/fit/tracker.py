@@ -35,17 +35,18 @@ _DENSE = {torch.bool: False, **dict.fromkeys((torch.float32, torch.float64, torc
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """What is live from `with` on, as columns of plain data in `notes`.
 
-    `gpu` has optimizers step as they do there, with all parameters in one call.
+    `gpu` has optimizers step as they do there, with all parameters in one call; `autocast` runs the forward pass in bfloat16.
     """
 
-    def __init__(self, recording: Recording | None = None, *, gpu: bool = False) -> None:
+    def __init__(self, recording: Recording | None = None, *, gpu: bool = False, autocast: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.paused = False
         self.events: list[int] = []
         self.storages: list[list[Any]] = []
         self.phases: list[tuple[int, str]] = [(0, "setup")]
         self.calls: list[dict[str, Any]] = []
-        self._recording, self._gpu = recording, gpu
+        self._recording, self._gpu, self._autocast = recording, gpu, autocast
+        self.autocast_seen = False
         self._graph = ""
         self._live: dict[int, tuple[int, Any]] = {}
         self._stack: list[tuple[int, int]] = []
@@ -72,6 +73,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             "places": places,
             "steps": max(self._steps.values(), default=0),
             "graph": self._graph,
+            "autocast": self.autocast_seen,
         }
 
     # -- what runs while the script does -------------------------------------------------------------------------------
@@ -153,6 +155,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         facts = [storage.nbytes(), itemsize, shape, str(tensor.device), len(self.phases) - 1, place, call, str(op), ""]
         self.storages.append(facts)
         self.events.append(index)
+        self.autocast_seen |= torch.is_autocast_enabled(tensor.device.type)
 
     def _free(self, key: int, index: int) -> None:
         if self._live.get(key, (None,))[0] == index:
@@ -206,6 +209,11 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def phase(self, name: str) -> None:
         """Another part of the step begins."""
+        if self._autocast:
+            device = next((facts[3] for facts in self.storages if not facts[3].startswith("cpu")), "cpu")
+            torch.set_autocast_dtype(device.partition(":")[0], torch.bfloat16)
+            torch.set_autocast_enabled(device.partition(":")[0], name == "forward")
+            torch.clear_autocast_cache()
         if self.phases[-1][1] != name:
             self.phases.append((len(self.events), name))
 
