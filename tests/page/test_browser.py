@@ -353,8 +353,10 @@ def test_the_svg_shows_what_the_screen_shows(open_page: Open) -> None:
 def test_pixels_and_paper(open_page: Open) -> None:
     page = open_page(blocks(30))
     size = page.evaluate("(() => { const c = gradviz.pixelsOf(gradviz.app); return [c.width, c.height]; })()")
-    page_size = page.evaluate("(() => { const r = gradviz.app.layout.rect(~0); return [r.w, r.h]; })()")
-    assert size == [pytest.approx(2 * (side + 32), abs=2) for side in page_size]
+    svg = page.evaluate("gradviz.svgOf(gradviz.app)")
+    width, height = (int(side) for side in re.findall(r'(?:width|height)="(\d+)"', svg)[:2])
+    assert size == [pytest.approx(2 * width, abs=2), pytest.approx(2 * height, abs=2)]
+    assert page.title() in svg and "several ops: opens" in svg and "dtype float32" in svg  # title and legend
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.wait_for_timeout(200)
