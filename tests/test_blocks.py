@@ -142,6 +142,7 @@ def test_a_value_that_is_not_what_its_comment_says_is_seen(comment: str, right: 
         assert (not compared.wrong) == (right and not ("print" in text and comment != "2"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", having("bash"))
 def test_commands(page: str, folder: Path) -> None:
     CliRunner().invoke(cli, ["render", "old.py", "-o", "old.json"])

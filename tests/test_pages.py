@@ -26,6 +26,7 @@ MAKER = load()
 WITH_OUTPUTS = [path for path in MAKER.PAGES if MAKER.OUTPUT.search(path.read_text(encoding="utf-8"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", WITH_OUTPUTS, ids=lambda path: path.stem)
 def test_outputs_are_those_of_the_commands(path: Path) -> None:
     page = path.read_text(encoding="utf-8")

@@ -24,6 +24,7 @@ def maker() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "docs" / "make_reference.py"))
 
 
+@pytest.mark.slow
 def test_the_reference_is_made_without_a_warning(maker: dict[str, Any], tmp_path: Path) -> None:
     names = [name for name in gradviz.__all__ if name in vars(gradviz)]  # what making it adds is taken away again
     try:

@@ -596,6 +596,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_the_cut_is_found_at_its_line_and_the_advice_heals_it(
     fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from gradviz.cli.main import cli
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+@pytest.mark.slow
 def test_the_page_of_the_checks_is_up_to_date() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # reading `.grad` of what is no leaf is an example

@@ -176,6 +176,7 @@ NEEDS_MORE = {
 """Messages that no script of these tests can raise, and why."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ROWS, ids=lambda fault: f"{fault.id}: {fault.advice}")
 def test_the_advice_heals(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

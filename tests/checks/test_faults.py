@@ -15,6 +15,7 @@ from tests.checks.test_scripts import check
 FAULTS = manifest(DEFAULT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.broken or fault.fixed)
 def test_a_fault_is_found_and_its_cure_is_clean(fault: Fault) -> None:
     if fault.broken:

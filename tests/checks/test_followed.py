@@ -511,6 +511,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{one.id}: {one.at}" for one in FAULTS])
 def test_the_fault_is_at_its_line_and_its_advice_heals_it(
     fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -194,6 +194,7 @@ FINE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_advice_heals(name: str, tmp_path: Path) -> None:
     shows_and_heals(FAULTS[name], tmp_path)

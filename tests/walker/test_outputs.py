@@ -102,6 +102,7 @@ def test_a_container_reached_twice_is_listed_twice() -> None:
     assert [path for path, _ in flatten([shared, shared])] == ["[0][0]", "[1][0]"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [5_000, 100_000])  # in time that grows with the square, the second would not end
 def test_deep_nesting(depth: int) -> None:
     value: object = A
