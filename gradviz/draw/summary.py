@@ -21,7 +21,7 @@ from gradviz.graph import Graph, Leaf, RankShare, Root, column
 from gradviz.graph.amounts import depth, forward_order
 from gradviz.rank import named
 from gradviz.report import labels
-from gradviz.wording import bar, bytes_text, count_text, one_line, plural, seconds_text, tensor_line
+from gradviz.wording import bar, bytes_text, count_text, one_line, plural, seconds_text, tensor_line, verb
 
 
 class Bar(NamedTuple):
@@ -90,7 +90,8 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
         if graph.opening is not None:
             yield more_line(graph.opening.deeper())
     if graph.views:
-        yield f"drawn with their op: {plural(graph.views, 'view')}, which only change a shape or a layout; --views show draws them"
+        only = f"which only {verb(graph.views, 'changes', 'change')} a shape or a layout"
+        yield f"drawn with their op: {plural(graph.views, 'view')}, {only}; --views show draws them"
     if split:
         yield f"{plural(split, 'leaf', 'leaves')} drawn once per use, as {plural(copies, 'box', 'boxes')}"
     if hidden:

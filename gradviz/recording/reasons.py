@@ -52,7 +52,8 @@ class Reasons:
         """Why a tensor that the loss does not lead to gets no gradient. `name` is what the caller calls it."""
         cut = self._cuts.reason(tensor, name) if self._cuts is not None else None
         if not tensor.requires_grad:
-            return Reason(cut.words, cut.source) if cut is not None else Reason("frozen: requires_grad is False")
+            frozen = "frozen: " if isinstance(tensor, torch.nn.Parameter) else ""
+            return Reason(cut.words, cut.source) if cut is not None else Reason(f"{frozen}requires_grad is False")
         return self._of_module(tensor, cut is not None) or (
             Reason(cut.words, cut.source) if cut is not None else Reason("no path leads to it from the loss")
         )

@@ -51,6 +51,13 @@ REASONS = {
 }
 
 
+def test_data_is_not_called_frozen(gradviz: Gradviz, tmp_path: Path) -> None:
+    text = "import torch\nx, w = torch.ones(2), torch.ones(2, requires_grad=True)\n(x * w).sum().backward()\n"
+    assert (
+        json.loads(gradviz("why", script(tmp_path, text), "x", "--json").stdout)["reason"] == "requires_grad is False"
+    )
+
+
 @pytest.mark.parametrize("name", REASONS)
 def test_the_reason_and_its_line(gradviz: Gradviz, tmp_path: Path, name: str) -> None:
     told = json.loads(gradviz("why", script(tmp_path, NET), name, "--json").stdout)
