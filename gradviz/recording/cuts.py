@@ -397,6 +397,10 @@ class CutWatch:
         """Every place that has cut, with the last time that it ran."""
         return tuple(self.cut(event, names) for event in self._last.values())
 
+    def lines_entered(self) -> set[tuple[str, int]]:
+        """The lines of the user's around all that ran without recording, and whose result has entered a graph since."""
+        return {(file, line) for where in self._enters for file, line, _ in where.stack}
+
     def cuts_of(self, tensor: object) -> Cuts:
         """Why a tensor has no graph: the cuts that it goes back to, as far as that was seen."""
         if self._arrays:

@@ -266,6 +266,22 @@ RIGHT = {
             net(x, x, x)[0].square().mean().backward()
             opt.step()
     """,
+    "a generator that gives a discriminator samples, without recording": """
+        import torch
+        from torch import nn
+        G = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
+        D = nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(0.2), nn.Dropout(0.3), nn.Linear(8, 1))
+        g, d = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())
+        for i in range(4):
+            with torch.no_grad():
+                fake = G(torch.randn(8, 3))
+            d.zero_grad()
+            (D(fake).relu().mean() + (1 - D(torch.randn(8, 4))).relu().mean()).backward()
+            d.step()
+            g.zero_grad()
+            (-D(G(torch.randn(8, 3))).mean()).backward()
+            g.step()
+    """,
     "Monte Carlo dropout, a teacher, and statistics estimated anew": """
         import torch
         from torch import nn

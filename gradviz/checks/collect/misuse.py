@@ -7,7 +7,7 @@ number, and keeps tensors weakly.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType, GeneratorType
 from typing import Any
@@ -46,9 +46,14 @@ class MisuseWatch:
         self._columns: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}  # made of rows, and in which line
         self._looked: dict[object, int] = {}
 
-    def result(self) -> tuple[Misuse, ...]:
-        """All that was found, one for each line."""
-        return tuple(self._found.values())
+    def result(self, trained_with: Container[tuple[str, int]] = ()) -> tuple[Misuse, ...]:
+        """All that was found, one for each line. What a loss is computed from is no evaluation: `trained_with` are such lines."""
+        evaluated = "train in evaluation"
+        return tuple(
+            misuse
+            for (kind, *line), misuse in self._found.items()
+            if kind != evaluated or tuple(line) not in trained_with
+        )
 
     def _note(self, kind: str, place: Place | None, *words: str, tensors: frozenset[int] = frozenset()) -> None:
         if place is not None and len(self._found) < MOST:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
+from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.record import LeafRow, ModelState, OptimizerRow, RunRecord
@@ -75,75 +76,128 @@ def never_updated(context: CheckContext) -> Diagnoses:
                 yield from _loose(context, leaf, next(optimizer for optimizer in record.optimizers if optimizer.steps))
 
 
+class _Forgotten(NamedTuple):
+    """Parameters of one model that no optimizer holds, and what is around them: optimizers that step, and alike models."""
+
+    model: str
+    members: Sequence[LeafRow]
+    makers: Sequence[OptimizerRow]
+    whole: bool  # no optimizer holds any of the model
+    twins: Sequence[ModelState]
+    modules: Sequence[str]
+
+    @property
+    def them(self) -> str:
+        return verb(self.members, "it", "them")
+
+    @property
+    def in_time(self) -> list[OptimizerRow]:
+        """The optimizers that were made when the parameters were there."""
+        born = [leaf for leaf in self.members if leaf.born is not None]
+        return [maker for maker in self.makers if all(maker.number >= leaf.after for leaf in born)]
+
+    @property
+    def adds(self) -> str:
+        """The call that gives something to an optimizer."""
+        return f"{(self.in_time or self.makers)[0].name or 'optimizer'}.add_param_group"
+
+
+class _Remedy(NamedTuple):
+    """What to do about them, the optimizer whose line has to change, and what that line shows."""
+
+    fix: str
+    at: OptimizerRow
+    seen: str = ""
+
+
 def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Sequence[LeafRow]) -> Diagnoses:
     """Parameters of one model that no optimizer holds."""
-    mode = record.model(model)
-    trained = any(leaf.parameter and leaf.holders for leaf in record.rows)
-    twins = _twins(record, model)
-    whole = mode is None or not mode.held
-    if not trained or (whole and not twins and (mode is None or not mode.training)):
+    state, twins = record.model(model), _twins(record, model)
+    whole = state is None or not state.held
+    asleep = whole and not twins and (state is None or not state.training)
+    if asleep or not any(leaf.parameter and leaf.holders for leaf in record.rows):
         return
-    names = {leaf.names[0] for leaf in members if leaf.names}
+    names = set(first_names(members))
     known = [parameter for parameter in context.parameters if parameter.names[0] in names]
-    modules = modules_of(context, known) if known and not whole else [f"{model} ({mode.type})" if mode else model]
-    who = listed(modules)
-    ran = {model.name: model.called for model in context.models}.get(model) if whole and twins else None
+    modules = modules_of(context, known) if known and not whole else [f"{model} ({state.type})" if state else model]
     makers = [optimizer for optimizer in record.optimizers if optimizer.steps]
-    holding = listed(
-        f"{called(optimizer)}, made in {code(optimizer.source)}" if optimizer.source else called(optimizer)
-        for optimizer in makers
+    forgotten = _Forgotten(model, members, makers, whole, twins, modules)
+    remedy = next(filter(None, (look(forgotten) for look in _REMEDIES)))
+    ran = None
+    if whole and twins and _astray(makers) is None:
+        ran = next((other.called for other in context.models if other.name == model), None)
+    yield Diagnosis(
+        f"{plural(len(members), 'parameter')} of {listed(modules)} {verb(members, 'gets', 'get')} a gradient, and nothing updates "
+        f"{forgotten.them}",
+        first_names(members),
+        _unheld(forgotten) + remedy.seen + (f". It ran in {code(ran)}" if ran is not None else ""),
+        remedy.fix,
+        tuple(leaf.node for leaf in members if leaf.call == context.call),
+        where=places(listed(modules), line(ran or remedy.at.source)),
+        source=ran or remedy.at.source,
     )
-    them = verb(members, "it", "them")
+
+
+def _unheld(forgotten: _Forgotten) -> str:
+    members, makers, them = forgotten.members, forgotten.makers, forgotten.them
+    made = [f"{called(maker)}, made in {code(maker.source)}" if maker.source else called(maker) for maker in makers]
     moves = f"{verb(members, 'it', 'they')} did not change in between"
     if any(leaf.moved for leaf in members):
         moves = f"something else than a gradient changes {them}, such as an average with another model"
-    why = (
-        f"backward() filled {verb(members, 'its', 'their')} .grad at {plural(min(leaf.reached for leaf in members), 'call')}, "
-        f"{moves}, and {holding} {verb(makers, 'does', 'do')} not hold {them}"
-    )
-    parts = [module.rpartition(" (")[0] or module for module in modules]
-    one_module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] else ""
-    late = [maker for maker in makers if all(leaf.born is None or maker.number >= leaf.after for leaf in members)]
-    astray = _astray(makers)
-    at = (late or makers)[0]
-    first = at.name or "optimizer"
-    if astray is not None and whole:
-        (at, other), ran = astray, None
-        fix = (
-            f"In {line(at.source)}, give {at.name or 'the optimizer'} {as_code(model)}.parameters(): all that it holds now, "
-            f"{one_line(other.name) or 'another one'} holds, too."
-        )
-    elif not late:
-        fix = _late_fix(at, members)
-        why += f". {code(members[0].born)} makes {them}, after that" if members[0].born is not None else ""
-    elif whole and twins:
-        fix = (
-            f"If {one_line(model)} is a target of {one_line(twins[0].name)}, compute its output inside `with torch.no_grad():`. If "
-            f"it is to be trained, give it to an optimizer: {first}.add_param_group({{'params': {as_code(model)}.parameters()}})."
-        )
-    else:
-        what = f"{one_module}.parameters()" if one_module else f"[{', '.join(sorted(names))}]"
-        if not one_module and len(names) > _PASTED:
-            held = f"for g in {first}.param_groups for q in g['params']"
-            what = f"[p for p in {as_code(model)}.parameters() if all(p is not q {held})]"
-        give = f"Give {them} to the optimizer, right after it is made: {first}.add_param_group({{'params': {what}}})"
-        filled = never_read_list(at.source.file, at.source.line) if at.source is not None and not one_module else None
-        if filled is not None:
-            why += f". {code(filled[1])} fills {filled[0]}, which nothing reads"
-            give = f"In {line(at.source)}, give the optimizer {filled[0]}, too, as another group: {{'params': {filled[0]}}}"
-        freeze = f"{one_module}.requires_grad_(False)" if one_module else "requires_grad_(False)"
-        fix = f"{give}. If {verb(members, 'it is', 'they are')} not to be trained, freeze {them}: {freeze}."
-    yield Diagnosis(
-        f"{plural(len(members), 'parameter')} of {who} {verb(members, 'gets', 'get')} a gradient, and nothing updates {them}",
-        first_names(members),
-        why + (f". It ran in {code(ran)}" if ran is not None else ""),
-        fix,
-        tuple(leaf.node for leaf in members if leaf.call == context.call),
-        where=places(who, line(ran or at.source)),
-        source=ran or at.source,
+    calls = plural(min(leaf.reached for leaf in members), "call")
+    return (
+        f"backward() filled {verb(members, 'its', 'their')} .grad at {calls}, {moves}, and {listed(made)} "
+        f"{verb(makers, 'does', 'do')} not hold {them}"
     )
 
 
+def _of_another(forgotten: _Forgotten) -> _Remedy | None:
+    astray = _astray(forgotten.makers)
+    if astray is None or not forgotten.whole:
+        return None
+    at, other = astray
+    fix = f"In {line(at.source)}, give {at.name or 'the optimizer'} {as_code(forgotten.model)}.parameters(): all that it holds "
+    return _Remedy(f"{fix}now, {one_line(other.name) or 'another one'} holds, too.", at)
+
+
+def _too_late(forgotten: _Forgotten) -> _Remedy | None:
+    if forgotten.in_time:
+        return None
+    at, born = forgotten.makers[0], forgotten.members[0].born
+    seen = f". {code(born)} makes {forgotten.them}, after that" if born is not None else ""
+    return _Remedy(_late_fix(at, forgotten.members), at, seen)
+
+
+def _of_a_target(forgotten: _Forgotten) -> _Remedy | None:
+    if not (forgotten.whole and forgotten.twins):
+        return None
+    return _Remedy(
+        f"If {one_line(forgotten.model)} is a target of {one_line(forgotten.twins[0].name)}, compute its output inside `with "
+        f"torch.no_grad():`. If it is to be trained, give it to an optimizer: {forgotten.adds}({{'params': "
+        f"{as_code(forgotten.model)}.parameters()}}).",
+        forgotten.in_time[0],
+    )
+
+
+def _to_add(forgotten: _Forgotten) -> _Remedy:
+    at, them, names, seen = forgotten.in_time[0], forgotten.them, first_names(forgotten.members), ""
+    parts = [module.rpartition(" (")[0] or module for module in forgotten.modules]
+    module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] else ""
+    what = f"{module}.parameters()" if module else f"[{', '.join(sorted(names))}]"
+    if not module and len(names) > _PASTED:
+        held = f"for g in {at.name or 'optimizer'}.param_groups for q in g['params']"
+        what = f"[p for p in {as_code(forgotten.model)}.parameters() if all(p is not q {held})]"
+    give = f"Give {them} to the optimizer, right after it is made: {forgotten.adds}({{'params': {what}}})"
+    filled = never_read_list(at.source.file, at.source.line) if at.source is not None and not module else None
+    if filled is not None:
+        seen = f". {code(filled[1])} fills {filled[0]}, which nothing reads"
+        give = f"In {line(at.source)}, give the optimizer {filled[0]}, too, as another group: {{'params': {filled[0]}}}"
+    freeze = f"{module}.requires_grad_(False)" if module else "requires_grad_(False)"
+    trained = f"{verb(forgotten.members, 'it is', 'they are')} not to be trained"
+    return _Remedy(f"{give}. If {trained}, freeze {them}: {freeze}.", at, seen)
+
+
+_REMEDIES: tuple[Callable[[_Forgotten], _Remedy | None], ...] = (_of_another, _too_late, _of_a_target, _to_add)
 _PASTED = 3  # names of parameters that a line of code to paste may have
 
 
