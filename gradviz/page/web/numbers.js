@@ -97,7 +97,7 @@ export class Profile {
     const px = (/** @type {number} */ i) => LEFT + ((w - LEFT - 8) * i) / Math.max(1, norms.length - 1), py = (/** @type {number} */ v) => 20 + ((h - 38) * (high - v)) / Math.max(1, high - low);
     c.font = "11px system-ui, sans-serif";
     c.fillStyle = colors.muted;
-    c.fillText("gradient norm in the order of backward; red: below 1/10,000 of the largest", LEFT, 12);
+    c.fillText("gradient norms", LEFT, 12);
     c.fillText("loss", LEFT, h - 4);
     c.textAlign = "right";
     c.fillText("inputs", w - 8, h - 4);
@@ -106,6 +106,8 @@ export class Profile {
     c.fillStyle = colors.hover || colors["soft-line"];
     if (last >= first) c.fillRect(px(first) - 2, 18, Math.max(4, px(last) - px(first) + 4), h - 34);
     const largest = Math.max(...known);
+    c.textAlign = "left";
+    if (low < largest - 4) c.fillText("red: < 1/10,000 of the largest", LEFT + 90, 12);
     norms.forEach((norm, i) => {
       if (norm === null) return;
       c.fillStyle = norm < largest - 4 ? colors.warn : colors.accent;
