@@ -398,6 +398,15 @@ def test_the_policy_stops_foreign_script_and_network(browser: Any, tmp_path: Any
     assert [url for url in asked if not url.startswith("file:")] == []
 
 
+def test_inside_another_page_it_has_no_bars(open_page: Open) -> None:
+    page = open_page(blocks(3), hash="#embed")
+    assert page.is_hidden("header") and page.is_hidden("#side")
+    assert page.evaluate("gradviz.app.width") == 1440
+    page.evaluate("gradviz.app.closeAll()")
+    page.mouse.click(*title_at(page, first_group(page)))
+    assert page.is_visible("#panel")
+
+
 def test_on_a_phone(open_page: Open) -> None:
     page = open_page(blocks(30), size=(390, 844))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -31,6 +31,7 @@ async function main() {
   const model = new Model(await readBlock("view"));
   const app = new App(model, byId("stage"));
   const outlineTree = byId("outline");
+  document.body.classList.toggle("embed", location.hash.startsWith("#embed")); // inside another page
   if (matchMedia("(max-width: 720px)").matches) document.body.classList.add("no-outline");
   const stage = new Stage(app, /** @type {HTMLCanvasElement} */ (byId("canvas")));
   app.fit(false, true);
