@@ -92,11 +92,13 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
     shows_and_heals(FAULTS[name], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_chosen_gradient_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)

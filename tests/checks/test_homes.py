@@ -44,6 +44,7 @@ KEPT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "use"), KEPT.values(), ids=list(KEPT))
 def test_the_advice_makes_the_module_list_them(make: str, use: str, tmp_path: Path) -> None:
     script = SCRIPT.format(make=make, use=use)

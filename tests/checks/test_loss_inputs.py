@@ -147,6 +147,7 @@ def test_a_loss_of_a_later_stage_is_read_too(tmp_path: Path) -> None:
     assert "guess = student(x).softmax(1)" in alarm["code"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_found_and_the_advice_helps(name: str, tmp_path: Path) -> None:
     head, loss, advice, better = CASES[name]

@@ -87,6 +87,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_found_and_the_advice_helps(name: str, tmp_path: Path) -> None:
     case = CASES[name]

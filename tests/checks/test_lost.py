@@ -55,6 +55,7 @@ FINE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "line", "mended"), LOST, ids=[line for _, line, _ in LOST])
 def test_the_advice_heals(place: str, line: str, mended: str, tmp_path: Path) -> None:
     text = script(**{place: line}).replace("    optimizer.zero_grad()\n", "", line == "optimizer.zero_grad")

@@ -316,6 +316,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
     shows_and_heals(FAULTS[name], tmp_path)

@@ -90,6 +90,7 @@ SCRIPTS = {
 PLACES = {"IN THE LOOP": r"(?:before|after) \S+: (.*?)\. retain_graph=", "ONCE": r"once \((.*)\)(?:;|\.)"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_advice_is_code_that_helps(name: str, tmp_path: Path) -> None:
     text, expected = SCRIPTS[name]

@@ -191,6 +191,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_exception_is_found_and_the_advice_helps(name: str, tmp_path: Path) -> None:
     case = CASES[name]

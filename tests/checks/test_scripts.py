@@ -53,6 +53,7 @@ def test_the_example_triggers_the_check(one: Check, tmp_path: Path) -> None:
     assert code == (0 if one.severity == "note" else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", EVERY.values(), ids=list(EVERY))
 def test_the_nearest_script_does_not(one: Check, tmp_path: Path) -> None:
     found, code = check(written(tmp_path, NEAR[one.id]), *values(one))
@@ -74,6 +75,7 @@ FAULTY = {"naive_sgd.py"}
 HEALTHY = sorted(path.name for path in SAMPLES.glob("*.py") if path.name not in FAULTY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [[], ["--values"]], ids=["", "values"])
 @pytest.mark.parametrize("name", HEALTHY)
 def test_no_false_alarm_on_a_sample(

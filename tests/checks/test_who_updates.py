@@ -825,6 +825,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_the_fault_is_found_at_its_line_and_its_advice_heals_it(fault: Fault, tmp_path: Path) -> None:
     shows_and_heals(fault, tmp_path)
@@ -1074,6 +1075,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", RIGHT.values(), ids=list(RIGHT))
 def test_correct_code_is_left_alone(script: str, tmp_path: Path) -> None:
     assert not alarms(script, tmp_path)
