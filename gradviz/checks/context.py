@@ -99,6 +99,7 @@ class Optimizer(NamedTuple):
     tensors: tuple[OptimizerTensor, ...]
     source: SourceLine | None = None  # where it was made
     eps: float | None = None  # what it adds to a divisor, where it has one
+    maximizes: bool = False
 
 
 class Given(NamedTuple):

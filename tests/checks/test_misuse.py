@@ -245,6 +245,23 @@ RIGHT = {
             loss.backward()
             opt.step()
     """,
+    "distances of all pairs, and an optimizer that goes up": """
+        import torch
+        net = torch.nn.Linear(3, 3)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01, maximize=True)
+        for i in range(4):
+            z = net(torch.randn(8, 3))
+            squares = z.square().sum(1, keepdim=True)
+            lengths = z.square().sum(1)
+            distances = squares + lengths - 2 * z @ z.t()
+            opt.zero_grad()
+            (-(-distances).exp().mean()).backward()
+            opt.step()
+            opt.zero_grad()
+            z.detach_()
+            (-torch.nn.functional.mse_loss(net(z), z)).backward()
+            opt.step()
+    """,
     "heads that are split and joined": """
         import torch
         net = torch.nn.Linear(6, 6)

@@ -363,7 +363,8 @@ class Collector:
                 node = parameters[number].node if number is not None else leaf_of.get(id(tensor))
                 tensors.append(OptimizerTensor(names, node, number))
             made, eps = self.recorder.source_of(optimizer), _eps(optimizer)
-            yield Optimizer(name, type(optimizer).__name__, tuple(tensors), made, eps)
+            up = any(group.get("maximize") for group in optimizer.param_groups)
+            yield Optimizer(name, type(optimizer).__name__, tuple(tensors), made, eps, up)
 
     def _births(self, walked: Walked) -> dict[int, SourceLine]:
         """The lines that made the leaves that are younger than an optimizer, by node."""

@@ -31,6 +31,7 @@ _ELEMENTWISE = frozenset(
 )
 _REDUCES = frozenset(("mean", "sum"))
 _RESHAPES = frozenset(("view", "reshape"))
+_KEEP = frozenset("sum mean norm linalg_norm linalg_vector_norm logsumexp amax amin".split())
 _COLUMNS = frozenset(("unsqueeze", "getitem", "view", "reshape"))
 _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
 """Functions that take `training`, and at which place."""
@@ -98,8 +99,8 @@ class MisuseWatch:
         elif type(result) in PLAIN and arguments and type(arguments[0]) in PLAIN:
             if name in _RESHAPES:
                 self._reshaped(name, arguments[0], result, frame)
-            if name in _COLUMNS and result.dim() == 2 and arguments[0].dim() == 1:
-                self._columns[id(result)] = weakref.ref(result), frame.f_lineno or 0
+            if result.dim() == 2 and result.shape[1] == 1 and (name in _COLUMNS or arguments[0].dim() == 2):
+                self._column(name, arguments[0], result, frame)
             if name in _ELEMENTWISE and len(arguments) > 1 and result.dim() == 2:
                 self._meets(name, arguments, result, frame)
             if self._spread:
@@ -114,6 +115,12 @@ class MisuseWatch:
             order = [old.index(size) for size in new] if len({*old}) == len(old) else []
             self._note("reshape", self._place(frame), name, str(old), str(new), ", ".join(map(str, order)))
 
+    def _column(self, name: str, before: torch.Tensor, result: torch.Tensor, frame: FrameType) -> None:
+        """A column is made of a row, or by a reduction that keeps the dimension, as for distances of all pairs."""
+        reduced = before.dim() == 2 and before.shape[1] > 1 and name in _KEEP
+        if reduced or (before.dim() == 1 and name in _COLUMNS):
+            self._columns[id(result)] = weakref.ref(result), 0 if reduced else frame.f_lineno or 0
+
     def _meets(self, name: str, arguments: Given, result: torch.Tensor, frame: FrameType) -> None:
         """Two tensors are computed with each other, element by element."""
         first, second = arguments[:2]
@@ -123,7 +130,7 @@ class MisuseWatch:
         place = self._place(frame) if words else None
         column = first if first.dim() == 2 else second
         ref, at = self._columns.get(id(column), (lambda: None, 0))
-        if place is not None and not (ref() is column and at == (frame.f_lineno or 0)):  # else it is meant
+        if place is not None and not (ref() is column and at in (0, frame.f_lineno or 0)):  # else it is meant
             self._spread[id(result)] = weakref.ref(result), (name, place, words)
 
     def _follow(self, name: str, arguments: Given, result: torch.Tensor) -> None:

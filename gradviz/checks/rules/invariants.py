@@ -56,7 +56,7 @@ def swallowed_update(context: CheckContext) -> Diagnoses:
     for optimizer in record.optimizers:
         pushed = [row for key, row in record.leaves.items() if key in optimizer.held and row.pushed >= SAMPLED]
         half = [row for row in pushed if row.tensor.dtype in _HALF and row.still > STILL * row.pushed]
-        stuck = pushed if pushed and all(row.still == row.pushed for row in pushed) else half
+        stuck = pushed if pushed and all(row.still == row.pushed > SAMPLED for row in pushed) else half
         if stuck:
             yield _stuck(optimizer, stuck, bool(half))
 

@@ -227,7 +227,7 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     """
     graph = context.graph
     nodes = {leaf.node for leaf in graph.leaves if leaf.kind == "parameter"}
-    mine = [set(nodes_of(optimizer.tensors)) for optimizer in context.optimizers]
+    mine = [set(nodes_of(optimizer.tensors)) for optimizer in context.optimizers if not optimizer.maximizes]
     if len(graph.roots) != 1 or not nodes or not any(nodes <= held for held in mine):
         return
     node, minus = graph.roots[0].node, 0
