@@ -31,7 +31,7 @@ _ELEMENTWISE = frozenset(
 )
 _REDUCES = frozenset(("mean", "sum"))
 _RESHAPES = frozenset(("view", "reshape"))
-_KEEP = frozenset("sum mean norm linalg_norm linalg_vector_norm logsumexp amax amin".split())
+_KEEP = frozenset(["sum", "mean", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin"])
 _COLUMNS = frozenset(("unsqueeze", "getitem", "view", "reshape"))
 _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
 """Functions that take `training`, and at which place."""

@@ -12,6 +12,7 @@ import json
 import os
 import select
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -29,7 +30,7 @@ from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import tapped
 
 SECONDS, MOST = 5.0, 12
-"""How long one replay may take, and how many there are."""
+"""How long replays may take, one or all of them, and how many there are."""
 LARGEST = 1_000_000
 """Elements of what a Function is given, from which on it is not replayed."""
 _PLAIN = (*PLAIN, bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device)
@@ -41,6 +42,7 @@ class FunctionReplay:
 
     def __init__(self, run_anyway: bool = False) -> None:
         self._run_anyway, self._seen, self._replaying = run_anyway, set[object](), False
+        self._spent = 0.0  # seconds
         self.found: list[Replayed] = []
 
     @contextmanager
@@ -57,17 +59,19 @@ class FunctionReplay:
             if (
                 self._replaying
                 or (kind, shapes) in self._seen
+                or self._spent > SECONDS
                 or len(self._seen) >= MOST
                 or not self._may_fork(kind, given)
             ):
                 return
             self._seen.add((kind, shapes))
-            self._replaying = True  # in the child, too
+            self._replaying, began = True, time.perf_counter()  # in the child, too
             try:
                 with isolated():
                     told = _in_a_child(lambda: _judged(kind, given))
             finally:
                 self._replaying = False
+                self._spent += time.perf_counter() - began
             definition = kind.backward.__code__
             returns = returned_by(with_text(code_line(definition, definition.co_firstlineno)))
             body = body_of(definition)
