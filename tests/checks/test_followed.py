@@ -215,9 +215,9 @@ FAULTS = [
         """,
     ),
     Fault(
-        "loss-input",
+        "broadcast",
         "loss = (net(x) - y).square().mean()",
-        "prediction.squeeze(1) in place of the prediction",
+        ".squeeze(1) on the one with two dimensions",
         "net(x)",
         "net(x).squeeze(1)",
         """

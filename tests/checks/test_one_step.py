@@ -38,7 +38,7 @@ RIGHT = {
             fast = dict(model.named_parameters())
             for inner in range(4):
                 loss = functional_call(model, fast, (data,)).square().sum()
-                grads = torch.autograd.grad(loss, list(fast.values()))
+                grads = torch.autograd.grad(loss, list(fast.values()), create_graph=False)
                 fast = {name: one - 0.01 * g for (name, one), g in zip(fast.items(), grads)}
             optimizer.zero_grad()
             functional_call(model, fast, (data,)).sum().backward()

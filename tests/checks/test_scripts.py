@@ -98,7 +98,7 @@ def test_no_false_alarm_on_a_sample(
         ("problems/second_backward.py", {("freed-graph", "state", 31)}),
         ("problems/growing_loss.py", {("growing-graph", "total_loss", 33)}),
         ("problems/nan.py", {("nonfinite", "weight", 29), ("nonfinite", "entropy", 39)}),
-        ("problems/vanishing.py", {("vanishing-gradient", "model.layers.6.bias", None)}),
+        ("problems/vanishing.py", {("vanishing-gradient", "model.layers.6.weight", None)}),
     ],
 )
 def test_a_problem_is_found_at_its_line(script: str, expected: set[tuple[str, str, int | None]]) -> None:
