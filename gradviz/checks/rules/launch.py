@@ -53,10 +53,9 @@ def missing_rank(context: CheckContext) -> Diagnoses:
     together = context.ranks
     if together is None:
         return
-    gone = {rank: end for rank, end in together.ends.items() if end.failed or end.state in ("died", "absent")}
-    same = {end.failed for end in gone.values()}
-    if not gone or (len(gone) == len(together.ends) > 1 and len(same) == 1 and same != {""}):
-        return  # a fault that all ranks have makes none of them missing
+    gone = _gone(together)
+    if not gone:
+        return
     first = _first_gone(together, gone)
     waiting = _others(together, gone, first)
     end, last = gone[first], together.last_call(first)
@@ -73,6 +72,13 @@ def missing_rank(context: CheckContext) -> Diagnoses:
         where=f"rank {first}" + (f": {line(source)}" if source is not None else ""),
         source=source,
     )
+
+
+def _gone(together: Together) -> dict[int, RankEnd]:
+    """The ranks that raised, died or never began. A fault that all ranks have makes none of them missing."""
+    gone = {rank: end for rank, end in together.ends.items() if end.failed or end.state in ("died", "absent")}
+    same = {end.failed for end in gone.values()}
+    return {} if len(gone) == len(together.ends) > 1 and len(same) == 1 and same != {""} else gone
 
 
 def _first_gone(together: Together, gone: Mapping[int, RankEnd]) -> int:
