@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, islice
 from math import prod
 from typing import NamedTuple
 
@@ -164,23 +166,27 @@ def loss_input(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    graph = context.graph
+    yield from islice(chain(_in_graph(context.graph), _in_calls(context)), 1)
+
+
+def _in_graph(graph: Graph) -> Iterator[Diagnosis]:
     for node in graph.nodes:
         op = _named(node.op)
         for pair in _PAIRS:
-            if op in pair.user:
-                made = _made(graph, node.id, pair)
-                if made is not None:
-                    yield _found(graph, node.id, made, pair)
-                    return
+            made = _made(graph, node.id, pair) if op in pair.user else None
+            if made is not None:
+                yield _found(graph, node.id, made, pair)
         if op in ("NllLoss", "Gather") or (op == "Sum" and _sums_rows(graph, node.id)):
             across = _across(graph, node.id)
             if across is not None:
                 yield across
-                return
         if op in ("Softmax", "LogSoftmax") and _single(graph, node.id):
             yield _of_one(graph, node.id, op)
-            return
+
+
+def _in_calls(context: CheckContext) -> Iterator[Diagnosis]:
+    """Of `kl_div`, which leaves no node of its own."""
+    graph = context.graph
     for given in context.given:
         for pair in _PAIRS:
             made = _origin(graph, given.node, pair.made_by) if "KlDiv" in pair.user else None
@@ -188,7 +194,6 @@ def loss_input(context: CheckContext) -> Diagnoses:
                 yield _wrong(graph, f"kl_div in {code(given.source)}", line(given.source), made, pair)._replace(
                     source=given.source if pair.at_user else own_line(graph.nodes[made])
                 )
-                return
 
 
 _NOT_BELOW_ZERO = (
