@@ -231,9 +231,7 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    nodes = {leaf.node for leaf in graph.leaves if leaf.kind == "parameter"}
-    mine = [set(nodes_of(optimizer.tensors)) for optimizer in context.optimizers if not optimizer.maximizes]
-    if len(graph.roots) != 1 or not nodes or not any(nodes <= held for held in mine):
+    if len(graph.roots) != 1 or not _held_by_one(context):
         return
     node, minus = graph.roots[0].node, 0
     while node is not None and node not in graph.leaf_of:
@@ -250,6 +248,13 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
 
 
 _CHOOSE = ("Gather", "Index")
+
+
+def _held_by_one(context: CheckContext) -> bool:
+    """Whether one optimizer holds all parameters that are reached, and goes down."""
+    nodes = {leaf.node for leaf in context.graph.leaves if leaf.kind == "parameter"}
+    mine = [set(nodes_of(optimizer.tensors)) for optimizer in context.optimizers if not optimizer.maximizes]
+    return bool(nodes) and any(nodes <= held for held in mine)
 
 
 def _of_logarithms(graph: Graph, node: int) -> bool:
