@@ -442,33 +442,36 @@ def _across(graph: Graph, loss: int) -> Diagnosis | None:
     The dimension is followed through changes of shape. Where the two have one size, nothing is said: a matrix of similarities is
     compared in both directions.
     """
-    record = graph.nodes[loss]
     edge = next(iter(graph.inputs(loss)), None)
     shape = _shape(graph, edge.producer, edge.output) if edge is not None else None
     if edge is None or shape is None or len(shape) < 2:
         return None
-    picked = 1
-    if record.op.startswith("Gather"):
-        chosen = _dimension(record.attributes.get("dim"), len(shape))
-        if chosen is None or _shape(graph, loss, 0) != (*shape[:chosen], 1, *shape[chosen + 1 :]):
-            return None
-        picked = chosen
-    while True:
-        node, shape = edge.producer, _shape(graph, edge.producer, edge.output)
-        kind = _kind(graph, node)
-        if shape is None:
-            return None
-        if kind in ("LogSoftmax", "Softmax"):
+    picked = _picked(graph, loss, shape)
+    while picked is not None:
+        node = edge.producer
+        if _kind(graph, node) in ("LogSoftmax", "Softmax"):
             dim = _dimension(graph.nodes[node].attributes.get("dim"), len(shape))
             if dim is None or dim == picked or shape[dim] == shape[picked] or shape[picked] == 1:
                 return None
             return _wrong_dimension(graph, loss, node, shape, (dim, picked))
         inputs = graph.inputs(node)
         before = _shape(graph, inputs[0].producer, inputs[0].output) if len(inputs) == 1 else None
-        same = _same_dimension(graph, node, picked, before, shape) if before is not None else None
-        if same is None:
+        if before is None:
             return None
-        edge, picked = inputs[0], same
+        picked = _same_dimension(graph, node, picked, before, shape)
+        edge, shape = inputs[0], before
+    return None
+
+
+def _picked(graph: Graph, loss: int, shape: tuple[int, ...]) -> int | None:
+    """The dimension of its input in which a loss, or a gather of one for each row, picks the classes."""
+    record = graph.nodes[loss]
+    if not record.op.startswith("Gather"):
+        return 1
+    chosen = _dimension(record.attributes.get("dim"), len(shape))
+    if chosen is None or _shape(graph, loss, 0) != (*shape[:chosen], 1, *shape[chosen + 1 :]):
+        return None
+    return chosen
 
 
 def _same_dimension(graph: Graph, node: int, dim: int, before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
