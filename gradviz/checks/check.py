@@ -263,10 +263,13 @@ def _with_gradients(
     if all(root.node is None for root in graph.roots):
         return context
     # computing them would run code of the user's that may not bear it
-    slots = (
-        slot for node in graph.nodes for slot in node.saved if slot.state == "packed" and slot.packing != "offload"
+    packed = (
+        f"saved tensors are packed by a hook, which would have to run ({slot.note})"
+        for node in graph.nodes
+        for slot in node.saved
+        if slot.state == "packed" and slot.packing != "offload"
     )
-    problem = next((f"saved tensors are packed by a hook, which would have to run ({slot.note})" for slot in slots), "")
+    problem = next(packed, "")
     if not problem:
         try:
             live = open_graph(outputs.outputs, model=model, variables=outputs.variables)
