@@ -86,9 +86,7 @@ def _shorten(rows: dict[str, list[_Line]], most: int) -> None:
 
 def _rows(finding: Finding, number: int, width: int, verbose: bool, short: bool) -> dict[str, list[_Line]]:
     """All of a finding, part by part; of a `short` one, as a note is below an error, what it is about and where."""
-    ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
-    where = f" on {named(ranks)}" if ranks else ""
-    head = f"{number}. {finding.severity}{where}: {one_line(finding.summary)}  [{finding.id}]"
+    head = f"{number}. {_heading(finding)}"
     rows: dict[str, list[_Line]] = {
         "head": [(f"{'   ' if i else ''}{line}", finding.severity) for i, line in enumerate(_wrapped(head, width - 3))],
         **{word: [] for word in ("names", "where", "code", "when", "why", "effect", "fix")},
@@ -107,6 +105,13 @@ def _rows(finding: Finding, number: int, width: int, verbose: bool, short: bool)
         rows["effect"] += _row("effect", words, width)
     rows["fix"] += _row("fix", _shorter(finding.fix, finding.code), width)
     return rows
+
+
+def _heading(finding: Finding) -> str:
+    """How bad it is, on which ranks, what it is, and the check that says so."""
+    ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
+    where = f" on {named(ranks)}" if ranks else ""
+    return f"{finding.severity}{where}: {one_line(finding.summary)}  [{finding.id}]"
 
 
 def _consequences(finding: Finding) -> Iterator[str]:
