@@ -91,9 +91,9 @@ class RowKeeper:
         reached = {id(tensor): node for node, tensor in walked.variables.items()}
         last = {key: intervals[node][-1] for key, node in reached.items() if node in intervals}
         for row in rows:
-            again = [interval for key, interval in last.items() if key in row.held]
             row.reached.update(row.held & reached.keys())
-            row.emptied += bool(again) and {*again} == {"z"}  # and never used
+            again = {interval for key, interval in last.items() if key in row.held}
+            row.emptied += again == {"z"}  # and never used
         record.scaler = record.scaler or is_scaled(variables)
         record.mistyped = tuple(mistyped(models, parameters, variables)) or record.mistyped
         record.ties = tuple(still_tied(self._alike(models), variables))
@@ -183,7 +183,7 @@ class RowKeeper:
             leaf.zero = leaf.reached = False
         if filled and record.calls <= _ZERO_CALLS:
             gradients = [tensor.grad for leaf, tensor in live if tensor is not None and leaf.row.parameter]
-            record.flat += bool(gradients) and all(gradient is not None and _flat(gradient) for gradient in gradients)
+            record.flat += bool(gradients) and all(map(_flat, gradients))
 
     def _alike(self, models: Models) -> Iterator[Pair]:
         """The parameters that were alike at the first call, as far as they live."""
@@ -251,9 +251,9 @@ def _all_zero(tensor: torch.Tensor) -> bool:
     return values.dim() > 1 and _flat(values)
 
 
-def _flat(gradient: torch.Tensor) -> bool:
+def _flat(gradient: torch.Tensor | None) -> bool:
     """Whether all is zero; the first element is looked at before all of it is read."""
-    if not is_readable(gradient) or gradient.detach().flatten()[:1].any():
+    if gradient is None or not is_readable(gradient) or gradient.detach().flatten()[:1].any():
         return False
     return bool(is_zero(gradient))
 
