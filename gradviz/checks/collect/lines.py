@@ -24,6 +24,7 @@ from gradviz.source.code_line import assigned as given, read
 from gradviz.source.provenance import DetachPoint
 from gradviz.source.search import lines_behind, switch_above, switch_around
 from gradviz.source.statements import (
+    Body,
     Statement,
     assigned,
     body_around,
@@ -76,13 +77,18 @@ def dropped(line: SourceLine | None) -> Dropped | None:
             names = assigned(node)[0]
             if len(names) != 1 or "." in names[0] or _in_loop(body.statements, node.lineno):
                 return None  # of several some may be used; an attribute and a loop are read elsewhere
-            for later, _ in body.statements[i + 1 :]:
-                if _reads(later, names[0]):
-                    return None
-                if names[0] in assigned(later)[0]:
-                    return Dropped(names[0], body.source(later))
-            return Dropped(names[0], None)
+            return _unread(names[0], body, i + 1)
     return None
+
+
+def _unread(name: str, body: Body, start: int) -> Dropped | None:
+    """How the value of a name is lost from a statement on: None when one reads it before another one assigns it."""
+    for later, _ in body.statements[start:]:
+        if _reads(later, name):
+            return None
+        if name in assigned(later)[0]:
+            return Dropped(name, body.source(later))
+    return Dropped(name, None)
 
 
 def _reads(statement: ast.stmt, name: str) -> bool:
@@ -221,13 +227,15 @@ def _lost(source: SourceLine, operation: str) -> Iterator[ast.expr]:
                 yield node.args[0] if isinstance(node, ast.Call) and called(node) == "copy_" and node.args else node
         elif isinstance(node, ast.Attribute) and node.attr == operation == "data":
             yield node.value
-        elif isinstance(node, ast.Call):
-            owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-            if called(node) == _BUILT_IN.get(operation, operation):
-                if owner is not None and ast.unparse(owner).rpartition(".")[2] not in _LIBRARIES:
-                    yield owner
-                elif node.args:
-                    yield node.args[0]
+        elif isinstance(node, ast.Call) and called(node) == _BUILT_IN.get(operation, operation):
+            yield from _subject(node)
+
+
+def _subject(call: ast.Call) -> Sequence[ast.expr]:
+    """What a call is about: the object of a method, or the first argument of a function, if it has one."""
+    if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value).rpartition(".")[2] not in _LIBRARIES:
+        return [call.func.value]
+    return call.args[:1]
 
 
 # -- where a run failed --------------------------------------------------------------------------------------------------
@@ -315,9 +323,7 @@ def _custom(text: str) -> SourceLine | None:
             for name in ("forward", "backward")
         )
         if match is not None and kind.__name__ == match[1] and backward is not None:
-            body = body_of(backward)
-            returns = body.returns if body is not None else ()
-            return body.source(returns[0]) if body is not None and len(returns) == 1 else _begins(backward)
+            return _ends(backward)
         inherited = kind.backward is not torch.autograd.Function.backward or kind.vjp is not torch.autograd.Function.vjp
         if without and forward is not None and not inherited and not package_of(forward.co_filename):
             bare.append(_begins(forward))
@@ -334,6 +340,12 @@ def returned_in(codes: Sequence[CodeType]) -> SourceLine | None:
         if code.co_name == "<lambda>" and not package_of(code.co_filename):
             lines.append(with_text(code_line(code, code.co_firstlineno)))
     return next((line for line in lines if "//" in line.text), lines[0] if len(lines) == 1 else None)
+
+
+def _ends(code: CodeType) -> SourceLine:
+    """The line where a function returns, if it does so in one place; else where it begins."""
+    body = body_of(code)
+    return body.source(body.returns[0]) if body is not None and len(body.returns) == 1 else _begins(code)
 
 
 def _begins(code: CodeType) -> SourceLine:
