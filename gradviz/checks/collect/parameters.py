@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import SequenceMatcher
+from itertools import product
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -49,14 +50,15 @@ def pairs(name: str, model: torch.nn.Module) -> Iterator[Pair]:
                 embeddings.append(named)
             elif key == "weight" and isinstance(module, torch.nn.Linear):
                 linears.append(named)
-    for embedding, first in embeddings:
-        for linear, second in linears:
-            if first is not second and first.shape == second.shape and _equal(first, second):
-                yield (embedding, linear), first, second, False
+    for (embedding, first), (linear, second) in product(embeddings, linears):
+        if _equal(first, second):
+            yield (embedding, linear), first, second, False
 
 
 def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two tensors of one shape have the same numbers, and not all the same one."""
+    """Whether two tensors have one shape and the same numbers, and not all the same one."""
+    if first is second or first.shape != second.shape:
+        return False
     with torch.no_grad():
         few, others = first.detach().flatten()[:8], second.detach().flatten()[:8]
         if few.device != others.device or few.dtype != others.dtype or not torch.equal(few, others):
@@ -79,14 +81,13 @@ def mistyped(
     """Attributes of parameters and modules that are False, and that torch does not read."""
     by_attribute: dict[tuple[str, bool], list[str]] = {}
     for parameter, tensor in parameters:
-        for key, value in own_attributes(tensor).items():
-            if value is False and key != "requires_grad" and tensor.requires_grad and _alike(key):
+        for key in _off(own_attributes(tensor)):
+            if key != "requires_grad" and tensor.requires_grad:
                 by_attribute.setdefault((key, False), []).append(parameter.names[0])
     for name, model in models:
         for path, module in submodules(model):
-            for key, value in module.__dict__.items():
-                meant = value is False and not key.startswith("_") and (key == "requires_grad" or _alike(key))
-                if meant and any(weight.requires_grad for weight in module.parameters()):
+            for key in _off(module.__dict__):
+                if not key.startswith("_") and any(weight.requires_grad for weight in module.parameters()):
                     by_attribute.setdefault((key, True), []).append(joined(name, path))
     compared = next(filter(None, (only_compares(file, "requires_grad") for file in _files_of(variables))), None)
     if compared is not None:
@@ -121,8 +122,13 @@ def _files_of(variables: Variables) -> list[str]:
     return list(dict.fromkeys(str(space["__file__"]) for space in variables if type(space.get("__file__")) is str))
 
 
-def _alike(name: str) -> bool:
-    return SequenceMatcher(None, name, "requires_grad").ratio() >= _ALIKE
+def _off(attributes: Mapping[str, object]) -> list[str]:
+    """Attributes that are False, and named as `requires_grad` or nearly so."""
+    return [
+        name
+        for name, value in attributes.items()
+        if value is False and SequenceMatcher(None, name, "requires_grad").ratio() >= _ALIKE
+    ]
 
 
 _REQUIRES_GRAD, _ATTRIBUTE = torch.Tensor.requires_grad_, torch.Tensor.requires_grad
