@@ -396,6 +396,16 @@ _MOVES = ("T", "Transpose", "View", "UnsafeView", "ToCopy", "Reshape", "Permute"
 _KEEPS = (*_MOVES, "NativeDropout", "Mul", "MaxPool2DWithIndices", "AvgPool2D", "AdaptiveAvgPool2D", "Mean")
 
 
+def _added(graph: Graph, product: int) -> Iterator[int]:
+    """The terms of the additions that take a product, behind changes of shape."""
+    above = graph.consumers(product)
+    while len(above) == 1 and _kind(graph, above[0].consumer) in _MOVES:
+        above = graph.consumers(above[0].consumer)
+    for edge in above:
+        if _kind(graph, edge.consumer) == "Add":
+            yield from (other.producer for other in graph.inputs(edge.consumer))
+
+
 def _dead_in_front(graph: Graph, weight: int, alive: set[int]) -> int | None:
     """The ReLU whose results a weight is multiplied with, when a bias is added to the product that has a gradient."""
     user = weight
@@ -409,13 +419,7 @@ def _dead_in_front(graph: Graph, weight: int, alive: set[int]) -> int | None:
     if _kind(graph, user) not in _LAYER:
         return None
     given = [edge.producer for edge in graph.inputs(user)]
-    beside, above = set(given), graph.consumers(user)
-    while len(above) == 1 and _kind(graph, above[0].consumer) in _MOVES:
-        above = graph.consumers(above[0].consumer)
-    for edge in above:
-        if _kind(graph, edge.consumer) == "Add":
-            beside.update(other.producer for other in graph.inputs(edge.consumer))
-    if not beside & alive:
+    if alive.isdisjoint([*given, *_added(graph, user)]):
         return None
     for node in given:
         while node != below and _kind(graph, node) in _KEEPS and len(graph.inputs(node)) == 1:
