@@ -143,21 +143,7 @@ def none_grad(context: CheckContext) -> Diagnoses:
         if parameter.node is not None and parameter.compiled is None
     ]
     if inside:
-        blamed = _gives_none(context.graph, nodes_of(inside))
-        why = "they are in the graph, so a backward function on the way gave None for them"
-        if blamed is None:
-            why += "" if seen else ", or .grad was reset since"
-            fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
-            yield _without_grad(context, inside, why, fix)
-        else:
-            at = returned_by(blamed.definition) if blamed.definition is not None else None
-            name = one_line(blamed.name).removeprefix("__main__.")
-            yield _without_grad(
-                context,
-                inside,
-                f"{why}: every way from the loss leads through the custom Function {name}",
-                f"In {line(at)}, let backward() of {name} return a gradient in place of None for each input that needs one.",
-            )._replace(source=at, where=places(listed(modules_of(context, inside)), line(at)))
+        yield _given_none(context, inside, seen)
     for verdict, members in grouped(context, [parameter for parameter in missing if parameter.node is None]):
         diagnosis = _without_grad(context, members, verdict.why, verdict.fix)
         yield diagnosis._replace(severity=None if verdict.alarming else "note", source=verdict.source)
@@ -174,6 +160,24 @@ def _gives_none(graph: Graph, leaves: Sequence[int]) -> Function | None:
         ):
             return custom
     return None
+
+
+def _given_none(context: CheckContext, inside: Sequence[Parameter], seen: bool) -> Diagnosis:
+    """Of parameters in the graph. `seen`: nothing can have reset their gradients."""
+    blamed = _gives_none(context.graph, nodes_of(inside))
+    why = "they are in the graph, so a backward function on the way gave None for them"
+    if blamed is None:
+        why += "" if seen else ", or .grad was reset since"
+        fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
+        return _without_grad(context, inside, why, fix)
+    at = returned_by(blamed.definition) if blamed.definition is not None else None
+    name = one_line(blamed.name).removeprefix("__main__.")
+    return _without_grad(
+        context,
+        inside,
+        f"{why}: every way from the loss leads through the custom Function {name}",
+        f"In {line(at)}, let backward() of {name} return a gradient in place of None for each input that needs one.",
+    )._replace(source=at, where=places(listed(modules_of(context, inside)), line(at)))
 
 
 def _without_grad(context: CheckContext, members: Sequence[Parameter], why: str, fix: str) -> Diagnosis:
