@@ -145,17 +145,7 @@ def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
     diff = context.ranks.diff if context.ranks is not None else None
     if diff is None or diff.stages:
         return
-    unused: dict[tuple[Ranks, Ranks], list[int]] = {}
-    for leaf in diff.graph.leaves:
-        using = diff.having[leaf.node]
-        lacking = tuple(
-            rank
-            for rank, process in diff.processes.items()
-            if rank not in using and rank in diff.ranks and set(leaf.names) & set(process.parameters)
-        )
-        if leaf.kind == "parameter" and lacking:
-            unused.setdefault((using, lacking), []).append(leaf.node)
-    for (using, lacking), nodes in unused.items():
+    for (using, lacking), nodes in _unused(diff).items():
         names = [diff.graph.leaf_of[node].names[0] for node in nodes]
         wrapped = next((diff.processes[rank].wrapped for rank in lacking), "")
         users = [edge.consumer for node in nodes for edge in diff.graph.consumers(node)]
@@ -173,3 +163,18 @@ def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
             nodes=tuple(nodes),
             source=own_line(diff.graph.nodes[first]) if first is not None else None,
         )
+
+
+def _unused(diff: RankDiff) -> dict[tuple[Ranks, Ranks], list[int]]:
+    """The parameters that some ranks use and others hold only, by these and those."""
+    unused: dict[tuple[Ranks, Ranks], list[int]] = {}
+    for leaf in diff.graph.leaves:
+        using = diff.having[leaf.node]
+        lacking = tuple(
+            rank
+            for rank, process in diff.processes.items()
+            if rank not in using and rank in diff.ranks and set(leaf.names) & set(process.parameters)
+        )
+        if leaf.kind == "parameter" and lacking:
+            unused.setdefault((using, lacking), []).append(leaf.node)
+    return unused
