@@ -528,16 +528,20 @@ def _location(live: LiveOutputs) -> CodeLocation | None:
     return location_at(frame.f_code, frame.f_lineno, live.variables)
 
 
-def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
-    graph = context.graph
+def _provenances(context: CheckContext, location: CodeLocation) -> dict[str, Provenance]:
+    """Where the roots without a graph come from, and all of them where a parameter is not used. Cuts that were seen count more."""
     unused = any(parameter.node is None and parameter.requires_grad for parameter in context.parameters)
     provenances = dict(context.provenances)
-    for root in graph.roots:
+    for root in context.graph.roots:
         if root.node is None or unused:
             read = provenance(location, root.name, whole=root.node is not None)
             seen = provenances.get(root.name)
             provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
-    stale = _flagged(graph, "modified")
+    return provenances
+
+
+def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
+    stale = _flagged(context.graph, "modified")
     by_hand = any("w" in times[-1] for times in context.intervals.values() if times)
     made: tuple[Change, ...] = tuple(changes(location.body)) if stale or by_hand else ()
     reads = grad_reads(location.body)
@@ -554,7 +558,7 @@ def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
     )
     return replace(
         context,
-        provenances=provenances,
+        provenances=_provenances(context, location),
         changes=made,
         named_tensors=named_tensors,
         backward=location.body.line(location.line) if context.call is not None and location.line is not None else None,
