@@ -145,17 +145,23 @@ def run(
             skipped.append((rule.id, "reads numbers: add --values, in Python values=True"))
             continue
         ran.append(rule.id)
-        for about in (readable or context) if rule.needs_values else context:
-            for item in rule.function(about):
-                finding = _finding(rule, item, about)
-                explained = Explained(finding, item.follows, rule.follows)
-                diagnoses.setdefault((rule.id, finding.names, finding.where), explained)
-            if rule.once and any(id == rule.id for id, *_ in diagnoses):
-                break
+        for explained in _explained(rule, (readable or context) if rule.needs_values else context):
+            finding = explained.finding
+            diagnoses.setdefault((rule.id, finding.names, finding.where), explained)
     told = joined(list(diagnoses.values()))
     ranked = sorted(told, key=lambda finding: SEVERITIES.index(finding.severity))
     graphs, calls = tuple(about.graph for about in context), tuple(about.call for about in context)
     return Findings(tuple(ranked), tuple(ran), graphs, calls, tuple(skipped))
+
+
+def _explained(rule: Check, context: Sequence[CheckContext]) -> Iterator[Explained]:
+    """What a check says of each graph; one that is told `once`, only of the first that it says something of."""
+    for about in context:
+        items = list(rule.function(about))
+        for item in items:
+            yield Explained(_finding(rule, item, about), item.follows, rule.follows)
+        if rule.once and items:
+            return
 
 
 def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
