@@ -21,7 +21,7 @@ def test_every_node_and_leaf_is_printed_plain(gradviz: Gradviz, tmp_path: Path) 
     result = gradviz("tree", script(tmp_path, TRAINING))
     for name in (
         "loss",
-        "mul",
+        "* 1",
         "sum",
         "** 2",
         "t  weight",
