@@ -316,18 +316,23 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
         yield from islice(filter(None, (look(context, optimizer) for look in _LOOKS)), 1)
 
 
+def _steps_of(name: str, beside: SourceLine | None) -> list[SourceLine]:
+    """The calls of step() of a named optimizer in a file, as far as the text tells."""
+    calls = calls_method(beside.file, "step") if beside is not None and name else ()
+    return [source for called, source in calls if called.rpartition(".")[2] == name]
+
+
 def _waiting(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
     """An optimizer whose gradients are reset again and again, while its only step() is behind a condition that never holds."""
     record = context.record
     if record.stepped or record.scaler or not optimizer.reached:
         return None
-    name, file = optimizer.name.rpartition(".")[2], context.backward.file if context.backward is not None else ""
+    name = optimizer.name.rpartition(".")[2]
     resets = [call for call in record.log if call.letter == "z" and _is_call(call.source, f"{name}.zero_grad(")]
-    lines = [source for called, source in calls_method(file, "step") if name and called.rpartition(".")[2] == name]
+    lines = _steps_of(name, context.backward)
     tests = around(lines[0].file, lines[0].line).tests if len(lines) == 1 else ()
-    calls = [reset.number for reset in resets]
-    most = max((after - before for before, after in pairwise(calls)), default=0)
-    if len(calls) <= ENOUGH or not most or not any("%" in test for test in tests) or context.reads_grad:
+    most = max((after.number - before.number for before, after in pairwise(resets)), default=0)
+    if len(resets) <= ENOUGH or not most or not any("%" in test for test in tests) or context.reads_grad:
         return None
     return _idle(
         optimizer,
