@@ -183,6 +183,12 @@ def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldT
             f"Clear {listed(full)} in every step{after}, so that it keeps nothing of the step before: {empty}."
         )
         old = [tensors for tensors in old if not set(tensors.names).intersection(full)]
+    return " ".join([*parts, *_kept_fixes(context, old)])
+
+
+def _kept_fixes(context: CheckContext, old: Sequence[OldTensors]) -> list[str]:
+    """What to do about tensors that stay: carried from step to step, made once, or nobody can tell which."""
+    parts = []
     retained = [tensors for tensors in old if tensors.retained]
     constant = [tensors for tensors in old if tensors.retained is False]
     if retained:
@@ -204,7 +210,7 @@ def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldT
                 f"before the next step: {tensors.cut()}. If it is computed once and used in every step, compute it inside the "
                 "loop, detach it, or call backward(retain_graph=True)."
             )
-    return " ".join(parts)
+    return parts
 
 
 def detached(context: CheckContext, old: Sequence[OldTensors]) -> str:
