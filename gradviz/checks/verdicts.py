@@ -276,13 +276,7 @@ def _lost(context: CheckContext, parameter: Parameter, source: SourceLine | None
 
 def modules_of(context: CheckContext, members: Sequence[Parameter]) -> list[str]:
     """The outermost modules of which every parameter of the same kind is among the members."""
-    chosen = {parameter.names[0] for parameter in members}
-    rest = [
-        parameter.module
-        for parameter in context.parameters
-        if parameter.names[0] not in chosen and parameter.model == members[0].model
-    ]
-    spoiled = {"", *(prefix for module in rest for prefix in _prefixes(module))}
+    spoiled = _with_others(context, members)
     ran = {scope.path for scope in context.graph.scopes}
     outermost: dict[str, str] = {}
     for parameter in members:
@@ -295,6 +289,17 @@ def modules_of(context: CheckContext, members: Sequence[Parameter]) -> list[str]
         f"{name} ({kind})" if name and kind else name or (model.type if model else "the model")
         for name, kind in outermost.items()
     ]
+
+
+def _with_others(context: CheckContext, members: Sequence[Parameter]) -> set[str]:
+    """The modules of a model, and the model itself, that hold parameters other than these."""
+    chosen = {parameter.names[0] for parameter in members}
+    rest = [
+        parameter.module
+        for parameter in context.parameters
+        if parameter.names[0] not in chosen and parameter.model == members[0].model
+    ]
+    return {"", *(prefix for module in rest for prefix in _prefixes(module))}
 
 
 def _prefixes(path: str) -> Iterator[str]:
