@@ -159,9 +159,12 @@ class _Handlers:
             _send(waiting)
 
     def _send_later(self, number: int) -> None:
-        """In a thread of its own: the main one has to go on."""
+        """In a thread of its own: the main one has to go on. It is woken where it waits."""
         time.sleep(_AGAIN)
-        _signal.raise_signal(number)
+        if hasattr(_signal, "pthread_kill"):
+            _signal.pthread_kill(threading.main_thread().ident, number)
+        else:
+            _signal.raise_signal(number)
         self._late.remove(number)
 
     def _setter(self, original: Callable[..., Any], asked: Callable[..., Any]) -> Any:

@@ -104,6 +104,7 @@ def test_a_chosen_gradient_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
 
 
+@pytest.mark.slow  # it waits for a child that hangs
 def test_nothing_of_the_users_runs_twice_in_its_process(tmp_path: Path) -> None:
     counted = script(
         f"def forward(ctx, x):\n    with open('{tmp_path}/calls', 'a') as f: print(torch.get_rng_state().sum().item(), file=f)\n"

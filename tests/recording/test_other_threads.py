@@ -409,6 +409,7 @@ def test_data_loader_keeps_all_lines(pinned: bool) -> None:
     assert all_lines(run)
 
 
+@pytest.mark.slow  # torch's thread waits five seconds
 def test_the_thread_that_pins_memory_keeps_all_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.data._utils.pin_memory import _pin_memory_loop
 
