@@ -244,8 +244,8 @@ class TorchCalls:
         self._backwards += 1
         if self._stepped is not None:
             self._stepped()
-        elif self._backwards >= FIRST:
-            if self._backwards % EVERY < SEEN:
+        elif _is_seen(self._backwards) != _is_seen(self._backwards - 1):
+            if _is_seen(self._backwards):
                 _enter(self._mode)
             else:
                 self._leave()
@@ -333,6 +333,11 @@ def _end_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_end_all)  # a worker that loads data
+
+
+def _is_seen(backwards: int) -> bool:
+    """Whether calls are seen after so many backward calls."""
+    return backwards < FIRST or backwards % EVERY < SEEN
 
 
 def _is_the_users(error: BaseException) -> bool:

@@ -208,6 +208,26 @@ def test_its_end_waits_for_work_of_torchs_threads_that_refers_to_the_mode(monkey
         dist.destroy_process_group()
 
 
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="needs gloo")
+def test_work_that_is_held_for_long_is_waited_for_once_and_not_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(torch_calls, "_PATIENCE", 0.5)
+    monkeypatch.setattr(torch_calls, "FIRST", 2)
+    w = torch.ones(1, requires_grad=True)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with TorchCalls(_ignored).watching():
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            begun = time.monotonic()
+            for _ in range(20):
+                w.sum().backward()
+            took = time.monotonic() - begun
+        del work
+    finally:
+        dist.destroy_process_group()
+    assert took < 2
+
+
 def test_everything_is_put_back() -> None:
     def installed() -> tuple[object, ...]:
         engine = sys.modules["torch.autograd"].__dict__["_engine_run_backward"]
