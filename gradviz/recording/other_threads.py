@@ -96,20 +96,19 @@ class OtherThreads:
     def _noticing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def begin(function: Any, *arguments: Any, **options: Any) -> Any:
-            if callable(function) and _may_make_nodes(_runs(function)):
-                function = self._begins(function)
-            return original(function, *arguments, **options)
+            return original(self._noticed(function), *arguments, **options)
 
         return begin
 
     def _noticing_work(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def submit(pool: ThreadPoolExecutor, function: Any, /, *arguments: Any, **options: Any) -> Any:
-            if callable(function) and _may_make_nodes(_runs(function)):
-                function = self._begins(function)
-            return original(pool, function, *arguments, **options)
+            return original(pool, self._noticed(function), *arguments, **options)
 
         return submit
+
+    def _noticed(self, function: Any) -> Any:
+        return self._begins(function) if callable(function) and _may_make_nodes(_runs(function)) else function
 
     def _replace(self, home: object, name: str, mine: object) -> None:
         self._undo.callback(setattr, home, name, getattr(home, name))
