@@ -35,7 +35,7 @@ def assert_no_findings(outputs: object, *, model: torch.nn.Module | None = None)
 
 
 def assert_saved_at_most(outputs: object, limit: int | str) -> None:
-    """Fail if the graph behind `outputs` holds more bytes for backward than `limit`: a number of bytes, or "2 GiB".
+    """Fail if the graph of `outputs` holds more bytes for backward than `limit`: a number of bytes, or "2 GiB".
 
     Parameters and buffers are not counted.
 
@@ -60,21 +60,21 @@ def assert_saved_at_most(outputs: object, limit: int | str) -> None:
 
 
 def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
-    """Fail if a parameter of `model` that requires a gradient is not behind `outputs`.
+    """Fail if the graph of `outputs` does not lead to a parameter of `model` that requires a gradient.
+
+    A parameter that only a reentrant checkpoint uses is not in the graph, and fails, too.
 
     Raises:
         AssertionError: the graph does not lead to some; the message names them. `gradviz.why` says why.
     """
     __tracebackhide__ = True
-    from gradviz.api import walk
+    from gradviz.walker.walk import Walked, capture
 
-    reached = {name for leaf in walk(outputs, model).leaves for name in leaf.names}
-    groups = [
-        {name for name, other in model.named_parameters(remove_duplicate=False) if other is parameter}
-        for parameter in model.parameters()
-        if parameter.requires_grad
-    ]
-    missing = [min(names) for names in groups if not names & reached]
+    walks: list[Walked] = []
+    capture(outputs, saved=False, inspect=walks.append)
+    reached = {id(leaf) for leaf in walks[0].variables.values()}
+    wanted = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    missing = [name for name, parameter in wanted.items() if id(parameter) not in reached]
     if missing:
-        told = f"no gradient reaches {len(missing)} of {plural(len(groups), 'parameter')}: {few(missing)}"
+        told = f"no gradient reaches {len(missing)} of {plural(len(wanted), 'parameter')}: {few(missing)}"
         raise AssertionError(f"{told}\ngradviz.why(outputs, parameter) says why")

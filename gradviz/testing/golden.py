@@ -1,7 +1,7 @@
-"""A graph as a text that a test can keep: equal for two runs of one program, whatever the machine.
+"""A graph as a text that a test can keep: equal for two runs of one program.
 
-Owns what stands in it: no ids, no numbers of autograd's, no version of torch. "strict" has the ops, "loose" has modules and
-parameters only, which are the same for each release of torch.
+Owns what stands in it: no ids, no numbers of autograd's, no version of torch. "strict" has the ops, which differ between
+releases of torch; "loose" has modules and parameters only.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class GraphTexts:
         Args:
             outputs: a tensor, any nesting of tensors, or a `gradviz.Graph`.
             model: names parameters and modules.
-            level: "strict" has each op; "loose" has modules and parameters, alike for each release of torch.
+            level: "strict" has each op; "loose" has modules and parameters only.
             name: of the text, where a test compares several. Without it they are numbered.
 
         Raises:

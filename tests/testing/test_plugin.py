@@ -101,6 +101,12 @@ def test_assertions_say_what_is_wrong() -> None:
         assert_no_findings(loss, model=net)
 
 
+def test_another_tensor_of_the_same_name_is_not_taken_for_a_parameter() -> None:
+    net, weight = nn.Linear(4, 4), torch.ones(4, requires_grad=True)
+    with pytest.raises(AssertionError, match="no gradient reaches 2 of 2 parameters: weight, bias"):
+        assert_all_get_gradients(weight.sum(), net)
+
+
 def test_a_tied_parameter_is_reached_by_any_of_its_names() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     net[1].weight = net[0].weight
