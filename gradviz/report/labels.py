@@ -126,9 +126,17 @@ def names_text(names: Iterable[str]) -> str:
     return " = ".join(clip(name, 80) for name in names if name.strip())
 
 
+_NAME_GOES_ON = re.compile(r"[\w.\]]\Z")
+
+
 def relative(text: str, around: str) -> str:
     """Names inside a module as one says them there: `fc.weight` for `net.fc.weight` inside `net`."""
-    return re.sub(rf"(?<![\w.\]]){re.escape(around)}\.", "", text) if around and around in text else text
+    before, *pieces = text.split(f"{around}.") if around else [text]
+    kept = [before]
+    for piece in pieces:
+        kept.append(f"{around}.{piece}" if _NAME_GOES_ON.search(before) else piece)
+        before = f".{piece}"
+    return "".join(kept)
 
 
 OpNames = Literal["variable", "forward", "backward"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, cast
 
 if TYPE_CHECKING:
     import torch
@@ -17,20 +19,64 @@ _name = type.__dict__["__name__"].__get__
 _own = type.__dict__["__dict__"].__get__  # what a class defines, past a metaclass of the user's
 
 
+_Reader = TypeVar("_Reader", bound=Callable[..., Any])
+
+
+class _Memory(threading.local):
+    """What this thread has read since `reading_once`, with what it was read from, so that an identity means one thing."""
+
+    answers: dict[tuple[object, ...], tuple[object, Any]] | None = None
+
+
+_memory = _Memory()
+
+
+class reading_once:
+    """Inside, every module and class is read once: for a stretch in which nothing of the user's runs. May be nested."""
+
+    def __enter__(self) -> None:
+        self._outer = _memory.answers
+        _memory.answers = {} if self._outer is None else self._outer
+
+    def __exit__(self, *error: object) -> None:
+        _memory.answers = self._outer
+
+
+def _once(function: _Reader) -> _Reader:
+    """Remember what a function reads from its first argument, inside `reading_once`. Nobody may change such an answer."""
+
+    @wraps(function)
+    def read(value: object, *more: object) -> Any:
+        answers = _memory.answers
+        if answers is None:
+            return function(value, *more)
+        key = (function, id(value), *more)
+        known = answers.get(key)
+        if known is None:
+            known = answers[key] = value, function(value, *more)
+        return known[1]
+
+    return cast("_Reader", read)
+
+
 def own_attributes(value: Any) -> dict[str, Any]:
     """What an object's `__dict__` and slots hold, without running code of its class: a copy."""
     attributes: dict[str, Any] = {}
-    for kind in reversed(_mro(type(value))):
-        defined = _own(kind)
-        if "__slots__" in defined:
-            for name, slot in list(defined.items()):
-                if type(slot) is MemberDescriptorType and not name.startswith("__"):
-                    try:
-                        attributes[name] = slot.__get__(value)
-                    except AttributeError:  # not set
-                        continue
+    for name, slot in _slots(type(value)):
+        try:
+            attributes[name] = slot.__get__(value)
+        except AttributeError:  # not set
+            continue
     attributes.update((name, item) for name, item in list(_own_dict(value).items()) if type(name) is str)
     return attributes
+
+
+@_once
+def _slots(kind: type) -> list[tuple[str, Any]]:
+    """The slots of a class and its bases, the bases' first."""
+    defined = [_own(base) for base in reversed(_mro(kind)) if "__slots__" in _own(base)]
+    slots = [item for own in defined for item in list(own.items())]
+    return [(name, slot) for name, slot in slots if type(slot) is MemberDescriptorType and not name.startswith("__")]
 
 
 def _own_dict(value: Any) -> dict[Any, Any]:
@@ -72,6 +118,7 @@ def tensors_in(value: object) -> list[torch.Tensor]:
     return [item for item in items if is_a(item, torch.Tensor)]
 
 
+@_once
 def class_attribute(kind: type, name: str) -> Any:
     """What the class or a base of it defines under a name, itself and not bound; None when nobody does."""
     return next((_own(base)[name] for base in _mro(kind) if name in _own(base)), None)
@@ -104,18 +151,19 @@ def every_path(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]
     return ((path, inside) for path, inside, _ in _every_path(module))
 
 
-def _every_path(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, tuple[int, ...]]]:
+@_once
+def _every_path(module: torch.nn.Module) -> Sequence[tuple[str, torch.nn.Module, tuple[int, ...]]]:
     """And with the identities of the modules on the path, the last one's included."""
+    found: list[tuple[str, torch.nn.Module, tuple[int, ...]]] = []
     stack: list[tuple[str, Any, tuple[int, ...]]] = [("", module, ())]
-    left = _MOST_PATHS
-    while stack and left:
-        left -= 1
+    while stack and len(found) < _MOST_PATHS:
         path, module, around = stack.pop()
         module = unwrapped(module)
         around = (*around, id(module))
-        yield path, module, around
+        found.append((path, module, around))
         inside = [(at, child, around) for at, child in children(path, module)]
         stack.extend(child for child in reversed(inside) if id(child[1]) not in around)
+    return found
 
 
 def children(path: str, module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
@@ -136,7 +184,7 @@ def is_compiled(module: torch.nn.Module) -> bool:
 
 def unwrapped(module: Any) -> Any:
     """The module in a `DistributedDataParallel`, where nobody thinks of "module" as a part of the path; else the module."""
-    while any(base.__name__ == _WRAPPER and base.__module__.startswith("torch.") for base in _mro(type(module))):
+    while _wraps(type(module)):
         inside = dict(members(module, "_modules")).get("module")
         if inside is None:
             break
@@ -144,6 +192,12 @@ def unwrapped(module: Any) -> Any:
     return module
 
 
+@_once
+def _wraps(kind: type) -> bool:
+    return any(base.__name__ == _WRAPPER and base.__module__.startswith("torch.") for base in _mro(kind))
+
+
+@_once
 def members(module: torch.nn.Module, table: Table) -> list[tuple[str, Any]]:
     """The modules, parameters or buffers that a module itself registered. Reads its tables, calls nothing of its class."""
     import torch

@@ -21,6 +21,7 @@ from gradviz.errors import NoGraphError
 from gradviz.graph import Graph
 from gradviz.graph.columns import Columns, EdgeColumns, paused
 from gradviz.stages import Stage
+from gradviz.variables.objects import reading_once
 from gradviz.variables.scanner import Namespace, name_of
 from gradviz.walker import private
 from gradviz.walker.description import Attribution, Description, Traversal, find_root, no_graph, root_name, starts
@@ -74,27 +75,28 @@ def capture(
     """
     with paused(), isolated():
         tensors = flatten(outputs)
-        names = Names(model, params, variables)
-        variable = name_of(outputs, variables)
-        roots = [find_root(root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
-        if need_graph and all(root.node is None for root in roots):
-            raise NoGraphError(no_graph(roots))
-        traversed = traverse(starts(roots))
-        _keep_named(names, traversed)
-        described = Description(traversed, roots, names, saved, attribution)
-        graph = Graph(
-            nodes=_kept(described.nodes),
-            edges=_kept(traversed.edges),
-            leaves=tuple(described.leaves),
-            roots=tuple(described.roots),
-            storages=_kept(described.storages.columns) if saved else (),
-            title=title or ", ".join(root.name for root in roots[:3]) + (", ..." if len(roots) > 3 else ""),
-            scopes=described.places.scopes,
-            torch=str(torch.__version__),
-            attribution=attribution.kind if attribution is not None else "",
-            notes=(*private.missing(), *described.places.notes),
-        )
-        graph, parts = opened(graph, traversed.nodes, model, variables) if open_compiled else Opened(graph, {})
+        with reading_once():
+            names = Names(model, params, variables)
+            variable = name_of(outputs, variables)
+            roots = [find_root(root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
+            if need_graph and all(root.node is None for root in roots):
+                raise NoGraphError(no_graph(roots))
+            traversed = traverse(starts(roots))
+            _keep_named(names, traversed)
+            described = Description(traversed, roots, names, saved, attribution)
+            graph = Graph(
+                nodes=_kept(described.nodes),
+                edges=_kept(traversed.edges),
+                leaves=tuple(described.leaves),
+                roots=tuple(described.roots),
+                storages=_kept(described.storages.columns) if saved else (),
+                title=title or ", ".join(root.name for root in roots[:3]) + (", ..." if len(roots) > 3 else ""),
+                scopes=described.places.scopes,
+                torch=str(torch.__version__),
+                attribution=attribution.kind if attribution is not None else "",
+                notes=(*private.missing(), *described.places.notes),
+            )
+            graph, parts = opened(graph, traversed.nodes, model, variables) if open_compiled else Opened(graph, {})
         if inspect is not None:
             nodes: list[Node] = [*traversed.nodes, *[None] * (len(graph.nodes) - len(traversed.nodes))]
             for i, part in parts.items():  # what is none of these has no live node: a leaf that is an output
