@@ -158,7 +158,14 @@ def check_target(
         watch.seen_enough |= _is_broken(context) and not run_record.scaled
         return context
 
-    with recorder.watching(), reader.misuse.watching(), replay.watching(), replaced.watching(), calls.watching():
+    with (
+        recorder.watching(),
+        reader.misuse.watching(),
+        reader.warned.watching(),
+        replay.watching(),
+        replaced.watching(),
+        calls.watching(),
+    ):
         captured = Run(
             target,
             read,

@@ -32,6 +32,7 @@ FAMILIES = (
     "order",
     "loss_inputs",
     "misuse",
+    "warned",
     "functions",
     "nonfinite",
     "numbers",

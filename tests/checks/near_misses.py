@@ -550,6 +550,17 @@ NEAR: dict[str, str] = {
             optimizer.step()
             scheduler.step()
     """,
+    "torch-warning": """
+        import torch
+
+        model = torch.nn.GRU(3, 4, num_layers=2, dropout=0.5)
+        for step in range(3):
+            output, state = model(torch.ones(5, 2, 3))
+            loss = output.square().mean()
+            print(float(loss), torch.tensor(loss))
+            loss.backward()
+            model.zero_grad()
+    """,
     "two-optimizers": """
         import torch
 

@@ -23,6 +23,7 @@ from gradviz.checks.collect.parameters import Replaced, Switches
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.collect.rows import Optimizers, RowKeeper
+from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
     Earlier,
@@ -110,6 +111,7 @@ class Collector:
         self._rows = RowKeeper(self.recorder)
         place = UserCode().place
         self.misuse = MisuseWatch(place)
+        self.warned = WarningWatch(place, self.misuse.note)
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
         self.cuts.parts = {} if cuts else None
         seen = (self.results.seen, self.switches.seen, self.cuts.seen, self.misuse.seen)

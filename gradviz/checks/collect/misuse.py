@@ -56,7 +56,7 @@ class MisuseWatch:
             if kind != evaluated or tuple(line) not in trained_with
         )
 
-    def _note(self, kind: str, place: Place | None, *words: str, tensors: frozenset[int] = frozenset()) -> None:
+    def note(self, kind: str, place: Place | None, *words: str, tensors: frozenset[int] = frozenset()) -> None:
         if place is not None and len(self._found) < MOST:
             source = line_at(place)
             key = kind, source.file, source.line
@@ -74,14 +74,14 @@ class MisuseWatch:
 
     def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
         if type(parameters) is GeneratorType and parameters.gi_frame is None:
-            self._note("clips nothing", self._place(frame.f_back))
+            self.note("clips nothing", self._place(frame.f_back))
 
     def _loads(self, frame: FrameType, module: Any, given: Any = None, *_: Any, **__: Any) -> Ended | None:
         with suppress(Exception):
             own = set(map(storage_of, parameters(module))) - {None}
             loaded = {storage_of(tensor) for tensor in dict(given).values() if is_real(tensor)}
             if own and loaded & own == own:
-                self._note("loads itself", self._place(frame.f_back))
+                self.note("loads itself", self._place(frame.f_back))
         return None
 
     # -- calls of torch -------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class MisuseWatch:
             given, loss = arguments[0] if type(arguments[0]) is tuple else arguments, frame.f_back
             words = _spreads(*given) if len(given) == 2 and loss.f_code.co_name.endswith("_loss") else ""
             if words and local_variables(loss).get("reduction") != "none":
-                self._note("broadcast", self._place(loss), loss.f_code.co_name, words)
+                self.note("broadcast", self._place(loss), loss.f_code.co_name, words)
         elif type(result) in PLAIN and arguments and type(arguments[0]) in PLAIN:
             if name in _RESHAPES:
                 self._reshaped(name, arguments[0], result, frame)
@@ -113,7 +113,7 @@ class MisuseWatch:
         users = not (is_foundation(frame.f_code.co_filename) or package_of(frame.f_code.co_filename))
         if users and moved and [size for size in old if size > 1] != [size for size in new if size > 1]:
             order = [old.index(size) for size in new] if len({*old}) == len(old) else []
-            self._note("reshape", self._place(frame), name, str(old), str(new), ", ".join(map(str, order)))
+            self.note("reshape", self._place(frame), name, str(old), str(new), ", ".join(map(str, order)))
 
     def _column(self, name: str, before: torch.Tensor, result: torch.Tensor, frame: FrameType) -> None:
         """A column is made of a row, or by a reduction that keeps the dimension, as for distances of all pairs."""
@@ -141,7 +141,7 @@ class MisuseWatch:
                 continue
             known = self._spread[id(given)][1]
             if name in _REDUCES and result.dim() == 0:
-                self._note("broadcast", known[1], known[0], known[2])
+                self.note("broadcast", known[1], known[0], known[2])
             elif given.shape == result.shape and len(self._spread) < MOST:
                 self._spread[id(result)] = weakref.ref(result), known
 
@@ -168,10 +168,10 @@ class MisuseWatch:
         if model is None:
             return
         if not model.training and name != "batch_norm" and not _mixed(model):
-            self._note("dropout in eval", self._place(users), type(model).__name__)
+            self.note("dropout in eval", self._place(users), type(model).__name__)
         elif model.training and not torch.is_grad_enabled() and calling is not None:
             held = frozenset(map(id, parameters(model)))
-            self._note("train in evaluation", self._place(calling), type(model).__name__, name, tensors=held)
+            self.note("train in evaluation", self._place(calling), type(model).__name__, name, tensors=held)
 
 
 def _mixed(model: torch.nn.Module) -> bool:

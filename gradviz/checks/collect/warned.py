@@ -1,0 +1,36 @@
+"""Takes up what torch warns of at a line of the user's, as Python shows it. Changes no filter and no message."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import FrameType
+from typing import Any
+
+from gradviz.checks.collect.lines import users_frame
+from gradviz.packages import Place, is_foundation, package_of
+from gradviz.walker.taps import tapped
+
+_INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
+"""What torch adds to what it says in C++."""
+
+
+class WarningWatch:
+    """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+
+    def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
+        self._place, self._note = place, note
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Inside, warnings are noted that are shown: one of each line, unless a filter says otherwise."""
+        return tapped(warnings._showwarnmsg, self._shown)  # type: ignore[attr-defined]
+
+    def _shown(self, frame: FrameType, shown: Any, *_: Any) -> None:
+        text, caller, users = str(shown.message), frame.f_back, users_frame(frame)
+        if caller is None or users is None or not issubclass(shown.category, UserWarning):
+            return
+        torchs = _INTERNALLY.search(text) or is_foundation(caller.f_code.co_filename)
+        if torchs and not package_of(users.f_code.co_filename):
+            self._note("warned", self._place(users), _INTERNALLY.sub("", text))

@@ -1,0 +1,206 @@
+"""The check on what torch itself has warned of: each message that concerns training is a row with its cause and a fix."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from gradviz.checks.context import CheckContext, Misuse
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import Names, code
+from gradviz.wording import clip, one_line
+
+
+class _Warned(NamedTuple):
+    """A message that is understood; the groups of the pattern are filled in. `said_by` are checks that say it more exactly."""
+
+    pattern: str
+    summary: str
+    why: str
+    fix: str
+    said_by: Names = ()
+
+
+_KNOWN = (
+    _Warned(
+        "Casting complex values to real",
+        "complex numbers are converted to real ones: the imaginary part is dropped",
+        "whatever depends on the imaginary part gets no gradient",
+        "Use x.abs() for the magnitude, or torch.view_as_real(x) to keep both parts; x.real if only that part is meant.",
+    ),
+    _Warned(
+        r"Using a target size \(torch.Size\((?P<target>.*?)\)\).*input size \(torch.Size\((?P<input>.*?)\)\)",
+        "the loss broadcasts a target of shape {target} to an input of shape {input}",
+        "each element of one is compared with several of the other",
+        "Give both one shape: target.view_as(prediction), or .squeeze(1) or .unsqueeze(1) on one of them.",
+        ("broadcast", "loss-input"),
+    ),
+    _Warned(
+        "NumPy array is not writable",
+        "a tensor shares its memory with a NumPy array that is read-only",
+        "an in-place operation on the tensor would write there all the same, which is undefined",
+        "Copy the array: torch.from_numpy(array.copy()).",
+    ),
+    _Warned(
+        r"Implicit dimension choice for (?P<name>\w+)",
+        "{name} is given no dim and picks one by the number of dimensions",
+        "with 0, 1 or 3 dimensions it normalizes over dim 0, which is mostly the batch",
+        "Pass the dimension of the classes: dim=-1.",
+        ("loss-input", "softmax-dimension"),
+    ),
+    _Warned(
+        r"non-zero dropout expects num_layers greater than 1, but got dropout=(?P<p>\S+)",
+        "dropout={p} of a recurrent layer with one layer does nothing",
+        "it is applied between stacked layers, and there is one",
+        "Put torch.nn.Dropout({p}) after it, or set num_layers=2.",
+    ),
+    _Warned(
+        "parameter group with duplicate parameters",
+        "an optimizer is given the same parameter twice",
+        "each step updates it twice",
+        "Give each parameter once: leave out one of the lists, or list(dict.fromkeys(parameters)).",
+    ),
+    _Warned(
+        "Full backward hook is firing when gradients are computed with respect to module outputs",
+        "a full backward hook gets no gradient of the module's inputs",
+        "none of the inputs requires grad, so grad_input is None",
+        "Put the hook on the output, output.register_hook(...), or call x.requires_grad_() on the input.",
+    ),
+    _Warned(
+        "None of the inputs have requires_grad=True",
+        "no input of a reentrant checkpoint requires grad: nothing in it gets a gradient",
+        "a reentrant checkpoint passes gradients on only if one of its inputs requires grad, whatever its parameters do",
+        "Pass use_reentrant=False to the checkpoint.",
+        ("unused-parameter", "none-grad", "no-graph"),
+    ),
+    _Warned(
+        "output with one or more elements was resized",
+        "a result is written with out= into a tensor of another shape",
+        "torch resizes that tensor, and other views of it keep the old one",
+        "Give out= a tensor of the result's shape, or assign the result.",
+    ),
+    _Warned(
+        "generator, no gradient clipping will occur",
+        "the clipping gets an iterator that is used up: it clips nothing",
+        "a generator such as model.parameters() ends after one loop over it",
+        "Give it model.parameters() anew, or keep list(model.parameters()).",
+        ("no-effect",),
+    ),
+    _Warned(
+        r"Detected call of `lr_scheduler.step\(\)`",
+        "the scheduler takes its step before the optimizer's first one",
+        "the first learning rate of the schedule is never used",
+        "Call scheduler.step() after optimizer.step().",
+        ("scheduler-order", "idle-optimizer"),
+    ),
+    _Warned(
+        "degrees of freedom is <= 0",
+        "the standard deviation or variance of a single element is NaN",
+        "it is divided by the number of elements less one, which is 0",
+        "Pass correction=0, or take it over more elements.",
+        ("nonfinite",),
+    ),
+    _Warned(
+        "tensor that is not a leaf Tensor is being accessed",
+        ".grad of a result is read, which backward() does not fill",
+        "only leaf tensors keep their gradient",
+        "Call retain_grad() on it before backward(), or read the .grad of the leaf.",
+        ("none-grad", "nonleaf-parameter", "raised"),
+    ),
+    _Warned(
+        r"Use of (?P<name>\w+) on expanded tensors",
+        "{name} writes into an expanded tensor",
+        "its rows share memory, so one write changes all of them",
+        "Copy it first: x = x.clone().",
+    ),
+    _Warned(
+        "reduction: 'mean' divides the total loss by both the batch size and the support size",
+        "kl_div takes the mean over all elements, which is not the divergence",
+        "reduction='mean' divides by the number of classes as well",
+        "Pass reduction='batchmean'.",
+        ("loss-input",),
+    ),
+    _Warned(
+        r"received a (?P<dim>\d)-?D input",
+        "dropout over channels is given {dim} dimensions, and drops something else than channels",
+        "it takes (N, C, ...) with as many dimensions as its name says",
+        "Use the dropout of these dimensions: Dropout1d, Dropout2d, Dropout3d, or Dropout for single elements.",
+    ),
+    _Warned(
+        "input's size at dim=(?P<dim>.*?) does not match num_features",
+        "a normalization was made for another number of features than it gets",
+        "its input has another size in dimension {dim}",
+        "Give it the number of channels, or move the channels to dimension {dim}.",
+    ),
+    _Warned(
+        "use of `x.T` on tensors of dimension other than 2",
+        ".T reverses all dimensions, the batch too",
+        "the tensor has not two dimensions",
+        "Use .mT or .transpose(-2, -1).",
+    ),
+    _Warned(
+        r"(?:\w+_)?Length of IterableDataset.*reported to be (?P<said>\d+).*but (?P<got>\d+) samples",
+        "a dataset says that it has {said} samples and gives {got}",
+        "with several workers each one gives all of them unless it takes its part only",
+        "Split the data by torch.utils.data.get_worker_info() in __iter__().",
+    ),
+    _Warned(
+        r"copying from a non-meta parameter.*no-op",
+        "a state is loaded into parameters on the meta device: nothing is loaded",
+        "these have no memory",
+        "Pass assign=True to load_state_dict().",
+    ),
+)  # fmt: skip
+_HARMLESS = (
+    "deprecated|prototype|experimental|not available|nested_tensor|to a scalar|copy construct|Anomaly|future|beta"
+)
+
+
+@check("torch-warning", "warning", "torch has warned of a line of the script")
+def torch_warning(context: CheckContext) -> Diagnoses:
+    """torch warned of something that concerns training, at a line of yours: what it means, and what to do.
+
+    A warning is shown once, among all that a script prints. What another check says more exactly is not said twice; a message that
+    is not known here is a note.
+
+    How it is found: Warnings of torch are taken up as Python shows them. What a filter hides is not seen.
+
+    What to do: What the finding says.
+
+    When to ignore it: When it is known and meant; a filter hides the warning here, too.
+
+    ```python
+    import torch
+
+    model = torch.nn.GRU(3, 4, dropout=0.5)
+    output, state = model(torch.ones(5, 2, 3))
+    loss = output.square().mean()
+    loss.backward()
+    ```
+    """
+    for misuse in context.misuses:
+        if misuse.kind == "warned":
+            match, known = _understood(misuse.words[0])
+            if known is not None and match is not None:
+                summary, why, fix = (part.format(**match.groupdict()) for part in known[1:4])
+                yield Diagnosis(
+                    summary, (), f"{code(misuse.source)}: {why}", fix, source=misuse.source, follows=known.said_by
+                )
+            elif not re.search(_HARMLESS, misuse.words[0]):
+                yield _unknown(misuse)
+
+
+def _understood(text: str) -> tuple[re.Match[str] | None, _Warned | None]:
+    for known in _KNOWN:
+        match = re.search(known.pattern, text, re.DOTALL)
+        if match is not None:
+            return match, known
+    return None, None
+
+
+def _unknown(misuse: Misuse) -> Diagnosis:
+    text = clip(one_line(misuse.words[0]), 200)
+    return Diagnosis(
+        f"torch warns: {clip(text, 80)}", (), f"{code(misuse.source)}: {text}",
+        "Read the message; no change is needed if this is intentional.", source=misuse.source, severity="note",
+    )  # fmt: skip
