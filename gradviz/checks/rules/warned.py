@@ -172,9 +172,8 @@ def torch_warning(context: CheckContext) -> Diagnoses:
     ```python
     import torch
 
-    model = torch.nn.GRU(3, 4, dropout=0.5)
-    output, state = model(torch.ones(5, 2, 3))
-    loss = output.square().mean()
+    model = torch.nn.Linear(3, 2)
+    loss = torch.nn.functional.l1_loss(model(torch.ones(8, 3)), torch.ones(8, 1, 2))
     loss.backward()
     ```
     """
