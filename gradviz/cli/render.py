@@ -48,7 +48,11 @@ Prints the path.
 @click.option(
     "--cut", is_flag=True, help="Draw what .detach(), .item(), no_grad or argmax cut off, dashed; --check does."
 )
-@click.option("--values", is_flag=True, help="Keep numbers and gradients of tensors up to 64 elements, for the page.")
+@click.option(
+    "--values",
+    is_flag=True,
+    help="Show numbers and gradients: in a page of tensors up to 64 elements, else of single numbers.",
+)
 @run_custom_option
 @render_options()
 @target_argument

@@ -6,7 +6,7 @@ Imports torch only when a script is run: a saved graph is read without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,7 @@ import click
 from gradviz.cli.progress import Waiting, progress
 from gradviz.cli.role import role
 from gradviz.errors import TargetError
-from gradviz.features import hook, is_there
+from gradviz.features import hook, is_there, load
 from gradviz.rank import rank
 from gradviz.run.program import Target, parse_module, parse_target
 from gradviz.wording import one_line
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.live import LiveGraph
+    from gradviz.gradients.numbers import ComputedNumbers
     from gradviz.graph import Graph
     from gradviz.memory.checkpoint import StepTime
     from gradviz.recording.cut_words import CutLines
@@ -41,11 +42,12 @@ run_custom_option = click.option(
 )
 
 
-def measured(live: LiveOutputs, run_custom: bool = False, values: bool = False) -> GradientFlow:
-    """The gradients behind the outputs."""
+def measured(live: LiveOutputs, run_custom: bool = False, values: Sequence[ComputedNumbers] = ()) -> GradientFlow:
+    """The gradients behind the outputs; with `values` the numbers of small ones, too."""
     from gradviz.gradients.flow import measure
 
-    return measure(opened(live), run_custom=run_custom, values=values).with_names(live.names)
+    kept = values[0] if values else False
+    return measure(opened(live), run_custom=run_custom, values=kept).with_names(live.names)
 
 
 def opened(live: LiveOutputs) -> LiveGraph:
@@ -55,7 +57,7 @@ def opened(live: LiveOutputs) -> LiveGraph:
     return open_graph(live.outputs, variables=live.variables, title=live.title, attribution=live.attribution)
 
 
-def with_backward(live: LiveOutputs, run_custom: bool = False, values: bool = False) -> Graph:
+def with_backward(live: LiveOutputs, run_custom: bool = False, values: Sequence[ComputedNumbers] = ()) -> Graph:
     """The graph behind the outputs, with its gradients and the order of backward, and what must be known of them."""
     flow = measured(live, run_custom, values)
     notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
@@ -64,6 +66,22 @@ def with_backward(live: LiveOutputs, run_custom: bool = False, values: bool = Fa
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+
+
+@contextmanager
+def watched(target: str, *arguments: Any) -> Iterator[list[Any]]:
+    """Around the script: what `target` (`module:name`) makes watches the calls of torch, from the moment torch is there."""
+    from gradviz.run.engine import when_imported
+
+    made: list[Any] = []
+
+    def begin() -> None:
+        made.append(load(target)(*arguments))
+        until.enter_context(made[0].watching())
+
+    with ExitStack() as until, when_imported("torch", begin):
+        yield made
+
 
 ARGUMENTS = "gradviz.arguments"
 _FIRST_CALL, _END = "until its first backward()", "to its end"  # what a script is run for
@@ -145,10 +163,13 @@ class Source:
     def _graph_of_run(self, backward: bool, cuts: Sequence[CutLines]) -> RunResult[Graph]:
         from gradviz.run.run import read_graph
 
-        gradients = partial(with_backward, run_custom=self.run_custom, values=self.values)
-        read = gradients if backward else partial(read_graph, cuts=cuts)
+        nothing: AbstractContextManager[list[Any]] = nullcontext([])
+        noted = watched("gradviz.gradients.numbers:ComputedNumbers") if self.values else nothing
         whole_step = not backward and not isinstance(self.at, Sequence) and is_there("gradviz.ranks")
-        captured = self.read(role().reads(read, whole_step), whole_step=whole_step)
+        with noted as values:
+            gradients = partial(with_backward, run_custom=self.run_custom, values=values)
+            read = gradients if backward else partial(read_graph, cuts=cuts)
+            captured = self.read(role().reads(read, whole_step), whole_step=whole_step)
         if whole_step and captured.later:
             from gradviz.ranks.pipeline import joined
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import click
 
 from gradviz.cli.options import json_option, write_result
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.cli.target import Source, TargetCommand, target_argument, watched
 from gradviz.errors import NotATensorError
 from gradviz.features import load
 
@@ -32,7 +31,7 @@ def command(source: Source, name: str, as_json: bool) -> None:
     NAME is a variable or parameter (w, model.fc.weight); w.grad means the same. Says what fills its .grad, who holds it, which
     path leads to it from the loss, and which line cuts the graph.
     """
-    with result_stream() as stream, cuts_watched() as cuts:
+    with result_stream() as stream, cuts_watched(parts=True) as cuts:
         captured = source.read(lambda live: _explain(live, name, source.target.short, cuts))
         why, table = captured.result, load("gradviz.explanation:why_table")
         write_result(stream, "json" if as_json else "table", why._asdict, lambda: table(why))
@@ -46,21 +45,9 @@ def _explain(live: LiveOutputs, name: str, place: str, cuts: list[CutLines]) -> 
     return explain(live, named_tensor(name, live, place), name, *cuts)
 
 
-@contextmanager
-def cuts_watched(parts: bool = False) -> Iterator[list[CutLines]]:
-    """Around the script: the lines that cut are seen as soon as torch is there; with `parts`, what they cut off, too."""
-    from gradviz.run.engine import when_imported
-
-    cuts: list[CutLines] = []
-
-    def begin() -> None:
-        from gradviz.recording.cut_words import CutLines
-
-        cuts.append(CutLines(parts))
-        until.enter_context(cuts[0].watching())
-
-    with ExitStack() as until, when_imported("torch", begin):
-        yield cuts
+def cuts_watched(parts: bool = False) -> AbstractContextManager[list[CutLines]]:
+    """Around the script: the lines that cut are seen; with `parts`, what they cut off, too."""
+    return watched("gradviz.recording.cut_words:CutLines", parts)
 
 
 def named_tensor(name: str, live: LiveOutputs, place: str) -> torch.Tensor:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from gradviz.draw.heat import BoxNorms
 from gradviz.draw.options import LinkSource
-from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, SourceLine
+from gradviz.graph import BackwardStep, Base, Graph, Leaf, Node, Root, SavedTensor, SourceLine
 from gradviz.report import labels
 from gradviz.wording import bytes_text, clip, number, one_line, tensor_line
 
@@ -62,6 +62,22 @@ def with_norms(lines: Lines, norms: BoxNorms | None, *, numbers: bool, grad: boo
         lines = (f"{_places_text(norms)} {lines[0]}", *lines[1:])
     text = _norms_text(norms) if grad else ""
     return (*lines, text) if text else lines
+
+
+def value_line(step: BackwardStep | None) -> str:
+    """A single number and its gradient: `= 1, grad 5`; "" where they are not known, or more than one."""
+    if step is None or len(step.value) > 1 or len(step.arrived) > 1:
+        return ""
+    told = [f"= {number(value)}" for value in step.value] + [f"grad {number(value)}" for value in step.arrived]
+    return ", ".join(told)
+
+
+def factor_text(step: BackwardStep | None, position: int) -> str:
+    """By what the gradient of a single number is multiplied on its way to an input: `× 3`."""
+    sent = step.sent[position] if step is not None and position < len(step.sent) else ()
+    if step is None or len(sent) != 1 or len(step.arrived) != 1 or not step.arrived[0]:
+        return ""
+    return f"\u00d7 {number(sent[0] / step.arrived[0])}"
 
 
 def leaf_lines(leaf: Leaf, uses: int = 1, around: str = "") -> Lines:

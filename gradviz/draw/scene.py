@@ -29,7 +29,7 @@ from gradviz.draw.summary import (
     saved_lines,
     seconds_line,
 )
-from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
+from gradviz.graph import BackwardStep, Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.report import labels
 from gradviz.stages import Stage
 from gradviz.wording import plural, seconds_text, tensor_line
@@ -146,6 +146,7 @@ class _Drafter:
         self.heat = self.norms.heat if self.norms is not None else None
         if self.amounts is not None:
             self.heat = Heat(self.amounts, max(self.amounts, default=0), factor=2)
+        self.numbers = _numbers(graph)
         self.marked = marked(graph)
         self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
         self.bundles = _bundles(graph)
@@ -234,6 +235,8 @@ class _Drafter:
         """A box with what is said of every node, below the lines that it has."""
         told = labels.flag_words(self.graph, node).items() if node.flags else ()
         lines = (*lines, *(words for flag, words in told if flag not in (*labels.ALARMS, *labels.REMARKS)))
+        value = details.value_line(self.numbers.get(node.id))
+        lines = (*lines, value) if value else lines
         norms = self.backward.of[node.id] if self.backward is not None else None
         lines = details.with_norms(lines, norms, numbers=self.options.numbers, grad=self.norms is not None)
         return self._add(self._kind(node.id, plain), lines, node.id, leaf, self._flags(node), scope, names)
@@ -324,7 +327,8 @@ class _Drafter:
 
     def _edge_words(self, edge: Edge) -> str:
         """Which output an edge comes from, where there are several, and how often it is used."""
-        parts = (self._which(edge.producer, edge.output), labels.moved_text(self.graph.nodes[edge.consumer]))
+        which, moved = self._which(edge.producer, edge.output), labels.moved_text(self.graph.nodes[edge.consumer])
+        parts = (which, moved, details.factor_text(self.numbers.get(edge.consumer), edge.position))
         words = list(filter(None, parts))
         return " ".join((*words, labels.again(edge.count)) if edge.count > 1 else words)
 
@@ -428,9 +432,18 @@ class _Drafter:
             lines += saved_lines(self.graph)
         if self.amounts is not None:
             lines.append((held_line if self.options.color == "memory" else seconds_line)(self.amounts))
+        if any(link.label.startswith("\u00d7 ") for link in self.links):
+            lines.append("grad: the gradient that arrives; \u00d7: by what it is multiplied on its way back")
         if self.backward is not None:
             lines += backward_lines(self.backward, numbers=self.options.numbers, grad=self.norms is not None)
         return tuple(lines)
+
+
+def _numbers(graph: Graph) -> dict[int, BackwardStep]:
+    """The steps of backward with numbers of small tensors, by box of a single node."""
+    steps = {step.node: step for step in (graph.original or graph).backward if step.value or step.arrived}
+    alone = ((box, nodes[0]) for box, nodes in enumerate(graph.inside if steps else ()) if len(nodes) == 1)
+    return {box: steps[node] for box, node in alone if node in steps}
 
 
 # -- edges drawn as one: what runs from one box to another in three edges or more, one for each output --------------

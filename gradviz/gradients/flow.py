@@ -22,7 +22,7 @@ from gradviz.gradients.live import (
     recomputes,
     stopped_note,
 )
-from gradviz.gradients.numbers import computed, numbers
+from gradviz.gradients.numbers import KEPT, ComputedNumbers, computed, numbers
 from gradviz.gradients.replay import behind, replay
 from gradviz.gradients.values import why_unreadable
 from gradviz.graph import BackwardStep, Edge, Graph, Leaf
@@ -139,8 +139,11 @@ class GradientFlow(NamedTuple):
         return f"<GradientFlow: {plural(len(self.edges), 'edge')}, {plural(len(self.leaves), 'leaf', 'leaves')}>"
 
 
-def measure(live: LiveGraph, *, run_custom: bool = False, values: bool = False) -> GradientFlow:
-    """Run backward without the engine and measure every gradient on the way: see `gradviz.flow`. `values`: keep small ones."""
+def measure(live: LiveGraph, *, run_custom: bool = False, values: bool | ComputedNumbers = False) -> GradientFlow:
+    """Run backward without the engine and measure every gradient on the way: see `gradviz.flow`. `values`: keep small ones.
+
+    Those that were noted while the script ran tell what ops computed that nobody saved.
+    """
     graph, closed, custom = live.graph, live.closed, custom_functions(live.graph)
     stops = (*closed, *(() if run_custom else custom))
     order: list[int] = []
@@ -164,7 +167,7 @@ def measure(live: LiveGraph, *, run_custom: bool = False, values: bool = False) 
                 arrived = [size_of(gradient) for gradient in step.incoming if gradient is not None]
                 if arrived:
                     incoming[step.node] = max(arrived, key=lambda size: (size.nonfinite > 0, size.norm))
-                if values:
+                if values and len(small) < KEPT:
                     sent = tuple(numbers(gradient) for gradient in step.outgoing)
                     small[step.node] = {"arrived": numbers(next(iter(step.incoming), None)), "sent": sent}
                 for edge in graph.inputs(step.node) if step.outgoing else ():
@@ -183,10 +186,12 @@ def measure(live: LiveGraph, *, run_custom: bool = False, values: bool = False) 
         *stopped_note(graph, stopped, unmeasured, closed),
         *inside_note(live, unmeasured),
         *_notes(graph, unmeasured.union(stops), missed),
+        *([f"numbers are kept of the first {KEPT:,} functions of backward"] if len(small) == KEPT else ()),
         *graph.notes,
     )
-    for node, value in computed(live).items() if values else ():
-        small.setdefault(node, {})["value"] = value
+    known = computed(live, values if isinstance(values, ComputedNumbers) else None) if values else {}
+    for node in small.keys() & known.keys():
+        small[node]["value"] = known[node]
     steps = _backward(order, incoming, unmeasured)
     graph = replace(graph, backward=tuple(step._replace(**small.get(step.node, {})) for step in steps))
     edges = tuple(EdgeFlow(edge, along.get(edge)) for edge in graph.edges)

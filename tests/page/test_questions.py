@@ -186,6 +186,27 @@ def test_single_numbers_stand_in_their_boxes(open_page: Open, tmp_path: Path) ->
     assert "= 1, grad 5" in texts and "3 + 2 = 5" in texts
 
 
+def test_edges_bear_the_products_of_paths(open_page: Open, tmp_path: Path) -> None:
+    """Two actions, a box and another: the derivative as the sum of all paths."""
+    page = open_page(rendered(tmp_path, SUM, "--values"))
+    texts = re.findall(r"<text[^>]*>([^<]*)<", page.evaluate("gradviz.svgOf(gradviz.app)"))
+    assert sorted(text for text in texts if "×" in text) == ["× 1", "× 1", "× 2", "× 3"]
+    click(page, "AccumulateGrad")
+    page.keyboard.down("Shift")
+    click(page, "AddBackward0")
+    words = page.inner_text("#panel .trace")
+    assert words.startswith("2 paths from w to add; derivative ") and words.endswith(" = 5")
+    assert set(re.findall(r"\d × \d", words)) == {"1 × 2", "1 × 3"}
+
+
+def test_what_nobody_saved_is_noted_as_it_ran_or_said_to_be_unknown(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(rendered(tmp_path, ATTENTION, "--values"))
+    click(page, "DivBackward0")  # keeps nothing
+    assert page.locator("#panel .tensor").first.locator("span").count() == 25
+    click(page, "PermuteBackward0")  # an attribute of its tensor, and no call
+    assert "value (8, 5): not known: autograd did not save it" in page.inner_text("#panel")
+
+
 def test_small_tensors_are_cells(open_page: Open, tmp_path: Path) -> None:
     page = open_page(rendered(tmp_path, ATTENTION, "--values"))
     click(page, "SoftmaxBackward0")

@@ -2,7 +2,7 @@
 
 import { aggregated } from "./overlay.js";
 import { edgesBehind, markEdge, tensorOn } from "./trace.js";
-import { scalarLine, sumLine } from "./numbers.js";
+import { factorOn, scalarLine, short3, sumLine } from "./numbers.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./draw.js").Look} Look */
@@ -65,12 +65,15 @@ function absentIn(app) {
   return (item) => shown(item) === 0;
 }
 
-/** Shapes on the edges of a sheet: on those that are lit, or on all. @param {App} app @param {number} g @param {boolean} lit */
+/** What stands on the edges of a sheet: by what a single number multiplies its gradient, and shapes on those that are lit, or on all. @param {App} app @param {number} g @param {boolean} lit */
 function edgeText(app, g, lit) {
-  const facts = app.facts;
-  if (!facts || !(app.shapes || (lit && app.step < 0))) return null;
+  const facts = app.facts, shapes = app.shapes || (lit && app.step < 0);
+  if (!facts || !(shapes || facts.head.small.length)) return null;
   const along = edgesBehind(facts, g);
-  return (/** @type {number} */ e) => (along[e] >= 0 ? tensorOn(facts, along[e]) : "");
+  return (/** @type {number} */ e) => {
+    const factor = along[e] >= 0 ? factorOn(facts, along[e]) : null;
+    return factor !== null ? `× ${short3(factor)}` : along[e] >= 0 && shapes ? tensorOn(facts, along[e]) : "";
+  };
 }
 
 /** The item that stands for the running function: its cell, or the closed group that hides it. @param {App} app */

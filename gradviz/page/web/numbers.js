@@ -40,6 +40,33 @@ export function sumLine(facts, node) {
   return parts.length > 1 && arrived.length === 1 ? `${parts.join(" + ").replaceAll("+ -", "− ")} = ${short3(arrived[0])}` : "";
 }
 
+/** By what the gradient is multiplied along an edge between two single numbers; null elsewhere. @param {Facts} facts @param {number} edge @returns {number | null} */
+export function factorOn(facts, edge) {
+  const user = facts.used[edge], small = user < facts.nodes ? smallOf(facts, user) : undefined, sent = small?.sent[facts.c.position[edge]], arrived = small?.arrived;
+  if (sent?.length !== 1 || arrived?.length !== 1 || typeof sent[0] !== "number" || typeof arrived[0] !== "number" || !arrived[0]) return null;
+  return sent[0] / arrived[0];
+}
+
+/** The chain rule between two boxes, path by path: `3 × 1 + 2 × 1 = 5`; "" where there are many, or more than single numbers. @param {Facts} facts @param {import("./trace.js").Trace} trace @param {number} from @param {number} to */
+export function chainLine(facts, trace, from, to) {
+  if (trace.count > 8n) return "";
+  /** @type {number[][]} */
+  const done = [], waiting = [{ node: from, factors: /** @type {number[]} */ ([]) }];
+  while (waiting.length) {
+    const { node, factors } = /** @type {typeof waiting[0]} */ (waiting.pop());
+    if (node === to) done.push(factors);
+    for (let i = facts.outStart[node]; node !== to && i < facts.outStart[node + 1]; i++) {
+      const edge = facts.outEdge[i], user = facts.used[edge], factor = user < facts.nodes ? factorOn(facts, edge) : 1;
+      if (!trace.isLit(edge)) continue;
+      if (factor === null) return "";
+      waiting.push({ node: user, factors: user < facts.nodes ? [factor, ...factors] : factors });
+    }
+  }
+  if (!done.some((factors) => factors.length)) return "";
+  const times = (/** @type {number} */ so, /** @type {number} */ factor) => so * factor, sum = done.reduce((so, factors) => so + factors.reduce(times, 1), 0);
+  return `${done.map((factors) => factors.map((factor) => (factor < 0 ? `(${short3(factor)})` : short3(factor))).join(" × ")).join(" + ")} = ${short3(sum)}`;
+}
+
 /** Cells of one tensor, its last dimension across: warm above zero, cool below. @param {string} name @param {Values} values @param {string} tensor its shape */
 function cells(name, values, tensor) {
   const sizes = (/\(([^)]*)\)/.exec(tensor)?.[1] || "").split(",").map(Number).filter((size) => size > 0), across = sizes[sizes.length - 1] || 1;
@@ -55,19 +82,22 @@ function cells(name, values, tensor) {
   return el("div", { class: "tensor" }, el("p", { class: "small", text: `${name} ${tensor}` }), grid);
 }
 
+/** What takes the place of cells that are not there. @param {string} name @param {string} tensor its shape */
+function noCells(name, tensor) {
+  const elements = (/\(([^)]*)\)/.exec(tensor)?.[1] || "").split(",").filter(Boolean).reduce((so, size) => so * Number(size), 1);
+  const why = elements > 64 ? `${elements.toLocaleString("en")} elements; --values keeps up to 64` : name === "value" ? "not known: autograd did not save it, and no call of torch returned it" : "not known";
+  return el("p", { class: "small", text: `${name} ${tensor}: ${why}` });
+}
+
 /** @param {Facts} facts @param {number} node @param {(node: number) => string} title @returns {HTMLElement[]} */
 export function numberSection(facts, node, title) {
   const small = smallOf(facts, node), leaf = facts.leafOf.get(node);
   if (!small) return [];
   const shape = (/** @type {number} */ one) => facts.brief(facts.leafOf.get(one)?.tensor || facts.outputs[facts.c.outs[one]][0] || "");
-  const parts = [];
-  if (small.value.length) parts.push(cells("value", small.value, shape(node)));
-  if (small.arrived.length) parts.push(cells(leaf ? ".grad receives" : "gradient that arrives", small.arrived, shape(node)));
-  for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) {
-    const sent = small.sent[facts.c.position[e]];
-    if (sent?.length) parts.push(cells(`sent to ${title(facts.made[e])}`, sent, shape(facts.made[e])));
-  }
-  return parts.length ? [el("section", {}, el("h3", { text: "In numbers" }), ...parts)] : [];
+  const shown = (/** @type {string} */ name, /** @type {Values | undefined} */ values, /** @type {number} */ one) => (values?.length ? cells(name, values, shape(one)) : noCells(name, shape(one)));
+  const parts = [shown("value", small.value, node), shown(leaf ? ".grad receives" : "gradient that arrives", small.arrived, node)];
+  for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) parts.push(shown(`sent to ${title(facts.made[e])}`, small.sent[facts.c.position[e]], facts.made[e]));
+  return [el("section", {}, el("h3", { text: "In numbers" }), ...parts)];
 }
 
 /** A strip of all gradient norms in the order of backward, on a log scale; a click goes to the box. */

@@ -6,7 +6,7 @@ import { kindWord } from "./draw.js";
 import { stepOf } from "./look.js";
 import { formulaSections } from "./formula.js";
 import { sumsOf } from "./code.js";
-import { numberSection } from "./numbers.js";
+import { chainLine, numberSection } from "./numbers.js";
 import { wayOut } from "./trace.js";
 
 /** @typedef {import("./app.js").App} App */
@@ -84,13 +84,14 @@ export class Panel {
   #traced() {
     const { app } = this, trace = /** @type {import("./trace.js").Trace} */ (app.trace), model = app.model;
     if (app.other === null) return `lit: ${count(trace.upstream)} upstream, ${count(trace.downstream)} downstream`;
-    const [from, to] = trace.turned ? [app.other, app.selected] : [app.selected, app.other];
-    const names = `${model.title(Number(from))} to ${model.title(Number(to))}`;
+    const [from, to] = (trace.turned ? [app.other, app.selected] : [app.selected, app.other]).map(Number);
+    const names = `${model.title(from)} to ${model.title(to)}`;
     if (trace.what === "apart") return `no path leads from one to the other (${names})`;
     const digits = trace.count.toString();
     const exact = digits.length > 24 ? `${digits.slice(0, 12)}… (${count(digits.length)} digits)` : count(trace.count);
     const words = el("span", { text: exact, title: digits.slice(0, 4000) }).textContent;
-    return `${words} ${trace.count === 1n ? "path" : "paths"} from ${names}`;
+    const facts = app.facts, chain = facts && from >= 0 && to >= 0 ? chainLine(facts, trace, facts.nodeOf(from), facts.nodeOf(to)) : "";
+    return `${words} ${trace.count === 1n ? "path" : "paths"} from ${names}${chain ? `; derivative ${chain}` : ""}`;
   }
 
   /** @param {number} node */
