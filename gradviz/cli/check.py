@@ -118,7 +118,7 @@ def command(
     """
     page = destination(page) if page is not None else None
     with result_stream() as stream:
-        captured = source.findings(**options)
+        captured = source.findings(cuts=page is not None, **options)
         findings = captured.result
         if page is not None:
             _write_page(findings, page)

@@ -44,10 +44,11 @@ class CutReason(NamedTuple):
 class CutLines:
     """The lines that cut while a script runs. Begin it when torch is there. With `parts`, what they drop is walked, to be drawn."""
 
-    def __init__(self, parts: bool = False) -> None:
-        self._watch = CutWatch(UserCode().place)
-        self._watch.parts = {} if parts else None
-        self._calls = TorchCalls(self._watch.seen, stepped=self._watch.next_step)
+    def __init__(self, parts: bool = False, watch: CutWatch | None = None, calls: TorchCalls | None = None) -> None:
+        self._watch = watch or CutWatch(UserCode().place)
+        if watch is None:
+            self._watch.parts = {} if parts else None
+        self._calls = calls or TorchCalls(self._watch.seen, stepped=self._watch.next_step)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -73,7 +74,8 @@ class CutLines:
             names = {id(tensor): (name,)}
             seen = self._watch.cuts(lambda other: names.get(id(other), ()))
             given = [self._watch.cut(event, lambda other: ()) for event in self._watch.cuts_of(tensor)]
-        off = [cut for cut in seen if name in cut.leaf or name in cut.behind]
+            computed = self._watch.cuts_behind(tensor, name)
+        off = [cut for cut in (*seen, *computed) if name in cut.leaf or name in cut.behind]
         found = [cut for cut in (off or given) if cut.source.file]
         if not found:
             return None

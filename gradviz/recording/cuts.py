@@ -16,13 +16,14 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from gradviz.graph import SourceLine
+from gradviz.graph import SourceLine, column
 from gradviz.packages import Place, package_of, with_text
 from gradviz.recording.cut_parts import CutPart, CutParts, Drop, part_behind
 from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
 from gradviz.walker.description import Attribution
 from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence
+from gradviz.walker.tensors import grad_fn_of
 
 DetachKind = Literal[
     "detach",
@@ -396,6 +397,17 @@ class CutWatch:
     def cuts(self, names: Callable[[torch.Tensor], Names]) -> tuple[Cut, ...]:
         """Every place that has cut, with the last time that it ran."""
         return tuple(self.cut(event, names) for event in self._last.values())
+
+    def cuts_behind(self, tensor: torch.Tensor, name: str) -> Iterator[Cut]:
+        """The cuts of what an op computed, or of what was computed from that, as far as `parts` were walked."""
+        made_by = grad_fn_of(tensor)
+        number = made_by._sequence_nr() if made_by is not None else None
+        for where, part in (self.parts or {}).items():
+            graph = part.graph
+            if number is not None and number in column(graph.nodes, "sequence"):
+                cut = self.cut(self._last[where], lambda leaf: ())
+                is_it = any(root.node is not None and graph.nodes[root.node].sequence == number for root in graph.roots)
+                yield cut._replace(leaf=(name,)) if is_it else cut._replace(behind=frozenset((name,)))
 
     def lines_entered(self) -> set[tuple[str, int]]:
         """The lines of the user's around all that ran without recording, and whose result has entered a graph since."""

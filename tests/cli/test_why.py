@@ -111,6 +111,32 @@ def test_a_loss_without_a_graph_has_a_reason_too(gradviz: Gradviz, tmp_path: Pat
     assert "line 3 detaches a tensor computed from it" in out and "none from loss" in out
 
 
+CUT = """
+import torch
+
+w = torch.ones(3, requires_grad=True)
+first = w * 2
+second = first.exp()
+cut = second.detach()
+loss = (cut * w).sum()
+loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("first", "line 7 detaches a tensor computed from it"),
+        ("second", "line 7 detaches it"),
+        ("cut", "line 7 detaches a tensor to compute it"),
+    ],
+)
+def test_what_an_op_computed_has_the_line_of_its_cut(gradviz: Gradviz, tmp_path: Path, name: str, words: str) -> None:
+    told = json.loads(gradviz("why", script(tmp_path, CUT), name, "--json").stdout)
+    assert told["reason"] == words and told["cause"]["text"] == "cut = second.detach()"
+    assert told["step"] is None and told["is_leaf"] == (name == "cut")
+
+
 def test_wrong_names_are_explained(gradviz: Gradviz, tmp_path: Path) -> None:
     path = script(tmp_path, NET)
     assert "Name a parameter, such as net.encoder.weight." in gradviz("why", path, "net", code=2).stderr

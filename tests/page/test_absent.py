@@ -16,15 +16,28 @@ from tests.page.conftest import Open
 pytestmark = pytest.mark.slow
 
 
+COMMANDS = {
+    "render --cut": ("render", "--cut", "-o"),
+    "render --check": ("render", "--check", "-o"),
+    "check --html": ("check", "--fail-on", "never", "--html"),
+}
+
+
+def written(folder: Path, command: str = "render --cut") -> Path:
+    name, *options = COMMANDS[command]
+    done = CliRunner().invoke(cli, [name, str(script(folder, NET)), *options, str(folder / "net.html")])
+    assert done.exit_code == 0, done.output
+    return folder / "net.html"
+
+
 @pytest.fixture
 def page(open_page: Open, tmp_path: Path) -> Any:
-    written = tmp_path / "net.html"
-    done = CliRunner().invoke(cli, ["render", str(script(tmp_path, NET)), "--cut", "-o", str(written)])
-    assert done.exit_code == 0, done.output
-    return open_page(written)
+    return open_page(written(tmp_path))
 
 
-def test_each_tensor_without_a_gradient_has_its_reason(page: Any) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_tensor_without_a_gradient_has_its_reason(open_page: Open, tmp_path: Path, command: str) -> None:
+    page = open_page(written(tmp_path, command))
     rows = dict(
         zip(page.locator("#absent li strong").all_inner_texts(), page.locator("#absent li span").all_inner_texts())
     )

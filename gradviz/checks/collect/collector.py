@@ -43,7 +43,9 @@ from gradviz.compiled.live import graph_breaks
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import UserCode
+from gradviz.recording.cut_words import CutLines
 from gradviz.recording.cuts import CutEvent, CutWatch
+from gradviz.recording.reasons import Reasons, without_gradient
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.recording.session import running
 from gradviz.recording.torch_calls import TorchCalls
@@ -63,7 +65,7 @@ from gradviz.variables.objects import every_path, joined, parameters
 from gradviz.variables.scanner import scan
 from gradviz.walker.description import Attribution
 from gradviz.walker.isolation import isolated
-from gradviz.walker.names import Names as TensorNames, flatten, outermost_modules, registered
+from gradviz.walker.names import flatten, outermost_modules, registered
 from gradviz.walker.private import fsdp_parameters, peek_sequence
 from gradviz.walker.signals import signalled
 from gradviz.walker.tensors import grad_fn_of, tensor_info
@@ -137,12 +139,12 @@ class Collector:
         self._recording = live.recording
         attribution = live.recording.attribution(self._model, live.variables) if live.recording is not None else None
         collected: list[CheckContext] = []
-        names: list[TensorNames] = []
+        walks: list[Walked] = []
         parts = self.cuts.parts_of(attribution, live.outputs)
 
         def inspect(walked: Walked) -> None:
             collected.append(self._collect(walked, live, scaled))
-            names.append(walked.names)
+            walks.append(walked)
 
         graph = capture(
             live.outputs,
@@ -153,7 +155,11 @@ class Collector:
             attribution=parts or attribution,
             inspect=inspect,
         )
-        drawn = parts.joined(graph, names[0]).with_root_names(live.names) if parts is not None else None
+        drawn = None
+        if parts is not None:
+            reasons = Reasons(live.variables, live.recording, CutLines(watch=self.cuts, calls=self.calls))
+            absent = tuple(without_gradient(walks[0], reasons))
+            drawn = replace(parts.joined(graph, walks[0].names), absent=absent).with_root_names(live.names)
         read = replace(collected[0], graph=graph.with_root_names(live.names), drawn=drawn)
         location = self._part("the script's code", live.call, lambda: _location(live), None)
         if location is not None:
