@@ -155,7 +155,7 @@ class RetainedHistory(NamedTuple):
     update: str = ""  # the difference that the line gives the variable, where each call recorded the next one
     steps: int = 0  # whose graphs it holds, where that was seen later in the run
     repeats: bool = False  # a joint whose two ends one line of code made, in this step and in an earlier one
-    parts: tuple[str, ...] = ()  # the steps that lead from the variable to tensors with a graph: `[3][1]`
+    depth: int = 0  # steps that lead from the variable to tensors with a graph: two in `[3].h`
     kept: str = ""  # what a function, made in the line `added`, calls the tensor that it keeps
 
 

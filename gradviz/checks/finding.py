@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
+from gradviz.checks.edit import Edit
 from gradviz.checks.words import Excerpt, Names
 from gradviz.graph import Graph, Mark
 from gradviz.report.labels import more
@@ -43,6 +44,7 @@ class Finding:
     edges: tuple[tuple[int, int], ...] = ()
     call: int | None = None  # the backward call that the node ids belong to
     code: Excerpt | None = None
+    edit: Edit | None = None  # the fix as data
     consequences: tuple[Finding, ...] = ()
     rank: int | None = None  # the process that found it, where a launcher started several
     ranks: tuple[int, ...] = ()  # the same of the findings of all ranks, of which equal ones are one
@@ -52,7 +54,7 @@ class Finding:
         data = {key: list(self.names) if key == "names" else getattr(self, key) for key in KEYS}
         for key in Excerpt._fields:
             data["code" if key == "text" else key] = getattr(self.code, key, None)
-        data |= {"call": self.call, "rank": self.rank}
+        data |= {"call": self.call, "rank": self.rank, "edit": self.edit.as_data() if self.edit is not None else None}
         if self.ranks:
             data["ranks"] = list(self.ranks)
         data["consequences"] = [

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import Edit
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
 from gradviz.checks.words import Names, excerpt, line
 from gradviz.errors import FormatError, did_you_mean
@@ -51,7 +52,7 @@ class Diagnosis(NamedTuple):
 
     `source` is the line of the user's that has to change, and `part` the code in it that matters; without a `source` it is the
     line of the first node, if `where` names that. `where` is for what says more than that line does. `follows` are ids of
-    checks: where one of them has found something in the same run, this is told as its consequence.
+    checks: where one of them has found something in the same run, this is told as its consequence. `edit` is `fix` as data.
     """
 
     summary: str
@@ -65,6 +66,7 @@ class Diagnosis(NamedTuple):
     part: str = ""
     follows: Names = ()
     where: str = ""
+    edit: Edit | None = None
 
 
 Diagnoses = Iterator[Diagnosis]
@@ -182,6 +184,7 @@ def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
         edges=item.edges,
         call=context.call,
         code=excerpt(source, item.part, node if source == made else None),
+        edit=item.edit,
     )
 
 

@@ -108,6 +108,40 @@ def with_copies(source: SourceLine | None) -> str:
     return ""
 
 
+def without_graph(source: SourceLine | None, depth: int = 1) -> str:
+    """A line that puts one thing into a container, or adds it to a total, written so that it adds a detached tensor.
+
+    `depth`: how many steps lead from the variable to the tensor; where the line fills a part less deep, "": it adds no tensor.
+
+    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append(l)", "a.append(f(l) / 2)", "a[i] = l")]
+    ['a.append(l.detach())', 'a.append((f(l) / 2).detach())', 'a[i] = l.detach()']
+    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append((l, 1))", "a.append(l.item())", "t += l")]
+    ['', '', 't += l.detach()']
+    >>> [without_graph(SourceLine("a.py", 1, "f", text), 2) for text in ("a.append(l)", "a['x'].append(l)")]
+    ['', "a['x'].append(l.detach())"]
+    """
+    statements = parsed(source)
+    statement = statements[0] if len(statements) == 1 else None
+    value = getattr(statement, "value", None)
+    if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and len(value.args) == 1:
+        value.args, into = [_detached(value.args[0])], [value.func]
+    elif isinstance(statement, (ast.Assign, ast.AugAssign)):
+        statement.value, into = _detached(statement.value), targets_of(statement)
+    else:
+        return ""
+    steps = sum(isinstance(part, ast.Subscript) for target in into for part in ast.walk(target))
+    fits = isinstance(statement, ast.AugAssign) or steps + isinstance(statement, ast.Expr) == depth
+    text = ast.unparse(statement)
+    return text if fits and text != ast.unparse(parsed(source)[0]) else ""
+
+
+def _detached(value: ast.expr) -> ast.expr:
+    """The same without its graph, where it is one thing that may be a tensor with one, as far as the text tells."""
+    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Call))
+    cut = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("item", "detach", "tolist", "numpy")
+    return ast.Call(ast.Attribute(value, "detach", ast.Load()), [], []) if plain and not cut else value
+
+
 def in_place(source: SourceLine | None, name: str) -> str:
     """A line that computes a new value of a variable from the old one, written so that it changes it in place; "" for others.
 

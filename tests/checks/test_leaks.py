@@ -58,7 +58,7 @@ FAULTS = {
     "functions for later, with a default": Fault(
         "growing-graph",
         "jobs.append(lambda i=i",
-        "give the function loss.detach() in place of loss",
+        "give the function value detached: .detach()",
         "value=loss:",
         "value=loss.detach():",
         f"{HEAD}jobs, i = [], 0\n{TRAIN}    jobs.append(lambda i=i, value=loss: print(i, value))\n",
@@ -66,7 +66,7 @@ FAULTS = {
     "partial calls on an object": Fault(
         "growing-graph",
         "self.jobs.append(functools.partial",
-        "give the function loss.detach() in place of loss",
+        "detached: .detach()",
         "print, loss)",
         "print, loss.detach())",
         f"import functools\n{HEAD}class Queue:\n    def __init__(self):\n        self.jobs = []\n    def train(self):\n"
@@ -77,7 +77,7 @@ FAULTS = {
     "closures by step": Fault(
         "growing-graph",
         "def report",
-        "write value = value.detach()",
+        "give the function value detached: .detach()",
         "    def report",
         "    value = value.detach()\n    def report",
         f"{HEAD}jobs = {{}}\ndef later(value):\n    def report():\n        print(value)\n    return report\n"
@@ -86,7 +86,7 @@ FAULTS = {
     "a named tuple in a buffer": Fault(
         "growing-graph",
         "buffer.append(Seen(",
-        "buffer.append(Seen(x, out.detach()))",
+        "detach what has a graph before it is stored: .detach()",
         "Seen(x, out)",
         "Seen(x, out.detach())",
         f"import collections\n{HEAD}Seen = collections.namedtuple('Seen', 'x out')\nbuffer = collections.deque(maxlen=1000)\n"
@@ -95,7 +95,7 @@ FAULTS = {
     "one thing of a dict in a list": Fault(
         "growing-graph",
         "rows.append({",
-        "rows.append({'x': x, 'out': out.detach()})",
+        "detach what has a graph before it is stored: .detach()",
         "'out': out}",
         "'out': out.detach()}",
         f"{HEAD}rows = []\n{TRAIN}    rows.append({{'x': x, 'out': out}})\n",

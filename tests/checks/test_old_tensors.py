@@ -15,9 +15,9 @@ SCRIPTS = {
         """
         rnn, h = torch.nn.RNN(2, 3), torch.zeros(1, 1, 3)
         for step in range(3):
-            # IN THE LOOP
             out, h = rnn(torch.ones(4, 1, 2), h)
             out.sum().backward()
+            # IN THE LOOP
         """,
         {"h = h.detach()"},
     ),
@@ -25,10 +25,10 @@ SCRIPTS = {
         """
         lstm, state = torch.nn.LSTM(2, 3), (torch.zeros(1, 1, 3), torch.zeros(1, 1, 3))
         for step in range(3):
-            # IN THE LOOP
             out, (h, c) = lstm(torch.ones(4, 1, 2), state)
             state = (h, c)
             out.sum().backward()
+            # IN THE LOOP
         """,
         {"state = tuple(one.detach() for one in state)"},
     ),
@@ -36,9 +36,9 @@ SCRIPTS = {
         """
         lstm, h, c = torch.nn.LSTM(2, 3), torch.zeros(1, 1, 3), torch.zeros(1, 1, 3)
         for step in range(3):
-            # IN THE LOOP
             out, (h, c) = lstm(torch.ones(4, 1, 2), (h, c))
             out.sum().backward()
+            # IN THE LOOP
         """,
         {"h = h.detach(); c = c.detach()"},
     ),
@@ -59,13 +59,12 @@ SCRIPTS = {
         cell, w = torch.nn.GRUCell(2, 3), torch.ones(3, requires_grad=True)
         scale = torch.exp(w)
         h = torch.zeros(1, 3)
-        # ONCE
         for step in range(3):
-            # IN THE LOOP
             h = cell(torch.ones(1, 2), h)
             (h * scale).sum().backward()
+            # IN THE LOOP
         """,
-        {"h = h.detach()", "scale = scale.detach()"},
+        {"scale = scale.detach(); h = h.detach()"},
     ),
     "a tuple in a module": (
         """
@@ -76,18 +75,18 @@ SCRIPTS = {
                 self.hidden = (torch.zeros(1, 3), torch.zeros(1, 3))
 
             def forward(self, x):
-                # IN THE LOOP
                 self.hidden = self.cell(x, self.hidden)
                 return self.hidden[0]
 
         net = Net()
         for step in range(3):
             net(torch.ones(1, 2)).sum().backward()
+            # IN THE LOOP
         """,
-        {"self.hidden = tuple(one.detach() for one in self.hidden)"},
+        {"net.hidden = tuple(one.detach() for one in net.hidden)"},
     ),
 }
-PLACES = {"IN THE LOOP": r"(?:before|after) \S+: (.*?)\. retain_graph=", "ONCE": r"once \((.*)\)(?:;|\.)"}
+PLACES = {"IN THE LOOP": r"[Dd]etach .*? after \S+: (.*?)\. retain_graph=", "ONCE": r"once, after \S+: (.*)\."}
 
 
 @pytest.mark.slow

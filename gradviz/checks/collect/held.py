@@ -94,8 +94,8 @@ def _is_made_in_a_loop(function: FunctionType) -> bool:
 
 _WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
+_STEP = re.compile(r"\.\w+|\[[^\]]*\]")
 _FIELD = re.compile(r"(?<=\[)(\d+\]).*\..*$")  # of an element of a list
-_PARTS = 50  # ways to tensors that are told
 
 
 def carried(context: CheckContext, variables: Variables, since: int, attribution: Any) -> Iterator[RetainedHistory]:
@@ -116,7 +116,7 @@ def carried(context: CheckContext, variables: Variables, since: int, attribution
     groups: dict[str, Held] = {}
     for tensor, names in Names(None, None, variables).named() if beside else ():
         if names in beside and _function(tensor) is not None:
-            groups.setdefault(as_written(_holder(names[0]), variables), Held()).add(tensor, *names)
+            groups.setdefault(as_written(_holder(names[0]), variables), Held()).add(tensor, names[0])
     current = set(column(context.graph.nodes, "sequence"))
     for name, held in {**held_by([beyond(variables)]), **held_by_functions(variables)}.items():
         held.tensors = [
@@ -134,28 +134,24 @@ def carried(context: CheckContext, variables: Variables, since: int, attribution
             made = graph.nodes[newest] if newest is not None else None
             number = max(sequence for sequence in column(graph.nodes, "sequence") if sequence is not None)
             source = made.source if made is not None else None
-            yield history._replace(source=source, newest=number, parts=held.parts(), kept=held.kept, added=held.made)
+            yield history._replace(source=source, newest=number, depth=held.depth, kept=held.kept, added=held.made)
 
 
 @dataclass
 class Held:
-    """The tensors with a graph that one variable holds, and the steps that lead to each from it: `[3]`, `[3][1]`, `[3].h`.
+    """The tensors with a graph that one variable holds, and the most steps that lead to one from it: two to `[3].h`.
 
     Where functions in a list hold them: the line that makes the newest of these, and what it calls them.
     """
 
     tensors: list[torch.Tensor] = field(default_factory=list)
-    steps: list[str] = field(default_factory=list)
+    depth: int = 0
     kept: str = ""
     made: SourceLine | None = None
 
-    def add(self, tensor: torch.Tensor, *names: str) -> None:
+    def add(self, tensor: torch.Tensor, name: str) -> None:
         self.tensors.append(tensor)
-        self.steps += [name[len(_holder(name)) :] for name in names]
-
-    def parts(self) -> tuple[str, ...]:
-        """The ways to a few of the newest."""
-        return tuple(dict.fromkeys(filter(None, self.steps[-_PARTS:])))
+        self.depth = max(self.depth, len(_STEP.findall(name[len(_holder(name)) :])))
 
 
 def _holder(name: str) -> str:

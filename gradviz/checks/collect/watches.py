@@ -359,7 +359,7 @@ class RetainedWatch:
                 name = as_written(name, variables)
                 update = subtracts_from(source, name) if not self._starts else ""
                 history = RetainedHistory(name, len(old), None, source, (), added, steps=len(steps), update=update)
-                yield history._replace(parts=held.parts(), kept=held.kept)
+                yield history._replace(depth=held.depth, kept=held.kept)
 
 
 def _made_at(number: int) -> SourceLine | None:

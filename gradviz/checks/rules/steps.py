@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Sequence
+from typing import Any
 
 from gradviz.checks.context import CheckContext, RetainedHistory
+from gradviz.checks.edit import before, behind, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.history import FILLING, OldTensors, detached, old_tensors
-from gradviz.checks.words import all_names, code, first_names, line, listed, nodes_of, places, verb, where as place
+from gradviz.checks.rules.history import OldTensors, detached, old_tensors
+from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of, places, verb, where as place
 from gradviz.graph import Edge, Graph, Leaf, SourceLine
-from gradviz.source.code_line import adds_to, parsed
+from gradviz.source.code_line import adds_to, without_graph
 from gradviz.wording import bytes_text, one_line, plural
 
 # -- growing-graph -----------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def growing_graph(context: CheckContext) -> Diagnoses:
         total = total + loss
     ```
     """
-    yield from (_held(context, history) for history in context.held)
+    yield from map(_held, context.held)
     if context.step < 2:
         return
     before = _step_before(context)
@@ -80,94 +80,78 @@ def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
 
 
 def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHistory, previous: int) -> Diagnosis:
-    graph = context.graph
-    joints = _edges(graph, history)
+    graph, joints = context.graph, _edges(context.graph, history)
     old = old_tensors(context, joints)
-    names = (history.name,) if history.name else all_names(old)
+    names = (history.name,) if history.name else old.names
     grown = plural(history.nodes - last.nodes, "node")
     if history.nbytes and last.nbytes is not None and history.nbytes > last.nbytes:
         grown += f" and {bytes_text(history.nbytes - last.nbytes)} of saved tensors"
     end = max(earlier.call for earlier in context.earlier if earlier.step < context.step)
-    holds = (
-        f"{one_line(history.name)} holds"
-        if history.name
-        else f"the graph of {listed(root.name for root in graph.roots)} holds"
-    )
-    source = history.added or history.source or (graph.nodes[joints[0].producer].source if joints else None)
+    holder = one_line(history.name) or f"the graph of {listed(root.name for root in graph.roots)}"
     carrier = f", through {listed(names)}" if names and not history.name else ""
-    why = (
-        f"at backward call {context.call} {holds} {plural(history.nodes, 'node')} from before call {end}{carrier}; at call "
-        f"{previous} it was {last.nodes:,}"
-    )
-    if source is not None:
-        why += f". {_adds(history, source)}"
-    name = one_line(names[0]) if names else ""
+    source = history.added or history.source or (graph.nodes[joints[0].producer].source if joints else None)
+    why = f"at backward call {context.call} {holder} holds {plural(history.nodes, 'node')} from before call {end}{carrier}; "
     return Diagnosis(
-        f"{name or 'the graph'} keeps every earlier graph alive: {grown} more each step",
+        f"{one_line(names[0]) if names else 'the graph'} keeps every earlier graph alive: {grown} more each step",
         names,
-        why,
-        _growing_fix(context, name, history, joints, old),
+        f"{why}at call {previous} it was {last.nodes:,}{_adds(history, source)}",
+        _STORED,
         tuple(dict.fromkeys(edge.producer for edge in joints)),
         () if history.name else history.joints,
         follows=("nonleaf-parameter",) if _is_update(graph, joints) else (),
         where=places(place(graph, joints[0].producer) if joints else "", line(source) if history.name else ""),
         source=source,
-    )
+    )._replace(**(_stored(history) if history.name else _carried(context, joints, old)))
 
 
-def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
+def _held(history: RetainedHistory) -> Diagnosis:
     """What began to hold graphs after the calls that are read in full."""
     name, source = one_line(history.name), history.added or history.source
-    if history.update:
-        return _recorded_update(history, name)
-    why = f"it still references {plural(history.nodes, 'node')} of earlier steps and their saved tensors"
-    if source is not None:
-        why += f". {_adds(history, source)}"
-    return Diagnosis(
-        f"{name} keeps the graphs of {plural(history.steps, 'step')} alive",
+    nodes, steps = plural(history.nodes, "node"), plural(history.steps, "step")
+    diagnosis = Diagnosis(
+        f"{name} keeps the graphs of {steps} alive",
         (history.name,),
-        why,
-        _growing_fix(context, name, history, (), ()),
+        f"it still references {nodes} of earlier steps and their saved tensors{_adds(history, source)}",
+        _STORED,
         source=source,
     )
-
-
-def _recorded_update(history: RetainedHistory, name: str) -> Diagnosis:
-    """An update that is recorded with its gradients, in a run of which every call has `create_graph`."""
-    return Diagnosis(
-        f"{name} keeps the graphs of all earlier updates: {plural(history.steps, 'backward call')} so far",
-        (history.name,),
-        f"{code(history.source)} records the update, create_graph=True records the gradients in it, and no backward call goes "
-        f"through them: {plural(history.nodes, 'node')} of earlier steps are kept",
-        f"Detach the update in each step: ({one_line(history.update)}).detach().requires_grad_(). Remove create_graph=True if "
+    if not history.update:
+        return diagnosis._replace(**_stored(history))
+    return diagnosis._replace(
+        summary=f"{name} keeps the graphs of all earlier updates: {steps} so far",
+        why=f"{code(source)} records the update, create_graph=True records the gradients in it, and no backward call goes through "
+        f"them: {nodes} of earlier steps are kept",
+        fix=f"Detach the update in each step: ({one_line(history.update)}).detach().requires_grad_(). Remove create_graph=True if "
         "you do not differentiate the gradients themselves.",
-        source=history.source,
         part=history.update,
     )
 
 
-def _growing_fix(
-    context: CheckContext, name: str, history: RetainedHistory, joints: Sequence[Edge], old: Sequence[OldTensors]
-) -> str:
-    if history.name and adds_to(history.source, history.name) is False:
-        return f"Detach {name} between the steps: {name} = {name}.detach()."
-    if history.name:
-        if history.kept:
-            return _kept_fix(history)
-        for where in (history.added, history.source):
-            handed = without_graph(where, history.parts)
-            if handed:
-                return f"In {line(where)}, add a value without its graph: {handed}. Use .item() for a single number."
-        fields = dict.fromkeys(part.rpartition(".")[2] for part in history.parts if _STEP.findall(part)[-1][0] == ".")
-        if fields:
-            return f"In {line(history.added)}, detach {listed(fields)} before {name} stores it: append .detach() to the value."
-        return f"Add numbers or detached tensors to {name}: loss.item() or loss.detach() instead of loss."
+_STORED = "Store numbers or detached tensors there: loss.item() or loss.detach() instead of loss."
+
+
+def _stored(history: RetainedHistory) -> dict[str, Any]:
+    """What to do about a variable that holds graphs, as fields of the diagnosis."""
+    name, added = one_line(history.name), history.added or history.source
+    if adds_to(history.source, history.name) is False:
+        cut = f"{as_code(name)} = {as_code(name)}.detach()"
+        return {"fix": f"Detach {name} between the steps: {cut}.", "edit": behind(history.source, cut)}
+    new = without_graph(added, history.depth) if not history.kept else ""
+    if new:
+        fix = f"In {line(added)}, add a value without its graph: {new}. Use .item() for a single number."
+        return {"fix": fix, "edit": instead(added, new)}
+    what = (
+        f"give the function {history.kept} detached" if history.kept else "detach what has a graph before it is stored"
+    )
+    return {"fix": f"In {line(added)}, {what}: .detach(), or .item() for a single number."} if added is not None else {}
+
+
+def _carried(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -> dict[str, Any]:
+    """The same about what the outputs themselves carry along."""
     if _is_update(context.graph, joints):
-        return (
-            f"Update {name or 'parameters'} without recording: inside torch.no_grad() and in place, or with "
-            "torch.optim."
-        )
-    return detached(context, old)
+        who = listed(old.names[:1]) or "parameters"
+        return {"fix": f"Update {who} without recording: inside torch.no_grad() and in place, or with torch.optim."}
+    return {"fix": detached(context, old), "edit": behind(context.backward, old.cut)}
 
 
 def _is_update(graph: Graph, joints: Sequence[Edge]) -> bool:
@@ -176,131 +160,9 @@ def _is_update(graph: Graph, joints: Sequence[Edge]) -> bool:
     return bool(made) and all(node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made)
 
 
-def _adds(history: RetainedHistory, source: SourceLine) -> str:
+def _adds(history: RetainedHistory, source: SourceLine | None) -> str:
     what = f"a function that keeps {one_line(history.kept)}" if history.kept else "a tensor that still has its graph"
-    return f"{code(source)} adds {what}"
-
-
-def _kept_fix(history: RetainedHistory) -> str:
-    given, at = given_to_function(history.added, history.kept), line(history.added)
-    if given:
-        return f"In {at}, give the function {given}.detach() in place of {given}, or {given}.item() for a number alone."
-    if history.kept.isidentifier():
-        return f"In front of {at}, write {history.kept} = {history.kept}.detach(), for the function to keep."
-    return f"In {at}, give the function detached tensors or numbers: .detach(), .item()."
-
-
-def given_to_function(source: SourceLine | None, kept: str) -> str:
-    """What a line gives a function that it makes, as the code spells it: a default, or an argument of a partial call.
-
-    >>> source = SourceLine("a.py", 1, "f", "a.append(lambda s=0, l=loss: print(l)); b.append(partial(print, x.mean(), k=y))")
-    >>> [given_to_function(source, kept) for kept in ("l", "args[0]", "keywords['k']", "other")]
-    ['loss', 'x.mean()', 'y', '']
-    """
-    for statement in parsed(source):
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.Lambda, ast.FunctionDef)):
-                names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
-                defaults = dict(zip(reversed(names), reversed(node.args.defaults)))
-                if kept in defaults:
-                    return ast.unparse(defaults[kept])
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("partial"):
-                given = {f"args[{i}]": value for i, value in enumerate(node.args[1:])}
-                given |= {f"keywords[{keyword.arg!r}]": keyword.value for keyword in node.keywords}
-                if kept in given:
-                    return ast.unparse(given[kept])
-    return ""
-
-
-_STEP = re.compile(r"\.\w+|\[[^\]]*\]")
-
-
-def _part(value: ast.expr, step: str) -> ast.expr | None:
-    """The part of a tuple, dict or call that is put into a container, by the step that leads to it there."""
-    name = step.strip(".[]'")
-    if isinstance(value, (ast.Tuple, ast.List)) and name.isdecimal() and int(name) < len(value.elts):
-        return value.elts[int(name)]
-    if isinstance(value, ast.Dict):
-        keys = (getattr(key, "value", None) for key in value.keys)
-        return next((item for key, item in zip(keys, value.values) if key == name), None)
-    if isinstance(value, ast.Call):
-        named = (keyword.value for keyword in value.keywords if keyword.arg == name)
-        alike = (item for item in value.args if ast.unparse(item).rpartition(".")[2] == name)
-        return next(named, None) or next(alike, None)
-    return None
-
-
-def _depth(into: ast.expr) -> int:
-    """Steps from a variable to what is put into it by a method of this part of it."""
-    return 1 + _depth(into.value) if isinstance(into, ast.Subscript) else 1
-
-
-def _parts_detached(statement: ast.stmt, value: ast.expr, into: ast.expr, parts: Sequence[str]) -> str:
-    """A statement that puts several things at once into a container, with those detached that have a graph; "" where unclear."""
-    depth = _depth(into)
-    steps = {ways[depth] for part in parts if len(ways := _STEP.findall(part)) > depth}
-    chosen = [_part(value, step) for step in sorted(steps)]
-    if not chosen or any(part is None or not _can_detach(part) for part in chosen):
-        return ""
-
-    class Detach(ast.NodeTransformer):
-        def visit(self, node: ast.AST) -> ast.AST:
-            return _detached(node) if node in chosen and isinstance(node, ast.expr) else self.generic_visit(node)
-
-    return ast.unparse(Detach().visit(statement))
-
-
-def without_graph(source: SourceLine | None, parts: Sequence[str] = ()) -> str:
-    """A line that puts one thing into a container, or adds it to a total, written so that it adds a detached tensor.
-
-    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append(l)", "a['x'].append(f(l) / 2)", "t += l")]
-    ['a.append(l.detach())', "a['x'].append((f(l) / 2).detach())", 't += l.detach()']
-    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a[i] = l", "a.append((l, 1))", "a.append(l.item())")]
-    ['a[i] = l.detach()', '', '']
-    >>> without_graph(SourceLine("a.py", 1, "f", "a.append((x, h, 1))"), ("[0][1]", "[1][1]"))
-    'a.append((x, h.detach(), 1))'
-    """
-    several = any(len(_STEP.findall(part)) > 1 for part in parts)
-    for statement in parsed(source):
-        value = getattr(statement, "value", None)
-        for call in ast.walk(statement):
-            called = _method(call)
-            fills = called in FILLING if call is value else called in ("append", "appendleft")
-            if isinstance(call, ast.Call) and fills and len(call.args) == 1 and not call.keywords:
-                into = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-                if several and (handed := _parts_detached(statement, call.args[0], into, parts)):
-                    return handed
-                if any(len(_STEP.findall(part)) > _depth(into) for part in parts):
-                    return ""
-                if not _can_detach(call.args[0]):
-                    return ""
-                call.args = [_detached(call.args[0])]
-                return ast.unparse(statement)
-        stored = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        if isinstance(target, ast.Subscript) and several and value is not None:
-            handed = _parts_detached(statement, value, target.value, parts)
-            if handed:
-                return handed
-        if (stored or isinstance(statement, ast.AugAssign)) and value is not None and _can_detach(value):
-            statement.value = _detached(value)  # type: ignore[attr-defined]
-            return ast.unparse(statement)
-    return ""
-
-
-def _method(node: ast.AST) -> str:
-    """The name of the method that is called, if one is."""
-    return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-
-
-def _can_detach(value: ast.expr) -> bool:
-    """Whether it is one thing that may be a tensor with a graph, as far as the text tells."""
-    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Call))
-    return plain and _method(value) not in ("item", "detach", "tolist", "numpy")
-
-
-def _detached(value: ast.expr) -> ast.expr:
-    return ast.Call(ast.Attribute(value, "detach", ast.Load()), [], [])
+    return f". {code(source)} adds {what}" if source is not None else ""
 
 
 # -- gradients and updates -----------------------------------------------------------------------------------------
@@ -351,11 +213,11 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
         first_names(growing),
         f"by backward call {context.call} {verb(growing, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
         ".grad: backward() adds to what is there, so every update repeats the gradients of all earlier steps",
-        _reset_fix(context, growing),
+        "",
         nodes_of(growing),
         source=context.backward,
         follows=("not-called",),
-    )
+    )._replace(**_reset(context, growing))
 
 
 @check("no-update", "warning", "gradients are reset before the optimizer takes its step")
@@ -444,17 +306,16 @@ def _who(leaves: Sequence[Leaf]) -> str:
     return f"{plural(len(leaves), 'tensor')} ({listed(names, 3)})" if names else plural(len(leaves), "tensor")
 
 
-def _reset_fix(context: CheckContext, leaves: Sequence[Leaf]) -> str:
-    nodes = set(nodes_of(leaves))
+def _reset(context: CheckContext, leaves: Sequence[Leaf]) -> dict[str, Any]:
+    """What to do about gradients that add up, as fields of the diagnosis."""
+    nodes, at = set(nodes_of(leaves)), context.backward
     holders = [optimizer for optimizer in context.optimizers if nodes.intersection(nodes_of(optimizer.tensors))]
-    calls = [f"{one_line(optimizer.name)}.zero_grad()" for optimizer in holders]
-    if nodes <= context.optimized and context.in_step and context.backward is not None:
-        closure, text = context.backward.function, context.backward.text
-        return f"Call {listed(calls)} in {closure}(), before {text}: step() calls it several times."
+    calls = [f"{as_code(optimizer.name)}.zero_grad()" for optimizer in holders]
     if nodes <= context.optimized:
-        return f"Call {listed(calls)} once in every step: before backward(), or after the update."
-    name = one_line(next(iter(first_names(leaves)), "w"))
+        there = f", before {line(at)}" if context.in_step else ": before backward(), or after the update"
+        return {"fix": f"Call {listed(calls)} once in every step{there}.", "edit": before(at, "; ".join(calls))}
+    name = as_code(next(iter(first_names(leaves)), "w"))
     others = "" if len(leaves) == 1 else ", and so on for each"
     changed = [change.source for change in context.changes if set(change.names) & set(first_names(leaves))]
-    behind = f", behind {line(changed[-1])}" if changed else ", after the update"
-    return f"Reset it in every step{behind}: {name}.grad = None{others}."
+    there = f"behind {line(changed[-1])}" if changed else "after the update"
+    return {"fix": f"Reset it in every step, {there}: {name}.grad = None{others}."}

@@ -1,0 +1,50 @@
+"""A change of the user's code as data: a line, and what to write in its place. Applies none; `cli/check_try` tries them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gradviz.graph import SourceLine
+from gradviz.source.code_line import parsed
+
+
+class Edit(NamedTuple):
+    """`new` takes the place of the code of line `source`: one line or several, indented as that line is."""
+
+    source: SourceLine
+    new: str
+
+    def as_data(self) -> dict[str, str | int]:
+        """For JSON."""
+        return {"file": self.source.file, "line": self.source.line, "old": self.source.text, "new": self.new}
+
+    def applied(self, text: str) -> str:
+        """The text of the file with this change, unchanged where the line says something else by now.
+
+        >>> Edit(SourceLine("a.py", 2, "f", "x = y"), "x = y.detach()\\nprint(x)").applied("if z:\\n  x = y\\n")
+        'if z:\\n  x = y.detach()\\n  print(x)\\n'
+        """
+        lines = text.splitlines()
+        at = self.source.line - 1
+        if at < len(lines) and lines[at].strip() == self.source.text:
+            indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+            lines[at : at + 1] = [indent + line for line in self.new.splitlines()]
+        return "\n".join(lines) + "\n"
+
+
+def instead(source: SourceLine | None, new: str) -> Edit | None:
+    """`new` in place of a line of the user's; None where there is nothing to write, or no line that can be changed alone."""
+    if not new or source is None or source.package or not parsed(source):
+        return None
+    return Edit(source, new)
+
+
+def before(source: SourceLine | None, statement: str) -> Edit | None:
+    """A statement in front of a line."""
+    return instead(source, f"{statement}\n{source.text}" if source is not None and statement else "")
+
+
+def behind(source: SourceLine | None, statement: str) -> Edit | None:
+    """A statement after a line that is no block."""
+    simple = source is not None and statement and not source.text.rstrip().endswith(":")
+    return instead(source, f"{source.text}\n{statement}" if source is not None and simple else "")
