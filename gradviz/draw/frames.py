@@ -44,8 +44,8 @@ class Frames:
 
     def of(self, scope: int | None) -> int | None:
         """The frame of a box that lies in `scope`: that scope's own."""
-        if scope is None:
-            return None
+        if scope is None or scope in self._number:
+            return None if scope is None else self._number[scope]
         for inner in reversed(list(self._tree.around(scope))):
             if inner not in self._number:
                 record, line = self._graph.scopes[inner], self._calls_from.get(inner)
