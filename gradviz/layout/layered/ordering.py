@@ -169,7 +169,8 @@ def _by_component(layers: Layers, crossings: Ints) -> Ints:
 
 def reduce_crossings(order: Order) -> Ints:
     """Improve the order in place; the number of crossings never grows. Returns the crossings left below every line."""
-    exchange(order, EXCHANGE_ROUNDS)
+    if order.crossings().any():
+        exchange(order, EXCHANGE_ROUNDS)
     before = order.crossings()
     for turn in range(SWEEPS):
         if not before.any():
