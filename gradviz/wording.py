@@ -28,6 +28,35 @@ _JOINER = "\u200d"  # of emoji: woman and microscope make a scientist
 # -- text ------------------------------------------------------------------------------------------------------------
 
 
+CELL = ", cell "
+"""Between the path of a notebook and the number of a cell, in the name that the code of the cell has as its file."""
+
+
+def notebook_of(file: str) -> tuple[str, str]:
+    """The notebook and the number of the cell whose code has this name as its file; ("", "") for any other file.
+
+    >>> notebook_of("/home/me/train.ipynb, cell 3"), notebook_of("train.py")
+    (('/home/me/train.ipynb', '3'), ('', ''))
+    """
+    notebook, _, number = file.rpartition(CELL)
+    return (notebook, number) if notebook.endswith(".ipynb") else ("", "")
+
+
+def place_text(file: str, line: int) -> str:
+    """`train.py:12`; `cell 3, line 2` in a notebook.
+
+    >>> place_text("train.py", 12), place_text("train.ipynb, cell 3", 2)
+    ('train.py:12', 'cell 3, line 2')
+    """
+    _, cell = notebook_of(file)
+    return f"cell {cell}, line {line}" if cell else f"{file}:{line}"
+
+
+def line_text(file: str, line: int) -> str:
+    """The same without the file's name: `line 12`."""
+    return place_text(file, line) if notebook_of(file)[1] else f"line {line}"
+
+
 def one_line(text: str) -> str:
     r"""The text with everything that would break or reorder a line, or that cannot be seen, written as its escape.
 

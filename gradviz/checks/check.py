@@ -121,7 +121,7 @@ def check_target(
     reader = Collector(values=values, limits=limits, cuts=cuts)
     recorder, run_record = reader.recorder, reader.recorder.record
     calls, replaced, replay = reader.calls, reader.replaced, FunctionReplay(run_custom)
-    if target.kind == "script":
+    if target.kind == "script" and not target.is_notebook:
         reader.results.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
     evaluations, histories = EvaluationWatch(calls.paused), RetainedWatch(lambda: run_record.updates, calls.paused)
 

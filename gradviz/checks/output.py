@@ -25,7 +25,7 @@ from gradviz.checks.words import CODE, Excerpt, short_path
 from gradviz.rank import named
 from gradviz.report import labels
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
-from gradviz.wording import clip, one_line, plural
+from gradviz.wording import clip, notebook_of, one_line, place_text, plural
 
 WIDTH = 80
 INDENT = 11
@@ -141,9 +141,10 @@ def _shorter(text: str, code: Excerpt | None) -> str:
     """The same without the code of the line that is shown above it, and with `line 12` for lines of the file that `where` names."""
     if code is None:
         return text
-    shown = f":{code.line} (`{clip(code.text.strip(), CODE)}`)"
-    file = re.escape(one_line(short_path(code.file)))
-    return re.sub(rf"(?<![\w/.]){file}:(?=\d)", "line ", text.replace(shown, f":{code.line}"))
+    line, file = str(code.line), one_line(short_path(code.file))
+    shown = f"{line} (`{clip(code.text.strip(), CODE)}`)"
+    before = re.escape(place_text(file, code.line).removesuffix(line))
+    return re.sub(rf"(?<![\w/.]){before}(?=\d)", "line ", text.replace(shown, line))
 
 
 def code_lines(code: Excerpt, width: int) -> Iterator[str]:
@@ -355,7 +356,11 @@ def _location(code: Excerpt | None, message: str = "") -> dict[str, Any] | None:
         "endColumn": code.end_column,
         "snippet": {"text": code.text},
     }
-    place: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": _uri(code.file)}, "region": region}}
+    notebook, _ = notebook_of(code.file)
+    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(notebook or code.file)}}
+    place: dict[str, Any] = {"physicalLocation": physical if notebook else physical | {"region": region}}
+    if notebook:  # whose lines are not those of the file
+        place["logicalLocations"] = [{"name": place_text(code.file, code.line)}]
     return place | ({"message": {"text": one_line(message)}} if message else {})
 
 

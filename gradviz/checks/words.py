@@ -18,7 +18,7 @@ from gradviz.graph import Graph, Node, SourceLine
 from gradviz.graph.origins import forward_name, own_line
 from gradviz.source.code_line import parsed
 from gradviz.source.statements import names_in, targets_of
-from gradviz.wording import clip, few, one_line, verb as verb
+from gradviz.wording import clip, few, one_line, place_text, verb as verb
 
 SHOWN = 3
 """Names that a sentence lists before it counts the others."""
@@ -35,8 +35,8 @@ def line(source: SourceLine | None) -> str:
     if source is None:
         return ""
     if source.package:  # whose `linear.py` it is says more than the folder that it is installed in
-        return f"{one_line(source.package)}: {one_line(os.path.basename(source.file))}:{source.line}"
-    return f"{one_line(short_path(source.file))}:{source.line}"
+        return f"{one_line(source.package)}: {place_text(one_line(os.path.basename(source.file)), source.line)}"
+    return place_text(one_line(short_path(source.file)), source.line)
 
 
 def short_path(file: str) -> str:

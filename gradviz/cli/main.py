@@ -163,8 +163,8 @@ class Gradviz(click.Group):
 
 
 def is_script(word: str) -> bool:
-    """Whether the first word of a command line is a script, or a name in one."""
-    return word.endswith(".py") or ".py:" in word
+    """Whether the first word of a command line is a script or notebook, or a name in one."""
+    return word.endswith((".py", ".ipynb")) or ".py:" in word or ".ipynb:" in word
 
 
 def _unknown(name: str) -> str:
@@ -185,9 +185,9 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
     cls=Gradviz,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="TARGET is script.py, script.py:name, -m package.module, package.module:name or a saved graph.json. Exit codes: 0 done, "
-    "1 findings, a difference or a budget that does not hold, 2 wrong usage or input, 3 the script failed. Without a COMMAND, "
-    "gradviz train.py checks the script.",
+    epilog="TARGET is script.py, script.py:name, train.ipynb, -m package.module, package.module:name or a saved "
+    "graph.json. Exit codes: 0 done, 1 findings, a difference or a budget that does not hold, 2 wrong usage or "
+    "input, 3 the script failed. Without a COMMAND, gradviz train.py checks the script.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.pass_context

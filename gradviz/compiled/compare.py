@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from gradviz.graph import Graph, Node, SourceLine
 from gradviz.graph.amounts import forward_order, held_bytes, tensor_bytes
 from gradviz.report import labels
-from gradviz.wording import bytes_text, clip, count_text, one_line, plural
+from gradviz.wording import bytes_text, clip, count_text, one_line, place_text, plural
 
 _Place = tuple[str, str]  # module and line
 Fate = Literal["same", "fused", "split", "recomputed", "dropped", "added"]
@@ -132,7 +132,7 @@ def _places(graph: Graph) -> dict[_Place, list[Node]]:
 
 def _line(source: SourceLine | None) -> str:
     """What tells a line: its code, so that a line that moved, or is in a copy of the file, is the same."""
-    return (source.text.strip() or f"{source.file}:{source.line}") if source is not None else ""
+    return (source.text.strip() or place_text(source.file, source.line)) if source is not None else ""
 
 
 def _call(graph: Graph, nodes: Sequence[Node]) -> int:

@@ -20,7 +20,7 @@ from gradviz.graph import Edge, Graph, Node, NodeFlag, Root, SavedTensor, Tensor
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.report.labels import source_text
 from gradviz.walker.regions import Opened, RegionPart
-from gradviz.wording import bytes_text, few, plural, verb
+from gradviz.wording import bytes_text, few, place_text, plural, verb
 
 
 class _Source(NamedTuple):
@@ -322,7 +322,7 @@ def _made(place: ForwardPlace, path: str) -> str:
 
 
 def _lost(record: Node, region: Region) -> str:
-    where = f" called in {record.source.file}:{record.source.line}" if record.source is not None else ""
+    where = f" called in {place_text(record.source.file, record.source.line)}" if record.source is not None else ""
     return (
         f"torch has dropped what it knew of the {plural(len(region.operations), 'operation')} of a compiled function{where} (it "
         "does so when it keeps the function in its cache on disk): their shapes, modules, lines, and which of them compute "

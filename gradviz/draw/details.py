@@ -16,7 +16,7 @@ from gradviz.draw.heat import BoxNorms
 from gradviz.draw.options import LinkSource
 from gradviz.graph import BackwardStep, Base, Graph, Leaf, Node, Root, SavedTensor, SourceLine
 from gradviz.report import labels
-from gradviz.wording import bytes_text, clip, number, one_line, tensor_line
+from gradviz.wording import bytes_text, clip, notebook_of, number, one_line, place_text, tensor_line
 
 Lines = tuple[str, ...]
 
@@ -158,9 +158,12 @@ def source_link(about: object, to: LinkSource) -> str:
     source = about.source or (about.function.definition if about.function is not None else None)
     if source is None or source.file.startswith("<"):  # code that was typed in has no file
         return ""
-    path = _quoted(os.path.abspath(source.file).replace(os.sep, "/"))
+    notebook, _ = notebook_of(source.file)  # an address cannot name a line of a cell
+    path = _quoted(os.path.abspath(notebook or source.file).replace(os.sep, "/"))
     path = path if path.startswith("/") else f"/{path}"
-    return f"vscode://file{path}:{source.line}" if to == "vscode" else f"file://{path}#L{source.line}"
+    if to == "vscode":
+        return f"vscode://file{path}" if notebook else f"vscode://file{path}:{source.line}"
+    return f"file://{path}" if notebook else f"file://{path}#L{source.line}"
 
 
 def _quoted(path: str) -> str:
@@ -217,7 +220,7 @@ def _node(graph: Graph, node: Node) -> Iterator[Detail]:
 
 def _source(source: SourceLine | None, word: str) -> Iterator[Detail]:
     if source is not None:
-        yield word, f"{source.file}:{source.line}" + (f" in {source.function}" if source.function else "")
+        yield word, place_text(source.file, source.line) + (f" in {source.function}" if source.function else "")
         yield "code", source.text.strip()
 
 

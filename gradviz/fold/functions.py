@@ -18,6 +18,7 @@ from gradviz.fold.updates import Updates
 from gradviz.graph import Graph, Scope, SourceLine, column
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import ScopeTree
+from gradviz.wording import line_text
 
 LEAST_CALLS = 4
 """How often a function is called for its calls to be groups: of three, such as for queries, keys and values, each is read."""
@@ -26,7 +27,7 @@ LEAST_OPS = 8
 without a function of its own makes each time."""
 LEAST_GRAD = 4
 """Ops that backward made for one `autograd.grad(..., create_graph=True)` to be a group."""
-_GRADIENT, _UPDATE = "grad() line ", "update step "
+_GRADIENT, _UPDATE = "grad() ", "update step "
 """How the names of what backward made, and of an inner update, begin."""
 _GRAD = re.compile(r"\bgrad\(|\bbackward\(.*\bcreate_graph\b")
 """A line where backward makes ops. `loss = net(x).sum(); loss.backward()` is not one."""
@@ -158,10 +159,10 @@ def _with_updates(graph: Graph, runs: Iterable[_Run]) -> Iterator[_Run]:
 
 def _name(source: SourceLine, scope: int | None) -> str:
     if _GRAD.search(source.text):
-        return f"{_GRADIENT}{source.line}"
+        return f"{_GRADIENT}{line_text(source.file, source.line)}"
     function = source.function
     says_nothing = not function or function.startswith(("<", "__")) or (function == "forward" and scope is not None)
-    return f"line {source.line}" if says_nothing else f"{function}()"
+    return line_text(source.file, source.line) if says_nothing else f"{function}()"
 
 
 def _own(graph: Graph, runs: list[_Run]) -> set[tuple[int | None, str, str]]:

@@ -20,7 +20,7 @@ from gradviz.graph.origins import Lines, ScopeTree, op_line, telling_lines
 from gradviz.memory.frozen import frozen_notes
 from gradviz.report.labels import source_text
 from gradviz.report.results import displayed
-from gradviz.wording import bytes_text, plural, tensor_line, verb
+from gradviz.wording import bytes_text, place_text, plural, tensor_line, verb
 
 By = Literal["node", "op", "module", "line", "op-line", "dtype", "tensor"]
 """What the rows stand for."""
@@ -248,7 +248,7 @@ def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> S
         scope = graph.scopes[node.scope] if node.scope is not None else None
         return SavedRow(_module(scope), type=scope.type) if scope is not None else SavedRow()
     source = lines.of(node)
-    return SavedRow(f"{source.file}:{source.line}", source=source) if source is not None else SavedRow()
+    return SavedRow(place_text(source.file, source.line), source=source) if source is not None else SavedRow()
 
 
 def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tuple[SavedRow, ...]:

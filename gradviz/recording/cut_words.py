@@ -14,7 +14,7 @@ from gradviz.recording.cut_parts import CutParts
 from gradviz.recording.cuts import CutWatch, DetachKind
 from gradviz.recording.torch_calls import TorchCalls
 from gradviz.walker.description import Attribution
-from gradviz.wording import clip, one_line
+from gradviz.wording import clip, line_text, one_line
 
 CUT: dict[DetachKind, str] = {
     "detach": "detaches {of}",
@@ -82,4 +82,6 @@ class CutLines:
         cut = max(found, key=lambda cut: cut.at)
         of = it if name in cut.leaf else f"a tensor computed from {it}" if off else "a tensor"
         result = "" if off else f" to compute {it}"
-        return CutReason(f"line {cut.source.line} {CUT[cut.kind].format(of=of)}{result}", cut.source)
+        return CutReason(
+            f"{line_text(cut.source.file, cut.source.line)} {CUT[cut.kind].format(of=of)}{result}", cut.source
+        )

@@ -24,6 +24,7 @@ from gradviz.walker.description import Attribution
 from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.tensors import grad_fn_of
+from gradviz.wording import place_text
 
 DetachKind = Literal[
     "detach",
@@ -379,7 +380,9 @@ class CutWatch:
             source = with_text(place.script_line or place.source)
             inside = source.function if source.function != "<module>" else ""
             if place.script_line is not None:
-                inside = f"{place.source.package} ({os.path.basename(place.source.file)}:{place.source.line})"
+                inside = (
+                    f"{place.source.package} ({place_text(os.path.basename(place.source.file), place.source.line)})"
+                )
         leaf = event.leaf() if event.leaf is not None else None
         return Cut(
             where.kind,

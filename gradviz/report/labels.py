@@ -25,7 +25,17 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph.origins import op_text
-from gradviz.wording import bytes_text, clip, count_text, number, one_line, plural, seconds_text, tensor_line
+from gradviz.wording import (
+    bytes_text,
+    clip,
+    count_text,
+    number,
+    one_line,
+    place_text,
+    plural,
+    seconds_text,
+    tensor_line,
+)
 
 FLAG_WORDS: dict[NodeFlag, str] = {
     "custom": "custom function",
@@ -228,7 +238,7 @@ def function_line(function: Function) -> str:
 def source_text(source: SourceLine) -> str:
     """`train.py:12`: the file without its folders, and the line; `transformers: modeling_bert.py:127` for a library's."""
     package = f"{one_line(source.package)}: " if source.package else ""
-    return f"{package}{one_line(source.file.replace(chr(92), '/').rsplit('/', 1)[-1])}:{source.line}"
+    return package + place_text(one_line(source.file.replace(chr(92), "/").rsplit("/", 1)[-1]), source.line)
 
 
 def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from gradviz.packages import frames_from, is_foundation, package_of
 from gradviz.variables.scanner import Namespace, name_of
+from gradviz.wording import place_text
 
 Afterwards = Callable[["bool | None"], None]
 """Called when the engine has ended, with whether it has filled the `.grad` of all leaves; None when it raised."""
@@ -184,7 +185,9 @@ def call_words(call: EngineCall, variables: Sequence[Namespace], outermost: Code
 def call_place(frame: FrameType, outermost: CodeType) -> str:
     """`file.py:12`, where the script's own code called; the nearest other code where none of the script's is on the stack."""
     nearest = calling(frame, outermost)
-    return f"{os.path.basename(nearest.f_code.co_filename)}:{nearest.f_lineno}" if nearest is not None else ""
+    return (
+        place_text(os.path.basename(nearest.f_code.co_filename), nearest.f_lineno or 0) if nearest is not None else ""
+    )
 
 
 def calling(frame: FrameType, outermost: CodeType | None = None) -> FrameType | None:

@@ -1,8 +1,8 @@
 """The program that a TARGET of the command line names, and running it as Python would.
 
-A target is spelled `script.py`, `script.py:name`, `package.module:name`, `-m package.module`, or is a saved `graph.json`. Owns what
-such code sees of the interpreter (`__main__`, argv, sys.path, cwd, standard streams) and
-puts all of it back. Knows nothing of torch or graphs.
+A target is spelled `script.py`, `script.py:name`, `train.ipynb`, `package.module:name`, `-m package.module`, or is a saved
+`graph.json`. Owns what such code sees of the interpreter (`__main__`, argv, sys.path, cwd, standard streams) and puts all of it
+back. Knows nothing of torch or graphs.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
+from traceback import print_exception
 from types import CodeType, ModuleType
 from typing import Any, Literal
 
 from gradviz.errors import TargetError, did_you_mean
+from gradviz.run.cells import read_notebook
 
-_SCRIPT_SUFFIXES = (".py", ".pyw", "")
+NOTEBOOK = ".ipynb"
+_SCRIPT_SUFFIXES = (".py", ".pyw", "", NOTEBOOK)
+_TARGETS = (".py", NOTEBOOK, ".json")
 _DIGITS = re.compile(r"[0-9]+")
 
 
@@ -44,6 +48,11 @@ class Target:
     def short(self) -> str:
         """The script's or module's name, for messages and titles: "train.py"."""
         return self.place if self.kind in ("main", "module") else os.path.basename(self.place)
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether it is a notebook, a script in cells."""
+        return self.kind == "script" and self.place.lower().endswith(NOTEBOOK)
 
     @property
     def title(self) -> str:
@@ -67,14 +76,10 @@ def parse_target(text: str) -> Target:
     if suffix == ".json" and name:
         raise TargetError(f"{place!r} is a saved graph, which holds no variable {name!r}. Leave out ':{name}'.")
     if os.path.exists(place):
-        if suffix == ".ipynb":
-            raise TargetError(
-                f"{place!r} is a notebook. In it, `gradviz.walk(loss)` as the last line of a cell shows the graph."
-            )
         if suffix not in (*_SCRIPT_SUFFIXES, ".json"):
-            raise TargetError(f"{place!r} is not a Python script (.py) and not a saved graph (.json).")
+            raise TargetError(f"{place!r} is not a Python script (.py), a notebook (.ipynb) or a saved graph (.json).")
         return Target("graph" if suffix == ".json" else "script", place, name)
-    is_path = "/" in place or os.sep in place or place.endswith((".py", ".pyw"))
+    is_path = "/" in place or os.sep in place or place.endswith((".py", ".pyw", NOTEBOOK))
     if name and not is_path and _is_dotted(place):
         return Target("module", place, name)
     raise TargetError(_missing(place, name))
@@ -111,17 +116,17 @@ def _is_dotted(name: str) -> bool:
 
 
 def _missing(place: str, name: str) -> str:
-    if not name and _is_dotted(place) and not place.endswith((".py", ".json")):
+    if not name and _is_dotted(place) and not place.endswith(_TARGETS):
         return (
             f"there is no file {place!r}. To run a module: -m {place}. To import one, say what to look at in it: {place}:NAME. "
             f"For a script give its file, such as {place}.py."
         )
     folder, base = os.path.split(place)
     try:
-        entries = [entry for entry in os.listdir(folder or ".") if entry.endswith((".py", ".json"))]
+        entries = [entry for entry in os.listdir(folder or ".") if entry.endswith(_TARGETS)]
     except OSError:
         return f"there is no file {place!r}, because there is no folder {folder!r}."
-    hint = did_you_mean(base, entries, what=f"scripts and saved graphs in {folder or 'this folder'}")
+    hint = did_you_mean(base, entries, what=f"scripts, notebooks and saved graphs in {folder or 'this folder'}")
     return f"there is no file {place!r}. {hint}"
 
 
@@ -187,13 +192,21 @@ def _processes() -> int:
 
 
 class Program:
-    """The user's code, ready to run once: the `source` of a script. `namespace` fills while it runs."""
+    """The user's code, ready to run once: the `parts` of a script, by file. `namespace` fills while it runs."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._processes = _processes()
         self._main = _main(target)
-        self.source: bytes | ast.Module = _read(target.place) if target.kind == "script" else b""
+        self.parts: dict[str, bytes | str | ast.Module] = {}
+        self._said, self._folder = "", os.getcwd()
+        if target.kind == "script":
+            self._folder = os.path.dirname(os.path.realpath(target.place))
+            file, text = os.path.join(os.getcwd(), target.place), _read(target.place)  # not normalised, as in Python
+            self.parts[file] = text
+            if target.is_notebook:
+                notebook = read_notebook(file, target.place, text)
+                self.parts, self._said = {**notebook.cells}, notebook.said
 
     @property
     def namespace(self) -> dict[str, Any]:
@@ -217,27 +230,27 @@ class Program:
             variables |= {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
             variables |= {"__package__": spec.parent, "__spec__": spec}
             sys.argv[0] = str(spec.origin)
-        else:
-            code = compile(self.source, variables["__file__"], "exec", dont_inherit=True)
-        exec(code, variables)
+            exec(code, variables)
+        if self._said and sys.stderr is not None:
+            print(self._said, file=sys.stderr)
+        for file, part in self.parts.items():
+            exec(compile(part, file, "exec", dont_inherit=True), variables)
 
     @contextmanager
     def interpreter(self, arguments: Sequence[str]) -> Iterator[None]:
         """The interpreter as the code expects to find it; put back as it was before, whatever the code did to it."""
-        with _put_back():
-            script = self._target.kind == "script"
+        with _put_back(), _as_ipython(self._folder) if self._target.is_notebook else nullcontext():
             sys.argv = ["-m" if self._target.kind == "main" else self._target.place, *arguments]
-            folder = os.path.dirname(os.path.realpath(self._target.place)) if script else os.getcwd()
             if not getattr(sys.flags, "safe_path", False):
-                sys.path[:1] = [folder]
+                sys.path[:1] = [self._folder]
             if self._main is not None:
                 sys.modules["__main__"] = self._main
             known, handlers = set(sys.modules), _handlers()
-            shared = folder in sys.path[1:]  # a folder of installed packages, which stay
+            shared = self._folder in sys.path[1:]  # a folder of installed packages, which stay
             try:
                 yield
             finally:
-                own = {} if shared else _forget_neighbours(known, folder)
+                own = {} if shared else _forget_neighbours(known, self._folder)
                 if self._main is not None and _handlers() > handlers:
                     own["__main__"] = self._main
                     with suppress(OSError):  # the folder may be gone
@@ -250,8 +263,10 @@ def _main(target: Target) -> ModuleType | None:
         return None
     main = ModuleType("__main__")
     attributes: dict[str, Any] = {"__builtins__": builtins}
-    if target.kind == "script":
-        file = os.path.join(os.getcwd(), target.place)  # not normalised: Python does not either
+    if target.is_notebook:
+        attributes |= {"display": print, "get_ipython": lambda: None}  # what IPython adds, as it is outside of IPython
+    elif target.kind == "script":
+        file = os.path.join(os.getcwd(), target.place)
         attributes |= {"__file__": file, "__loader__": SourceFileLoader("__main__", file)}
     if sys.version_info < (3, 14):
         attributes["__annotations__"] = {}
@@ -289,6 +304,20 @@ def _put_back() -> Iterator[None]:
             sys.modules["__main__"] = main
         with suppress(OSError):  # the folder may be gone
             os.chdir(folder)
+
+
+@contextmanager
+def _as_ipython(folder: str) -> Iterator[None]:
+    """A notebook runs in its own folder and draws into itself: plt.show() must not wait for somebody to close a window."""
+    window = os.environ.get("MPLBACKEND")
+    os.chdir(folder)
+    os.environ.setdefault("MPLBACKEND", "agg")
+    sys.excepthook = print_exception  # Python's own looks for files, and a cell is none
+    try:
+        yield
+    finally:
+        if window is None:
+            os.environ.pop("MPLBACKEND", None)
 
 
 def _handlers() -> int:

@@ -26,6 +26,7 @@ from gradviz.run.program import Program, Target
 from gradviz.run.selection import Chosen, FirstBackward, FirstStep, InARow, Look, RunOn, Selection, WholeStep
 from gradviz.variables.scanner import Namespace, name_of, variables_at
 from gradviz.walker.signals import handlers_of_script, signalled
+from gradviz.wording import place_text
 
 if TYPE_CHECKING:
     from gradviz.recording.cut_words import CutLines
@@ -407,7 +408,7 @@ class Run(Generic[T]):
         last = recording.last_outputs(failure.error, [namespace])
         if not last.outputs or last.source is None:
             return
-        at = f"{os.path.basename(last.source.file)}:{last.source.line}"
+        at = place_text(os.path.basename(last.source.file), last.source.line)
         inside = f" in {last.module}" if last.module else ""
         notes = (f"stopped at {at}{inside}: {last.source.text}", last.error.splitlines()[0])
         names = tuple(f"{name}, where it failed" if name.startswith("input of") else name for name in last.outputs)

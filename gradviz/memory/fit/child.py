@@ -76,10 +76,10 @@ class Batch:
 
         parsers.parse_known_args = parse
 
-    def assigned(self, source: bytes) -> ast.Module:
+    def assigned(self, source: bytes | str | ast.Module) -> ast.Module:
         """The script with the value of each assignment to the name, and of a parameter's default, replaced."""
         setattr(builtins, _CHOSEN, self.choose)
-        module: ast.Module = _Assigned(self.name).visit(ast.parse(source))
+        module: ast.Module = _Assigned(self.name).visit(source if isinstance(source, ast.Module) else ast.parse(source))
         return ast.fix_missing_locations(module)
 
     def watch_loaders(self, alone: bool) -> None:
@@ -139,7 +139,7 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
         batch.watch_options()
         arguments = batch.arguments(arguments)
     elif batch.name:
-        program.source = batch.assigned(program.source if isinstance(program.source, bytes) else b"")
+        program.parts = {file: batch.assigned(part) for file, part in program.parts.items()}
 
     with ExitStack() as undo:
 
