@@ -13,7 +13,7 @@ import re
 from typing import Any, NamedTuple
 
 from gradviz.errors import TargetError
-from gradviz.wording import CELL, clip, count_text, place_text
+from gradviz.wording import CELL, clip, few, place_text
 
 _AROUND_PYTHON = re.compile(r"%%(time|timeit|capture|prun|gradviz)\b")
 _TIMED = re.compile(r"(\s*)%time(?=\s+\S)")
@@ -30,11 +30,7 @@ class Notebook(NamedTuple):
     @property
     def said(self) -> str:
         """What is left out, in one sentence; "" when nothing is."""
-        count = len(self.left_out)
-        if not count:
-            return ""
-        more = f" and {count_text(count - _SHOWN)} more" if count > _SHOWN else ""
-        return f"gradviz leaves out what only IPython runs: {', '.join(self.left_out[:_SHOWN])}{more}"
+        return f"gradviz leaves out what only IPython runs: {few(self.left_out, _SHOWN)}" if self.left_out else ""
 
 
 def read_notebook(path: str, place: str, text: bytes) -> Notebook:
