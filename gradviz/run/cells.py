@@ -90,7 +90,7 @@ def _python(source: str) -> tuple[str, list[tuple[int, str]]]:
         while lines[at].endswith("\\") and at + 1 < len(lines):
             lines[at + 1], lines[at] = lines[at][: _indent(lines[at])] + lines[at + 1].lstrip(), ""
             at += 1
-        lines[at] = f"{lines[at][: _indent(lines[at])]}pass"
+        lines[at] = f"{lines[at][: _indent(lines[at])]}pass  # {lines[at].lstrip()}"
     return "\n".join(lines) + "\n", left_out
 
 

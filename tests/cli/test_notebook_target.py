@@ -73,7 +73,7 @@ def test_a_finding_names_cell_and_line(gradviz: Gradviz, train: Path) -> None:
         (("info",), "train.ipynb: loss.backward() at cell 3, line 7, call 1"),
         (("check", "--fail-on", "never"), "cell 2, line 7"),
         (("tensors",), "net.a.weight"),
-        (("flow",), "net.b.weight"),
+        (("flow", "--json"), "net.b.weight"),
     ],
     ids=lambda case: case[0] if isinstance(case, tuple) else None,
 )

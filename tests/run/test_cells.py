@@ -21,13 +21,13 @@ def code(*cells: str) -> Notebook:
 @pytest.mark.parametrize(
     ("cell", "python"),
     [
-        ("x = 1\n%matplotlib inline\ny = 2", "x = 1\npass\ny = 2\n"),
-        ("for i in x:\n    !echo {i}\n    y = i", "for i in x:\n    pass\n    y = i\n"),
-        ("!pip install \\\n    torch\nx = 1", "\npass\nx = 1\n"),
+        ("x = 1\n%matplotlib inline\ny = 2", "x = 1\npass  # %matplotlib inline\ny = 2\n"),
+        ("for i in x:\n    !echo {i}\n    y = i", "for i in x:\n    pass  # !echo {i}\n    y = i\n"),
+        ("!pip install \\\n    torch\nx = 1", "\npass  # torch\nx = 1\n"),
         ("%time y = f(x)", "y = f(x)\n"),
         ("    %time y = f(x)", "    y = f(x)\n"),
-        ("files = !ls 'a", "pass\n"),
-        ("nn.Linear?\n?nn.Linear\nnn.Linear??", "pass\npass\npass\n"),
+        ("files = !ls 'a", "pass  # files = !ls 'a\n"),
+        ("nn.Linear?\n?nn.Linear\nnn.Linear??", "pass  # nn.Linear?\npass  # ?nn.Linear\npass  # nn.Linear??\n"),
         ("\n%%time\ny = f(x)\n", "\n\ny = f(x)\n\n"),
         ("%%gradviz --check\ny = f(x)", "\ny = f(x)\n"),
         ("%%bash\necho 'a", "\n\n"),
