@@ -20,6 +20,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from gradviz.graph import Graph, Scope
+from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import Ownership, Registered, around, common
 from gradviz.inference.extents import Extents
 from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS, stem_of
@@ -63,7 +64,24 @@ def find_anchors(graph: Graph, ownership: Ownership, inputs: Inputs) -> Anchors:
     for i, at in enumerate(module):
         if at is not None:
             module[i] = _caller(ownership.modules, at, graph.nodes[i].op, made[i] and i not in turned)
+    _let_go(graph, ownership.modules, inputs, module, made)
     return Anchors(module, uses)
+
+
+def _let_go(
+    graph: Graph, modules: Sequence[Registered], inputs: Inputs, module: list[int | None], made: Sequence[bool]
+) -> None:
+    """Leave out what works with a parameter that its module returned, as a constant mean does: others ran in between."""
+    before: int | None = None
+    for node in forward_order(graph):
+        owner = module[node]
+        if owner is None or node in graph.leaf_of:
+            continue
+        returned = any(module[producer] == owner and made[producer] for producer in inputs[node])
+        if returned and not made[node] and before is not None and common(modules, [owner, before]) not in (owner, before):
+            module[node] = None
+        else:
+            before = owner
 
 
 def _caller(modules: Sequence[Registered], owner: int, op: str, is_weight: bool) -> int | None:
