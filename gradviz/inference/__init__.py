@@ -77,8 +77,8 @@ def _let_go(
         owner = module[node]
         if owner is None or node in graph.leaf_of:
             continue
-        returned = any(module[producer] == owner and made[producer] for producer in inputs[node])
-        if returned and not made[node] and before is not None and common(modules, [owner, before]) not in (owner, before):
+        returned = not made[node] and any(module[at] == owner and made[at] for at in inputs[node])
+        if returned and before is not None and common(modules, [owner, before]) not in (owner, before):
             module[node] = None
         else:
             before = owner

@@ -191,4 +191,5 @@ class Scaled(nn.Module):
 def test_a_parameter_that_is_used_at_once_is_used_by_its_module() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Scaled(), nn.Linear(4, 1))
     graph = gradviz.walk(model(torch.ones(2, 4)).sum(), model=model)
-    assert {node.op: graph.scopes[node.scope].path for node in graph.nodes if node.scope is not None}["MulBackward0"] == "1"
+    paths = {node.op: graph.scopes[node.scope].path for node in graph.nodes if node.scope is not None}
+    assert paths["MulBackward0"] == "1"
