@@ -246,7 +246,13 @@ class _Folding:
             else:
                 edges.append(Edge(self.new[use], self.new[make], output, position, count))
         edges += [Edge(*key, position, count) for key, (position, count) in joined.items()]
-        return sorted(edges, key=lambda edge: (edge.consumer, edge.position, edge.producer, edge.output))
+        edges.sort(key=lambda edge: (edge.consumer, edge.position, edge.producer, edge.output))
+        inputs = Counter[int]()
+        for i, edge in enumerate(edges):  # the inputs of what is in a box are numbered through
+            if self.nodes[edge.consumer].group is not None:
+                edges[i] = edge._replace(position=inputs[edge.consumer])
+                inputs[edge.consumer] += 1
+        return edges
 
     def _between_turns(self, use: int, make: int) -> bool:
         consumer, producer = (self.partition.turn_of.get(node) for node in (use, make))

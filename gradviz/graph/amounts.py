@@ -159,8 +159,8 @@ def depth(graph: Graph) -> int:
     leaves = graph.leaf_of
     reached = [0 if node.id in leaves else 1 for node in graph.nodes]
     for node in reversed(graph.order):
-        below = max((reached[edge.producer] for edge in graph.inputs(node)), default=0)
-        reached[node] += below
+        below = (reached[edge.producer] for edge in graph.inputs(node) if edge.producer != node)
+        reached[node] += max(below, default=0)
     return max(reached, default=0)
 
 

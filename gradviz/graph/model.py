@@ -413,19 +413,20 @@ class Graph:
     def order(self) -> tuple[int, ...]:
         """Node ids so that every consumer comes before its producers (backward's order), deterministic.
 
-        Raises ValueError when the edges form a cycle, which no autograd graph does.
+        Raises ValueError when the edges form a cycle, which no autograd graph does. The box of a loop may lead to itself.
         """
         waiting = [0] * len(self.nodes)
         producers = column(self.edges, "producer")
-        for producer in producers:
-            waiting[producer] += 1
+        for consumer, producer in zip(column(self.edges, "consumer"), producers):
+            waiting[producer] += producer != consumer or self.nodes[producer].group is None
         ready = [node for node, count in enumerate(waiting) if not count]
         for node in ready:  # grows while it is read
             for i in self.input_places(node):
                 producer = producers[i]
-                waiting[producer] -= 1
-                if not waiting[producer]:
-                    ready.append(producer)
+                if producer != node:
+                    waiting[producer] -= 1
+                    if not waiting[producer]:
+                        ready.append(producer)
         if len(ready) < len(self.nodes):
             raise ValueError("the edges of this graph form a cycle, so it is not an autograd graph")
         return tuple(ready)

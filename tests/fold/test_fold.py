@@ -27,7 +27,8 @@ from gradviz.graph import (
     TensorInfo,
     Uses,
 )
-from gradviz.graph.amounts import held_bytes
+from gradviz.graph.amounts import depth, held_bytes
+from gradviz.graph.files import dump, loads
 from tests.builders import chain, cycles, tensor
 
 VALUE = tensor(3, 4)
@@ -197,6 +198,15 @@ def test_a_cell_called_again_and_again_is_one_loop() -> None:
     (box,) = [node.id for node in folded.nodes if node.group]
     assert [edge.count for edge in folded.edges if edge.consumer == edge.producer == box] == [99]
     assert [leaf.names for leaf in folded.leaves] == [("input",)]
+
+
+@pytest.mark.parametrize(("graph", "levels"), [(loop(9), 1), (blocks(4), 2)], ids=["loop", "blocks"])
+def test_a_folded_graph_can_be_saved_and_told(graph: Graph, levels: int) -> None:
+    folded = fold(graph, depth=levels)
+    assert any(edge.consumer == edge.producer for edge in folded.edges)
+    assert depth(folded) <= len(folded.nodes) and "longest path" in str(folded)
+    read = loads("".join(dump(folded)))
+    assert (read.nodes, read.edges) == (folded.nodes, folded.edges)
 
 
 def test_an_op_between_the_turns_belongs_to_the_loop() -> None:
