@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.options import Form, Size, form_option, write_result
+from gradviz.cli.options import ByteSize, Form, form_option, write_result
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import complain, result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
@@ -27,7 +27,7 @@ OVER = 1
 
 
 @click.command("fit", cls=TargetCommand)
-@click.option("--memory", type=Size(), required=True, metavar="SIZE", help="What the device has, such as 24GiB.")
+@click.option("--memory", type=ByteSize(), required=True, metavar="SIZE", help="What the device has, such as 24GiB.")
 @click.option(
     "--batch",
     metavar="NAME",

@@ -131,7 +131,7 @@ def write_result(
 # -- sizes of memory as people write them: `40GiB`, `512 MB`, `1e9` ----------------------------------------------------
 
 
-class Size(_ParamType):
+class ByteSize(_ParamType):
     """A number of bytes, with a unit if wanted. `GiB` is 1024³ bytes, `GB` 1000³."""
 
     name = "size"

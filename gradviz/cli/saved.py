@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gradviz.cli.options import Form, Size, form_option, row_limit, top_option, write_result
+from gradviz.cli.options import ByteSize, Form, form_option, row_limit, top_option, write_result
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument, time_option
@@ -31,7 +31,7 @@ BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
 @top_option(SAVED_ROWS)
 @click.option(
     "--budget",
-    type=Size(),
+    type=ByteSize(),
     metavar="SIZE",
     help="Print the modules to wrap in a checkpoint so that at most this is saved, such as 40GiB. Exit code 1 if no plan fits.",
 )

@@ -14,7 +14,7 @@ from gradviz.fold.functions import with_functions
 from gradviz.fold.grouping import SMALL, grouped
 from gradviz.fold.groups import Groups
 from gradviz.fold.opening import Limits, Opening
-from gradviz.fold.partition import Earlier, Part, Partition
+from gradviz.fold.partition import FirstCall, Part, Partition
 from gradviz.fold.sizes import Size
 from gradviz.fold.titles import calls_in, kind_of, title, turns_of
 from gradviz.graph import Graph
@@ -214,7 +214,7 @@ def _join(partition: Partition, groups: Groups, at: int, parent: int, first_call
     first = groups.members(earliest)
     if partition.box_of[first[0]] != box:
         call = groups.graph.scopes[groups[earliest].scope or 0].call
-        partition.earlier[box] = Earlier(call, frozenset(first))
+        partition.earlier[box] = FirstCall(call, frozenset(first))
 
 
 def _module_of(groups: Groups, at: int) -> str:

@@ -37,7 +37,7 @@ class Part(NamedTuple):
     op: int | None = None  # the op that the others are views of
 
 
-class Earlier(NamedTuple):
+class FirstCall(NamedTuple):
     """The first call of the module that a box calls again: its number, and its nodes."""
 
     call: int
@@ -58,7 +58,7 @@ class Partition:
     box_of: list[int] = field(init=False)
     parts: dict[int, Part] = field(default_factory=dict)
     turn_of: dict[int, int] = field(default_factory=dict)
-    earlier: dict[int, Earlier] = field(default_factory=dict)
+    earlier: dict[int, FirstCall] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.box_of = list(range(len(self.graph.nodes)))
