@@ -39,7 +39,6 @@ from gradviz.fold.sizes import Size
 from gradviz.graph import Graph
 from gradviz.layout import Drawing, LayoutFrame, Placement, Rect
 from gradviz.layout.engines import place
-from gradviz.layout.page_columns import PageColumns, side_by_side
 from gradviz.wording import one_line
 
 
@@ -110,12 +109,11 @@ class _Page:
         direction = options.direction
         self.boxes = measured_all(drawn.boxes)
         self.titles = [frame_title(frame.title) for frame in drawn.frames]
-        self.laid = laid = _place(_drawing(drawn, self.boxes, self.titles, direction), options)
-        placement = wires.with_loops(laid.placement, drawn, self.boxes, flat=_is_sideways(direction))
+        placed = _place(_drawing(drawn, self.boxes, self.titles, direction), options)
+        placement = wires.with_loops(placed, drawn, self.boxes, flat=_is_sideways(direction))
         room = max(placement.width, LEAST_ROOM)
-        how_cut = _columns_note(laid, direction)
-        above = _above(drawn, room, _too_far(placement) or how_cut)  # the footer may be far away
-        below = _below(drawn, (*placement.notes, how_cut), room)
+        above = _above(drawn, room, _too_far(placement))  # the footer may be far away
+        below = _below(drawn, placement.notes, room)
         inner = max(placement.width, above.width, below.width)
         left, top = MARGIN + float(round((inner - placement.width) / 2)), MARGIN + above.height
         self.width = math.ceil(inner + 2 * MARGIN)
@@ -141,14 +139,10 @@ _placed: dict[int, _Placed] = {}
 def compose(graph: Graph, drawn: Scene, options: Options, page: _Page | None = None) -> Picture:
     """The picture of a scene, with the boxes where the engine that the options ask for puts them, or where they are on `page`."""
     page = page or _Page(drawn, options)
-    placement, cut = page.placement, page.laid.edge.tolist()
-    links = (*drawn.links, *(drawn.links[i]._replace(label="", tip="") for i in cut))
-    pointed = [link.style in FLOWS for link in links]
-    for i in cut:  # only its second piece, which comes last, ends at the box
-        pointed[i] = False
-    curves = wires.with_heads(placement, pointed)
+    placement, links = page.placement, drawn.links
+    curves = wires.with_heads(placement, [link.style in FLOWS for link in links])
     blocks = PlacedBoxes(graph, drawn.boxes, page.boxes, placement, options.link_source)
-    frames = _frames(drawn, page.titles, placement, options.direction, page.laid.frame.tolist())
+    frames = _frames(drawn, page.titles, placement, options.direction)
     return Picture(
         width=page.width,
         height=page.height,
@@ -160,9 +154,8 @@ def compose(graph: Graph, drawn: Scene, options: Options, page: _Page | None = N
         blocks=blocks,
         curves=curves,
         wires=links,
-        wire_words=(
-            *wire_labels.label_words([link.label for link in links], curves, blocks.rects(), page.around, frames),
-            *wire_labels.stub_words(curves, cut),
+        wire_words=tuple(
+            wire_labels.label_words([link.label for link in links], curves, blocks.rects(), page.around, frames)
         ),
     )
 
@@ -234,40 +227,30 @@ def _drawing(drawn: Scene, boxes: list[Sized], titles: list[FrameTitle], directi
     )
 
 
-def _place(drawing: Drawing, options: Options) -> PageColumns:
-    """The placement in its direction, on whole pixels, as curves; in columns when it is too long to be shown."""
-    placed = place(drawing, engine=options.layout, timeout=options.layout_timeout)
-    placed, nothing = wires.spread(drawing, placed), np.zeros(0, np.int64)
-    is_cut = placed.height > FAR and not placed.curved
-    laid = side_by_side(drawing, placed) if is_cut else PageColumns(placed, 1, nothing, nothing)
-    return laid._replace(placement=_finished(laid.placement, options.direction))
-
-
-def _finished(placed: Placement, direction: Direction) -> Placement:
+def _place(drawing: Drawing, options: Options) -> Placement:
+    """The placement in its direction, on whole pixels, as curves."""
+    placed = wires.spread(drawing, place(drawing, engine=options.layout, timeout=options.layout_timeout))
     points = placed.points if placed.curved else np.rint(placed.points)
     width, height = float(math.ceil(placed.width)), float(math.ceil(placed.height))
     whole = replace(placed, x=np.rint(placed.x), y=np.rint(placed.y), points=points, width=width, height=height)
-    return wires.turn(wires.smooth(whole), direction)
+    return wires.turn(wires.smooth(whole), options.direction)
 
 
 # -- frames -------------------------------------------------------------------------------------------------------
 
 
 def _frames(
-    drawn: Scene, titles: list[FrameTitle], placement: Placement, direction: Direction, more: Sequence[int]
+    drawn: Scene, titles: list[FrameTitle], placement: Placement, direction: Direction
 ) -> tuple[FrameBlock, ...]:
-    """Frames with their titles, outer ones first. A frame with nothing in it has no size and is not drawn.
-
-    The last places are pieces of the frames in `more`, which were cut; only a frame's first piece has a title.
-    """
+    """Frames with their titles, outer ones first. A frame with nothing in it has no size and is not drawn."""
     depths: list[int] = []
     for frame in drawn.frames:  # a parent comes before its children
         depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
     made: list[FrameBlock] = []
-    for number, (i, rect) in enumerate(zip((*range(len(depths)), *more), placement.frames)):
+    for frame, title, rect, depth in zip(drawn.frames, titles, placement.frames, depths):
         if rect.width and rect.height:
-            words = _frame_words(rect, titles[i], direction) if number < len(depths) else ()
-            made.append(FrameBlock(rect, words, one_line(drawn.frames[i].full or drawn.frames[i].title), depths[i]))
+            words = _frame_words(rect, title, direction)
+            made.append(FrameBlock(rect, words, one_line(frame.full or frame.title), depth))
     return tuple(sorted(made, key=lambda frame: frame.depth))
 
 
@@ -298,17 +281,7 @@ def _too_far(placement: Placement) -> str:
         return ""
     return (
         f"This drawing is {size / 1e6:.0f} million pixels long. Browsers misplace or leave out what lies beyond "
-        f"{FAR / 1e6:.0f} million: fold it with --depth, or write it as txt or json."
-    )
-
-
-def _columns_note(laid: PageColumns, direction: Direction) -> str:
-    """How to read a drawing that was cut into columns."""
-    if laid.columns == 1:
-        return ""
-    what = "rows, from top to bottom" if _is_sideways(direction) else "columns, from left to right"
-    return (
-        f"too long for one piece, so drawn in {laid.columns:,} {what}; lines that end in the same number are one line"
+        f"{FAR / 1e6:.0f} million: fold it with --depth, or write it as html, txt or json."
     )
 
 

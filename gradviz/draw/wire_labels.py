@@ -79,29 +79,6 @@ def label_words(
                 yield taken.write(label, rect)
 
 
-def stub_words(curves: Curves, cut: Sequence[int]) -> Iterator[Words]:
-    """A number at both ends of each edge that was cut: where its first piece ends, and where its second one begins.
-
-    The second pieces are the last curves, in the order of `cut`. Numbers count from left to right; one that would cover
-    others is left out. Edges that leave as one line have one number.
-    """
-    taken = _Taken(())
-    first = np.array(cut, np.int64)
-    ends = curves.points[curves.starts[first + 1] - 1]
-    begins = curves.points[curves.starts[len(curves.starts) - 1 - len(cut) : -1]]
-    numbers: dict[tuple[int, ...], int] = {}
-    seen: set[tuple[int, ...]] = set()
-    for i in np.argsort(ends[:, 0], kind="stable").tolist():
-        number = numbers.setdefault(tuple(np.rint(ends[i]).astype(int).tolist()), len(numbers) + 1)
-        text = f"{number:,}"
-        for x, y in (ends[i].tolist(), begins[i].tolist()):
-            rect = Rect(x + GAP, y - SIZE / 2, text_width(text, SIZE), SIZE)
-            place = number, round(x), round(y)
-            if place not in seen and taken.is_free(rect):
-                yield taken.write(text, rect)
-            seen.add(place)
-
-
 def _best(places: Iterator[Rect], room: Rect, taken: _Taken, lines: _Taken) -> Rect | None:
     """The first place that is free of boxes, words and curves; else the first that is free of boxes and words."""
     fallback: Rect | None = None

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -49,7 +48,6 @@ from tests.builders import (
     views,
 )
 from tests.draw.column import composed, drawn, in_a_column
-from tests.test_scale import recurrent
 
 DIRECTIONS: tuple[Direction, ...] = ("down", "up", "right", "left")
 
@@ -369,37 +367,3 @@ def test_a_drawing_that_browsers_do_not_show_to_its_end_says_so_at_its_top(deep:
     made = composed(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), Options(), placer)
     top = " ".join(words.text for words in made.words if words.y < 200)
     assert ("30 million pixels" in top and "--depth" in top) is warned
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_drawing_that_is_too_long_is_cut_into_columns(monkeypatch: pytest.MonkeyPatch, direction: Direction) -> None:
-    monkeypatch.setattr("gradviz.draw.picture.FAR", 12_000.0)
-    graph = recurrent(60)
-    options = Options(depth="all", direction=direction, layout="layered", leaves="shared")
-    made = picture(graph, options)
-    monkeypatch.undo()
-    whole = picture(graph, options)
-    assert len(made.blocks) == len(whole.blocks)
-    assert max(made.width, made.height) < 0.5 * max(whole.width, whole.height)
-
-    cut = len(made.wires) - len(whole.wires)
-    assert len(made.curves.starts) - 1 == len(made.wires)
-    numbers = [words.text for words in made.wire_words if words.text.isdigit()]
-    count = Counter(
-        map(int, numbers)
-    )  # lines that leave as one have one number, and one place where each column goes on
-    assert sorted(count) == list(range(1, len(count) + 1)) and 3 < len(count) <= cut
-    assert min(count.values()) == 2
-    assert set(ends(made)[len(whole.wires) :]) <= set(ends(whole))
-    heads = np.isfinite(made.curves.heads[:, 0, 0])
-    assert heads.sum() == np.isfinite(whole.curves.heads[:, 0, 0]).sum()  # one head for each line, at its end
-
-    page = Rect(0, 0, made.width, made.height)
-    placed = list(everything_placed(made))
-    assert all(contains(page, rect) for rect in placed)
-    assert not [pair for pair in combinations(placed, 2) if overlap(*pair)]
-    footer = " ".join(words.text for words in made.words)
-    assert (
-        footer.count("rows, from top" if direction in ("left", "right") else "columns, from left") == 2
-    )  # at both ends
-    assert "million pixels" not in footer
