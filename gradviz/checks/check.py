@@ -190,7 +190,7 @@ def check_target(
             evaluations=evaluations.result(),
             held=histories.result([history for context in every for history in context.retained]),
             lost=reader.results.dropped(),
-            misuses=reader.misuse.result(reader.cuts.lines_entered()),
+            misuses=(*reader.misuse.result(reader.cuts.lines_entered()), *reader.dimensions.result()),
             replayed=tuple(replay.found),
             raised=raised(failure.error) if failure is not None else None,
         )

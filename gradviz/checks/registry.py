@@ -34,6 +34,7 @@ FAMILIES = (
     "loss_inputs",
     "misuse",
     "warned",
+    "samples",
     "functions",
     "nonfinite",
     "numbers",

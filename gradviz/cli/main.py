@@ -101,8 +101,8 @@ NEEDS = {
     **dict.fromkeys(("flow", "paths"), ("gradients", "compiled")),
     **dict.fromkeys(("saved", "fit"), ("memory",)),
     "diff": ("comparison",),
-    "merge": ("ranks", "comparison", "checks"),
-    "check": ("checks", "source", "gradients", "compiled", "memory"),
+    "merge": ("ranks", "comparison", "checks", "formulas"),
+    "check": ("checks", "source", "gradients", "compiled", "memory", "formulas"),
     "formula": ("formulas",),
 }
 """The features that a command needs, where it needs any."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from gradviz.checks.collect.dimensions import DimensionWatch
 from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, line_at, users_frame
 from gradviz.checks.collect.misuse import MisuseWatch
@@ -112,11 +113,11 @@ class Collector:
         self.recorder = RunRecorder()
         self._rows = RowKeeper(self.recorder)
         place = UserCode().place
-        self.misuse = MisuseWatch(place)
+        self.misuse, self.dimensions = MisuseWatch(place), DimensionWatch(place)
         self.warned = WarningWatch(place, self.misuse.note)
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
         self.cuts.parts = {} if cuts else None
-        seen = (self.results.seen, self.switches.seen, self.cuts.seen, self.misuse.seen)
+        seen = (self.results.seen, self.switches.seen, self.cuts.seen, self.misuse.seen, self.dimensions.seen)
         self.calls, self.replaced = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None), Replaced(place)
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
@@ -203,6 +204,7 @@ class Collector:
             self.cuts.next_step()
             self.results.next_step()
             self.misuse.next_step()
+            self.dimensions.next_step()
             if not filled:
                 return replace(context, intervals={})
             parameters = tuple(

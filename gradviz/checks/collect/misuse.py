@@ -16,6 +16,7 @@ import torch
 
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.context import Misuse
+from gradviz.formulas.dimensions import cuts_samples, swap_before
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real
 from gradviz.variables.objects import parameters, submodules
@@ -29,6 +30,7 @@ _LOOKS = 20  # how often the module around a line that drops out is asked for it
 _ELEMENTWISE = frozenset(
     ["add", "sub", "rsub", "mul", "div", "truediv", "eq", "ne", "gt", "lt", "ge", "le", "pow", "maximum", "minimum"]
 )
+_JOINS = frozenset(("add", "mul"))
 _REDUCES = frozenset(("mean", "sum"))
 _RESHAPES = frozenset(("view", "reshape"))
 _KEEP = frozenset(["sum", "mean", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin"])
@@ -99,9 +101,9 @@ class MisuseWatch:
         elif type(result) in PLAIN and arguments and type(arguments[0]) in PLAIN:
             if name in _RESHAPES:
                 self._reshaped(name, arguments[0], result, frame)
-            if result.dim() == 2 and result.shape[1] == 1 and (name in _COLUMNS or arguments[0].dim() == 2):
+            if result.dim() > 1 and result.shape[1] == 1 and (name in _COLUMNS or arguments[0].dim() == 2):
                 self._column(name, arguments[0], result, frame)
-            if name in _ELEMENTWISE and len(arguments) > 1 and result.dim() == 2:
+            if name in _ELEMENTWISE and len(arguments) > 1 and result.dim() > 1:
                 self._meets(name, arguments, result, frame)
             if self._spread:
                 self._follow(name, arguments, result)
@@ -109,16 +111,18 @@ class MisuseWatch:
     def _reshaped(self, name: str, before: torch.Tensor, after: torch.Tensor, frame: FrameType) -> None:
         """A new shape with the sizes of the old one in another order, in the user's own code: elements stay where they are."""
         old, new = tuple(before.shape), tuple(after.shape)
-        moved = old != new and len(old) > 1 and sorted(old) == sorted(new) and is_real(before)
+        moved = len(old) > 1 and is_real(before) and cuts_samples(old, new)
         users = not (is_foundation(frame.f_code.co_filename) or package_of(frame.f_code.co_filename))
-        if users and moved and [size for size in old if size > 1] != [size for size in new if size > 1]:
-            order = [old.index(size) for size in new] if len({*old}) == len(old) else []
-            self.note("reshape", self._place(frame), name, str(old), str(new), ", ".join(map(str, order)))
+        if users and moved:
+            same = sorted({*old}) == sorted(new)
+            order = [old.index(size) for size in new] if same else swap_before(old, new)
+            kind = "reshape" if same or sorted(old) == sorted(new) else "cut anew"
+            self.note(kind, self._place(frame), name, str(old), str(new), ", ".join(map(str, order)))
 
     def _column(self, name: str, before: torch.Tensor, result: torch.Tensor, frame: FrameType) -> None:
         """A column is made of a row, or by a reduction that keeps the dimension, as for distances of all pairs."""
         reduced = before.dim() == 2 and before.shape[1] > 1 and name in _KEEP
-        if reduced or (before.dim() == 1 and name in _COLUMNS):
+        if reduced or (before.dim() == result.dim() - 1 and name in _COLUMNS):
             self._columns[id(result)] = weakref.ref(result), 0 if reduced else frame.f_lineno or 0
 
     def _meets(self, name: str, arguments: Given, result: torch.Tensor, frame: FrameType) -> None:
@@ -128,10 +132,14 @@ class MisuseWatch:
             return
         words = _spreads(first, second)
         place = self._place(frame) if words else None
-        column = first if first.dim() == 2 else second
+        column = max(first, second, key=torch.Tensor.dim)
         ref, at = self._columns.get(id(column), (lambda: None, 0))
-        if place is not None and not (ref() is column and at in (0, frame.f_lineno or 0)):  # else it is meant
+        if place is None or (ref() is column and at in (0, frame.f_lineno or 0)):  # it is meant
+            return
+        if result.dim() == 2:
             self._spread[id(result)] = weakref.ref(result), (name, place, words)
+        elif name in _JOINS and result.requires_grad:
+            self.note("joins all", place, name, words, str(tuple(result.shape)))
 
     def _follow(self, name: str, arguments: Given, result: torch.Tensor) -> None:
         """What became of tensors that were spread: all of them averaged, as a loss is, or computed with others."""
@@ -198,5 +206,5 @@ def _spreads(first: Any, second: Any) -> str:
         return ""
     shapes = tuple(first.shape), tuple(second.shape)
     row, column = sorted(shapes, key=len)
-    spread = len(row) == 1 and column == (*row, 1) and row[0] > 1
+    spread = bool(row) and column == (row[0], 1, *row[1:]) and row[0] > 1
     return f"{shapes[0]} and {shapes[1]}" if spread else ""

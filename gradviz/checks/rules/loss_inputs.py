@@ -302,7 +302,7 @@ def broadcast(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, "broadcast")
+    yield from told(context, "broadcast", "joins all")
     spread = (node.id for node in context.graph.nodes if _named(node.op) in _DIFFERENCES)
     first = next((node for node in spread if context.call is None and _is_spread(context.graph, node)), None)
     if first is not None:  # of a graph alone: no call was seen

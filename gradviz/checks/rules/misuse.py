@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Misuse
@@ -25,10 +26,21 @@ ROWS = {
         "with all others",
         "Give both one shape: .squeeze(1) on the one with two dimensions, or .unsqueeze(1) on the other.",
     ),
+    "joins all": Row(
+        "shapes {1} broadcast to {2}: each sample meets every other one",
+        "{code} computes {0} of shapes {1}, which makes {2}: the samples of the one stand for those of the other, and for a "
+        "dimension of their own",
+        "Give both one shape: .squeeze(1) on the one with a dimension of size 1.",
+    ),
     "reshape": Row(
         "{0} from {1} to {2} mixes the samples: it swaps no dimensions",
         "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
         "Swap the dimensions: .permute({3}) in place of .{0}(...) in {text}.",
+    ),
+    "cut anew": Row(
+        "{0} from {1} to {2} cuts across dimensions: it swaps none",
+        "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
+        "Bring the dimensions into the order of the result first, with .transpose({3}) before .{0}(...) in {text}.",
     ),
     "dropout in eval": Row(
         "dropout runs in eval mode: it is not told of the mode",
@@ -54,12 +66,12 @@ ROWS = {
 }  # fmt: skip
 
 
-def told(context: CheckContext, *kinds: str) -> Diagnoses:
+def told(context: CheckContext, *kinds: str, rows: Mapping[str, Row] = ROWS) -> Diagnoses:
     """What is said of these kinds."""
     for misuse in context.misuses:
         if misuse.kind in kinds and not _is_fine(context, misuse):
             words = {"code": code(misuse.source), "text": misuse.source.text, "times": plural(misuse.times, "time")}
-            text = (part.format(*misuse.words, **words) for part in ROWS[misuse.kind])
+            text = (part.format(*misuse.words, **words) for part in rows[misuse.kind])
             summary, why, fix = text
             yield Diagnosis(summary, (), why, fix, source=misuse.source)
 
@@ -72,7 +84,7 @@ def _is_fine(context: CheckContext, misuse: Misuse) -> bool:
 
 @check("reshape-mixes", "warning", "a reshape swaps sizes, and mixes what belongs to different samples")
 def reshape_mixes(context: CheckContext) -> Diagnoses:
-    """`view` or `reshape` is asked for the sizes that a tensor has, in another order.
+    """`view` or `reshape` is asked for sizes that a tensor has, in another order, or for rows that cut across its dimensions.
 
     That swaps no dimensions: the elements stay in their order, and are cut into rows of another length. What was of one sample, or
     of one step in time, is spread over several.
@@ -93,7 +105,7 @@ def reshape_mixes(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, "reshape")
+    yield from told(context, "reshape", "cut anew")
 
 
 @check("wrong-mode", "warning", "dropout or batch normalization runs in the wrong mode")

@@ -1,0 +1,310 @@
+"""Follows the dimensions of the data through the calls of the first steps, and sees what relates the samples of a batch.
+
+Data is what has no graph when a call is first given it: each of its dimensions, if no other has its size, is followed by size and
+place (`gradviz.formulas.dimensions`). Which of them is the batch shows where predictions meet targets, where samples are stacked or
+picked, and where something is added to all of them alike. Reads no number, and keeps tensors weakly.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from gradviz.checks.collect.lines import line_at, users_frame
+from gradviz.checks.context import Misuse
+from gradviz.checks.words import code
+from gradviz.formulas.dimensions import ORDERS, PRODUCTS, Shape, followed, place_of
+from gradviz.graph import SourceLine
+from gradviz.packages import Place
+from gradviz.recording.torch_calls import PLAIN, is_real
+from gradviz.source.search import calls_method
+from gradviz.variables.scanner import first_argument
+
+STEPS = 2
+"""Backward calls before which dimensions are followed."""
+MOST = 10_000
+"""Tensors of one step that are followed."""
+Places = dict[int, int]
+"""The dimensions of the data that a tensor has: place by size."""
+_RECURRENT = {
+    "lstm": 9,
+    "gru": 9,
+    "rnn_tanh": 9,
+    "rnn_relu": 9,
+}  # how many arguments, of which the last says where the batch is
+_TOLD = (
+    "LSTM",
+    "GRU",
+    "RNN",
+    "MultiheadAttention",
+    "TransformerEncoderLayer",
+    "TransformerDecoderLayer",
+    "Transformer",
+)
+_KEEPS = frozenset(("dropout", "masked_fill", "contiguous", "clone", "to", "float", "native_dropout"))
+_LOSSES = frozenset(("nll_loss_nd", "binary_cross_entropy", "binary_cross_entropy_with_logits"))
+
+
+class _Known(NamedTuple):
+    """What is known of a tensor. `paired`: a size whose elements meet each other; `softmax`: the dimension it was taken over."""
+
+    ref: weakref.ref[torch.Tensor]
+    places: Places
+    product: bool = False
+    paired: int = 0
+    softmax: int | None = None
+
+
+class _Call(NamedTuple):
+    name: str
+    given: Sequence[torch.Tensor]
+    known: Sequence[_Known]
+    dim: Any
+    arguments: Sequence[Any]
+    result: Any
+    frame: FrameType
+
+    @property
+    def shape(self) -> Shape:
+        """Of the first tensor."""
+        return tuple(self.given[0].shape)
+
+    def at(self, which: int, dim: int) -> int:
+        """The size of the dimension of the data that a dimension of a tensor is, or 0."""
+        shape = tuple(self.given[which].shape)
+        if len(shape) < 2:
+            return 0
+        size = shape[dim % len(shape)]
+        return size if self.known[which].places.get(size) == place_of(shape, dim) else 0
+
+
+class DimensionWatch:
+    """Of one run, in one thread. `place` tells the user's line of a frame."""
+
+    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+        self._place, self._steps = place, 0
+        self._known: dict[int, _Known] = {}
+        self._found: dict[Misuse, tuple[int, frozenset[int]]] = {}  # size, and the other sizes of the data there
+        self._batches: set[int] = set()  # sizes at which predictions meet targets
+        self._certain: set[int] = set()
+
+    def result(self) -> tuple[Misuse, ...]:
+        """What relates samples of a batch with each other, one for each line."""
+        wanted = [
+            misuse
+            for misuse, (size, others) in self._found.items()
+            if not size or (size in (self._certain or self._batches) and not others & self._certain)
+        ]
+        return tuple({(one.kind, one.source.file, one.source.line): one for one in reversed(wanted)}.values())
+
+    def next_step(self) -> None:
+        """A backward call has run."""
+        self._steps += 1
+        self._known.clear()
+
+    def seen(self, function: Any, arguments: Sequence[Any], options: Any, result: Any, frame: FrameType) -> None:
+        """A function of torch has returned."""
+        if self._steps >= STEPS or not arguments or len(self._known) > MOST:
+            return
+        name, first = function.__name__.strip("_"), arguments[0]
+        given = [one for one in (first if isinstance(first, (tuple, list)) else arguments) if type(one) in PLAIN]
+        if not given or not (type(result) in PLAIN or isinstance(result, (tuple, list))):
+            return
+        dim = (options or {}).get("dim", arguments[1] if len(arguments) > 1 else None)
+        call = _Call(name, given, list(map(self._of, given)), dim, arguments, result, frame)
+        if name == "cat" or (name == "stack" and frame.f_globals.get("__name__", "").startswith("torch.utils.data")):
+            self._stacked(call)
+        made = _JUDGES[name](self, call) if name in _JUDGES else {}
+        if name in _LOSSES or name.endswith("loss") or (name in ("sub", "rsub") and _compares(given)):
+            self._compared(call)
+        for i, output in enumerate(result if type(result) not in PLAIN else (result,)):
+            if type(output) in PLAIN:
+                self._known[id(output)] = self._made(call, i, output)._replace(**made)
+
+    def _of(self, tensor: torch.Tensor) -> _Known:
+        known = self._known.get(id(tensor))
+        if known is None or known.ref() is not tensor:
+            shape = tuple(tensor.shape)
+            sizes = [*enumerate(shape)][: -1 if len(shape) > 1 and is_real(tensor) else None]
+            data = [] if tensor.requires_grad else sizes
+            places = {size: place_of(shape, dim) for dim, size in data if size > 1 and shape.count(size) == 1}
+            known = self._known[id(tensor)] = _Known(weakref.ref(tensor), places)
+        return known
+
+    def _made(self, call: _Call, number: int, output: torch.Tensor) -> _Known:
+        """What is known of a result from what is known of the inputs."""
+        new, places, clash = tuple(output.shape), Places(), set[int]()
+        for i, known in enumerate(call.known):
+            for size, place in known.places.items():
+                to = self._followed(call, i, number, (size, place), new)
+                if to is not None and places.setdefault(size, to) != to:
+                    clash.add(size)
+        places = {size: place for size, place in places.items() if size not in clash and new.count(size) < 2}
+        first, same = call.known[0], new == call.shape and call.name not in ORDERS
+        return _Known(
+            weakref.ref(output),
+            places,
+            same and any(known.product for known in call.known),
+            max(known.paired for known in call.known) if same else 0,
+            first.softmax if same and call.name in _KEEPS else None,
+        )
+
+    def _followed(self, call: _Call, i: int, number: int, dimension: tuple[int, int], new: Shape) -> int | None:
+        old = tuple(call.given[i].shape)
+        if call.name in PRODUCTS:
+            operand = i - len(call.given) + 2  # the last two
+            contracted = -1 if operand == 0 or len(old) < 2 else -2
+            if call.at(i, contracted) == dimension[0]:
+                return None
+            rank = len(new)
+            kept = next((d for d in range(-min(rank, len(old)), 0) if call.at(i, d) == dimension[0] == new[d]), None)
+            return place_of(new, kept) if kept is not None else None
+        if call.name in _RECURRENT and number:  # the state: the batch is its second dimension
+            batch = call.at(i, 0 if call.arguments[-1] else 1)
+            return new[0] if batch == dimension[0] and len(new) == 3 else None
+        return followed(call.name, dimension, old, new, call.arguments, call.dim)
+
+    # -- what relates samples -----------------------------------------------------------------------------------------
+
+    def _note(self, kind: str, size: int, call: _Call, *words: str) -> None:
+        place = self._place(call.frame)
+        if place is not None:
+            others = frozenset(one for known in call.known for one in known.places) - {size}
+            self._found.setdefault(Misuse(kind, line_at(place), words), (size, others))
+
+    def _note_module(self, kind: str, size: int, call: _Call, *words: str) -> None:
+        """What a module of torch does with its input: the line that makes the module is the one to change."""
+        place = self._place(call.frame)
+        if place is not None:
+            others = frozenset(one for known in call.known for one in known.places) - {size}
+            used = line_at(place)
+            self._found.setdefault(Misuse(kind, _maker(call.frame) or used, (code(used), *words)), (size, others))
+
+    def _softmax(self, call: _Call) -> Mapping[str, Any]:
+        if not isinstance(call.dim, int) or not call.result.requires_grad:
+            return {}
+        rank, known = len(call.shape), call.known[0]
+        size = call.at(0, call.dim)
+        if size:
+            self._note("softmax over samples", size, call, call.name, str(call.dim % rank), str(call.shape))
+        elif known.paired and call.dim % rank == rank - 1:
+            self._note_module("attention over samples", known.paired, call, str(call.shape))
+        return {"softmax": call.dim % rank} if known.product else {}
+
+    def _multiplied(self, call: _Call) -> Mapping[str, Any]:
+        if len(call.given) < 2:
+            return {}
+        rank, (first, second) = call.given[-2].dim(), call.given[-2:]
+        softmax, row = call.known[-2].softmax, call.at(len(call.given) - 2, -2)
+        if softmax is not None and softmax != rank - 1:
+            shape = tuple(first.shape)
+            self._note("softmax over queries", 0, call, str(softmax), str(shape), str(rank - 1))
+        meets = rank > 2 and row and row == call.at(len(call.given) - 1, -1) and len(call.known[-2].places) > 1
+        return {"product": first.requires_grad and second.requires_grad, "paired": row if meets else 0}
+
+    def _attends(self, call: _Call) -> Mapping[str, Any]:
+        size = call.at(0, -2)
+        if size and len(call.known[0].places) > 1 and call.at(1, -2) == size:
+            self._note_module("attention over samples", size, call, str(call.shape))
+        return {}
+
+    def _recurs(self, call: _Call) -> Mapping[str, Any]:
+        if len(call.arguments) == _RECURRENT[call.name]:
+            first = bool(call.arguments[-1])
+            size, other = call.at(0, int(first)), call.at(0, int(not first))
+            if size and other:
+                self._note_module(
+                    "recurrence over samples", size, call, call.name, str(call.shape), str(first), str(not first)
+                )
+        return {}
+
+    def _normalized(self, call: _Call) -> Mapping[str, Any]:
+        dims = call.arguments[2] if len(call.arguments) > 2 else None
+        inside = any(frame.f_code.co_name == "normalize" for frame in _frames(call.frame))
+        if inside and isinstance(dims, list) and len(dims) == 1 and call.result.requires_grad:
+            size = call.at(0, dims[0])
+            if size:
+                self._note("normalized over samples", size, call, str(dims[0]), str(call.shape))
+        return {}
+
+    # -- which dimension is the batch ---------------------------------------------------------------------------------
+
+    def _stacked(self, call: _Call) -> None:
+        """A loader of data makes a batch."""
+        if call.name == "stack":
+            self._certain.add(call.result.shape[0])
+
+    def _indexed(self, call: _Call) -> Mapping[str, Any]:
+        """Samples are picked from the data."""
+        index = call.arguments[1]
+        if type(index) in PLAIN and index.dim() == 1 and not is_real(index) and not call.given[0].requires_grad:
+            self._certain.add(call.result.shape[0])
+        return {}
+
+    def _added(self, call: _Call) -> Mapping[str, Any]:
+        """What is added to all samples alike, as positions are, shows which dimension they are."""
+        if len(call.given) == 2 and type(call.result) in PLAIN and call.result.dim() > 2:
+            for i in (0, 1):
+                wide, other = call.given[i], tuple(call.given[1 - i].shape)
+                outer, inner = call.at(i, 0), call.at(i, 1)
+                padded = (1,) * (wide.dim() - len(other)) + other
+                if outer and inner and {padded[:2]} & {(1, inner), (outer, 1)}:
+                    self._certain.add(outer if padded[0] == 1 else inner)
+        return {}
+
+    def _compared(self, call: _Call) -> None:
+        """Predictions meet targets."""
+        if len(call.given) < 2:
+            return
+        order = (1, 0) if call.given[1].requires_grad and not call.given[0].requires_grad else (0, 1)
+        shapes = [tuple(call.given[i].shape) for i in order]
+        places = [dict(call.known[i].places) for i in order]
+        if len(shapes[0]) == len(shapes[1]) + 1 > 2:  # the classes are the second dimension
+            places[0] = {
+                size: at // (shapes[0][1] if at >= place_of(shapes[0], 2) else 1) for size, at in places[0].items()
+            }
+        common = places[0].keys() & places[1].keys()
+        moved = [size for size in common if places[0][size] != places[1][size]]
+        if moved:
+            self._note("other order", 0, call, *map(str, shapes))
+        self._batches |= {size for size in common if places[1][size] == 1}
+        self._certain |= common if len(common) == 1 and len(places[1]) == 1 else set()
+
+
+def _maker(frame: FrameType) -> SourceLine | None:
+    """The line of the user's file that makes the module of torch which runs, the outermost that is told where the batch is."""
+    kinds = [type(first_argument(outer)).__name__ for outer in _frames(frame) if outer.f_code.co_name == "forward"]
+    users = users_frame(frame)
+    for kind in reversed([kind for kind in kinds if kind in _TOLD]):
+        calls = [at for _, at in calls_method(users.f_code.co_filename, kind, bare=False)] if users is not None else []
+        if len(calls) == 1:
+            return calls[0]
+    return None
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those around it, as far as they are torch's."""
+    users = users_frame(frame)
+    while frame is not None and frame is not users:
+        yield frame
+        frame = frame.f_back
+
+
+def _compares(given: Sequence[torch.Tensor]) -> bool:
+    """Whether a prediction is compared with a target."""
+    return len(given) == 2 and given[0].shape == given[1].shape and given[0].requires_grad != given[1].requires_grad
+
+
+_JUDGES: Mapping[str, Callable[[DimensionWatch, _Call], Mapping[str, Any]]] = {
+    **dict.fromkeys(("softmax", "log_softmax"), DimensionWatch._softmax),
+    **dict.fromkeys(PRODUCTS, DimensionWatch._multiplied),
+    **dict.fromkeys(_RECURRENT, DimensionWatch._recurs),
+    **dict.fromkeys(("norm", "linalg_vector_norm"), DimensionWatch._normalized),
+    "scaled_dot_product_attention": DimensionWatch._attends,
+    "getitem": DimensionWatch._indexed,
+    "add": DimensionWatch._added,
+}

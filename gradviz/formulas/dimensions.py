@@ -1,0 +1,141 @@
+"""Where a dimension of an input lies in the result of a call: by name, shapes and arguments, for any call of torch.
+
+A dimension is known by its size and its place: the product of the sizes before it. A reshape keeps both, so that a dimension that
+was merged with others is found again when it is cut out once more. Knows no tensor and no graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, pairwise
+from math import prod
+from typing import Any
+
+Shape = tuple[int, ...]
+Arguments = Sequence[Any]
+
+PRODUCTS = frozenset(("matmul", "rmatmul", "mm", "bmm", "baddbmm", "mv"))
+_LOST = frozenset(("flip", "rot90", "movedim", "moveaxis", "roll", "einsum", "tensordot"))
+
+
+def _swapped(rank: int, arguments: Arguments) -> list[int]:
+    order = list(range(rank))
+    i, j = arguments[1:3] if len(arguments) > 2 else (0, 1)
+    order[i], order[j] = order[j], order[i]
+    return order
+
+
+def _permuted(rank: int, arguments: Arguments) -> list[int]:
+    given = arguments[1] if isinstance(arguments[1], Sequence) else arguments[1:]
+    return [dim % rank for dim in given]
+
+
+ORDERS: Mapping[str, Callable[[int, Arguments], list[int]]] = {
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims", "t"), _swapped),
+    "permute": _permuted,
+}
+"""Functions that give dimensions another order: where each dimension of the result comes from."""
+
+
+def cuts_samples(old: Shape, new: Shape) -> bool:
+    """Whether a reshape cuts a tensor anew, across its dimensions: not merged, not split, but one row in parts of several.
+
+    >>> cuts_samples((8, 5, 3), (5, 8, 3)), cuts_samples((8, 4, 10, 16), (8, 10, 64)), cuts_samples((8, 3, 4), (24, 2, 2))
+    (True, True, False)
+    """
+    before, after = _places(old), _places(new)
+    if any(new_cut % cut and cut % new_cut for new_cut in after for cut in before):
+        return True
+    return any(
+        old.count(size) == new.count(size) == 1
+        and before[old.index(size)] != place
+        and not _merged(before, place, size)
+        for size, place in zip(new, after)
+        if size > 1
+    )
+
+
+def swap_before(old: Shape, new: Shape) -> tuple[int, ...]:
+    """The two dimensions to swap so that a reshape cuts none; () where there are none.
+
+    >>> swap_before((8, 4, 10, 16), (8, 10, 64))
+    (1, 2)
+    """
+    for i, j in combinations(range(len(old)), 2):
+        order = _swapped(len(old), (None, i, j))
+        if not cuts_samples(tuple(old[dim] for dim in order), new):
+            return i, j
+    return ()
+
+
+def _places(shape: Shape) -> list[int]:
+    return [prod(shape[:dim]) for dim in range(len(shape) + 1)]
+
+
+def _merged(before: Sequence[int], place: int, size: int) -> bool:
+    """Whether a new dimension is several old ones, or lies within one."""
+    end = place * size
+    within = any(low <= place and end <= high for low, high in pairwise(before))
+    return within or (place in before and end in before)
+
+
+def place_of(shape: Shape, dim: int) -> int:
+    """The place of a dimension."""
+    return prod(shape[: dim % len(shape)])
+
+
+def followed(
+    name: str, dimension: tuple[int, int], old: Shape, new: Shape, arguments: Arguments, dim: Any
+) -> int | None:
+    """The place that a dimension, a size and a place, of one input has in the result; None where it is gone or not known.
+
+    `dim` is the option of that name.
+
+    >>> followed("transpose", (8, 1), (8, 5, 3), (5, 8, 3), (None, 0, 1), None), followed("mean", (5, 8), (8, 5, 3), (8, 3), (), 1)
+    (5, None)
+    >>> followed("view", (5, 8), (8, 5, 3), (40, 3), (), None)
+    8
+    """
+    size, place = dimension
+    at = max((i for i in range(len(old)) if prod(old[:i]) <= place and old[i] > 1), default=0)
+    if name in _LOST:
+        return None
+    if name in ORDERS:
+        to = ORDERS[name](len(old), arguments).index(at)
+        return prod(new[:to]) * (place // prod(old[:at]))
+    if prod(old) == prod(new) or new[: len(old)] == old:
+        return place
+    if prod(old[:at]) != place or old[at] != size:
+        return None
+    goal = _goal(name, at, old, new, arguments, dim)
+    return prod(new[:goal]) if goal is not None and 0 <= goal < len(new) and new[goal] == size else None
+
+
+def _goal(name: str, at: int, old: Shape, new: Shape, arguments: Arguments, dim: Any) -> int | None:
+    """The dimension of the result that one of an input becomes."""
+    if name == "getitem":
+        return _picked(at, arguments[1], len(old))
+    if name == "stack":
+        return at + (at >= (dim or 0) % len(new))
+    if len(new) < len(old) and isinstance(dim, (int, tuple, list)):
+        removed = {one % len(old) for one in ([dim] if isinstance(dim, int) else dim)}
+        return None if at in removed else at - sum(one < at for one in removed)
+    return at if old[: len(new)] == new else at + len(new) - len(old)  # sizes are aligned at the right
+
+
+def _picked(at: int, index: Any, rank: int) -> int | None:
+    """Where indexing puts a dimension; None where it is picked from, or by a tensor."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    rest = next((i for i, item in enumerate(items) if item is ...), None)
+    if rest is not None:
+        items[rest : rest + 1] = [slice(None)] * (rank - sum(item is not None and item is not ... for item in items))
+    goal = source = 0
+    for item in items:
+        if item is None:
+            goal += 1
+            continue
+        if source == at or not isinstance(item, (int, slice)):
+            return goal if isinstance(item, slice) else None
+        goal += isinstance(item, slice)
+        source += 1
+    return goal + at - source
