@@ -122,15 +122,17 @@ class DimensionWatch:
         if name in _LOSSES or name.endswith("loss") or (name in ("sub", "rsub") and _compares(given)):
             self._compared(call)
         for i, output in enumerate(result if type(result) not in PLAIN else (result,)):
-            if type(output) in PLAIN:
+            if type(output) in PLAIN and not (output.is_leaf and output.requires_grad):
                 self._known[id(output)] = self._made(call, i, output)._replace(**made)
 
     def _of(self, tensor: torch.Tensor) -> _Known:
+        if tensor.is_leaf and tensor.requires_grad:
+            return _Known(weakref.ref(tensor), {})
         known = self._known.get(id(tensor))
         if known is None or known.ref() is not tensor:
             shape = tuple(tensor.shape)
             sizes = [*enumerate(shape)][: -1 if len(shape) > 1 and is_real(tensor) else None]
-            data = [] if tensor.requires_grad else sizes
+            data = sizes if tensor.is_leaf else []
             places = {size: place_of(shape, dim) for dim, size in data if size > 1 and shape.count(size) == 1}
             known = self._known[id(tensor)] = _Known(weakref.ref(tensor), places)
         return known
