@@ -36,6 +36,7 @@ MODULES = (
     "gradviz.explanation",
     "gradviz.notebook",
     "gradviz.recording.record",
+    "gradviz.ipython",
     "gradviz.testing",
     "gradviz.testing.plugin",
     "gradviz.draw.options",

@@ -62,5 +62,15 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_HOME[name]), name)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Add `%gradviz` and `%%gradviz`. IPython calls this for `%load_ext gradviz`."""
+    importlib.import_module("gradviz.ipython").load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take them away. IPython calls this for `%unload_ext gradviz`."""
+    importlib.import_module("gradviz.ipython").unload(shell)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)

@@ -6,6 +6,7 @@ warning says why, and the text that is shown instead is marked. This module know
 
 from __future__ import annotations
 
+import base64
 import html
 import warnings
 from dataclasses import dataclass
@@ -15,18 +16,26 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import folded, render
 from gradviz.draw.picture import picture
 from gradviz.draw.svg import write
+from gradviz.features import is_there
 from gradviz.graph import Graph
 from gradviz.report.notebook_theme import FOLLOWS, OUTPUT
 
 _TELL = "this.contentWindow.postMessage({theme:getComputedStyle(this).colorScheme},'*')"  # a sandbox does not see it
+_BUTTON = 'style="cursor:pointer;display:inline-block;padding:2px 10px;border:1px solid #8888;border-radius:6px"'
+HEIGHT = 640
+"""Of the frame, in pixels."""
+MAX_PAGE = 1_000_000
+"""Characters of a page that is kept beside a picture, in the notebook's file."""
 MAX_NODES = 3_000  # a larger picture makes the notebook file and the browser slow
 
 
 def mimebundle(graph: Graph) -> dict[str, str]:
     """What to show for `graph`, by MIME type: an SVG as wide as the cell at most, folded as in a file, and text.
 
+    As HTML the picture, and the interactive page in a frame that opens.
+
     >>> sorted(mimebundle(Graph()))
-    ['image/svg+xml', 'text/plain']
+    ['image/svg+xml', 'text/html', 'text/plain']
     """
     options, text = Options(), _text(graph)
     try:
@@ -34,11 +43,35 @@ def mimebundle(graph: Graph) -> dict[str, str]:
         if len(visible.nodes) > MAX_NODES:
             many = f"{len(visible.nodes):,} nodes are too many to show in a notebook"
             return {"text/plain": _marked(f"{many}. Write them to a file: graph.save('graph.svg')", text)}
-        return {"image/svg+xml": "".join(write(picture(visible, options), options.theme, fit=True)), "text/plain": text}
+        svg = "".join(write(picture(visible, options), options.theme, fit=True))
+        page = _page(graph)
+        return {"image/svg+xml": svg, "text/plain": text} | ({"text/html": _with_page(svg, page)} if page else {})
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         warnings.warn(f"gradviz could not draw this graph: {reason}", RuntimeWarning, stacklevel=2)
         return {"text/plain": _marked(reason, text)}
+
+
+def _page(graph: Graph) -> str:
+    """The interactive page; "" where it is too large to be kept beside a picture, or there is none."""
+    if not is_there("gradviz.page"):
+        return ""
+    page = render(graph, "html", Options())
+    return page if isinstance(page, str) and len(page) <= MAX_PAGE else ""
+
+
+def _with_page(svg: str, page: str) -> str:
+    """The picture, as an image that keeps its style to itself, and a button that opens the page below it."""
+    data = base64.b64encode(svg.encode()).decode()
+    picture = f'<img class="{OUTPUT}" style="max-width:100%" alt="picture of the graph" src="data:image/svg+xml;base64,{data}">'
+    return f"{FOLLOWS}{picture}<details><summary {_BUTTON}>Open the interactive page</summary>{_frame(page, HEIGHT)}</details>"
+
+
+def _frame(page: str, height: int) -> str:
+    """The page in a frame of its own, where alone scripts run."""
+    frame = f'class="{OUTPUT}" width="100%" height="{height}" style="border:1px solid #8884;border-radius:6px"'
+    sandbox = 'sandbox="allow-scripts allow-downloads allow-modals"'
+    return f'<iframe {sandbox} {frame} onload="{_TELL}" srcdoc="{html.escape(page)}"></iframe>'
 
 
 def _marked(reason: str, text: str) -> str:
@@ -62,15 +95,13 @@ class Shown:
     summary: str
 
     def _repr_html_(self) -> str:
-        frame = f'class="{OUTPUT}" width="100%" height="{self.height}" style="border:1px solid #8884;border-radius:6px"'
-        sandbox = 'sandbox="allow-scripts allow-downloads allow-modals"'
-        return f'{FOLLOWS}<iframe {sandbox} {frame} onload="{_TELL}" srcdoc="{html.escape(self.page)}"></iframe>'
+        return FOLLOWS + _frame(self.page, self.height)
 
     def __repr__(self) -> str:
         return self.summary
 
 
-def show(graph: Graph, *, height: int = 640, **options: Any) -> Shown:
+def show(graph: Graph, *, height: int = HEIGHT, **options: Any) -> Shown:
     """The interactive page of a graph, as the last expression of a notebook's cell.
 
     Args:

@@ -16,14 +16,17 @@ from types import CodeType, FrameType
 from typing import NamedTuple, Protocol
 
 from gradviz.graph import SourceLine
+from gradviz.wording import CELLS
 
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]([^/\\]+)", re.DOTALL)
 _STDLIB = tuple({sysconfig.get_path(name) + sep for name in ("stdlib", "platstdlib") for sep in "/\\"})
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_OF_CELL = re.compile(r"[/\\]ipykernel_|^<ipython-input-")
 _GENERATED = ("<frozen ", "<eval_with_key>", "<torch_package", "<attrs generated", "<__array_function__")
 _TORCH = ("torch", "functorch")  # the second is torch's own, too, installed beside it
 _AROUND = (
     *(os.path.join(_HERE, part, "") for part in ("run", "recording", os.path.join("checks", "collect"), "ranks")),
+    os.path.join(_HERE, "ipython.py"),
     *(os.path.join(_HERE, "walker", f"{part}.py") for part in ("isolation", "signals", "taps")),
 )
 
@@ -78,7 +81,17 @@ def runs_around_user(file: str) -> bool:
 
 def code_line(code: CodeType, number: int) -> SourceLine:
     """One line of a function, without its text."""
+    if _OF_CELL.search(code.co_filename):
+        _number_cell(code.co_filename)
     return SourceLine(code.co_filename, number, code.co_name, "", package_of(code.co_filename))
+
+
+def _number_cell(file: str) -> None:
+    """Note which cell of the running notebook has its code under this name: the number in its `In [3]`."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    number = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(file)
+    if number is not None:
+        CELLS[os.path.basename(file)] = number
 
 
 def with_text(line: SourceLine) -> SourceLine:

@@ -32,14 +32,22 @@ CELL = ", cell "
 """Between the path of a notebook and the number of a cell, in the name that the code of the cell has as its file."""
 
 
+CELLS: dict[str, int] = {}
+"""The numbers of the cells that have run in this process's own notebook, by the names that their code has as its file."""
+
+
 def notebook_of(file: str) -> tuple[str, str]:
     """The notebook and the number of the cell whose code has this name as its file; ("", "") for any other file.
+
+    A notebook that runs now has no name.
 
     >>> notebook_of("/home/me/train.ipynb, cell 3"), notebook_of("train.py")
     (('/home/me/train.ipynb', '3'), ('', ''))
     """
     notebook, _, number = file.rpartition(CELL)
-    return (notebook, number) if notebook.endswith(".ipynb") else ("", "")
+    if notebook.endswith(".ipynb"):
+        return notebook, number
+    return "", str(CELLS.get(file.replace("\\", "/").rpartition("/")[2], ""))
 
 
 def place_text(file: str, line: int) -> str:
@@ -217,6 +225,15 @@ def tensor_line(tensor: TensorInfo | None) -> str:
 
 BAR = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def bar_part(text: str) -> float | None:
+    """How many cells a bar of `bar` fills; None for other text.
+
+    >>> bar_part("██▌"), bar_part("2.5"), bar_part("")
+    (2.5, None, None)
+    """
+    return sum(map(_EIGHTHS.index, text)) / 8 if text and set(text) <= set(_EIGHTHS) else None
 
 
 def number(value: float | None) -> str:

@@ -37,7 +37,7 @@ _LEVELS = {
     **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
     **dict.fromkeys(("ranks", "testing"), 12),
     "cli": 13,
-    "__main__": 14,
+    **dict.fromkeys(("ipython", "__main__"), 14),
 }
 CORE = tuple(name for name, level in _LEVELS.items() if level <= _LEVELS["draw"])
 FEATURES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -32,13 +33,14 @@ def command(source: Source, name: str, as_json: bool) -> None:
     path leads to it from the loss, and which line cuts the graph.
     """
     with result_stream() as stream, cuts_watched(parts=True) as cuts:
-        captured = source.read(lambda live: _explain(live, name, source.target.short, cuts))
+        captured = source.read(lambda live: explained(live, name, source.target.short, cuts))
         why, table = captured.result, load("gradviz.explanation:why_table")
         write_result(stream, "json" if as_json else "table", why._asdict, lambda: table(why))
     captured.raise_failure()
 
 
-def _explain(live: LiveOutputs, name: str, place: str, cuts: list[CutLines]) -> Why:
+def explained(live: LiveOutputs, name: str, place: str, cuts: Sequence[CutLines] = ()) -> Why:
+    """The answer for a tensor by its name. Raises what `named_tensor` raises."""
     from gradviz.explanation import explain
 
     name = name.removesuffix(".grad")

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from gradviz.report.notebook_theme import FOLLOWS, OUTPUT
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
@@ -25,8 +23,6 @@ T = TypeVar("T", bound=type)
 
 WIDE = 1000  # columns for a reader that has no width of its own
 SAVED_ROWS, FLOW_ROWS, PATHS_ROWS = 10, 50, 10  # of a table, unless told otherwise
-_CELL = 140  # columns of a notebook's cell
-_FONT = "font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace;line-height:1.3;white-space:pre"
 
 
 def displayed(table: str) -> Callable[[T], T]:
@@ -77,20 +73,9 @@ def note_lines(notes: Iterable[str]) -> list[Text]:
 
 
 def _html(what: RenderableType) -> str:
-    """A renderable as HTML with its colours, each also in a lighter tone for a dark notebook."""
-    recorder = console(io.StringIO(), width=_CELL, record=True, color_system="truecolor")
-    recorder.print(what)
-    code = recorder.export_html(inline_styles=True, code_format="{code}")
-    return f'{FOLLOWS}<pre class="{OUTPUT}" style="{_FONT}">{_COLOR.sub(_for_both, code)}</pre>'
+    from gradviz.report.html import html
 
-
-_COLOR = re.compile('(?<=[ "]color: )#([0-9a-f]{6})')
-
-
-def _for_both(color: re.Match[str]) -> str:
-    return (
-        f"light-dark({color[0]}, #{int(color[1], 16) >> 1 & 0x7F7F7F | 0x808080:06x})"  # half of it and half of white
-    )
+    return html(what)
 
 
 def write_table(stream: TextIO, table: RenderableType, title: str = "") -> None:

@@ -61,7 +61,7 @@ class Failure:
         sys.stderr.write(self.explanation)
         for link in _chain(self.error):
             with suppress(TypeError, AttributeError):  # an exception class may refuse
-                link.__traceback__ = _users_part(link.__traceback__)
+                link.__traceback__ = users_part(link.__traceback__)
         try:
             self.show_with(type(self.error), self.error, self.error.__traceback__)
         except Exception:
@@ -149,7 +149,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     return links
 
 
-def _users_part(traceback: TracebackType | None) -> TracebackType | None:
+def users_part(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback without the frames of this package's running, and of the import machinery that led to them."""
     kept: list[TracebackType] = []
     while traceback is not None:

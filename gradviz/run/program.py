@@ -22,7 +22,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from traceback import print_exception
 from types import CodeType, ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from gradviz.errors import TargetError, did_you_mean
 from gradviz.run.cells import read_notebook
@@ -33,6 +33,16 @@ _TARGETS = (".py", NOTEBOOK, ".json")
 _DIGITS = re.compile(r"[0-9]+")
 
 
+class Cell(Protocol):
+    """A cell of a notebook that runs now, in the interpreter as it is. `made` are the variables that it gave a value to."""
+
+    namespace: dict[str, Any]
+    made: dict[str, Any]
+
+    def run(self) -> None:
+        """Run it. Raises what its code raises."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What to look at. `place` is a path as it was given, or a module's dotted name; `name` is "" when none was given.
@@ -40,14 +50,15 @@ class Target:
     A "main" is a module that runs as `python -m` runs it, a "module" one that is imported.
     """
 
-    kind: Literal["script", "main", "module", "graph"]
+    kind: Literal["script", "main", "module", "graph", "cell"]
     place: str
     name: str = ""
+    cell: Cell | None = None  # of a notebook that runs now
 
     @property
     def short(self) -> str:
         """The script's or module's name, for messages and titles: "train.py"."""
-        return self.place if self.kind in ("main", "module") else os.path.basename(self.place)
+        return self.place if self.kind in ("main", "module", "cell") else os.path.basename(self.place)
 
     @property
     def is_notebook(self) -> bool:
@@ -211,8 +222,15 @@ class Program:
     @property
     def namespace(self) -> dict[str, Any]:
         """The globals of `__main__`, or of the imported module."""
+        if self._target.cell is not None:
+            return self._target.cell.namespace
         module = self._main or sys.modules.get(self._target.place)
         return vars(module) if module is not None else {}
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """What of it may be looked at when the code has ended: of a notebook's cell what that made."""
+        return self._target.cell.made if self._target.cell is not None else self.namespace
 
     @property
     def processes(self) -> int:
@@ -221,6 +239,9 @@ class Program:
 
     def run(self) -> None:
         """Run the code to its end. Raises what it raises, and TargetError where there is none. Call it inside `interpreter()`."""
+        if self._target.cell is not None:
+            self._target.cell.run()
+            return
         if self._main is None:
             _import(self._target.place)
             return
@@ -239,6 +260,9 @@ class Program:
     @contextmanager
     def interpreter(self, arguments: Sequence[str]) -> Iterator[None]:
         """The interpreter as the code expects to find it; put back as it was before, whatever the code did to it."""
+        if self._target.cell is not None:
+            yield
+            return
         with _put_back(), _as_ipython(self._folder) if self._target.is_notebook else nullcontext():
             sys.argv = ["-m" if self._target.kind == "main" else self._target.place, *arguments]
             if not getattr(sys.flags, "safe_path", False):
@@ -259,7 +283,7 @@ class Program:
 
 def _main(target: Target) -> ModuleType | None:
     """An empty `__main__` with the attributes that Python gives it before the first line runs; None for an import."""
-    if target.kind == "module":
+    if target.kind in ("module", "cell"):
         return None
     main = ModuleType("__main__")
     attributes: dict[str, Any] = {"__builtins__": builtins}

@@ -395,7 +395,7 @@ class Run(Generic[T]):
             self._take(LiveOutputs(None, [namespace], self._title))
             return
         with self.around():
-            tensors = final_tensors(namespace, self.target.short, self._program.processes)
+            tensors = final_tensors(self._program.made, self.target.short, self._program.processes)
         title = f"{self._title}: {', '.join(list(tensors)[:3])}" + (", ..." if len(tensors) > 3 else "")
         outputs = list(tensors.values())
         self._take(LiveOutputs(outputs[0] if len(outputs) == 1 else outputs, [namespace], title, tuple(tensors)))

@@ -282,9 +282,11 @@ export class App {
 
   /** @param {number} width @param {number} height */
   resize(width, height) {
+    const hidden = !this.height; // as in a frame that a notebook has not opened yet
     if (this.width) this.camera.x += (width - this.width) / 2; // what was in the middle stays there
     this.width = width;
     this.height = height;
+    if (hidden && height) this.fit(false, true);
     this.changed("camera");
   }
 
