@@ -71,8 +71,9 @@ class _Cell:
 
 
 def _over_cell(shell: Any, words: list[str], text: str) -> object:
-    from IPython.display import display
+    from IPython.core import display_functions
 
+    display: Any = display_functions.display
     show = _VIEWS.get(" ".join(words) or "--picture")
     if show is None:
         raise GradvizError(

@@ -44,7 +44,7 @@ def test_a_result_is_one_line_a_table_and_html(name: str) -> None:
         console.print(result)
     assert words[:12] in shown.get() and max(map(len, shown.get().splitlines())) <= 70
     html = result._repr_html_()
-    assert html.startswith("<style>") and html.endswith("</pre>") and words in html
+    assert html.startswith("<style>") and html.endswith("</div>") and words in html
 
 
 def test_the_total_that_is_saved_is_a_number_of_bytes() -> None:
