@@ -63,7 +63,7 @@ def quote(lines: Iterable[str], *, left: bool = False) -> str:
 
 def _defaults(drawn: Scene, options: Options, colors: Palette) -> Iterator[str]:
     font = f'fontname="Helvetica,Arial,sans-serif", fontcolor="{colors.text}"'
-    below = [drawn.title] if drawn.title else []
+    below = [text for text in (drawn.title, drawn.dtype) if text]
     ranks = ", newrank=true" if drawn.frames else ""  # without it, data that leaves a module and comes back is refused
     yield f'  graph [rankdir={RANKDIR[options.direction]}{ranks}, bgcolor="{colors.background}", {font}, fontsize=9,\n'
     yield f"    labelloc=b, labeljust=l, label={quote((*below, *drawn.footer, *bar_lines(drawn.bars)), left=True)}];\n"

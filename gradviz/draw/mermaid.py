@@ -51,7 +51,7 @@ def page(drawn: Scene, options: Options) -> Iterator[str]:
         yield f'  more["{escape(more(left) + " boxes")}"]\n'
     yield from _colors(drawn, options)
     yield "```\n\n"
-    for line in (*_cut_lines(drawn, part), *drawn.footer, *bar_lines(drawn.bars)):
+    for line in filter(None, (drawn.dtype, *_cut_lines(drawn, part), *drawn.footer, *bar_lines(drawn.bars))):
         yield f"- {escape(line, '&')}\n"
 
 

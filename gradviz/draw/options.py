@@ -21,6 +21,7 @@ Leaves = Literal["auto", "shared", "per-use", "hidden"]
 Views = Literal["auto", "show"]
 LayoutEngine = Literal["auto", "dot", "layered"]
 Theme = Literal["auto", "light", "dark"]
+Style = Literal["screen", "paper"]
 Color = Literal["kind", "memory", "grad", "time"]
 
 LinkSource = Literal["none", "vscode", "file"]
@@ -147,6 +148,7 @@ class Options:
         lambda value: _is_number(value, (int, float)) and 0 < value < math.inf,
         float,
     )
+    style: Style = _choice("screen", Style, "paper: for a text or slide, with ops in boxes and shapes on edges.")
     theme: Theme = _choice("auto", Theme, "Colour theme; auto follows the reader's setting where possible.")
     color: Color = _choice(
         "kind", Color, "Colour boxes by kind, memory held, incoming gradient, or time of forward and backward."

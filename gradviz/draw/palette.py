@@ -13,7 +13,7 @@ from gradviz.draw.options import Theme
 BoxKind = Literal[
     "op", "leaf", "output", "base", "saved", "stale", "group",
     "heat1", "heat2", "heat3", "heat4", "heat5",
-    "added", "removed", "changed", "ghost",
+    "added", "removed", "changed", "ghost", "input",
 ]  # fmt: skip
 HEAT: tuple[BoxKind, ...] = ("heat1", "heat2", "heat3", "heat4", "heat5")
 """Kinds of the boxes of ops and groups when colours mean memory, from the least held to the most."""
@@ -28,6 +28,7 @@ MEANING: dict[BoxKind, str] = {
     "output": "output",
     "base": "base of a view, on a dotted line",
     "ghost": "cut off: no gradient passes",
+    "input": "input without gradient",
     "added": "only some ranks have it",
     "changed": "differs by rank",
 }
@@ -36,11 +37,11 @@ MEANING: dict[BoxKind, str] = {
 
 _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
     "op": ("#e7e8eb", "#393b3f"),
-    "leaf": ("#97caed", "#0d5571"),
-    "output": ("#d2ed96", "#44561e"),
+    "leaf": ("#92c7ec", "#0d5571"),
+    "output": ("#c9e887", "#44561e"),
     "base": ("#a8c673", "#2e4925"),
     "saved": ("#feb958", "#734917"),
-    "group": ("#d9d2f0", "#474072"),
+    "group": ("#d0c9ed", "#474072"),
     "stale": ("#ffe3c3", "#503f2b"),
     "heat1": ("#fcf3d9", "#29251d"),
     "heat2": ("#fce3ac", "#392f1d"),
@@ -51,8 +52,8 @@ _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
     "removed": ("#ffbfc1", "#65272d"),
     "changed": ("#ffd4a0", "#593c1c"),
     "ghost": ("#ffffff", "#16181c"),
+    "input": ("#fbfbfb", "#202329"),
 }
-"""Kinds differ in lightness, so that they differ in grey and for every eye; steps of heat are even in CIELAB."""
 """Kinds differ in lightness, so that they differ in grey and for every eye; steps of heat are even in CIELAB."""
 
 

@@ -59,6 +59,7 @@ class Picture:
     blocks: PlacedBoxes
     curves: Curves
     wires: tuple[Link, ...]
+    fonts: tuple[str, ...]
     wire_words: tuple[Words, ...] = ()
 
 
@@ -154,6 +155,7 @@ def compose(graph: Graph, drawn: Scene, options: Options, page: _Page | None = N
         blocks=blocks,
         curves=curves,
         wires=links,
+        fonts=typesetting.FONTS[options.style],
         wire_words=tuple(
             wire_labels.label_words([link.label for link in links], curves, blocks.rects(), page.around, frames)
         ),
@@ -270,7 +272,8 @@ def _frame_words(rect: Rect, title: FrameTitle, direction: Direction) -> tuple[W
 def _above(drawn: Scene, room: float, warning: str) -> Strip:
     title = typesetting.lines_strip([one_line(drawn.title)], room, "title")
     warned = typesetting.lines_strip([warning] if warning else [], room)
-    legend = typesetting.legend_strip(drawn.legend, room)
+    entries = [*drawn.legend, *([(None, drawn.dtype)] if drawn.dtype else [])]
+    legend = typesetting.legend_strip(entries, room)
     return typesetting.stacked([title, warned, legend], PART_GAP / 2, after=PART_GAP)
 
 
@@ -295,4 +298,4 @@ def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> Strip:
 def _description(drawn: Scene, direction: Direction) -> str:
     towards = {"down": "downwards", "up": "upwards", "right": "to the right", "left": "to the left"}[direction]
     flow = f"Data flows {towards}, from the leaves to the outputs"
-    return ". ".join((flow, *drawn.footer, *(bar.text for bar in drawn.bars))) + "."
+    return ". ".join((flow, *filter(None, drawn.aside), *drawn.footer, *(bar.text for bar in drawn.bars))) + "."

@@ -24,7 +24,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind, Palette, border, dim, ground, palette
 from gradviz.draw.picture import MARGIN, Picture, picture
 from gradviz.draw.scene import FLOWS, LinkStyle
-from gradviz.draw.typesetting import FONTS, SIZES, Block, Tone, Words, lines_strip
+from gradviz.draw.typesetting import SIZES, Block, Tone, Words, lines_strip
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.draw.wires import HEAD_LENGTH
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, OutputError
@@ -36,7 +36,6 @@ from gradviz.stages import Stage
 SCALE = 2.4  # points for one pixel: Graphviz rounds corners by 12 points, which are then our 5 pixels
 DPI = 72 / SCALE  # at which one of our pixels becomes one pixel
 MIDDLE = 0.31  # em from the middle of a line, where Graphviz puts a text, down to its baseline
-FAMILY = ",".join(FONTS)
 HEAD_SIZE = HEAD_LENGTH * SCALE / 10  # Graphviz's own arrowhead is 10 points long
 BOLD: tuple[Tone, ...] = ("title", "strong", "name", "warning")
 LINE_STYLE: dict[LinkStyle, str] = {
@@ -50,7 +49,7 @@ LINE_STYLE: dict[LinkStyle, str] = {
 
 def fixed_dot(made: Picture, colors: Palette, scale: float) -> Iterator[str]:
     """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one pixel, or point, for each of ours."""
-    writer = _Statements(made.height, colors)
+    writer = _Statements(made.height, colors, ",".join(made.fonts))
     yield (
         f'digraph {{\ngraph [pad=0,margin=0,outputorder=nodesfirst,bgcolor="{colors.background}",dpi={DPI * scale:.6g}];\n'
         f'node [label="",shape=box,fixedsize=shape,margin=0,penwidth={SCALE:g}];\n'
@@ -67,7 +66,7 @@ def fixed_dot(made: Picture, colors: Palette, scale: float) -> Iterator[str]:
         yield writer.block(f"n{i}", block)
     for i, block in enumerate(made.swatches):
         yield writer.block(f"s{i}", block)
-    yield f'node [shape=none,height=0.01,fontname="{FAMILY}"];\n'
+    yield f'node [shape=none,height=0.01,fontname="{writer.family}"];\n'
     for i, (words, color, size) in enumerate(_texts(made, colors)):
         yield writer.text(f"t{i}", words, color, size)
     yield from writer.edges(made)
@@ -94,8 +93,8 @@ def _box_color(tone: Tone, kind: BoxKind, colors: Palette) -> str:
 class _Statements:
     """Statements in Graphviz's units: points, y upwards."""
 
-    def __init__(self, height: float, colors: Palette) -> None:
-        self.height, self.colors = height, colors
+    def __init__(self, height: float, colors: Palette, family: str) -> None:
+        self.height, self.colors, self.family = height, colors, family
 
     def block(self, name: str, block: Block) -> str:
         edge = self.colors.warning if block.marked else border(self.colors, block.kind)
@@ -111,7 +110,7 @@ class _Statements:
 
     def text(self, name: str, words: Words, color: str, size: float) -> str:
         middle = words.x if words.centred else words.x + words.width / 2
-        bold = f',fontname="{FAMILY} Bold"' if words.tone in BOLD else ""
+        bold = f',fontname="{self.family} Bold"' if words.tone in BOLD else ""
         label = quote([words.text], left=not words.centred)
         look = f'label={label},fontcolor="{color}",fontsize={size * SCALE:.6g}{bold},width={_inches(words.width)}'
         return f"{name} [{look},{self.at(middle, words.y - MIDDLE * size)}];\n"

@@ -21,6 +21,7 @@ from gradviz.draw.summary import (
     Bar,
     backward_lines,
     cut_lines,
+    dtype_text,
     footer_lines,
     held_line,
     is_all_freed,
@@ -28,6 +29,8 @@ from gradviz.draw.summary import (
     rank_bars,
     saved_lines,
     seconds_line,
+    usual_dtype,
+    without_dtype,
 )
 from gradviz.graph import BackwardStep, Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.report import labels
@@ -107,6 +110,8 @@ class Scene(NamedTuple):
     footer: tuple[str, ...]
     frames: tuple[Frame, ...] = ()
     bars: tuple[Bar, ...] = ()  # under the footer
+    dtype: str = ""  # which dtype goes without saying
+    aside: tuple[str, ...] = ()  # what only a picture's description says
 
 
 def scene(graph: Graph, options: Options) -> Scene:
@@ -121,10 +126,14 @@ def scene(graph: Graph, options: Options) -> Scene:
     >>> [(link.source, link.target) for link in made.links]
     [(1, 0), (0, 2)]
     """
-    return _Drafter(graph, options).draft()
+    if options.style == "paper":
+        from gradviz.draw.paper import paper
+
+        return paper(graph, options)
+    return Drafter(graph, options).draft()
 
 
-class _Drafter:
+class Drafter:
     """Builds one scene. Order of boxes: nodes by id, then copies of leaves, saved tensors, outputs, bases."""
 
     def __init__(self, graph: Graph, options: Options) -> None:
@@ -137,6 +146,8 @@ class _Drafter:
         self.bases: dict[tuple[int, int], int] = {}  # (node, output) -> box id of a base or of an output that is one
         self.outputs_cut = 0
         self.all_freed = is_all_freed(graph)
+        self.dtype, self.several_dtypes = usual_dtype(graph)
+        self.brief = without_dtype(self.dtype)
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
         amounts = {"memory": held_by_box, "time": seconds_by_box}.get(options.color)
@@ -164,9 +175,10 @@ class _Drafter:
         self._draw_views()
         legend, footer = self._legend(), self._footer()
         bars = rank_bars(self.graph)
-        return Scene(
-            self.graph.title, tuple(self.boxes), tuple(self.links), legend, footer, tuple(self.frames.drawn), bars
-        )
+        boxes, links = tuple(self.boxes), tuple(self.links)
+        frames = tuple(frame._replace(title=self.brief(frame.title)) for frame in self.frames.drawn)
+        dtype = dtype_text(self.dtype, self.several_dtypes)
+        return Scene(self.graph.title, boxes, links, legend, footer, frames, bars, dtype)
 
     def _leaves_to_split(self) -> dict[int, int]:
         """How often each leaf is used that is drawn once for each of its users."""
@@ -192,10 +204,12 @@ class _Drafter:
         scope: int | None = None,
         names: tuple[str, ...] = (),
     ) -> int:
-        lines = self.lines.setdefault(lines, lines)  # thousands of boxes read the same
+        known = self.lines.get(lines)  # thousands of boxes read the same
+        if known is None:
+            known = self.lines[lines] = (lines[0], *map(self.brief, lines[1:]))
         frame = self.frames.of(scope)
         box = len(self.boxes)
-        self.boxes.append(Box(box, kind, lines, node, about, flags, names, frame))
+        self.boxes.append(Box(box, kind, known, node, about, flags, names, frame))
         return box
 
     def _draw_nodes(self, nodes: Iterable[Node]) -> None:
@@ -342,7 +356,7 @@ class _Drafter:
         record = self.graph.nodes[node]
         if record.group is None or output >= len(record.outputs):
             return f"output {output}"
-        return tensor_line(record.outputs[output])
+        return self.brief(tensor_line(record.outputs[output]))
 
     def _draw_saved(self) -> None:
         """A box for each saved tensor. A saved leaf has its box already, and is only linked to who saved it."""

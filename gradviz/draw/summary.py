@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from gradviz.draw.details import root_lines
@@ -22,6 +23,29 @@ from gradviz.graph.amounts import depth, forward_order
 from gradviz.rank import named
 from gradviz.report import labels
 from gradviz.wording import bar, bytes_text, count_text, one_line, plural, seconds_text, tensor_line, verb
+
+
+def usual_dtype(graph: Graph) -> tuple[str, bool]:
+    """The dtype that most tensors have, which boxes leave out, and whether some have another."""
+    made = chain.from_iterable(column(graph.nodes, "outputs"))
+    leaves = (leaf.tensor for leaf in graph.leaves)
+    counts = Counter(one_line(tensor.dtype) for tensor in chain(made, leaves) if tensor is not None)
+    return (max(counts, key=lambda dtype: (counts[dtype], dtype)), len(counts) > 1) if counts else ("", False)
+
+
+def without_dtype(dtype: str) -> Callable[[str], str]:
+    """Takes the dtype out of the lines of tensors.
+
+    >>> without_dtype("float32")("(3,) float32, (2,) int64")
+    '(3,), (2,) int64'
+    """
+    pattern = re.compile(rf"(?<=\)) {re.escape(dtype)}(?!\w)")
+    return lambda line: pattern.sub("", line) if dtype else line
+
+
+def dtype_text(dtype: str, several: bool) -> str:
+    """What a legend says of it."""
+    return f"dtype {dtype}{' where a box names none' if several else ''}" if dtype else ""
 
 
 class Bar(NamedTuple):

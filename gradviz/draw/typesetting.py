@@ -1,7 +1,7 @@
 """How texts are set: the room that letters take, the lines of boxes, the titles of frames, and what stands around a drawing.
 
 Sizes are pixels, x to the right, y downwards. Texts are drawn in one monospace font, so that every viewer draws what was measured
-here: letters of `FONTS` are at most `ADVANCE` em wide; wide characters (East Asian, emoji) take two such cells. Each text is laid
+here: its letters are at most `ADVANCE` em wide; wide characters (East Asian, emoji) take two such cells. Each text is laid
 out alone, and moved into place later. This module knows the scene's boxes; it knows nothing of layouts or formats.
 """
 
@@ -15,14 +15,18 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len
 
+from gradviz.draw.options import Style
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import Box
 from gradviz.layout import Rect
 from gradviz.report.labels import names_text
 from gradviz.wording import one_line
 
-FONTS = ("DejaVu Sans Mono", "Menlo", "Consolas", "Liberation Mono", "monospace")
-"""Fonts in order of preference. `ui-monospace` is left out: on a Mac it is wider than the others."""
+FONTS: dict[Style, tuple[str, ...]] = {
+    "screen": ("DejaVu Sans Mono", "Menlo", "Consolas", "Liberation Mono", "monospace"),
+    "paper": ("Helvetica", "Arial", "Liberation Sans", "DejaVu Sans", "sans-serif"),
+}
+"""Fonts in order of preference. `ui-monospace` is left out: on a Mac it is wider than the others. Those of a paper are narrower."""
 
 ADVANCE = 0.602  # em; DejaVu Sans Mono and Menlo, the widest of FONTS
 ELLIPSIS = "…"
@@ -203,18 +207,19 @@ def stacked(strips: Iterable[Strip], gap: float, *, before: float = 0.0, after: 
     return Strip(words, swatches, y - gap + after)
 
 
-def legend_strip(entries: Sequence[tuple[BoxKind, str]], room: float) -> Strip:
-    """Coloured squares with their meaning side by side, in as many rows as `room` asks for."""
+def legend_strip(entries: Sequence[tuple[BoxKind | None, str]], room: float) -> Strip:
+    """Coloured squares with their meaning side by side, in as many rows as `room` asks for; text alone where there is no kind."""
     words: list[Words] = []
     swatches: list[Block] = []
     x = y = 0.0
     for kind, text in entries:
-        width = text_width(text, SIZES["dim"])
-        if x and x + (ENTRY_INDENT + width) > room:
+        width, indent = text_width(text, SIZES["dim"]), ENTRY_INDENT if kind is not None else 0.0
+        if x and x + indent + width > room:
             x, y = 0.0, y + NOTE_LINE
-        swatches.append(Block(Rect(x, y + 3.0, SWATCH, SWATCH), kind))
-        words.append(Words(x + ENTRY_INDENT, y + 0.75 * NOTE_LINE, text, "dim", width))
-        x += ENTRY_INDENT + width + ENTRY_GAP
+        if kind is not None:
+            swatches.append(Block(Rect(x, y + 3.0, SWATCH, SWATCH), kind))
+        words.append(Words(x + indent, y + 0.75 * NOTE_LINE, text, "dim", width))
+        x += indent + width + ENTRY_GAP
     return Strip(tuple(words), tuple(swatches), y + NOTE_LINE if entries else 0.0)
 
 

@@ -96,10 +96,11 @@ class EdgeColumns(Columns[Edge]):
 
 
 class StorageColumns(Columns[Storage]):
-    """Storages by id: kind, and bytes, which are below 0 where they are not known."""
+    """Storages by id: kind, bytes, which are below 0 where they are not known, and names, where there are any."""
 
     def __init__(self) -> None:
         self.nbytes, self.kind = array("q"), list[StorageKind]()
+        self.names: dict[int, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.nbytes)
@@ -109,7 +110,7 @@ class StorageColumns(Columns[Storage]):
 
     def _at(self, i: int) -> Storage:
         nbytes = self.nbytes[i]
-        return _new(Storage, (i, nbytes if nbytes >= 0 else None, self.kind[i]))
+        return _new(Storage, (i, nbytes if nbytes >= 0 else None, self.kind[i], self.names.get(i, ())))
 
 
 class SavedColumns(Sequence[tuple[SavedTensor, ...]]):

@@ -74,11 +74,12 @@ class TensorInfo(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """One block of memory. `nbytes` is None where the tensor has no storage that can be asked."""
+    """One block of memory. `nbytes` is None where the tensor has no storage that can be asked; `names` are those of an input."""
 
     id: int
     nbytes: int | None
     kind: StorageKind
+    names: tuple[str, ...] = ()
 
 
 class SavedTensor(NamedTuple):

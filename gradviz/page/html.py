@@ -21,13 +21,13 @@ from gradviz.draw.heat import own_seconds
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.palette import DARK, LIGHT, Palette, border, dim
-from gradviz.draw.summary import counts_line, inferred_lines, is_all_freed
+from gradviz.draw.summary import counts_line, dtype_text, inferred_lines, is_all_freed, usual_dtype
 from gradviz.fold.functions import with_functions
 from gradviz.graph import Graph, column
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
 from gradviz.page.sources import own_code, without_folders
-from gradviz.page.view import usual_dtype, view
+from gradviz.page.view import view
 from gradviz.stages import Stage
 from gradviz.wording import one_line
 
@@ -105,7 +105,7 @@ def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda 
         known_of = {"grad": bool(whole.backward), "time": bool(own_seconds(whole))}
         color = options.color if known_of.get(options.color, True) else "kind"
         known.put(about=about(whole), allFreed=is_all_freed(whole), color=color, titles=options.names)
-        known.put(dtype=f"{dtype} where a box names no dtype" if several else dtype, code=own_code(whole))
+        known.put(dtype=dtype, legend=dtype_text(dtype, several), code=own_code(whole))
         add(known)
         clean = without_folders(whole)
         return _pieces(whole, options, drawn.base64(clean), known.base64(clean), clean)

@@ -5,13 +5,13 @@ Names are given relative to the group around, so that groups of one structure re
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Container
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
 
+from gradviz.draw.summary import without_dtype
 from gradviz.draw.typesetting import shorten, text_width
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups, Kind
@@ -53,20 +53,12 @@ class Sums(NamedTuple):
     nbytes: int
 
 
-def usual_dtype(graph: Graph) -> tuple[str, bool]:
-    """The dtype that most tensors have, which boxes leave out, and whether some have another."""
-    made = (output for node in graph.nodes for output in node.outputs)
-    leaves = (leaf.tensor for leaf in graph.leaves)
-    counts = Counter(one_line(tensor.dtype) for tensor in chain(made, leaves) if tensor is not None)
-    return (max(counts, key=lambda dtype: (counts[dtype], dtype)), len(counts) > 1) if counts else ("", False)
-
-
 class Texts:
     """Makes the texts of one graph; `dtype` is the one that goes without saying."""
 
     def __init__(self, walk: Walk, dtype: str = "", names: labels.OpNames = "variable") -> None:
         self._names = names
-        self._dtype = re.compile(rf" {re.escape(dtype)}(?!\w)") if dtype else None
+        self._brief = without_dtype(dtype)
         self._graph, self._groups, self._walk = walk.graph, walk.tree, walk
         self._known: dict[Text, Text] = {}
         self.held = held_bytes(walk.graph)
@@ -122,8 +114,7 @@ class Texts:
         return self._short(title, f"{op} {labels.outputs_line(node.outputs)}".strip())
 
     def _short(self, title: str, line: str) -> Text:
-        said = self._dtype.sub("", line) if self._dtype is not None else line
-        return Text(shorten(title, CELLS), shorten(said, CELLS))
+        return Text(shorten(title, CELLS), shorten(self._brief(line), CELLS))
 
     def _path(self, at: int) -> str:
         """Path of the innermost module around what is in a group."""

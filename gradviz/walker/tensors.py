@@ -202,6 +202,13 @@ class Storages:
         storage = storage_of(tensor)
         return self.number_of.get(storage[0]) if storage is not None else None
 
+    def name(self, named: Iterable[tuple[torch.Tensor, tuple[str, ...]]]) -> None:
+        """Note the names of inputs that need no gradient, which no leaf tells."""
+        for tensor, names in named:
+            number = None if tensor.requires_grad else self.known(tensor)
+            if number is not None and self.columns.kind[number] == "input":
+                self.columns.names.setdefault(number, names)
+
     def number(self, tensor: torch.Tensor) -> int | None:
         """The number of the tensor's storage, a new one when it is met first; None where the tensor has none."""
         parts = parts_of(tensor)

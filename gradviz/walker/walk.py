@@ -84,6 +84,7 @@ def capture(
             traversed = traverse(starts(roots))
             _keep_named(names, traversed)
             described = Description(traversed, roots, names, saved, attribution)
+            described.storages.name(names.named())
             graph = Graph(
                 nodes=_kept(described.nodes),
                 edges=_kept(traversed.edges),

@@ -211,11 +211,13 @@ def test_labels_of_many_curves_side_by_side_are_placed_among_few_squares() -> No
 
 def test_frames_hug_what_they_hold() -> None:
     """A long title is broken beside the edge that enters, and boxes stand in the middle below a title that is wider."""
-    scope = Scope("fc1", "Sequential", 1, None, 162_855, tensor(8, 50))
-    nodes = tuple(Node(i, "ReluBackward0", (tensor(8, 50),), 2 - i, scope=0 if i < 2 else None) for i in range(3))
+    scope = Scope("fc1", "Sequential", 1, None, 162_855, tensor(1024, 2048, 3))
+    nodes = tuple(
+        Node(i, "ReluBackward0", (tensor(1024, 2048, 3),), 2 - i, scope=0 if i < 2 else None) for i in range(3)
+    )
     edges = (Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))
     for kept in (3, 2):  # with and without an edge that enters
-        graph = Graph(nodes[:kept], edges[: kept - 1], roots=(Root(0, 0, "y", tensor(8, 50)),), scopes=(scope,))
+        graph = Graph(nodes[:kept], edges[: kept - 1], roots=(Root(0, 0, "y", tensor(1024, 2048, 3)),), scopes=(scope,))
         made = picture(graph, Options(layout="layered"))
         (frame,) = made.frames
         inside = made.blocks[0].rect

@@ -319,11 +319,19 @@ def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
 
 def test_groups_and_counted_edges() -> None:
     made = scene(folded(), Options())
-    assert made.boxes[0].lines == ("net.fc", "3 ops, 1,024 parameters, 4.0 KiB", "(2, 2) float32")
+    assert made.boxes[0].lines == ("net.fc", "3 ops, 1,024 parameters, 4.0 KiB", "(2, 2)")
     assert titles(made, "group") == ["net.fc", "net.cell ×12"]
     assert [(link.label, link.edges) for link in made.links] == [("×3", 3), ("×12", 12), ("", 1)]
     assert made.footer[0] == "0 backward functions, 2 groups, 1 leaf, 1 output, 2 edges"
     assert made.footer[1:] == ("folded: 2 groups for 5 nodes", "5 nodes were folded")
+
+
+def test_the_usual_dtype_is_said_once() -> None:
+    made = scene(folded(), Options())
+    assert made.dtype == "dtype float32" and not any("float32" in line for box in made.boxes for line in box.lines)
+    mixed = scene(GRAPHS["everything"], Options())
+    assert mixed.dtype == "dtype float32 where a box names none"
+    assert any("float16" in line for box in mixed.boxes for line in box.lines)
 
 
 def test_freed_everywhere_is_said_once() -> None:

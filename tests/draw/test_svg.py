@@ -140,7 +140,7 @@ def test_a_background_is_painted_behind_everything() -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark", "auto"])
 def test_every_rule_is_scoped_to_its_picture(theme: Theme) -> None:
-    for line in style_sheet("gv-0", theme).splitlines():
+    for line in style_sheet("gv-0", theme, ("monospace",)).splitlines():
         selectors = line.partition("{")[0]
         assert line.startswith(("@media", "}")) or all(part.startswith(".gv-0") for part in selectors.split(","))
 

@@ -27,7 +27,8 @@ from gradviz.page.sheets import (
     Walk,
     make_sheets,
 )
-from gradviz.page.view import Texts, usual_dtype
+from gradviz.draw.summary import usual_dtype
+from gradviz.page.view import Texts
 from tests.builders import (
     GRAPHS,
     accumulate,

@@ -12,8 +12,8 @@ const MARGIN = 16, ABOVE = 30, ROWS = 18, LARGEST = 8000;
 
 /** The size of the picture, with its title above, and the entries of its legend below, in rows. @param {App} app @returns {{w: number, h: number, legend: Placed[]}} */
 function frameOf(app) {
-  const r = app.layout.rect(~0), dtype = app.facts?.head.dtype, room = Math.max(r.w, 420, textWidth(document.title, true) * 13);
-  const entries = [...app.overlay.legend, ...(dtype ? [{ color: "", text: `dtype ${dtype}` }] : [])], legend = [];
+  const r = app.layout.rect(~0), dtype = app.facts?.head.legend, room = Math.max(r.w, 420, textWidth(document.title, true) * 13);
+  const entries = [...app.overlay.legend, ...(dtype ? [{ color: "", text: dtype }] : [])], legend = [];
   let x = 0, row = 0;
   for (const { text, color } of entries) {
     const wide = textWidth(text) * 11 + (color ? 18 : 0);

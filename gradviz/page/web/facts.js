@@ -116,7 +116,7 @@ export class Facts {
   }
 
   /** A tensor without the dtype that goes without saying. @param {string} text */
-  brief(text) { return this.head.dtype ? text.replaceAll(` ${this.head.dtype.split(" ")[0]}`, "") : text; }
+  brief(text) { return this.head.dtype ? text.replaceAll(`) ${this.head.dtype}`, ")") : text; }
 
   /** A text of a column, "" for nothing. @param {string} name @param {number} i */
   word(name, i) {

@@ -120,7 +120,7 @@ function overlays(app) {
       if (entry.color) swatch.style.background = `var(--${entry.color})`;
       else swatch.hidden = true;
       return el("li", {}, swatch, el("span", { text: entry.text }));
-    }), facts.head.dtype ? el("li", { text: `dtype ${facts.head.dtype}` }) : "");
+    }), facts.head.legend ? el("li", { text: facts.head.legend }) : "");
   };
   app.on("overlay", show);
   show();
