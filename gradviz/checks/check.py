@@ -181,6 +181,7 @@ def check_target(
             nothing=CheckContext(Graph()),
         ).captured()
     failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
+    reader.labels.ended()
     with around():
         every = [captured.result, *captured.later]
         stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)

@@ -33,6 +33,7 @@ FAMILIES = (
     "order",
     "loss_inputs",
     "misuse",
+    "labels",
     "warned",
     "samples",
     "functions",

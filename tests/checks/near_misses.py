@@ -264,6 +264,30 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "useless-labels": """
+        import torch
+
+        model = torch.nn.Linear(3, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            labels = torch.tensor([1, 2, -100, 3])
+            loss = torch.nn.functional.cross_entropy(model(torch.ones(4, 3)), labels, ignore_index=-100)
+            rare = torch.nn.functional.cross_entropy(model(torch.ones(8, 3)), torch.tensor([2] * 8))
+            optimizer.zero_grad()
+            (loss + rare).backward()
+            optimizer.step()
+    """,
+    "padding-counted": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        for step in range(3):
+            mask = (torch.arange(6) < torch.tensor([[6], [4], [2]])).float()
+            error = model(torch.ones(3, 6, 3)).squeeze(2).square()
+            loss = (error * mask).sum() / mask.sum() + (error * mask).mean() / mask.mean()
+            loss.backward()
+            model.zero_grad()
+    """,
     "untied": """
         import torch
 

@@ -17,6 +17,7 @@ import torch
 
 from gradviz.checks.collect.dimensions import DimensionWatch
 from gradviz.checks.collect.held import carried, copies, cycles
+from gradviz.checks.collect.labels import LabelWatch
 from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, line_at, users_frame
 from gradviz.checks.collect.misuse import MisuseWatch
 from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of, optimized
@@ -114,10 +115,11 @@ class Collector:
         self._rows = RowKeeper(self.recorder)
         place = UserCode().place
         self.misuse, self.dimensions = MisuseWatch(place), DimensionWatch(place)
-        self.warned = WarningWatch(place, self.misuse.note)
+        self.warned, self.labels = WarningWatch(place, self.misuse.note), LabelWatch(place, self.misuse.note)
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
         self.cuts.parts = {} if cuts else None
-        seen = (self.results.seen, self.switches.seen, self.cuts.seen, self.misuse.seen, self.dimensions.seen)
+        watches = (self.results, self.switches, self.cuts, self.misuse, self.dimensions, self.labels)
+        seen = [watch.seen for watch in watches]
         self.calls, self.replaced = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None), Replaced(place)
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
@@ -183,6 +185,7 @@ class Collector:
 
     def passed(self, number: int, reading: bool) -> None:
         """Call `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
+        self.labels.next_step()
         if self._unread is not None:
             call, boundary = self._unread
             step = self._earlier[-1].step + 1 if self._earlier else 0

@@ -1,0 +1,107 @@
+"""Checks on what losses and means are given: padding that counts, and labels that teach nothing. Each is a row."""
+
+from __future__ import annotations
+
+from gradviz.checks.context import CheckContext
+from gradviz.checks.registry import Diagnoses, check
+from gradviz.checks.rules.misuse import Row, told
+
+_PADDED = "rows that end with {0} from different places on, and have it nowhere else"
+_PADDING = {
+    "padding in loss": Row(
+        "the loss counts {1} of {2} labels that are padding",
+        "{code} is given labels in " + _PADDED + "; ignore_index is {5}",
+        "Pass ignore_index={0}.",
+    ),
+    "padding in error": Row(
+        "the loss averages {1} of {2} numbers that are padding",
+        "{code} is given a target in " + _PADDED,
+        "Average over the mask in {text}: (error * mask).sum() / mask.sum(), with reduction='none' for the error.",
+    ),
+    "masked mean": Row(
+        "the mean divides by all {2} elements, of which a mask has taken out some",
+        "{code} averages what a mask has set to 0 where rows end: the shorter the sequences, the smaller the result",
+        "Divide by what is left: .sum() / mask.sum() in place of .mean() in {text}.",
+    ),
+    "padded mean": Row(
+        "the mean over time counts padding: {1} of {2} positions",
+        "{code} averages over the sequences of a batch of " + _PADDED,
+        "Average over the mask: (x * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True), with mask = ids != {0}.",
+    ),
+    "last of padded": Row(
+        "the last time step is padding in {3} of {4} sequences",
+        "{code} takes the last step of each row, and the batch has " + _PADDED,
+        "Take each sequence's own last step: x[torch.arange(len(lengths)), lengths - 1]; or use pack_padded_sequence.",
+    ),
+}  # fmt: skip
+_LABELS = {
+    "all ignored": Row(
+        "all {2} labels of a batch are ignored: their mean is 0 / 0",
+        "{code} is given labels that are all {0}, which is ignore_index ({times} seen)",
+        "Leave out such a batch: if (labels != {0}).any(). Or divide a sum by at least 1: reduction='sum', and "
+        "(labels != {0}).sum().clamp(min=1).",
+    ),
+    "class ignored": Row(
+        "class {0} is never learned: ignore_index={0} leaves it out",
+        "{code} is given one label for each sample, {1} of {2} of them {0}, and {3} scores: {0} is one of the classes",
+        "Leave out ignore_index={0}.",
+    ),
+    "one class": Row(
+        "all labels are class {0}",
+        "{code} was given {1} labels, and all of them are {0}: the model learns to say that, whatever its input",
+        "Look at where the labels are made: a division, a cast or a comparison may have flattened them to {0}.",
+    ),
+}  # fmt: skip
+
+
+@check("padding-counted", "warning", "padding counts in a loss, a mean or a last step")
+def padding_counted(context: CheckContext) -> Diagnoses:
+    """Sequences of different lengths are padded to one, and what was padded counts like the rest.
+
+    The model then learns to predict padding, a mean becomes smaller the shorter a sequence is, and the last time step of a short
+    one says nothing about it.
+
+    How it is found: rows of a batch that end with one value, from different places on, and have it nowhere else, are padded. The
+    numbers of labels, targets, masks and indices of embeddings are read, of a few batches for each line.
+
+    What to do: `ignore_index` for labels; for a mean, divide by the sum of the mask.
+
+    When to ignore it: when the value at the ends is data.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    mask = (torch.arange(6) < torch.tensor([[6], [4], [2]])).float()
+    error = model(torch.ones(3, 6, 3)).squeeze(2).square()
+    loss = (error * mask).mean()
+    loss.backward()
+    ```
+    """
+    yield from told(context, *_PADDING, rows=_PADDING)
+
+
+@check("useless-labels", "warning", "labels are all ignored, all of one class, or of a class that is left out")
+def useless_labels(context: CheckContext) -> Diagnoses:
+    """The labels that a loss over classes is given teach nothing, or not all that they should.
+
+    All labels of a batch are `ignore_index`, and the mean is NaN; or `ignore_index` is one of the classes; or all labels are alike.
+
+    How it is found: the labels of some batches of each line are counted. One class only is said from 64 labels in three batches
+    on, and not where the code makes them with `zeros` or the like, as contrastive losses do; a class is taken for left out where
+    each sample has one label, not each position of a sequence or an image.
+
+    What to do: what the finding says.
+
+    When to ignore it: when a class is left out on purpose.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 4)
+    labels = torch.tensor([0, 1, 2, 3, 0, 1])
+    loss = torch.nn.functional.cross_entropy(model(torch.ones(6, 3)), labels, ignore_index=0)
+    loss.backward()
+    ```
+    """
+    yield from told(context, *_LABELS, rows=_LABELS)
