@@ -160,7 +160,7 @@ def check_target(
 
     with (
         recorder.watching(),
-        reader.misuse.watching(),
+        reader.effects.watching(),
         reader.warned.watching(),
         replay.watching(),
         replaced.watching(),

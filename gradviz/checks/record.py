@@ -100,6 +100,9 @@ class OptimizerRow:
     factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
+    unread: dict[str, str] = field(
+        default_factory=dict
+    )  # what was set of it that torch does not read, and what it does
     frozen: set[int] = field(default_factory=set)  # require no gradient, and were updated all the same
     reached: set[int] = field(default_factory=set)  # were in the graph of a call
     emptied: int = 0  # calls before which its gradients had been reset while it had not stepped

@@ -31,6 +31,7 @@ FAMILIES = (
     "history",
     "steps",
     "order",
+    "effects",
     "loss_inputs",
     "misuse",
     "labels",

@@ -574,6 +574,19 @@ NEAR: dict[str, str] = {
             optimizer.step()
             scheduler.step()
     """,
+    "pile-of-hooks": """
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+        means = []
+        for layer in model:
+            layer.register_forward_hook(lambda module, given, result: means.append(result.mean().item()))
+        for step in range(4):
+            handle = model.register_forward_hook(lambda module, given, result: means.append(result.mean().item()))
+            model(torch.ones(2, 3)).square().mean().backward()
+            handle.remove()
+            model.zero_grad()
+    """,
     "torch-warning": """
         import torch
 

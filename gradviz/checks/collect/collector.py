@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from gradviz.checks.collect.dimensions import DimensionWatch
+from gradviz.checks.collect.effects import EffectWatch
 from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.labels import LabelWatch
 from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, line_at, users_frame
@@ -115,6 +116,7 @@ class Collector:
         self._rows = RowKeeper(self.recorder)
         place = UserCode().place
         self.misuse, self.dimensions = MisuseWatch(place), DimensionWatch(place)
+        self.effects = EffectWatch(place, self.misuse.note)
         self.warned, self.labels = WarningWatch(place, self.misuse.note), LabelWatch(place, self.misuse.note)
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
         self.cuts.parts = {} if cuts else None
@@ -186,6 +188,7 @@ class Collector:
     def passed(self, number: int, reading: bool) -> None:
         """Call `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
         self.labels.next_step()
+        self.effects.next_step()
         if self._unread is not None:
             call, boundary = self._unread
             step = self._earlier[-1].step + 1 if self._earlier else 0

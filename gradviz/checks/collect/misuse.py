@@ -1,15 +1,13 @@
-"""Sees calls that run without an error and do something else than they look like: broadcasts, reshapes, modes, and no effect.
+"""Sees calls that run without an error and do something else than they look like: broadcasts, reshapes, and modes.
 
-Is told of each call by `recording/torch_calls`, and by taps of two functions. Looks at shapes, modes and identities, reads no
-number, and keeps tensors weakly.
+Is told of each call by `recording/torch_calls`. Looks at shapes, modes and identities, reads no number, and keeps tensors weakly.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Container, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from types import FrameType, GeneratorType
+from collections.abc import Callable, Container
+from types import FrameType
 from typing import Any
 
 import torch
@@ -21,8 +19,6 @@ from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
-from gradviz.walker.taps import Ended, tapped
-from gradviz.walker.tensors import storage_of
 
 MOST = 100
 """Lines that are noted, and results that are followed until they are reduced."""
@@ -64,27 +60,6 @@ class MisuseWatch:
             key = kind, source.file, source.line
             times = self._found[key].times if key in self._found else 0
             self._found[key] = Misuse(kind, source, words, times + 1, tensors)
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Inside, calls are noted that can be without an effect."""
-        with ExitStack() as until:
-            for clip in (torch.nn.utils.clip_grad.clip_grad_norm_, torch.nn.utils.clip_grad.clip_grad_value_):
-                until.enter_context(tapped(clip, self._clips))
-            until.enter_context(tapped(torch.nn.Module.load_state_dict, self._loads))
-            yield
-
-    def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
-        if type(parameters) is GeneratorType and parameters.gi_frame is None:
-            self.note("clips nothing", self._place(frame.f_back))
-
-    def _loads(self, frame: FrameType, module: Any, given: Any = None, *_: Any, **__: Any) -> Ended | None:
-        with suppress(Exception):
-            own = set(map(storage_of, parameters(module))) - {None}
-            loaded = {storage_of(tensor) for tensor in dict(given).values() if is_real(tensor)}
-            if own and loaded & own == own:
-                self.note("loads itself", self._place(frame.f_back))
-        return None
 
     # -- calls of torch -------------------------------------------------------------------------------------------------
 

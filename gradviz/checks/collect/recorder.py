@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from gradviz.checks.collect.effects import settings_unread
 from gradviz.checks.collect.lines import returned_in, users_frame
 from gradviz.checks.collect.numbers import TensorRef, is_readable, optimized
 from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, RunRecord
@@ -237,6 +238,7 @@ class RunRecorder:
             rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
             row.idle_rates += not any(rates)
             row.rates += [max(rates)] if rates and len(row.rates) < RATES else []
+            row.unread |= settings_unread(optimizer)
             row.groups.update(map(id, optimizer.param_groups))
             for tensor in optimized(optimizer):
                 self._feed(row, tensor)

@@ -53,16 +53,6 @@ ROWS = {
         "its statistics with this data",
         "Call .eval() on the model before {text}, and .train() again before the next training step.",
     ),
-    "clips nothing": Row(
-        "the clipping gets an iterator that is used up: it clips nothing",
-        "{code} is given a generator that has ended already, as model.parameters() has after one loop over it ({times} seen)",
-        "Give it model.parameters() anew, or a list: list(model.parameters()).",
-    ),
-    "loads itself": Row(
-        "load_state_dict() loads the model's own tensors: it changes nothing",
-        "{code} is given tensors that share memory with the parameters: state_dict() copies nothing, so what was kept moved along",
-        "Keep a copy where the state is taken: copy.deepcopy(model.state_dict()).",
-    ),
 }  # fmt: skip
 
 

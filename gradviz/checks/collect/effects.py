@@ -1,0 +1,112 @@
+"""Sees calls of torch that have no effect, or one more each time: what is clipped, loaded and hooked."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from difflib import get_close_matches
+from types import CodeType, FrameType, GeneratorType
+from typing import Any
+
+import torch
+
+from gradviz.packages import Place, package_of
+from gradviz.recording.torch_calls import is_real
+from gradviz.variables.objects import parameters
+from gradviz.walker.taps import Ended, tapped
+from gradviz.walker.tensors import storage_of
+
+_STEPS = 3  # of which each registers the same hook once more
+_ALIKE = 0.8
+_HOOKED = (
+    torch.nn.Module.register_forward_hook,
+    torch.nn.Module.register_forward_pre_hook,
+    torch.nn.Module.register_full_backward_hook,
+)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+
+
+class EffectWatch:
+    """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+
+    def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
+        self._place, self._note = place, note
+        self._step = 0
+        self._registered: dict[tuple[int, CodeType], tuple[weakref.ref[torch.nn.Module], set[int]]] = {}
+
+    def next_step(self) -> None:
+        """A call of backward comes."""
+        self._step += 1
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, calls are noted that can be without an effect."""
+        clips = torch.nn.utils.clip_grad
+        listeners: list[tuple[Any, Callable[..., Ended | None]]] = [
+            *((clip, self._clips) for clip in (clips.clip_grad_norm_, clips.clip_grad_value_)),
+            *((registers, self._hooks) for registers in _HOOKED),
+            (torch.nn.Module.load_state_dict, self._loads),
+        ]
+        with ExitStack() as until:
+            for function, listener in listeners:
+                until.enter_context(tapped(function, listener))
+            yield
+
+    def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
+        if type(parameters) is GeneratorType and parameters.gi_frame is None:
+            self._note("clips nothing", self._place(frame.f_back))
+
+    def _loads(self, frame: FrameType, module: Any, given: Any = None, *_: Any, **__: Any) -> Ended:
+        def ended(returned: bool, result: Any) -> None:
+            with suppress(Exception):  # a state of the user's own may be anything
+                if returned and given and len(result.unexpected_keys) == len(given):
+                    self._misses(frame, given, result.missing_keys)
+
+        with suppress(Exception):
+            own = set(map(storage_of, parameters(module))) - {None}
+            loaded = {storage_of(tensor) for tensor in dict(given).values() if is_real(tensor)}
+            if own and loaded & own == own:
+                self._note("loads itself", self._place(frame.f_back))
+        return ended
+
+    def _misses(self, frame: FrameType, given: Mapping[str, object], missing: list[str]) -> None:
+        key = next(iter(given))
+        mine = next((name for name in missing if key.endswith(f".{name}") or name.endswith(f".{key}")), None)
+        if missing:
+            self._note("loads nothing", self._place(frame.f_back), str(len(given)), key, mine or missing[0])
+
+    def _hooks(self, frame: FrameType, module: torch.nn.Module, hook: Any, *_: Any, **__: Any) -> Ended | None:
+        code = _code_of(hook)
+        if code is None or package_of(code.co_filename):
+            return None
+
+        def ended(returned: bool, result: object) -> None:
+            ref, steps = self._registered.setdefault((id(module), code), (weakref.ref(module), set()))
+            steps.add(self._step)
+            alive = sum(_code_of(other) is code for name in _HOOKS for other in getattr(module, name).values())
+            if ref() is module and min(len(steps), alive) >= _STEPS:
+                self._note("hooks pile up", self._place(frame.f_back), type(module).__name__, str(alive))
+
+        return ended
+
+
+def _code_of(hook: Any) -> CodeType | None:
+    """The code of a function, a method or a part of one."""
+    hook = getattr(hook, "func", hook)
+    code = getattr(getattr(hook, "__func__", hook), "__code__", None)
+    return code if type(code) is CodeType else None
+
+
+def settings_unread(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str]]:
+    """What was set of an optimizer that torch does not read, and what it does read: ("learning_rate", "lr")."""
+    if not type(optimizer).__module__.startswith("torch.optim."):
+        return
+    known, own = optimizer.defaults, [key for key in vars(optimizer) if not key.startswith("_")]
+    added = {key for group in optimizer.param_groups for key in group} - known.keys()
+    for key in [*own, *added]:
+        alike = (
+            get_close_matches(key, known, 1, _ALIKE) if not key.endswith(tuple(f"_{name}" for name in known)) else []
+        )
+        for meant in ["lr"] if key == "learning_rate" else alike:
+            yield (f".{key}" if key in own else key), meant

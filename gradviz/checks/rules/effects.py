@@ -1,0 +1,160 @@
+"""Checks on lines without an effect, or with one more each time."""
+
+from __future__ import annotations
+
+from gradviz.checks.context import CheckContext
+from gradviz.checks.record import OptimizerRow
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.invariants import called
+from gradviz.checks.rules.misuse import Row, told
+from gradviz.checks.words import line
+from gradviz.source.search import sets_attribute
+from gradviz.wording import clip, one_line
+
+_CODE = 50
+_WITHOUT = {
+    "clips nothing": Row(
+        "the clipping gets an iterator that is used up: it clips nothing",
+        "{code} is given a generator that has ended already, as model.parameters() has after one loop over it ({times} seen)",
+        "Give it model.parameters() anew, or a list: list(model.parameters()).",
+    ),
+    "loads itself": Row(
+        "load_state_dict() loads the model's own tensors: it changes nothing",
+        "{code} is given tensors that share memory with the parameters: state_dict() copies nothing, so what was kept moved along",
+        "Keep a copy where the state is taken: copy.deepcopy(model.state_dict()).",
+    ),
+    "loads nothing": Row(
+        "load_state_dict() loads nothing: the model has none of these names",
+        "{code} is given {0} names such as {1}, and the model has {2}; strict=False says nothing of it",
+        "Rename what is loaded, so that {1} becomes {2}; and leave out strict=False, which hides it.",
+    ),
+}  # fmt: skip
+_AGAIN = {
+    "hooks pile up": Row(
+        "the same hook is registered again each time: {1} of them run now",
+        "{code} has registered one function on one {0} in step after step, and none was removed",
+        "Move {text} in front of the loop; or keep what it returns, and call its remove() at the end of each round.",
+    ),
+}  # fmt: skip
+
+
+@check("no-effect", "warning", "a line computes something that nobody gets")
+def no_effect(context: CheckContext) -> Diagnoses:
+    """A line makes a new tensor and drops it: the line does nothing.
+
+    `x.clamp(0, 1)`, `hidden.detach()`, `loss / 4`, `torch.relu(h)` and `images.to(device)` leave their tensor as it is and return
+    another one; only names that end in `_` change it in place (and a module's `to` and `cuda`).
+
+    Nor do `clip_grad_norm_` of an iterator that is used up, `load_state_dict` of a state that shares its memory with the model or
+    has none of its names, and a setting of an optimizer that torch does not read, as `optimizer.lr` is.
+
+    How it is found: Statements that consist of such a call are looked up in the text of your files, and the calls are seen
+    as they run, with what they made. The last line of a file, which a notebook would show, and what is inside `try` are left out.
+
+    What to do: Give the result a name, as in `x = x.clamp(0, 1)`.
+
+    When to ignore it: When the line is there to measure or to warm up an operation.
+
+    ```python
+    import torch
+
+    w = torch.ones(3, requires_grad=True)
+    x = w * 2
+    x.clamp(0, 1)
+    loss = x.sum()
+    loss.backward()
+    ```
+    """
+    yield from told(context, *_WITHOUT, rows=_WITHOUT)
+    for optimizer in context.record.optimizers:
+        yield from _unread(optimizer)
+    for dropped in context.lost:
+        if not dropped.method:
+            yield Diagnosis(
+                f"`{clip(one_line(dropped.text), _CODE)}` does nothing",
+                (dropped.of,),
+                f"it makes a new tensor, which nobody gets, and leaves {clip(one_line(dropped.of), _CODE)} as it is",
+                f"Write {one_line(dropped.mended)}."
+                if dropped.mended
+                else "Give the result a name, and go on with that.",
+                source=dropped.source,
+                part=dropped.text,
+            )
+
+
+def _unread(optimizer: OptimizerRow) -> Diagnoses:
+    """Settings of an optimizer that torch does not read."""
+    for key, meant in optimizer.unread.items():
+        source = (
+            sets_attribute(optimizer.source.file, key[1:]) if optimizer.source is not None and key[0] == "." else None
+        )
+        fix = f"Set it in the groups: for group in optimizer.param_groups: group[{meant!r}] = ..."
+        yield Diagnosis(
+            f"{called(optimizer)} does not read {key}: it has no effect",
+            (optimizer.name or optimizer.type,),
+            f"{optimizer.type} reads {meant!r} of each group in its param_groups",
+            fix if source is not None else f"Call it {meant} in {line(optimizer.source)}.",
+            source=source or optimizer.source,
+        )
+
+
+@check("pile-of-hooks", "warning", "the same hook is registered again and again, and runs as often")
+def pile_of_hooks(context: CheckContext) -> Diagnoses:
+    """A hook is registered on a module in each epoch or step, and none of them is removed: it runs once more each time.
+
+    What it collects comes several times, each step takes longer, and what it holds is never freed.
+
+    How it is found: the function of each hook is noted. Reported when, between three steps, one was registered on one module each
+    time, and three of them are there.
+
+    What to do: register it once, before the loop; or keep the handle and call its `remove()`.
+
+    When to ignore it: never, unless the hooks differ by what they are told to do.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    means = []
+    for step in range(4):
+        model.register_forward_hook(lambda module, given, result: means.append(result.mean().item()))
+        model(torch.ones(2, 3)).square().mean().backward()
+        model.zero_grad()
+    ```
+    """
+    yield from told(context, *_AGAIN, rows=_AGAIN)
+
+
+@check("not-called", "warning", "a method is named and not called")
+def not_called(context: CheckContext) -> Diagnoses:
+    """A line consists of a method without `()`, such as `optimizer.step` or `model.eval`: it does nothing.
+
+    How it is found: Statements that consist of such a name are looked up in the text of the script, and of your files that call
+    torch. The last line of a file, which a notebook would show, and what is inside `try` are left out.
+
+    What to do: Call the method.
+
+    When to ignore it: When the attribute is one of yours that does something when it is read.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step
+    print("done")
+    ```
+    """
+    for dropped in context.lost:
+        if dropped.method:
+            yield Diagnosis(
+                f"{one_line(dropped.text)} is named and not called",
+                (dropped.of,),
+                "the name of a method alone calls nothing",
+                f"Write {one_line(dropped.mended)}.",
+                source=dropped.source,
+                part=dropped.text,
+            )
