@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gradviz.gradients.values import tensor_in, why_unreadable
-from gradviz.graph import Graph, Node, TensorInfo
+from gradviz.graph import Graph, Node
 from gradviz.graph.amounts import known_elements
 from gradviz.walker.isolation import isolated
 from gradviz.walker.private import Node as LiveNode
@@ -31,12 +31,6 @@ def behind(graph: Graph, start: Iterable[int | None], without: Collection[int] =
             if edge.producer not in seen:
                 seen.add(edge.producer)
                 waiting.append(edge.producer)
-
-
-def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
-    """What an operation made, where that is known."""
-    outputs = graph.nodes[node].outputs
-    return outputs[output] if output < len(outputs) else None
 
 
 def from_outputs(graph: Graph, without: Collection[int] = ()) -> Collection[int]:

@@ -7,20 +7,16 @@ chain broke is known; otherwise what is found is likely only, and says so. Runs 
 from __future__ import annotations
 
 import ast
-from collections import deque
 from collections.abc import Iterator, Sequence
-from inspect import unwrap
-from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
 
 from gradviz.graph import SourceLine
-from gradviz.packages import is_foundation
 from gradviz.recording.cuts import DetachKind
 from gradviz.source.search import CodeLocation, switch_around
-from gradviz.source.statements import Body, Statement, assigned, body_of, covers, method_calls, names_of, text_of
-from gradviz.variables.objects import class_attribute, own_attributes, parameters
+from gradviz.source.statements import Statement, assigned, names_of, text_of
+from gradviz.variables.objects import members, own_attributes, parameters
 from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.isolation import isolated
 
@@ -52,14 +48,13 @@ class Provenance(NamedTuple):
     plain: tuple[str, ...] = ()  # tensors that it was computed from and that do not require grad
 
 
-MAX_CUTS, MAX_NAMES, MAX_DEPTH = 6, 40, 3
+_MOST = 40  # names that are followed
 _METHODS: dict[str, DetachKind] = {
     **dict.fromkeys(("detach", "detach_"), "detach"),
     **dict.fromkeys(("item", "tolist"), "number"),
     "numpy": "numpy",
     **dict.fromkeys(("argmax", "argmin", "argsort", "long", "int", "bool", "byte", "short"), "integer"),
 }
-_VALUES = (torch.Tensor, int, float, list, tuple, dict)
 _MAKERS: dict[str, DetachKind] = {
     **dict.fromkeys(("tensor", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor"), "new"),
     "from_numpy": "numpy",
@@ -67,197 +62,78 @@ _MAKERS: dict[str, DetachKind] = {
 _INTEGERS = {"long", "int", "int8", "int16", "int32", "int64", "uint8", "bool", "short"}
 
 
-def provenance(location: CodeLocation, name: str, *, whole: bool = False) -> Provenance:
-    """How the value of the variable `name`, or of the expression that backward is called on, came about.
+def provenance(location: CodeLocation, name: str) -> Provenance:
+    """How the value of the variable `name` came about: the lines that gave it and what it was computed from their values.
 
-    Follows what has no graph; with `whole` what has one, too, for cuts beside the part that has.
+    Follows what has no graph now. A place at which what goes in still has one comes first.
     """
-    return _Tracer(location, whole).trace(name)
+    body, cuts, plain, made = location.body, list[DetachPoint](), list[str](), list[SourceLine]()
+    first = name.split("[")[0].split("(")[0].split(".")[0]
+    waiting = [(first, location.line)]
+    for name, before in waiting:  # grows while it is read
+        statement = _assignment(location, name, before)
+        value = assigned(statement.node)[1] if statement is not None else None
+        found = list(_cuts(location, statement, value)) if statement is not None and value is not None else []
+        cuts += (cut for cut, _ in found if cut is not None)
+        names = [name for _, under in found for name in names_of(under)]
+        follow = [(name, statement.node.lineno) for name in names if statement and _may_be_followed(location, name)]
+        known = {name for name, _ in waiting}
+        waiting += [pair for pair in dict(follow).items() if pair[0] not in known and len(waiting) < _MOST]
+        made += [body.source(statement.node)] if statement is not None else []
+        tensor = value_of(name, location.variables)
+        if not follow and not any(cut for cut, _ in found) and isinstance(tensor, torch.Tensor) and name != first:
+            plain += [] if _has_graph(tensor) else [name]
+    once = {(cut.source, cut.kind): cut for cut in reversed(cuts)}
+    return Provenance(tuple(once.values())[::-1], made[0] if made else None, tuple(plain))
 
 
-# -- tracing -----------------------------------------------------------------------------------------------------------
+def _assignment(location: CodeLocation, name: str, before: int | None) -> Statement | None:
+    """The last assignment to a name above a line; in a loop it may stand below."""
+    assignments = [statement for statement in location.body.statements if name in assigned(statement.node)[0]]
+    above = [statement for statement in assignments if before is None or statement.node.lineno < before]
+    return next(iter([*above[-1:], *assignments[-1:]]), None)
 
 
-class _Piece(NamedTuple):
-    """A part of an expression: a cut with what is under it, or a plain name (`kind` is "")."""
-
-    kind: DetachKind | str
-    node: ast.expr
-    under: ast.expr
-
-
-class _Tracer:
-    def __init__(self, location: CodeLocation, whole: bool) -> None:
-        self._spot = location
-        self._whole = whole
-        self._cuts: list[DetachPoint] = []
-        self._plain: list[str] = []
-        self._made: SourceLine | None = None
-        self._root = ""
-        self._seen: set[str] = set()
-        self._waiting: deque[tuple[str, int | None]] = deque()
-
-    def trace(self, name: str) -> Provenance:
-        start = self._start(name)
-        if start is not None:
-            statement, expression = start
-            self._made = self._spot.body.source(statement.node)
-            self._expression(expression, statement)
-        while self._waiting and len(self._seen) < MAX_NAMES:
-            self._follow(*self._waiting.popleft())
-        return Provenance(tuple(self._ranked())[:MAX_CUTS], self._made, tuple(self._plain))
-
-    def _start(self, name: str) -> tuple[Statement, ast.expr] | None:
-        """The expression that backward is called on, when no variable holds it. Else the name is put on the list."""
-        first = name.split("[")[0].split("(")[0].split(".")[0]
-        if any(first in space for space in self._spot.variables) or (first.isidentifier() and first != "output"):
-            self._root = first  # what it was computed from is asked, and that is not itself
-            self._waiting.append((first, self._spot.line))
-            return None
-        for statement in self._spot.body.statements:
-            for call, called in method_calls(statement.node):
-                if called.attr == "backward" and covers(call, self._spot.line or 0):
-                    return statement, called.value
-        return None
-
-    def _ranked(self) -> list[DetachPoint]:
-        """Places that are proven first, each line once; in the order that the provenance met them otherwise."""
-        once: dict[tuple[SourceLine, str], DetachPoint] = {}
-        for cut in self._cuts:
-            once.setdefault((cut.source, cut.kind), cut)
-        return sorted(once.values(), key=lambda cut: bool(cut.inside))
-
-    def _follow(self, name: str, before: int | None) -> None:
-        if name in self._seen:
-            return
-        self._seen.add(name)
-        statement = self._assignment(name, before)
-        if statement is None:
-            self._note_plain(name)
-            return
-        if self._made is None:
-            self._made = self._spot.body.source(statement.node)
-        value = assigned(statement.node)[1]
-        before_it = len(self._waiting), len(self._cuts)
-        if value is not None:
-            self._expression(value, statement)
-        if before_it == (len(self._waiting), len(self._cuts)):
-            self._note_plain(name)  # it was created, not computed
-
-    def _assignment(self, name: str, before: int | None) -> Statement | None:
-        """The last assignment to a name above a line; in a loop it may stand below."""
-        assignments = [statement for statement in self._spot.body.statements if name in assigned(statement.node)[0]]
-        above = [statement for statement in assignments if before is None or statement.node.lineno < before]
-        return above[-1] if above else assignments[-1] if assignments else None
-
-    def _expression(self, expression: ast.expr, statement: Statement) -> None:
-        for piece in _pieces(expression):
-            alive = bool(piece.kind) and self._alive(piece.under)
-            if piece.kind:
-                self._add(piece.kind, self._spot.body, piece.node, piece.under, alive)
-            if not alive:
-                self._wait_for(piece.under, statement)
-        if statement.off:
-            self._add(statement.off, self._spot.body, statement.node, expression, self._alive(expression))
-        for call in ast.walk(expression):
-            if isinstance(call, ast.Call):
-                self._inside(_value(call.func, self._spot.variables), MAX_DEPTH)
-
-    def _wait_for(self, expression: ast.expr, statement: Statement) -> None:
-        for name in names_of(expression):
-            value = value_of(name, self._spot.variables)
-            followed = self._whole or not _has_graph(value)
-            if followed and (value is None or issubclass(type(value), _VALUES)):
-                self._waiting.append((name, statement.node.lineno))
-
-    def _note_plain(self, name: str) -> None:
-        value = value_of(name, self._spot.variables)
-        if name != self._root and issubclass(type(value), torch.Tensor) and not _has_graph(value):
-            self._plain.append(name)
-
-    def _add(self, kind: Any, body: Body, node: ast.AST, under: ast.expr, alive: bool, inside: str = "") -> None:
-        source = body.source(node)
-        off = switch_around(source.file, source.line) if kind in ("no_grad", "inference") else None
-        self._cuts.append(DetachPoint(kind, source, text_of(under, 40), alive, inside, off=off))
-
-    def _alive(self, expression: ast.expr) -> bool:
-        return any(
-            _has_graph(_value(node, self._spot.variables))
-            for node in ast.walk(expression)
-            if isinstance(node, (ast.Name, ast.Attribute))
-        )
-
-    # -- functions of the user's that the value went through ----------------------------------------------------------
-
-    def _inside(self, called: Any, depth: int) -> None:
-        code, name, spaces = _code(called)
-        key = f"{name}:{code.co_firstlineno}" if code is not None else ""
-        if code is None or is_foundation(code.co_filename) or key in self._seen or not depth:
-            return
-        self._seen.add(key)
-        body = body_of(code)
-        if body is None:
-            return
-        for statement, expression in _flow(body):
-            for piece in _pieces(expression):
-                if piece.kind and piece.kind != "integer":
-                    self._add(piece.kind, body, piece.node, piece.under, False, name)
-            if statement is not None and statement.off:
-                self._add(statement.off, body, statement.node, expression, False, name)
-            for call in ast.walk(expression):
-                if isinstance(call, ast.Call):
-                    self._inside(_value(call.func, spaces), depth - 1)
+def _cuts(
+    location: CodeLocation, statement: Statement, value: ast.expr
+) -> Iterator[tuple[DetachPoint | None, ast.expr]]:
+    """The cuts of a statement, each with what is to be followed behind it; names that no cut is about alone."""
+    source, pieces = location.body.source, list(_pieces(value))
+    if statement.off:
+        pieces.append((statement.off, value, value))
+    for kind, node, under in pieces:
+        at = source(node if not statement.off else statement.node)
+        off = switch_around(at.file, at.line) if kind in ("no_grad", "inference") else None
+        alive = bool(kind) and any(_has_graph(_value(part, location.variables)) for part in ast.walk(under))
+        cut = DetachPoint(kind, at, text_of(under, 40), alive, off=off) if kind else None  # type: ignore[arg-type]
+        yield cut, ast.Constant(None) if alive else under
 
 
-def _flow(body: Body) -> Iterator[tuple[Statement | None, ast.expr]]:
-    """The expressions that lead to what a function returns, with their statements."""
-    wanted: set[str] = set()
-    for statement in reversed(body.statements):
-        node = statement.node
-        targets, value = assigned(node)
-        if isinstance(node, ast.Return):
-            value = node.value
-        elif not wanted.intersection(targets):
-            continue
-        if value is not None:
-            wanted.update(names_of(value))
-            yield statement, value
+def _may_be_followed(location: CodeLocation, name: str) -> bool:
+    value = value_of(name, location.variables)
+    return value is None or (isinstance(value, _VALUES) and not _has_graph(value))
 
 
-def _code(called: Any) -> tuple[CodeType | None, str, Sequence[Namespace]]:
-    """The code that runs when this is called, a name for it, and where its names are looked up."""
-    if issubclass(type(called), torch.nn.Module):
-        forward = class_attribute(type(called), "forward")
-        code = getattr(unwrap(forward), "__code__", None) if type(forward) is FunctionType else None
-        return code, f"{type(called).__name__}.forward", ({"self": called}, getattr(forward, "__globals__", {}))
-    if type(called) is MethodType:
-        called = called.__func__
-    if type(called) is not FunctionType:
-        return None, "", ()
-    inner = unwrap(called)
-    return getattr(inner, "__code__", None), called.__qualname__, (getattr(inner, "__globals__", {}),)
+_VALUES = (torch.Tensor, int, float, list, tuple, dict)
 
 
-# -- expressions -------------------------------------------------------------------------------------------------------
-
-
-def _pieces(expression: ast.expr) -> Iterator[_Piece]:
-    """The innermost cuts of an expression, and the names that reach its value without one."""
+def _pieces(expression: ast.expr) -> Iterator[tuple[DetachKind | str, ast.expr, ast.expr]]:
+    """The innermost cuts of an expression, each with what is under it; and the names that reach its value without one."""
     waiting = [expression]
     while waiting:
         node = waiting.pop()
         kind, under = _cut(node)
         if kind and under is not None:
-            inner = [piece for piece in _pieces(under) if piece.kind]
-            yield from inner or [_Piece(kind, node, under)]
+            inner = [piece for piece in _pieces(under) if piece[0]]
+            yield from inner or [(kind, node, under)]
         elif isinstance(node, ast.Name):
-            yield _Piece("", node, node)
-        elif isinstance(node, ast.IfExp):
-            waiting += [node.orelse, node.body]
+            yield "", node, node
         elif not isinstance(node, (ast.Lambda, ast.Constant)):
-            waiting += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)][::-1]
-            if isinstance(node, ast.Call):
-                waiting += [keyword.value for keyword in node.keywords]
+            inside = [
+                getattr(child, "value", child) if isinstance(child, ast.keyword) else child
+                for child in ast.iter_child_nodes(node)
+            ]
+            waiting += [child for child in inside if isinstance(child, ast.expr)][::-1]
 
 
 def _cut(node: ast.expr) -> tuple[DetachKind | str, ast.expr | None]:
@@ -284,27 +160,16 @@ def _cut(node: ast.expr) -> tuple[DetachKind | str, ast.expr | None]:
     return _METHODS.get(method, ""), owner
 
 
-def _value(expression: ast.expr, variables: Sequence[Namespace]) -> Any:
+def _value(expression: ast.AST, variables: Sequence[Namespace]) -> Any:
     """The live value of a name or dotted name; None when unknown. Runs no property."""
-    parts: list[str] = []
-    while isinstance(expression, ast.Attribute):
-        parts.append(expression.attr)
-        expression = expression.value
-    if not isinstance(expression, ast.Name):
+    if isinstance(expression, ast.Name):
+        return value_of(expression.id, variables)
+    if not isinstance(expression, ast.Attribute):
         return None
-    value = value_of(expression.id, variables)
-    for part in reversed(parts):
-        value = _attribute(value, part)
-    return value
-
-
-def _attribute(value: Any, part: str) -> Any:
-    own = own_attributes(value)
-    for table in (own, own.get("_modules"), own.get("_parameters"), own.get("_buffers")):
-        if isinstance(table, dict) and part in table:
-            return table[part]
-    defined = class_attribute(type(value), part)
-    return defined if isinstance(defined, FunctionType) else None
+    owner, name = _value(expression.value, variables), expression.attr
+    own = own_attributes(owner)
+    registered = (members(owner, table) for table in ("_modules", "_parameters", "_buffers") if table in own)
+    return own.get(name, next((value for pairs in registered for key, value in pairs if key == name), None))
 
 
 def _has_graph(value: Any) -> bool:
@@ -312,6 +177,4 @@ def _has_graph(value: Any) -> bool:
     if issubclass(type(value), torch.Tensor):
         with isolated():
             return bool(value.requires_grad)
-    if issubclass(type(value), torch.nn.Module):
-        return any(parameter.requires_grad for parameter in parameters(value))
-    return False
+    return issubclass(type(value), torch.nn.Module) and any(one.requires_grad for one in parameters(value))

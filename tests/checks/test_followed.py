@@ -87,9 +87,9 @@ FAULTS = [
     Fault(
         "freed-graph",
         "out, state = self.cell(x, state)",
-        "Detach memory before script.py:13: memory = tuple(one.detach() for one in memory).",
-        "    out, memory = net(",
-        "    memory = tuple(one.detach() for one in memory)\n    out, memory = net(",
+        "Detach memory after script.py:15: memory = tuple(one.detach() for one in memory).",
+        "    loss.backward()\n",
+        "    loss.backward()\n    memory = tuple(one.detach() for one in memory)\n",
         """
         import torch
         class Net(torch.nn.Module):
@@ -254,7 +254,7 @@ FAULTS = [
     Fault(
         "freed-graph",
         "self.kept.append(",
-        "Clear policy.kept in every step after script.py:16, so that it keeps nothing of the step before: policy.kept.clear()",
+        "Clear policy.kept in every step, after script.py:16, so that it keeps nothing of the step before: policy.kept.clear()",
         "    loss.backward()\n",
         "    loss.backward()\n    policy.kept.clear()\n",
         """

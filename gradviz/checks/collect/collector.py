@@ -550,7 +550,7 @@ def _provenances(context: CheckContext, location: CodeLocation) -> dict[str, Pro
     provenances = dict(context.provenances)
     for root in context.graph.roots:
         if root.node is None or unused:
-            read = provenance(location, root.name, whole=root.node is not None)
+            read = provenance(location, root.name)
             seen = provenances.get(root.name)
             provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
     return provenances

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.flow import from_outputs, made
+from gradviz.checks.flow import from_outputs
+from gradviz.checks.ops import made
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, expression, mend_all
 from gradviz.checks.words import all_names, called, code, first_names, line, listed, title, verb

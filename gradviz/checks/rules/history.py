@@ -14,6 +14,8 @@ from gradviz.checks.words import Names, as_code, as_leaf, line, listed, title, w
 from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned, read
+from gradviz.source.search import taken_over
+from gradviz.source.statements import around
 from gradviz.wording import one_line, plural
 
 
@@ -136,6 +138,12 @@ def _freed_fix(
     context: CheckContext, joints: Sequence[Edge], old: OldTensors, made: SourceLine | None
 ) -> dict[str, Any]:
     """What to do, and where, as fields of the diagnosis."""
+    spared = _spared(context) or _once_more(context, joints, old)
+    if spared is not None:
+        name, at = one_line(spared.name), spared.source
+        fix = f"In {line(at)}, use {name}.detach() instead of {name}: {one_line(spared.because)}."
+        new = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.(])", f"{name}.detach()", at.text)
+        return {"fix": fix, "where": "", "source": at, "part": spared.name, "edit": instead(at, new)}
     other = _other_loss(context)
     if not joints and other:
         fix = (
@@ -143,12 +151,6 @@ def _freed_fix(
         )
         fix += "gives the same gradients in one pass. Or call the first one with retain_graph=True."
         return {"fix": fix, "where": "", "source": context.backward}
-    spared = _not_needed(context, joints, old.names)
-    if spared is not None:
-        name, at = one_line(spared.name), spared.source
-        fix = f"In {line(at)}, use {name}.detach() instead of {name}: {one_line(spared.because)}."
-        new = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.(])", f"{name}.detach()", at.text)
-        return {"fix": fix, "where": "", "source": at, "part": spared.name, "edit": instead(at, new)}
     leaf = as_leaf(made) if not old.again else ""  # else each step makes new numbers
     if leaf:
         return {"fix": f"Create the leaf last: {leaf}.", "edit": instead(made, leaf)}
@@ -162,6 +164,12 @@ def _freed_fix(
         )
         fix = f"Compute {who} inside the loop, in every step. If it needs no gradient, detach it once, after {line(made)}: "
         return {"fix": f"{fix}{old.cut}.", "edit": written_behind(made, old.cut)}
+    if old.kept and old.again:
+        there, clear = line(context.backward), f"{as_code(old.names[0])}.clear()"
+        fix = (
+            f"Clear {old.names[0]} in every step, after {there}, so that it keeps nothing of the step before: {clear}."
+        )
+        return {"fix": fix, "edit": written_behind(context.backward, clear)}
     fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
     return {"fix": fix, "edit": written_behind(context.backward, old.cut)}
 
@@ -194,17 +202,26 @@ class OldTensors(NamedTuple):
     names: Names = ()
     again: bool | None = None
     cut: str = ""
+    kept: bool = False  # a container still holds them
 
 
 def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
     """What is behind these edges, which lead from a new part of the graph into an old one."""
     nodes = context.graph.nodes
-    oldest_new = min((nodes[edge.consumer].sequence or 0 for edge in joints), default=0)
+    oldest_new = context.since or min((nodes[edge.consumer].sequence or 0 for edge in joints), default=0)
     newer = {node.source for node in nodes if (node.sequence or -1) >= oldest_new}
     names = tuple(dict.fromkeys(name for edge in joints for name in _names(context, edge)))
     made = [source for edge in joints if (source := nodes[edge.producer].source) is not None]
-    again = any(source in newer for source in made) if made else None
-    return OldTensors(tuple(dict.fromkeys(map(_variable, names))), again, _cut(names))
+    again = any(source in newer or _in_one_loop(source, context.backward) for source in made) if made else None
+    kept = any(name != _variable(name) for edge in joints for name in nodes[edge.producer].names[:1])
+    return OldTensors(tuple(dict.fromkeys(map(_variable, names))), again, _cut(names), kept)
+
+
+def _in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
+    """Whether a line runs again for each call."""
+    if backward is None or (made.file, made.function) != (backward.file, backward.function):
+        return False
+    return bool({*around(made.file, made.line).loops} & {*around(backward.file, backward.line).loops})
 
 
 def _names(context: CheckContext, edge: Edge) -> Names:
@@ -214,14 +231,14 @@ def _names(context: CheckContext, edge: Edge) -> Names:
         return made.names[:1]
     given, taken = assigned(made.source), {_last(name) for name in read(nodes[edge.consumer].source)}
     wanted = {_last(name) for name in given} & taken or taken
-    held: list[str] = []
-    alike: list[str] = []
-    for tensor in context.named_tensors:
-        if tensor.requires_grad and not tensor.leaf:
-            names = (*tensor.names, *tensor.aliases)
-            held += (name for name in names if _last(name) in wanted)
-            alike += names if tensor.node is not None and nodes[tensor.node].source == made.source is not None else ()
-    return tuple(held or [name for name in given if _last(name) in wanted] or alike or given[:1])
+    with_graph = [tensor for tensor in context.named_tensors if tensor.requires_grad and not tensor.leaf]
+    held = [name for tensor in with_graph for name in (*tensor.names, *tensor.aliases)]
+    carried = taken_over(context.backward) if context.backward is not None else {}
+    alike = [
+        tensor.names[0] for tensor in with_graph if tensor.node is not None and nodes[tensor.node].source == made.source
+    ]
+    of_the_line = [name for name in held if _last(name) in wanted]
+    return tuple(of_the_line or [name for name in held if _variable(name) in carried] or alike)
 
 
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
@@ -257,6 +274,17 @@ def _cut(names: Sequence[str]) -> str:
     return "; ".join(cuts.values())
 
 
+def _once_more(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -> _Spared | None:
+    """What each step makes anew, and another line takes along to the next one, as a running mean does."""
+    for edge in joints if len(old.names) == 1 and old.again else ():
+        made, used = (own_line(context.graph.nodes[i]) for i in (edge.producer, edge.consumer))
+        if used is not None and used != made and old.names[0] in assigned(made) and old.names[0] in read(used):
+            return _Spared(
+                used, old.names[0], f"{listed(assigned(used))} is carried on to the next step, and needs numbers only"
+            )
+    return None
+
+
 class _Spared(NamedTuple):
     """The line that used `name` with its history, though nothing behind it is trained from there, and why."""
 
@@ -265,24 +293,34 @@ class _Spared(NamedTuple):
     because: str
 
 
-def _not_needed(context: CheckContext, joints: Sequence[Edge], names: Sequence[str]) -> _Spared | None:
-    """Where the first call could have gone without the history, as a critic's can without that of the images it is shown.
+def _spared(context: CheckContext) -> _Spared | None:
+    """Where one of two calls could have gone without what both share, as a critic's can without that of the images it is shown.
 
     An optimizer of its own holds what that call trains beside the tensor, and others hold all that is behind it.
     """
-    before, made = context.before, context.graph.nodes[joints[0].producer] if joints else None
-    node = next((node.id for node in before.nodes if node.sequence == made.sequence), None) if before and made else None
-    if before is None or made is None or made.sequence is None or node is None or len(names) != 1:
+    graph, before = context.graph, context.before
+    if before is None:
         return None
-    inside = _leaves(before, [node])
-    beside = _leaves(before, (root.node for root in before.roots)) - inside
-    there, elsewhere = _holders(context, inside), _holders(context, beside)
-    for edge in before.consumers(node) if there and elsewhere and not there & elsewhere else ():
-        source = own_line(before.nodes[edge.consumer])
-        if source is not None and names[0] in read(source):
-            why = f"{min(elsewhere)} updates nothing behind it, so that call needs no history of it, and leaves it to the next one"
-            return _Spared(source, names[0], why)
+    names = {node.sequence: node.names for node in graph.nodes if node.sequence is not None}
+    known = {node.sequence for node in before.nodes} & names.keys()
+    for one in (before, graph):
+        for edge in one.edges:
+            shared, source = one.nodes[edge.producer], own_line(one.nodes[edge.consumer])
+            if shared.sequence not in known or one.nodes[edge.consumer].sequence in known or source is None:
+                continue
+            name, trains = next(iter(names[shared.sequence or 0]), ""), _whose_turn(context, one, edge.producer)
+            if trains and name in read(source):
+                why = f"{trains} updates nothing behind it, so that call needs no history of it"
+                return _Spared(source, name, why)
     return None
+
+
+def _whose_turn(context: CheckContext, graph: Graph, node: int) -> str:
+    """The optimizer of what a call trains beside a node, where others hold all that is behind the node; else ""."""
+    inside = _leaves(graph, [node])
+    beside = _leaves(graph, (root.node for root in graph.roots)) - inside
+    there, elsewhere = _holders(context, inside), _holders(context, beside)
+    return min(elsewhere) if there and elsewhere and not there & elsewhere else ""
 
 
 def _leaves(graph: Graph, start: Iterable[int | None]) -> set[str]:

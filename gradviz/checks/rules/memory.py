@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext, Copy, Unused
-from gradviz.checks.flow import made
+from gradviz.checks.ops import made
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import all_names, code, line, listed, nodes_of, title, title_and_code, verb, where as place
 from gradviz.graph import Graph

@@ -1,0 +1,71 @@
+"""Nodes as operations: of which kind one is, what it made, and what comes before and after it behind changes of shape."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gradviz.graph import Graph, TensorInfo
+
+RESHAPES = frozenset(
+    [
+        *("View", "UnsafeView", "Squeeze", "Unsqueeze", "Permute", "Transpose", "T"),
+        *("ToCopy", "Slice", "Clone", "Alias", "Reshape", "Expand"),
+    ]
+)
+"""Kinds that give the same numbers another shape, dtype or place."""
+PRODUCTS = frozenset(("Addmm", "Mm", "Convolution"))
+"""Kinds that a layer with weights consists of."""
+
+
+def kind_of(op: str) -> str:
+    """`NllLoss` for `NllLoss2DBackward0`."""
+    name = op.partition("Backward")[0].lstrip("_")
+    return name.removesuffix("2D") if name.startswith("NllLoss") else name
+
+
+def kind(graph: Graph, node: int) -> str:
+    """The kind of operation that a node is."""
+    return kind_of(graph.nodes[node].op)
+
+
+def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
+    """What an operation made, where that is known."""
+    outputs = graph.nodes[node].outputs
+    return outputs[output] if output < len(outputs) else None
+
+
+def shape(graph: Graph, node: int, output: int = 0) -> tuple[int, ...] | None:
+    """The shape of what an operation made."""
+    known = made(graph, node, output)
+    return tuple(map(int, known.shape)) if known is not None and known.shape is not None else None
+
+
+def maker(graph: Graph, node: int, passed: Collection[str] = RESHAPES) -> int | None:
+    """The operation that made the first input of a node, behind those of some kinds; None for a leaf."""
+    while edges := graph.inputs(node):
+        node = edges[0].producer
+        if node in graph.leaf_of:
+            return None
+        if kind(graph, node) not in passed:
+            return node
+    return None
+
+
+def user(graph: Graph, node: int, passed: Collection[str] = RESHAPES) -> int | None:
+    """The operation that takes what a node made, behind those of some kinds, when there is one only."""
+    while len(edges := graph.consumers(node)) == 1:
+        node = edges[0].consumer
+        if kind(graph, node) not in passed:
+            return node
+    return None
+
+
+def weight(graph: Graph, product: int) -> int | None:
+    """The leaf with two dimensions or more that a product is taken with."""
+    for edge in graph.inputs(product):
+        leaf = edge.producer
+        while leaf not in graph.leaf_of and kind(graph, leaf) in RESHAPES and graph.inputs(leaf):
+            leaf = graph.inputs(leaf)[0].producer
+        if leaf in graph.leaf_of and len(graph.leaf_of[leaf].tensor.shape or ()) > 1:
+            return leaf
+    return None
