@@ -35,9 +35,10 @@ def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
 
 
 def shape(graph: Graph, node: int, output: int = 0) -> tuple[int, ...] | None:
-    """The shape of what an operation made."""
+    """The shape of what an operation made, where that is known in numbers."""
     known = made(graph, node, output)
-    return tuple(map(int, known.shape)) if known is not None and known.shape is not None else None
+    sizes = tuple(size for size in known.shape if isinstance(size, int)) if known and known.shape is not None else None
+    return sizes if known is not None and sizes == known.shape else None
 
 
 def maker(graph: Graph, node: int, passed: Collection[str] = RESHAPES) -> int | None:

@@ -40,6 +40,7 @@ FAMILIES = (
     "functions",
     "nonfinite",
     "numbers",
+    "activations",
     "memory",
     "notes",
     "raised",

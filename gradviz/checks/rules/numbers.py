@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, LeafGradient
-from gradviz.checks.flow import behind, main_path
+from gradviz.checks.finding import Severity
+from gradviz.checks.flow import main_path
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, code, first_names, line, listed, nodes_of, places, verb
+from gradviz.checks.words import Names, code, first_names, line, listed, nodes_of, places
 from gradviz.graph import Graph, Leaf
 from gradviz.graph.amounts import known_elements
 from gradviz.graph.origins import own_line
-from gradviz.source.search import calls_method
-from gradviz.wording import one_line, plural
+from gradviz.wording import plural
 
 HUGE = 1e7
 """`exploding-gradient`: a gradient with a norm above this is called huge even when those of all modules are. Loss scaling, as
@@ -150,6 +150,40 @@ def _exploding(context: CheckContext, layers: Sequence[Layer]) -> Diagnoses:
 
 _TIMES_ZERO = re.compile(r"(?<![\w.)])0(?:\.0*)?\s*\*(?!\*)|(?<!\*)\*\s*0(?:\.0*)?(?![\w.])")
 """A factor of 0 as code spells it."""
+_STOPS = ("Relu", "Mul", "Threshold", "Hardtanh", "Clamp", "Round", "Sign", "Floor")
+"""What can make zeros of a gradient."""
+_LEVELS = 8  # nodes that are looked at above a leaf, one above the other
+
+
+class _Cause(NamedTuple):
+    """What may have made the zeros: words on it, what to do, and how bad that is. {names}, {code} are filled in."""
+
+    why: str
+    fix: str
+    severity: Severity | None = None
+
+
+_HOOK = _Cause(
+    "hooks on {names} may change the gradient, and what is left is 0 everywhere",
+    "Look at what the hook returns for an ordinary gradient: a mask or a factor in it makes zeros of all elements. A hook that "
+    "only looks returns None.",
+)
+_FACTOR = _Cause(
+    "{code} multiplies the term behind it by 0",
+    "No change needed if the term only lets every parameter take part, as DistributedDataParallel asks. Else give it a weight.",
+    "note",
+)
+_STOP = _Cause(
+    "backward computes a gradient for it, and every element is 0; on the way is {code}, which can stop it",
+    "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it is normal in the "
+    "first step.",
+)
+_NOTHING = _Cause(
+    "backward computes a gradient for it, and every element is 0",
+    "No change needed if the parameter cancels out, as the last bias does in a difference of two scores. Otherwise look for a "
+    "factor of zero.",
+    "note",
+)
 
 
 @check(
@@ -185,289 +219,47 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    zero = [
-        leaf
-        for leaf, gradient in _read(context)
-        if gradient.zeros == 1.0 and not context.nonzero_later.intersection(leaf.names)
-    ]
+    zero = [leaf for leaf in leaves_of(context, zeros=True) if not context.nonzero_later.intersection(leaf.names)]
     if not zero:
         return
     names = first_names(zero)
+    above = [] if _only_biases(names) else sorted({i for leaf in zero for i in _above(graph, leaf.node)})
+    lines = [at for i in above if graph.nodes[i].op.startswith(_STOPS) and (at := own_line(graph.nodes[i])) is not None]
+    written = [at for at in lines if _TIMES_ZERO.search(at.text)]
+    source = next(iter([*written, *lines]), None)
+    cause = _FACTOR if written else _STOP if lines else _NOTHING
     if all(leaf.hooks for leaf in zero):
-        yield _by_a_hook(context, names, nodes_of(zero))
-        return
-    alone = all(name.rpartition(".")[2].startswith("bias") and not _weight_too(name, names) for name in names)
-    above = {i for leaf in zero for i in _above(graph, leaf.node)} if not alone else set()
-    blame = sorted(i for i in above if graph.nodes[i].op.startswith(_STOPS))
-    stops = sorted({graph.nodes[i].op for i in blame})
-    source = own_line(graph.nodes[blame[0]]) if blame else None
-    written = next((made for i in blame if (made := own_line(graph.nodes[i])) and _TIMES_ZERO.search(made.text)), None)
-    if written is not None:
-        yield Diagnosis(
-            f"the gradient of {listed(names)} is all zero, by a factor of 0 in the code",
-            names,
-            f"{code(written)} multiplies the term behind it by 0",
-            "No change needed if the term only lets every parameter take part, as DistributedDataParallel asks. "
-            "Otherwise give it a weight.",
-            nodes_of(zero),
-            severity="note",
-            source=written,
-            follows=("zero-start",),
-        )
-        return
+        cause, source = _HOOK, None
     yield Diagnosis(
         f"the gradient of {listed(names)} is all zero",
         names,
-        "backward computes a gradient for it, and every element is 0"
-        + (f"; on the way is {listed(stops, 3)}, which can stop it" if blame else ""),
-        "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it "
-        "is normal in the first step."
-        if blame
-        else "No change needed if the parameter cancels out, as the last bias does in a difference of two scores. "
-        "Otherwise look for a factor of zero.",
+        cause.why.format(names=listed(names), code=code(source)),
+        cause.fix,
         nodes_of(zero),
         where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
-        severity=None if blame else "note",
+        severity=cause.severity,
         source=source,
         follows=("zero-start",),
     )
 
 
-@check(
-    "dead-relu",
-    "warning",
-    "a layer of ReLUs has come to give zero for every input",
-    needs_values=True,
-    follows=("nonfinite", "exploding-gradient"),
-    once=True,
-)
-def dead_relu(context: CheckContext) -> Diagnoses:
-    """All ReLUs of a layer give zero for every sample: what is in front of them gets no gradient any more, and never recovers.
-
-    A step that is too large does that, or inputs that are large numbers: the biases become so negative that nothing comes through.
-
-    How it is found: The gradient of a weight behind ReLUs was other than zero, and from a call on it is exactly zero, while that of
-    the bias beside it is not. What the weight is multiplied with is zero then. It has to stay so for several calls.
-
-    What to do: Scale the inputs to about 1, lower the learning rate, or use LeakyReLU.
-
-    When to ignore it: When the layer is switched off on purpose.
-
-    ```python
-    import torch
-
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(20):
-        x = torch.rand(16, 8) * 255
-        loss = torch.nn.functional.cross_entropy(model(x), (x[:, 0] > 128).long())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    ```
-    """
-    graph = context.graph
-    read = list(_read(context))
-    zero = [leaf for leaf, gradient in read if gradient.zeros == 1.0]
-    died = [
-        leaf
-        for leaf in zero
-        if context.nonzero_later.intersection(leaf.names) and not context.nonzero_after.intersection(leaf.names)
-    ]
-    alive = {leaf.node for leaf, gradient in read if gradient.zeros < 1.0}
-    for leaf in died if context.looked_after >= _AFTER else ():
-        relu = _dead_in_front(graph, leaf.node, alive)
-        if relu is None:
-            continue
-        source, weight = own_line(graph.nodes[relu]), one_line(leaf.names[0])
-        behind_it = set(behind(graph, [relu]))
-        names = first_names(other for other in died if other.node in behind_it) or leaf.names[:1]
-        yield Diagnosis(
-            f"the ReLUs in front of {weight.rpartition('.')[0] or weight} are dead: they give zero for every input",
-            names,
-            f"at backward call {context.call} and all that were looked at since, the gradient of {weight} is exactly 0 and that of "
-            "the bias beside it is not: what the weight is multiplied with is 0. Before, it had a gradient. Nothing in front of "
-            f"{code(source)} learns any more",
-            "Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0), and lower the learning rate, tenfold at a time; or "
-            "use torch.nn.LeakyReLU, which lets a gradient through.",
-            (relu, leaf.node),
-            where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
-            source=source,
-        )
-        return
+def _only_biases(names: Sequence[str]) -> bool:
+    """Whether these are biases without the weights beside them: a bias alone may cancel out, in a difference or before a norm."""
+    biases = [name for name in names if name.rpartition(".")[2].startswith("bias")]
+    return len(biases) == len(names) and not any(name.replace("bias", "weight") in names for name in biases)
 
 
-@check(
-    "saturated",
-    "warning",
-    "hidden layers of tanh or sigmoid are flat for nearly all inputs from the start",
-    follows=("nonfinite", "vanishing-gradient", "exploding-gradient"),
-    once=True,
-)
-def saturated(context: CheckContext) -> Diagnoses:
-    """The results of tanh or sigmoid lie next to their limits, where the slope is zero: hardly any gradient comes through.
-
-    Weights that are drawn from a normal distribution of width 1 do that, whatever the number of inputs, and so do inputs that are
-    large numbers.
-
-    How it is found: What tanh and sigmoid have saved at the first backward call is read. Reported when in two hidden layers or
-    more, and in most of them, two thirds of the results are within a thousandth of a limit. A gate, which multiplies, is left out.
-
-    What to do: Initialise for the number of inputs, as `torch.nn.init.xavier_normal_` does, and scale inputs to about 1.
-
-    When to ignore it: When results next to the limits are meant, as in a network of bits that was trained before.
-
-    ```python
-    import torch
-
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(*(part for _ in range(3) for part in (torch.nn.Linear(256, 256), torch.nn.Tanh())))
-    model.append(torch.nn.Linear(256, 1))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter)
-    loss = model(torch.randn(8, 256)).square().mean()
-    loss.backward()
-    ```
-    """
-    graph = context.graph
-    if not context.saturated:
-        return
-    hidden = [weights for node in graph.nodes if (weights := _hidden(graph, node.id))]
-    flat = [weights for weights in hidden if weights[0] in context.saturated]
-    if len(flat) < 2 or 2 * len(flat) <= len(hidden):
-        return
-    names = first_names(graph.leaf_of[weight] for _, weight in flat)
-    source = next((context.filled[name] for name in names if name in context.filled), None)
-    if source is None or not any(call in source.text for call in ("normal_", "uniform_")):
-        source = own_line(graph.nodes[flat[-1][0]])
-    what = graph.nodes[flat[0][0]].op.partition("Backward")[0].lower()
-    yield Diagnosis(
-        f"{len(flat)} of {len(hidden)} hidden layers of {what} are saturated from the start",
-        names,
-        f"at the first backward call, two thirds of what {what} gave or more is within a thousandth of its limits, where its slope "
-        f"is next to zero: behind {listed(names, 3)}",
-        "Draw the weights for the number of inputs: torch.nn.init.xavier_normal_(weight) in place of normal_(weight); and scale "
-        "the inputs of the model to about 1.",
-        tuple(node for node, _ in flat),
-        where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names), 3), line(source)),
-        source=source,
-    )
-
-
-def _hidden(graph: Graph, node: int) -> tuple[int, int] | None:
-    """A tanh or sigmoid between two products with weights: it, and the weight of the first product."""
-    if _kind(graph, node) not in ("Tanh", "Sigmoid"):
-        return None
-    user = node
-    while True:
-        edges = graph.consumers(user)
-        if len(edges) != 1:
-            return None
-        user = edges[0].consumer
-        if _kind(graph, user) not in _MOVES and _kind(graph, user) != "NativeDropout":
-            break
-    if _kind(graph, user) not in _LAYER or _weight(graph, user) is None:
-        return None
-    made = graph.inputs(node)
-    while made and _kind(graph, made[0].producer) in (*_MOVES, "Add") and made[0].producer not in graph.leaf_of:
-        made = graph.inputs(made[0].producer)
-    if not made or _kind(graph, made[0].producer) not in _LAYER:
-        return None
-    weight = _weight(graph, made[0].producer)
-    return (node, weight) if weight is not None else None
-
-
-def _weight(graph: Graph, product: int) -> int | None:
-    """The leaf with two dimensions or more that a product is taken with."""
-    for edge in graph.inputs(product):
-        leaf = edge.producer
-        while leaf not in graph.leaf_of and _kind(graph, leaf) in _MOVES and len(graph.inputs(leaf)) == 1:
-            leaf = graph.inputs(leaf)[0].producer
-        shape = graph.leaf_of[leaf].tensor.shape if leaf in graph.leaf_of else None
-        if shape is not None and len(shape) > 1:
-            return leaf
-    return None
-
-
-_AFTER = 3  # calls that were looked at later, in which a gradient has to be zero as well
-_LAYER = ("Addmm", "Convolution", "Mm")
-_MOVES = ("T", "Transpose", "View", "UnsafeView", "ToCopy", "Reshape", "Permute", "Clone")
-_KEEPS = (*_MOVES, "NativeDropout", "Mul", "MaxPool2DWithIndices", "AvgPool2D", "AdaptiveAvgPool2D", "Mean")
-
-
-def _added(graph: Graph, product: int) -> Iterator[int]:
-    """The terms of the additions that take a product, behind changes of shape."""
-    above = graph.consumers(product)
-    while len(above) == 1 and _kind(graph, above[0].consumer) in _MOVES:
-        above = graph.consumers(above[0].consumer)
-    for edge in above:
-        if _kind(graph, edge.consumer) == "Add":
-            yield from (other.producer for other in graph.inputs(edge.consumer))
-
-
-def _dead_in_front(graph: Graph, weight: int, alive: set[int]) -> int | None:
-    """The ReLU whose results a weight is multiplied with, when a bias is added to the product that has a gradient."""
-    user = weight
-    while True:
-        edges = graph.consumers(user)
-        if len(edges) != 1:
-            return None
-        below, user = user, edges[0].consumer
-        if _kind(graph, user) not in _MOVES:
-            break
-    if _kind(graph, user) not in _LAYER:
-        return None
-    given = [edge.producer for edge in graph.inputs(user)]
-    if alive.isdisjoint([*given, *_added(graph, user)]):
-        return None
-    for node in given:
-        while node != below and _kind(graph, node) in _KEEPS and len(graph.inputs(node)) == 1:
-            node = graph.inputs(node)[0].producer
-        if graph.nodes[node].op.startswith(("Relu", "Threshold")):
-            return node
-    return None
-
-
-def _kind(graph: Graph, node: int) -> str:
-    return graph.nodes[node].op.partition("Backward")[0].lstrip("_")
-
-
-_LEVELS = 8  # nodes that are looked at above a leaf, one above the other
-_STOPS = ("Relu", "Mul", "Threshold", "Hardtanh", "Clamp", "Round", "Sign", "Floor")
-"""What can make zeros of a gradient."""
-
-
-def _by_a_hook(context: CheckContext, names: Names, nodes: tuple[int, ...]) -> Diagnosis:
-    """The leaves have hooks, which give what is left in `.grad`."""
-    file = context.backward.file if context.backward is not None else ""
-    source = next((made for _, made in calls_method(file, "register_hook", bare=False)), None) if file else None
-    return Diagnosis(
-        f"the gradient of {listed(names)} is all zero behind {verb(nodes, 'its hook', 'their hooks')}",
-        names,
-        f"{verb(nodes, 'a hook', 'hooks')} on {verb(nodes, 'it', 'them')} may change the gradient, and what is left is 0 everywhere"
-        + (f"; {code(source)}" if source is not None else ""),
-        "Look at what the hook returns for an ordinary gradient: a mask or a factor in it makes zeros of all elements. A hook that "
-        "only looks returns None.",
-        nodes,
-        where=line(source) or listed(names),
-        source=source,
-    )
-
-
-def _weight_too(bias: str, names: Sequence[str]) -> bool:
-    """Whether the weight beside a bias is among the names: a bias alone may cancel out, in a difference or before a norm."""
-    module, _, own = bias.rpartition(".")
-    return f"{module}.{own.replace('bias', 'weight')}".lstrip(".") in names
-
-
-def _above(graph: Graph, node: int) -> list[int]:
+def _above(graph: Graph, node: int) -> Iterator[int]:
     """What a leaf leads to, a few nodes up."""
-    above, frontier = [], [node]
+    frontier = [node]
     for _ in range(_LEVELS):
         frontier = [edge.consumer for i in frontier for edge in graph.consumers(i)][:50]
-        above += frontier
-    return above
+        yield from frontier
+
+
+def leaves_of(context: CheckContext, *, zeros: bool) -> list[Leaf]:
+    """The parameters whose gradient is known to be all zero, or not to be."""
+    return [leaf for leaf, gradient in _read(context) if (gradient.zeros == 1.0) == zeros]
 
 
 def _models(context: CheckContext) -> list[list[Layer]]:
