@@ -62,7 +62,7 @@ CASES = {
     "a logarithm of what was trained below zero": Case(
         "    width = model.bias.sum()\n    loss = h.square().mean() / width**2 + torch.log(width)",
         "torch.log(width)",
-        "torch.nn.functional.softplus(",
+        "torch.nn.functional.softplus(x)",
         ("width = model.bias.sum()", "width = torch.nn.functional.softplus(model.bias.sum())"),
     ),
     "a root of numbers below zero": Case(

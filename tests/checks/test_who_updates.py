@@ -370,7 +370,7 @@ FAULTS = {
     "a closure that resets nothing": Fault(
         "gradient-not-reset",
         "cost.backward()",
-        "Call optimizer.zero_grad() in closure(), before cost.backward()",
+        "Call optimizer.zero_grad() once in every step, before ",
         "    cost.backward()",
         "    optimizer.zero_grad()\n    cost.backward()",
         """
