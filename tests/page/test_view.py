@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
+from gradviz.draw.summary import usual_dtype
 from gradviz.fold.fold import fold
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups
@@ -27,7 +28,6 @@ from gradviz.page.sheets import (
     Walk,
     make_sheets,
 )
-from gradviz.draw.summary import usual_dtype
 from gradviz.page.view import Texts
 from tests.builders import (
     GRAPHS,
