@@ -276,14 +276,23 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Outline:
         for row in kept
     ]
     cut = [f"{labels.more(left)} rows (max_rows=0 shows all)"] * bool(left)
-    notes = (*cut, *filter(None, [lines.note] if by_line else _module_notes(graph, kept)))
+    notes = (*cut, *(filter(None, (lines.note, _timeless(graph))) if by_line else _module_notes(graph, kept)))
     told = [(heading, one.kind, one.leaves) for heading, one in zip(headings, columns)]
     opened = tuple(row.node is None for row in kept)
     return _with_one_dtype(Outline((*(_LINE if by_line else _MODULE), *told), rows, notes, opened))
 
 
 def _for_modules(graph: Graph) -> tuple[str, ...]:
-    return FOR_TIMES if any(scope.forward is not None for scope in graph.scopes) else FOR_MODULES
+    return FOR_TIMES if _is_timed(graph) else FOR_MODULES
+
+
+def _is_timed(graph: Graph) -> bool:
+    return any(scope.forward is not None for scope in graph.scopes)
+
+
+def _timeless(graph: Graph) -> str:
+    """Why a table of lines has no times."""
+    return "times are measured for calls of modules, not for lines: --by module shows them" if _is_timed(graph) else ""
 
 
 def _badge(row: OutlineRow, badges: Mapping[int, tuple[Mark, ...]]) -> str:

@@ -78,7 +78,7 @@ class TreeShape:
         for node in order:
             below = depth[node] + 1
             for edge in self.graph.inputs(node):
-                if below > depth[edge.producer]:
+                if below > depth[edge.producer] and edge.producer != node:
                     depth[edge.producer], owner[edge.producer] = below, node
         return owner
 

@@ -43,7 +43,7 @@ class Drop(NamedTuple):
     """
 
     cut: Cut
-    part: CutPart
+    parts: Sequence[CutPart]
     entered: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
 
@@ -127,12 +127,27 @@ class CutParts:
     def _matters(self, drop: Drop) -> bool:
         if drop.outputs or drop.entered:
             return bool(drop.outputs) or any(("op", number) in self._known for number in drop.entered)
-        computed = len(drop.part.graph.nodes) > len(drop.part.graph.leaves)  # else nothing but a leaf was looked at
-        new = any(key[0] == "leaf" and key not in self._known for key, _ in _keys(drop.part))
-        return computed and new and drop.part.step == self._step
+        part = drop.parts[0]
+        computed = len(part.graph.nodes) > len(part.graph.leaves)  # else nothing but a leaf was looked at
+        new = any(key[0] == "leaf" and key not in self._known for key, _ in _keys(part))
+        return computed and new and part.step == self._step
 
     def _add(self, drop: Drop) -> None:
-        part, cut, ghosts, ids, fresh = drop.part, drop.cut, self._ghosts, list[int](), set[int]()
+        cut, ghosts = drop.cut, self._ghosts
+        dropped = [end for part in drop.parts for end in self._add_part(part)]
+        given = tuple(root.tensor for part in drop.parts for root in part.graph.roots)
+        off = f"{cut.kind} " if cut.kind in ("no_grad", "inference") else ""
+        place = ghosts.add(Node(0, f"\u2702 {off}{cut.operation}", given if len(given) == 1 else (), cut.at))
+        ghosts.edges += [Edge(place, *end, i) for i, end in enumerate(dropped)]
+        users = [self._known["op", number] for number in drop.entered if ("op", number) in self._known]
+        ghosts.users[place] = users
+        ghosts.edges += [Edge(user, place, 0, _BEHIND + place) for user in users]
+        ghosts.sources[place] = cut.source
+        ghosts.roots.update(dict.fromkeys(drop.outputs, place))
+
+    def _add_part(self, part: CutPart) -> list[tuple[int, int]]:
+        """Add what is new of a part. Returns the node and output of each tensor that was dropped."""
+        ghosts, ids, fresh = self._ghosts, list[int](), set[int]()
         for node, (key, tensor) in zip(part.graph.nodes, _keys(part)):
             if key not in self._known:
                 fresh.add(node.id)
@@ -143,17 +158,7 @@ class CutParts:
         for edge in part.graph.edges:
             if edge.consumer in fresh:
                 ghosts.edges.append(edge._replace(consumer=ids[edge.consumer], producer=ids[edge.producer]))
-        off = f"{cut.kind} " if cut.kind in ("no_grad", "inference") else ""
-        given = tuple(root.tensor for root in part.graph.roots)
-        place = ghosts.add(Node(0, f"\u2702 {off}{cut.operation}", given if len(given) == 1 else (), cut.at))
-        for i, root in enumerate(part.graph.roots):
-            if root.node is not None:
-                ghosts.edges.append(Edge(place, ids[root.node], root.output, i))
-        users = [self._known["op", number] for number in drop.entered if ("op", number) in self._known]
-        ghosts.users[place] = users
-        ghosts.edges += [Edge(user, place, 0, _BEHIND + place) for user in users]
-        ghosts.sources[place] = cut.source
-        ghosts.roots.update(dict.fromkeys(drop.outputs, place))
+        return [(ids[root.node], root.output) for root in part.graph.roots if root.node is not None]
 
     # -- the graph with it ---------------------------------------------------------------------------------------------
 

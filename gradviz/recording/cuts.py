@@ -72,6 +72,9 @@ class Cut(NamedTuple):
 MOST = 4
 """Cuts that one tensor is traced back to."""
 
+MOST_PARTS = 100
+"""Times in one step that leaves are noted which one line takes without recording, as a frozen model of many layers does."""
+
 EVENTS = 200_000
 """Cuts after which no more are noted, so that a long run costs no more."""
 
@@ -153,7 +156,7 @@ class CutWatch:
         self._last: dict[CutPlace, CutEvent] = {}
         self._enters: dict[CutPlace, int] = {}  # the last node that took in what a place gave
         self._left = EVENTS
-        self.parts: dict[CutPlace, CutPart] | None = None  # what each line dropped last, where that is wanted
+        self.parts: dict[CutPlace, list[CutPart]] | None = None  # what each line dropped last, where that is wanted
         self.step = 0
         self._off_at: Place | None = None  # the line that has switched recording off for good
         self.numbers: dict[int, CutEvent] = {}  # of this step, one for each place
@@ -254,8 +257,8 @@ class CutWatch:
         chooses = type(first) in PLAIN and not is_real(first)
         cuts = [cut._replace(chosen=cut.chosen or chooses) for cut in self._known(given)]
         kind, called = _kind(name, first), name_of(function, frame)
-        lost = _with_graph(given)[: MOST - len(cuts)]
-        cuts += [self._event(kind, called, tensor, frame, chooses) for tensor in lost]
+        lost = _with_graph(given)
+        cuts += [self._event(kind, called, tensor, frame, chooses) for tensor in lost[: max(MOST - len(cuts), 1)]]
         cuts = cuts or (self._copied_from(given, frame) if name in _COPIES else [])
         for result in results if cuts else ():
             self._keep(result, tuple(cuts[:MOST]))
@@ -308,12 +311,16 @@ class CutWatch:
         return event
 
     def _walk(self, event: CutEvent, tensors: Sequence[torch.Tensor]) -> None:
-        """Note what is behind tensors that a line drops, where that is wanted: once a line and step."""
-        known = self.parts.get(event.where) if self.parts is not None else None
-        if self.parts is not None and (known is None or known.step < self.step):
-            part = part_behind(tensors, self.step)
-            if part is not None:
-                self.parts[event.where] = part
+        """Note what is behind tensors that a line drops, where that is wanted: a graph once a line and step, and leaves."""
+        if self.parts is None:
+            return
+        known = [part for part in self.parts.get(event.where, ()) if part.step == self.step]
+        leaves = {id(ref()) for part in known for ref in part.leaves.values()}
+        if known and (len(known) >= MOST_PARTS or any(not one.is_leaf or id(one) in leaves for one in tensors)):
+            return
+        part = part_behind(tensors, self.step)
+        if part is not None:
+            self.parts[event.where] = [*known, part]
 
     def parts_of(self, attribution: Attribution | None, outputs: object) -> CutParts | None:
         """What takes the place of `attribution` in a walk of `outputs`, to put what was cut off beside it; None if not wanted."""
@@ -325,10 +332,10 @@ class CutWatch:
     def _drops(self, outputs: Sequence[object]) -> Iterator[Drop]:
         """What lines dropped, as far as it was walked, in the order of their cuts. `outputs` may lack a graph because of them."""
         lost = [{cut.where for cut in self.cuts_of(output)} for output in outputs]
-        for where, part in sorted((self.parts or {}).items(), key=lambda item: self._last[item[0]].at):
+        for where, parts in sorted((self.parts or {}).items(), key=lambda item: self._last[item[0]].at):
             at = tuple(i for i, places in enumerate(lost) if where in places)
             entered = [number for number, cuts in self.entered.items() if any(cut.where is where for cut in cuts)]
-            yield Drop(self.cut(self._last[where], lambda leaf: ()), part, tuple(entered), at)
+            yield Drop(self.cut(self._last[where], lambda leaf: ()), parts, tuple(entered), at)
 
     def _leaves(self, where: CutPlace) -> list[torch.Tensor]:
         """The leaves that the graph led to which was cut off there, the first few times."""
@@ -405,8 +412,8 @@ class CutWatch:
         """The cuts of what an op computed, or of what was computed from that, as far as `parts` were walked."""
         made_by = grad_fn_of(tensor)
         number = made_by._sequence_nr() if made_by is not None else None
-        for where, part in (self.parts or {}).items():
-            graph = part.graph
+        walked = ((where, part.graph) for where, parts in (self.parts or {}).items() for part in parts)
+        for where, graph in walked:
             if number is not None and number in column(graph.nodes, "sequence"):
                 cut = self.cut(self._last[where], lambda leaf: ())
                 is_it = any(root.node is not None and graph.nodes[root.node].sequence == number for root in graph.roots)

@@ -21,7 +21,7 @@ from gradviz.packages import UserCode
 from gradviz.recording.event_log import EventLog, LocalEventLog
 from gradviz.recording.module_calls import ModuleCalls
 from gradviz.recording.other_threads import OtherThreads
-from gradviz.walker.private import LAST, OWN_THREADS, peek_sequence
+from gradviz.walker.private import LAST, OWN_THREADS, peek_sequence, wrappers_are_preserved
 from gradviz.walker.signals import HANDLERS, uninterrupted
 from gradviz.walker.taps import Ended, tapped
 
@@ -231,6 +231,7 @@ class Session:
         self._open += 1
         try:
             if self._open == 1:
+                wrappers_are_preserved()  # makes a node of its own, which must not come between those of the user's
                 self.calls.start()
                 self._nodes.start()
             self.event_log(peek_sequence() if threading.get_ident() in self.others.older else 0)

@@ -125,6 +125,22 @@ def test_each_kind_of_cut_and_where_it_comes_back() -> None:
     }
 
 
+def test_every_layer_of_a_frozen_model_is_shown() -> None:
+    teacher = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(3, 3), nn.Tanh())))
+    w = torch.ones(3, requires_grad=True)
+
+    def compute() -> torch.Tensor:
+        for _ in range(2):
+            with torch.no_grad():
+                target = teacher(torch.ones(2, 3))
+        return (w - target).pow(2).sum()
+
+    whole, _, _ = with_cuts(compute, teacher=teacher, w=w)
+    assert len(scissors(whole)["✂ no_grad linear"][1]) == 12
+    names = {leaf.names[0] for leaf in whole.leaves if "cut" in whole.nodes[leaf.node].flags}
+    assert names == {f"teacher.{name}" for name, _ in teacher.named_parameters()}
+
+
 def test_a_loss_without_a_graph_shows_where_it_was_lost() -> None:
     w = torch.ones(3, requires_grad=True)
     whole, _, _ = with_cuts(lambda: (w * 2).detach().sum(), w=w)
@@ -231,6 +247,23 @@ def test_the_command_draws_it_dashed(gradviz_command: Gradviz, tmp_path: Path) -
         assert "✂" not in Path(name).read_text()
     assert "--cut" in gradviz_command("render", path, "--cut", "-o", "a.json", code=2).stderr
     assert "--cut" in gradviz_command("render", path, "--cut", "--color", "grad", code=2).stderr
+
+
+def test_the_first_node_after_the_first_cut_of_a_process_has_its_line(tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        """
+        import torch
+        teacher, net = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+        with torch.no_grad():
+            target = teacher(torch.ones(1, 2))
+        net(target).sum().backward()
+        """,
+    )
+    command = [sys.executable, "-m", "gradviz", "render", str(path), "--cut", "-o", str(tmp_path / "a.dot")]
+    subprocess.run(command, env=environment(), cwd=tmp_path, check=True, capture_output=True)
+    text = (tmp_path / "a.dot").read_text()
+    assert "no_grad linear" in text and "no source line" not in text
 
 
 @pytest.mark.parametrize("more", [(), ("--at", 2)])
