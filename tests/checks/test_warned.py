@@ -57,21 +57,22 @@ FAULTS = {
                 w -= 0.001 * g
         """,
     ),
-    "a target with a row too many dimensions": Fault(
+    "a recurrent layer of one, in cells of a notebook": Fault(
         "torch-warning",
-        "return torch.nn.functional.l1_loss(model(x), y)",
-        "target.view_as(prediction)",
-        "model(x), y)",
-        "model(x), y.view_as(model(x)))",
+        "cells = {kind: getattr(nn, kind)(",
+        "torch.nn.Dropout(0.2)",
+        "dropout=0.2",
+        "num_layers=2, dropout=0.2",
         """
         import torch
-        model = torch.nn.Linear(3, 2)
-        opt = torch.optim.SGD(model.parameters(), lr=0.01)
-        def objective(x, y):
-            return torch.nn.functional.l1_loss(model(x), y)
+        from torch import nn
+        # In [1]
+        cells = {kind: getattr(nn, kind)(3, 4, dropout=0.2) for kind in ("GRU", "LSTM")}
+        opt = torch.optim.RMSprop([weight for cell in cells.values() for weight in cell.parameters()])
+        # In [2]
         for _ in range(3):
             opt.zero_grad()
-            objective(torch.randn(8, 3), torch.randn(8, 1, 2)).backward()
+            sum(cell(torch.randn(5, 2, 3))[0].square().mean() for cell in cells.values()).backward()
             opt.step()
         """,
     ),

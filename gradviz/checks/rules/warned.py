@@ -32,7 +32,7 @@ _KNOWN = (
         r"Using a target size \(torch.Size\((?P<target>.*?)\)\).*input size \(torch.Size\((?P<input>.*?)\)\)",
         "the loss broadcasts a target of shape {target} to an input of shape {input}",
         "each element of one is compared with several of the other",
-        "Give both one shape: target.view_as(prediction), or .squeeze(1) or .unsqueeze(1) on one of them.",
+        "Give both one shape: target.view_as(prediction), where it has as many elements.",
         ("broadcast", "loss-input"),
     ),
     _Warned(
@@ -173,7 +173,7 @@ def torch_warning(context: CheckContext) -> Diagnoses:
     import torch
 
     model = torch.nn.Linear(3, 2)
-    loss = torch.nn.functional.l1_loss(model(torch.ones(8, 3)), torch.ones(8, 1, 2))
+    loss = torch.nn.functional.l1_loss(model(torch.ones(8, 3)), torch.ones(2))
     loss.backward()
     ```
     """
