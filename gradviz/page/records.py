@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from gradviz.draw.heat import own_seconds
 from gradviz.draw.summary import rank_bars
-from gradviz.formulas.lookup import as_data, formula_of, keeps, sentence
+from gradviz.formulas.lookup import as_data, formula_of, sentence
 from gradviz.formulas.table import MIXES, Formula
 from gradviz.graph import Absent, Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
-from gradviz.graph.amounts import ONLY_GRAPH, held_bytes, known_elements, tensor_bytes
+from gradviz.graph.amounts import COUNTED, held_bytes, known_elements, tensor_bytes
 from gradviz.graph.origins import forward_name
 from gradviz.graph.ready_queue import engine_order
 from gradviz.page.pack import NOTHING, Pack, Table
@@ -45,7 +45,7 @@ def _formula(op: str) -> dict[str, Any]:
     known = formula_of(op)
     if known is None:
         return {"note": sentence(op)} if sentence(op) else {}
-    told = {"needs": keeps(known), "mixes": MIXES[known.dims]} if isinstance(known, Formula) else {}
+    told = {"mixes": MIXES[known.dims]} if isinstance(known, Formula) else {}
     return {**as_data(known), **told}
 
 
@@ -210,7 +210,7 @@ class BackwardSteps(NamedTuple):
     """One entry for each function that backward calls, in order. Bytes; `waiting` is after the step."""
 
     nodes: list[int]
-    freed: list[int]  # of saved tensors that only the graph holds, by this step
+    freed: list[int]  # of what is held for backward, by this step
     waiting: list[int]  # gradients that were sent and not yet used
     filled: list[int]  # of a `.grad` that this step makes
 
@@ -222,7 +222,7 @@ def backward_steps(graph: Graph) -> BackwardSteps:
 
 
 def _freed(graph: Graph, order: list[int]) -> list[int]:
-    """Bytes that each step frees: storages that only the graph holds, at the last step that still needs them."""
+    """Bytes held for backward that each step frees: at the last one that still needs them."""
     last: dict[int, int] = {}
     saved = column(graph.nodes, "saved")
     for step, node in enumerate(order):
@@ -232,7 +232,7 @@ def _freed(graph: Graph, order: list[int]) -> list[int]:
     freed = [0] * len(order)
     for storage, step in last.items():
         record = graph.storages[storage]
-        if record.kind in ONLY_GRAPH:
+        if record.kind in COUNTED:
             freed[step] += record.nbytes or 0
     return freed
 

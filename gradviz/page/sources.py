@@ -17,8 +17,8 @@ from gradviz.wording import one_line
 MOST = 400_000
 """Characters of one file; of a longer one only the lines that the graph has."""
 
-Code = tuple[str, list[int], list[str]]
-"""A file, the numbers of its lines, and the lines."""
+Code = tuple[str, list[int], list[str], str]
+"""A file, the numbers of its lines, the lines, and why they are not all."""
 
 
 def own_code(graph: Graph) -> list[Code]:
@@ -29,8 +29,8 @@ def own_code(graph: Graph) -> list[Code]:
             known.setdefault(source.file, {})[source.line] = one_line(source.text.strip())
     found: list[Code] = []
     for file, told in sorted(known.items()):
-        lines = _read(file, told) or told
-        found.append((one_line(file), sorted(lines), [lines[number] for number in sorted(lines)]))
+        lines, missing = _read(file, told)
+        found.append((one_line(file), sorted(lines), [lines[number] for number in sorted(lines)], missing))
     return found
 
 
@@ -39,12 +39,15 @@ def _sources(graph: Graph) -> Iterator[SourceLine]:
         yield from (source for source in (node.source, node.script_line) if source is not None)
 
 
-def _read(file: str, told: dict[int, str]) -> dict[int, str]:
-    """All lines of a file that was read, if they are those that the graph was told of."""
+def _read(file: str, told: dict[int, str]) -> tuple[dict[int, str], str]:
+    """All lines of a file that was read, if they are those that the graph was told of; else these, and why."""
     lines = linecache.getlines(file) if file in linecache.cache else []
     whole = {number: one_line(line.rstrip().expandtabs(4)) for number, line in enumerate(lines, 1)}
-    is_same = all(whole.get(number, "").strip() == text for number, text in told.items())
-    return whole if is_same and sum(map(len, lines)) <= MOST else {}
+    if not lines:
+        return told, "a saved graph has no more of the code"
+    if any(whole.get(number, "").strip() != text for number, text in told.items()):
+        return told, "the file has changed since"
+    return (whole, "") if sum(map(len, lines)) <= MOST else (told, f"the file has more than {MOST:,} characters")
 
 
 def without_folders(graph: Graph) -> Callable[[str], str]:

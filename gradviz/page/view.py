@@ -26,6 +26,8 @@ from gradviz.wording import count_text, one_line, plural, tensor_line
 TITLE_SIZE, LINE_SIZE = 11.0, 10.0
 CELLS = 64
 """Longer lines are shortened; the panel has them in full."""
+NUMBERS = 20
+"""Letters of a single number and its gradient: `= -0.959, grad 0.284`."""
 PAD = 10.0
 LEAST = 72.0
 
@@ -36,12 +38,15 @@ class Text(NamedTuple):
     title: str
     line: str = ""
     type: str = ""
+    room: int = 0  # letters that may take the place of the line
 
     @property
     def width(self) -> float:
         """Of a box that holds it, in pixels, rounded up so that almost equal boxes are equal."""
         title = f"{self.title}  {self.type}" if self.type else self.title
-        widest = max(text_width(title, TITLE_SIZE), text_width(self.line, LINE_SIZE))
+        widest = max(
+            text_width(title, TITLE_SIZE), text_width(self.line, LINE_SIZE), text_width("0" * self.room, LINE_SIZE)
+        )
         return max(LEAST, -(-(widest + 2 * PAD) // 4) * 4)
 
 
@@ -62,6 +67,7 @@ class Texts:
         self._graph, self._groups, self._walk = walk.graph, walk.tree, walk
         self._known: dict[Text, Text] = {}
         self.held = held_bytes(walk.graph)
+        self._numbers = {step.node for step in walk.graph.backward if len(step.value) == 1 or len(step.arrived) == 1}
         self._copies = Counter(cell.record for cell in walk.cells if cell.kind == COPY)
         self.sums = self._all_sums()
 
@@ -78,7 +84,7 @@ class Texts:
             title = names or f"unnamed {leaf.kind}"
             if cell.kind == COPY:
                 title += f" {labels.again(self._copies[cell.record])}"
-            text = self._short(title, tensor_line(leaf.tensor))
+            text = self._short(title, tensor_line(leaf.tensor), cell.record)
             return self._known.setdefault(text, text)
         root = self._graph.roots[cell.record]
         line = tensor_line(root.tensor) if root.node is not None else "no graph"
@@ -111,10 +117,11 @@ class Texts:
     def _op(self, node: Node) -> Text:
         around = self._graph.scopes[node.scope].path if node.scope is not None else ""
         title, op = labels.op_title(self._graph, node, around, self._names)
-        return self._short(title, f"{op} {labels.outputs_line(node.outputs)}".strip())
+        return self._short(title, f"{op} {labels.outputs_line(node.outputs)}".strip(), node.id)
 
-    def _short(self, title: str, line: str) -> Text:
-        return Text(shorten(title, CELLS), shorten(self._brief(line), CELLS))
+    def _short(self, title: str, line: str, node: int | None = None) -> Text:
+        room = NUMBERS if node in self._numbers else 0
+        return Text(shorten(title, CELLS), shorten(self._brief(line), CELLS), room=room)
 
     def _path(self, at: int) -> str:
         """Path of the innermost module around what is in a group."""
@@ -182,7 +189,7 @@ def _tree(pack: Pack, groups: Groups, made: Walk, is_open: Container[int]) -> No
 def _texts(pack: Pack, cells: list[Text], titles: list[Text], texts: Texts) -> None:
     words, table = Table(), Table()
     cell_text, group_text = table.numbers(cells), table.numbers(titles)
-    title, line, kind = zip(*(words.numbers(text) for text in table.rows))
+    title, line, kind = zip(*(words.numbers(text[:3]) for text in table.rows))
     ops, parameters, nbytes = zip(*texts.sums)
     pack.put(words=words.rows)
     pack.add(title=title, line=line, type=kind, cellText=cell_text, groupText=group_text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import linecache
 import re
 import zlib
 from pathlib import Path
@@ -16,6 +17,8 @@ import gradviz
 from gradviz.cli.main import cli
 from gradviz.comparison.diff import diff
 from gradviz.draw.options import Options
+from gradviz.gradients.flow import measure
+from gradviz.gradients.live import open_graph
 from gradviz.page.html import render_difference
 from tests.page.conftest import Open
 from tests.page.graphs import blocks
@@ -100,10 +103,50 @@ def test_what_does_this_compute_and_on_which_line(open_page: Open, attention: Pa
     assert page.locator("#panel math").last.get_attribute("alttext") == "out · (g − Σ_dim g · out)"
 
 
-def test_the_vjp_names_the_neighbours_that_receive_it(open_page: Open, attention: Path) -> None:
+def test_what_is_the_vjp_of_this_node(open_page: Open, attention: Path) -> None:
+    """One action: the formula, what arrives and how large it is, who receives it, and how large it is there."""
+    page = open_page(attention)
+    click(page, "SoftmaxBackward0")
+    assert page.locator("#panel math").last.get_attribute("alttext") == "out · (g − Σ_dim g · out)"
+    words = page.inner_text("#panel")
+    (arrives, sent) = re.search(
+        r"g is the gradient that arrives, \(5, 5\) norm ([\d.]+); x is scores \(5, 5\), which receives norm ([\d.]+)",
+        words,
+    ).groups()  # type: ignore[union-attr]
+    graph = measure(open_graph(attention_loss())).graph
+    norms = {graph.nodes[step.node].op: step.norm for step in graph.backward}
+    assert float(arrives) == pytest.approx(norms["SoftmaxBackward0"], rel=1e-3)
+    assert float(sent) == pytest.approx(norms["DivBackward0"], rel=1e-3)
+
+
+def attention_loss() -> torch.Tensor:
+    space: dict[str, Any] = {}
+    exec(ATTENTION.replace("loss.backward()", ""), space)
+    loss: torch.Tensor = space["loss"]
+    return loss
+
+
+def test_a_plain_number_is_sent_nothing(open_page: Open, attention: Path) -> None:
     page = open_page(attention)
     click(page, "DivBackward0")
-    assert "x is matmul" in page.inner_text("#panel")
+    panel = page.inner_text("#panel")
+    assert "x is matmul" in panel and "to x" in panel and "to y" not in panel
+    assert "y: a plain number, or a tensor that needs no gradient; nothing is sent." in panel
+    assert "needs y, for the gradient of x" in panel and "gradient of y" not in panel
+
+
+def test_held_and_freed_are_one_number(open_page: Open, attention: Path) -> None:
+    """In the colours, in the panel of the page, and in the player, where all of it is freed at the end."""
+    page = open_page(attention)
+    page.select_option("#overlay", "memory")
+    (total,) = re.findall(r"of (.*) held for backward", page.inner_text("#legend"))
+    page.evaluate("gradviz.app.select(~0)")
+    assert f"holds\n{total}" in page.inner_text("#panel")
+    page.keyboard.press("Escape")
+    page.keyboard.press("p")
+    assert f"0 B freed of {total} held for backward" in page.inner_text("#step-words")
+    page.evaluate("gradviz.player.reach(gradviz.facts.c.stepNode.length - 1)")
+    assert f"{total} freed of {total} held for backward" in page.inner_text("#step-words")
 
 
 def test_torchs_own_text_is_marked_as_such(open_page: Open) -> None:
@@ -135,6 +178,18 @@ def test_which_ops_did_this_line_make(open_page: Open, attention: Path) -> None:
         assert words in panel
     lit = "[...Array(gradviz.app.model.cells).keys()].filter(cell => gradviz.app.lit().item(cell)).length"
     assert page.evaluate(lit) == 3
+
+
+def test_a_saved_graph_says_why_it_has_no_more_code(open_page: Open, tmp_path: Path) -> None:
+    rendered(tmp_path, ATTENTION, "--format", "json", "-o", str(tmp_path / "train.json"))
+    linecache.clearcache()  # as in another process
+    done = CliRunner().invoke(cli, ["render", str(tmp_path / "train.json"), "-o", str(tmp_path / "saved.html")])
+    assert done.exit_code == 0
+    page = open_page(tmp_path / "saved.html")
+    page.click("#tab-code")
+    told = page.inner_text("#code")
+    assert "Only lines that made ops: a saved graph has no more of the code." in told
+    assert "scores = q @ k.T" in told and "manual_seed" not in told
 
 
 def test_a_box_shows_its_line(open_page: Open, attention: Path) -> None:

@@ -13,6 +13,9 @@ from gradviz.page.sources import own_code, without_folders
 TEXT = ["a = 1\n", "\n", "b = a + 1\n"]
 
 
+CHANGED = "the file has changed since"
+
+
 def graph(*lines: SourceLine) -> Graph:
     return Graph(tuple(Node(i, "AddBackward0", source=line) for i, line in enumerate(lines)))
 
@@ -24,12 +27,14 @@ def train(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_whole_file_where_it_is_the_one_that_ran(train: str) -> None:
-    assert own_code(graph(SourceLine(train, 3, text="b = a + 1"))) == [(train, [1, 2, 3], ["a = 1", "", "b = a + 1"])]
+    assert own_code(graph(SourceLine(train, 3, text="b = a + 1"))) == [
+        (train, [1, 2, 3], ["a = 1", "", "b = a + 1"], "")
+    ]
 
 
 def test_only_the_lines_of_the_graph_where_it_is_another(train: str) -> None:
-    assert own_code(graph(SourceLine(train, 3, text="b = a + 2"))) == [(train, [3], ["b = a + 2"])]
-    assert own_code(graph(SourceLine(train, 9, text="c = 3"))) == [(train, [9], ["c = 3"])]
+    assert own_code(graph(SourceLine(train, 3, text="b = a + 2"))) == [(train, [3], ["b = a + 2"], CHANGED)]
+    assert own_code(graph(SourceLine(train, 9, text="c = 3"))) == [(train, [9], ["c = 3"], CHANGED)]
 
 
 def test_no_file_is_read(tmp_path: object) -> None:
@@ -37,7 +42,9 @@ def test_no_file_is_read(tmp_path: object) -> None:
     file = os.path.join(str(tmp_path), "secret.py")
     with open(file, "w") as stream:
         stream.write("import os\nkey = 1234\n")
-    assert own_code(graph(SourceLine(file, 1, text="import os"))) == [(file, [1], ["import os"])]
+    assert own_code(graph(SourceLine(file, 1, text="import os"))) == [
+        (file, [1], ["import os"], "a saved graph has no more of the code")
+    ]
 
 
 def test_libraries_are_not_own_code() -> None:

@@ -50,8 +50,8 @@ export class Code {
     const facts = /** @type {Facts} */ (this.app.facts), files = facts.head.code;
     this.lines = linesOf(facts);
     this.list.replaceChildren();
-    for (const [file, numbers, texts] of files) {
-      this.list.append(el("h2", { text: file }));
+    for (const [file, numbers, texts, missing] of files) {
+      this.list.append(el("h2", { text: file }), missing ? el("p", { class: "small", text: `Only lines that made ops: ${missing}.` }) : "");
       texts.forEach((/** @type {string} */ text, /** @type {number} */ i) => {
         const line = this.lines.get(`${file}:${numbers[i]}`), words = [el("span", { class: "number", text: String(numbers[i]) }), el("code", { text })];
         if (i && numbers[i] > numbers[i - 1] + 1) this.list.append(el("div", { class: "line gap", text: "⋯" }));

@@ -158,7 +158,7 @@ export class Drawer {
         p.text(title, x, y, size, colors.text, { strong: true });
         p.text(type, x + a + size, y, size, second);
       } else p.text(title, middle, y, size, colors.text, { strong: true, middle: true });
-      if (line) p.text(line, middle, r.y + (isGroup ? 30.5 : 27.5) * k, Math.min(10 * k, (r.w - (isGroup ? 28 : 8) * k) / textWidth(line)), second, { middle: true });
+      if (line) p.text(line, middle, r.y + (isGroup ? 30.5 : 27.5) * k, Math.min(10 * k, (r.w - (isGroup ? 36 : 12) * k) / textWidth(line)), second, { middle: true });
       if (isGroup) this.#chevron(r.x + 13 * k, r.y + r.h / 2, k, false);
     } else if (isGroup && r.w > 90 && r.h > 16) {
       this.labels.push({ x: r.x + r.w / 2, y: r.y + r.h / 2 + 4, text: fitted(model.title(item), 12, r.w - 8) });

@@ -129,7 +129,7 @@ function gradient(facts) {
     if (!(norm > 0)) return "";
     return `heat${Math.max(1, 5 - Math.floor(Math.log10(largest / norm) + 1e-9))}`;
   };
-  const legend = [1, 2, 3, 4, 5].map((i) => ({ color: `heat${i}`, text: i === 1 ? `up to ${(largest / 1e4).toPrecision(2)}` : `to ${(largest / 10 ** (5 - i)).toPrecision(2)}` }));
+  const legend = [1, 2, 3, 4, 5].map((i) => ({ color: `heat${i}`, text: `${i === 1 ? "up " : ""}to ${Number((largest / 10 ** (5 - i)).toPrecision(2))}` }));
   if (model.cells && norms.some((norm) => norm === Infinity)) legend.push({ color: "warn", text: "not finite" });
   const text = (/** @type {number} */ norm) => (norm === Infinity ? "not finite" : String(Number(norm.toPrecision(norm < 1e-3 ? 2 : 3))));
   const line = (/** @type {number} */ item) => {

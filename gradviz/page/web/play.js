@@ -213,7 +213,7 @@ export class Player {
     const norm = facts.head.norms && functions === 1 ? facts.head.norms[app.step] : null;
     if (functions > 1) words.push(el("span", { text: ` · ${count(functions)} functions, ${bytesText(sum(facts.c.stepFreed, app.stepFirst, app.step))} freed` }));
     if (norm !== null && norm !== undefined) words.push(el("span", { text: ` · gradient norm ${norm}` }));
-    words.push(el("span", { text: ` · ${bytesText(m.freed[app.step])} freed of ${bytesText(facts.head.heldAtFirst)} that only the graph holds` }));
+    words.push(el("span", { text: ` · ${bytesText(m.freed[app.step])} freed of ${bytesText(facts.head.heldAtFirst)} held for backward` }));
     byId("step-words").replaceChildren(...words);
     if (!this.timer) say(`step ${this.at + 1} of ${n}: ${name}`);
     this.#curve(m, app.step, facts.c.stepNode.length);
@@ -238,7 +238,7 @@ export class Player {
     this.draw();
     if (!m) return;
     const grads = m.total[step] - m.saved[step];
-    byId("alive").textContent = step < 0 ? "" : `function ${count(step + 1)}: ${bytesText(m.saved[step])} saved for backward, about ${bytesText(grads)} of gradients`;
+    byId("alive").textContent = step < 0 ? "" : `function ${count(step + 1)}: ${bytesText(m.saved[step])} held for backward, about ${bytesText(grads)} of gradients`;
   }
 
   /** @param {ReturnType<typeof memory>} m @param {number} step @param {number} n */
