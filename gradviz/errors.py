@@ -68,6 +68,10 @@ class ScriptError(GradvizError, RuntimeError):
     exit_code = 3
 
 
+class WatchError(GradvizError, RuntimeError):
+    """A watch was told to end the run at a finding; the message says which."""
+
+
 def text_of(error: BaseException) -> str:
     """What an exception that is not ours says; its own `__str__` may raise."""
     try:

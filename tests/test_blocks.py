@@ -35,7 +35,7 @@ from tests.blocks import (
 BLOCKS = {path.relative_to(ROOT).as_posix(): blocks(path.read_text(encoding="utf-8")) for path in PAGES}
 STAND_IN = Path(__file__).parent / "stand_in.py"
 LANGUAGES = {"python", "bash", "json"}
-NOT_RUN = 11  # how many blocks may say that they are not run: lower it when one does, and think twice before raising it
+NOT_RUN = 12  # how many blocks may say that they are not run: lower it when one does, and think twice before raising it
 
 
 def having(language: str) -> list[str]:

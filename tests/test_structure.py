@@ -35,7 +35,7 @@ _LEVELS = {
     "gradients": 9,
     "checks": 10,
     **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
-    **dict.fromkeys(("ranks", "testing"), 12),
+    **dict.fromkeys(("ranks", "testing", "watching"), 12),
     "cli": 13,
     **dict.fromkeys(("ipython", "__main__"), 14),
 }
@@ -51,6 +51,7 @@ FEATURES = (
     "compiled",
     "comparison",
     "formulas",
+    "watching",
 )
 _READS_LIVE_OBJECTS = tuple(
     f"gradviz.{name}"
@@ -68,7 +69,7 @@ _READS_LIVE_OBJECTS = tuple(
             "api",
             "torchviz",
         ),
-        *("compiled.live", "ranks.reading", "memory.fit.tracker", "memory.wrapped", "memory.oom"),
+        *("watching", "compiled.live", "ranks.reading", "memory.fit.tracker", "memory.wrapped", "memory.oom"),
     )
 )
 

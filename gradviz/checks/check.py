@@ -197,7 +197,7 @@ def check_target(
         )
         awake = {name: call for key, call in watch.nonzero.items() for name in reader.leaf_names.get(key, ())}
         used = {name for key in watch.reached for name in run_record.names.get(key, ())}
-        every = _with_other_calls([*every[:-1], last], used, awake, watch.looked)
+        every = with_other_calls([*every[:-1], last], used, awake, watch.looked)
         findings = _completed(every, run(every, only=only, ignore=ignore, values=values))
     skipped, notes = (*findings.skipped, *reader.dropped.items()), findings.notes
     if captured.unread:
@@ -221,7 +221,7 @@ def _watched(calls: int, captured: RunResult[CheckContext], seen_enough: bool) -
     return f"Also watched {plural(calls, 'later backward call')}, {end}."
 
 
-def _with_other_calls(
+def with_other_calls(
     every: Sequence[CheckContext], used: set[str], awake: Mapping[str, int], looked: Sequence[int]
 ) -> list[CheckContext]:
     """Each with what is known of the other backward calls: the parameters that they use, and those that get a gradient there.

@@ -12,7 +12,7 @@ import math
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -59,6 +59,65 @@ class _Watching(NamedTuple):
     ref: weakref.ref[torch.optim.Optimizer]
     row: OptimizerRow
     factors: list[CodeType]
+
+
+Listener = tuple[Any, Callable[..., "Ended | None"]]
+"""A function of torch's own, and what is told of its calls."""
+
+
+StepListener = Callable[[torch.optim.Optimizer, Any, Any], None]
+"""Told of a step of an optimizer, and of the arguments and options that step() was called with."""
+
+
+class _Steps:
+    """Who is told of steps. A listener may come or go while one is told: torch's own hooks stay until the last one has gone."""
+
+    def __init__(self) -> None:
+        self._listeners: tuple[tuple[StepListener, StepListener], ...] = ()
+        self._undo = ExitStack()
+
+    def listen(self, listeners: tuple[tuple[StepListener, StepListener], ...]) -> None:
+        if listeners and not self._listeners:
+            self._undo.callback(register_optimizer_step_pre_hook(self._begin).remove)
+            self._undo.callback(register_optimizer_step_post_hook(self._end).remove)
+        self._listeners = listeners
+        if not listeners:
+            self._undo.close()
+
+    @contextmanager
+    def told(self, begins: StepListener, ends: StepListener) -> Iterator[None]:
+        """Inside, `begins` and `ends` are told of every step."""
+        pair = begins, ends
+        self.listen((*self._listeners, pair))
+        try:
+            yield
+        finally:
+            self.listen(tuple(known for known in self._listeners if known is not pair))
+
+    @uninterrupted
+    def _begin(self, optimizer: torch.optim.Optimizer, given: Any, options: Any) -> None:
+        if not torch.compiler.is_compiling():  # that must not get a graph break from this: `look`
+            for begins, _ in self._listeners:
+                begins(optimizer, given, options)
+
+    @uninterrupted
+    def _end(self, optimizer: torch.optim.Optimizer, given: Any, options: Any) -> None:
+        if not torch.compiler.is_compiling():
+            for _, ends in self._listeners:
+                ends(optimizer, given, options)
+
+
+_steps = _Steps()
+
+
+@contextmanager
+def hooked(begins: StepListener, ends: StepListener, listeners: Iterable[Listener]) -> Iterator[None]:
+    """Inside, `begins` and `ends` are told of every step of an optimizer, and listeners of calls of other functions."""
+    with ExitStack() as until:
+        until.enter_context(_steps.told(begins, ends))
+        for function, listener in listeners:
+            until.enter_context(tapped(function, listener))
+        yield
 
 
 class RunRecorder:
@@ -111,7 +170,7 @@ class RunRecorder:
     def watching(self) -> Iterator[None]:
         """Inside, everything is noted."""
         scaler, clips, home = torch.amp.GradScaler, torch.nn.utils.clip_grad, torch.optim.lr_scheduler.LRScheduler
-        listeners: list[tuple[Any, Callable[..., Ended | None]]] = [
+        listeners: list[Listener] = [
             (torch.optim.Optimizer.zero_grad, self._noting("zero")),
             (torch.nn.Module.zero_grad, self._noting("zero")),
             (scaler.scale, self._noting("scale")),
@@ -126,11 +185,7 @@ class RunRecorder:
         ]
         if hasattr(home, "_update_lr"):
             listeners.append((home._update_lr, self._scheduled))
-        with ExitStack() as until:
-            until.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
-            until.callback(register_optimizer_step_post_hook(self._step_ends).remove)
-            for function, listener in listeners:
-                until.enter_context(tapped(function, listener))
+        with hooked(self._step_begins, self._step_ends, listeners):
             yield
 
     def _made(self, frame: FrameType, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> Ended:
@@ -225,8 +280,6 @@ class RunRecorder:
 
     @uninterrupted
     def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if torch.compiler.is_compiling():  # that must not get a graph break from this: `look`
-            return
         self._note("step", _tensors_of(optimizer), sys._getframe(1))
         self.record.updates += not self._stepping
         self._stepping.append(id(optimizer))
@@ -279,8 +332,6 @@ class RunRecorder:
 
     @uninterrupted
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
         with isolated(), suppress(Exception):
             self.between.stepped(optimizer)
             self._compare()

@@ -1,0 +1,250 @@
+"""Notes the numbers of every step of optimizers while the user's code runs, and counts steps. Reads none of the numbers.
+
+The loss of a step is what backward was called on since the step before. Gradients are measured as a step begins, or as it ends
+where it runs a closure, which computes them. Numbers stay on the device, those of the last steps only, until `read` waits for it.
+What that costs is measured: beyond a share of the run some norms are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+
+from gradviz.checks.collect.numbers import is_readable, optimized
+from gradviz.checks.collect.recorder import hooked
+from gradviz.run.engine import EngineCall
+from gradviz.walker.isolation import isolated
+from gradviz.walker.names import distinct
+from gradviz.walker.signals import uninterrupted
+from gradviz.walker.taps import Ended
+from gradviz.watching.history import StepNumbers
+
+SIZE = 200
+"""Steps whose numbers wait on the device."""
+OTHER = "(no module)"
+"""What holds the tensors of an optimizer that no module of the model does."""
+_MOST_MODULES = 100
+
+
+class Budget:
+    """The time that something may take: `free` seconds, then a share of the time since it was made."""
+
+    def __init__(self, free: float, share: float) -> None:
+        self._free, self._share = free, share
+        self._began, self.spent = time.perf_counter(), 0.0
+
+    @property
+    def left(self) -> bool:
+        return self.spent <= max(self._free, self._share * (time.perf_counter() - self._began))
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """What runs inside counts."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent += time.perf_counter() - began
+
+
+class _Row(NamedTuple):
+    """A step whose numbers are on the device: its loss, and the norm of each gradient with the place of its module."""
+
+    step: StepNumbers
+    loss: torch.Tensor | None
+    norms: torch.Tensor | None
+    modules: tuple[int, ...]
+
+
+class StepMeter:
+    """Of one run, in the thread that makes it. `ended` is told of the end of every step of an optimizer, and of skipped ones."""
+
+    def __init__(
+        self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], ended: Callable[[], None]
+    ) -> None:
+        self.model, self._ended = model, ended
+        self._given = {id(group) for optimizer in optimizers for group in optimizer.param_groups}
+        self._expected = len(optimizers)  # to step in the first step
+        self.modules, self._module_of = _modules(model)
+        self._rows: list[_Row] = []
+        self._loss: torch.Tensor | None = None  # of the step that comes, so far
+        self._calls = 0
+        self._scaler: Any = None  # that multiplied the next loss
+        self.names: WeakKeyDictionary[Any, str] = (
+            WeakKeyDictionary()
+        )  # of optimizers that stepped; of the model, by hand
+        self._stepped: set[str] = set()  # in this step
+        self._open: list[int] = []  # optimizers whose step() runs
+        self._here = threading.get_ident(), os.getpid()
+        self.budget = Budget(free=0.5, share=0.01)
+        self.step = self.unmeasured = self.elsewhere = 0  # steps, those without norms, and those in other threads
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, steps are noted."""
+        scaler = torch.amp.GradScaler
+        with hooked(self._begins, self._ends, [(scaler.scale, self._scaled), (scaler.step, self._scaler_steps)]):
+            yield
+
+    @property
+    def full(self) -> bool:
+        """Whether the numbers have to be read before the next step."""
+        return len(self._rows) >= SIZE
+
+    @property
+    def is_between(self) -> bool:
+        """Whether all optimizers that ever stepped have done so in this step."""
+        return self._stepped >= {*self.names.values()} and (self.step != 1 or len(self._stepped) >= self._expected)
+
+    def is_here(self) -> bool:
+        """Whether this is the thread, of the process, whose run is watched."""
+        return (threading.get_ident(), os.getpid()) == self._here
+
+    # -- what is told ---------------------------------------------------------------------------------------------------
+
+    def backward(self, call: EngineCall) -> None:
+        """A backward call comes. One with `create_graph` is a part of a step."""
+        scaler, self._scaler = self._scaler, None
+        scale = scaler._get_scale_async() if scaler is not None else None
+        with self.budget.timed(), isolated(), torch.no_grad(), suppress(Exception):  # outputs of any class
+            (loss,) = call.outputs
+            if loss.numel() == 1 and loss.is_floating_point() and is_readable(loss) and not call.create_graph:
+                loss = loss.detach().reshape(()).float().clone()
+                loss = loss / scale.to(loss.device, non_blocking=True) if scale is not None else loss
+                self._loss = loss if self._loss is None else self._loss.to(loss.device, non_blocking=True) + loss
+                self._calls += 1
+
+    def _scaled(self, frame: FrameType, scaler: Any, *_: Any, **__: Any) -> None:
+        self._scaler = scaler if self.is_here() and scaler.is_enabled() else self._scaler
+
+    def _scaler_steps(self, frame: FrameType, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> Ended:
+        before = len(self._rows), self.step
+
+        @uninterrupted
+        def ended(returned: bool, result: object) -> None:
+            if returned and self.is_here() and (len(self._rows), self.step) == before and scaler.is_enabled():
+                self._add(optimizer, [], skipped=True)
+                self._ended()
+
+        return ended
+
+    @uninterrupted
+    def _begins(self, optimizer: torch.optim.Optimizer, given: Any, options: Any) -> None:
+        if not self.is_here():
+            self.elsewhere += 1
+            return
+        if id(optimizer) in self._open:  # an exception ended that step
+            self._open.clear()
+        self._open.append(id(optimizer))
+        if len(self._open) == 1 and not _has_closure(given, options):
+            self._measure(optimizer)
+
+    @uninterrupted
+    def _ends(self, optimizer: torch.optim.Optimizer, given: Any, options: Any) -> None:
+        if not self.is_here() or id(optimizer) not in self._open:
+            return
+        del self._open[self._open.index(id(optimizer)) :]
+        if not self._open:  # else another one, such as a wrapper, calls this one
+            if _has_closure(given, options):
+                self._measure(optimizer)
+            self._ended()
+
+    def step_by_hand(self) -> None:
+        """The code has updated parameters itself."""
+        self._add(self.model, list(self.model.parameters()))
+        self._ended()
+
+    # -- rows -------------------------------------------------------------------------------------------------------------
+
+    def _measure(self, optimizer: torch.optim.Optimizer) -> None:
+        tensors = list(optimized(optimizer))
+        groups = {id(group) for group in optimizer.param_groups} & self._given
+        if groups if self._given else not self._module_of.keys().isdisjoint(map(id, tensors)):
+            self._add(optimizer, tensors)
+
+    def _add(self, owner: Any, tensors: Sequence[torch.Tensor], skipped: bool = False) -> None:
+        """A step is complete, with the gradients of these tensors."""
+        norms, modules = None, tuple[int, ...]()
+        with self.budget.timed(), isolated(), torch.no_grad(), suppress(Exception):  # gradients of any class
+            scale = getattr(owner, "grad_scale", None)  # of a fused optimizer, which divides by it itself
+            norms, modules = self._norms(tensors, scale) if tensors and self.budget.left else (None, ())
+        self.unmeasured += not modules
+        if owner not in self.names:
+            name = "by hand" if owner is self.model else type(owner).__name__
+            self.names[owner] = distinct(name, {*self.names.values()})
+        if self.names[owner] in self._stepped or not self.step:
+            self.step, self._stepped = self.step + 1, set()
+        self._stepped.add(self.names[owner])
+        step = StepNumbers(self.step, self.names[owner], None, self._calls, skipped, ())
+        self._rows = [*self._rows[1 - SIZE :], _Row(step, self._loss, norms, modules)]
+        self._loss, self._calls = None, 0
+
+    def _norms(self, tensors: Sequence[torch.Tensor], scale: Any) -> tuple[torch.Tensor | None, tuple[int, ...]]:
+        """The norms of all gradients, and the places of their modules."""
+        pairs = [(_local(tensor.grad), id(tensor)) for tensor in tensors if tensor.grad is not None]
+        if not pairs or (pairs[0][0].is_cuda and torch.cuda.is_current_stream_capturing()):
+            return None, ()
+        try:
+            norms = torch._foreach_norm([grad for grad, _ in pairs], 2, torch.float32)
+        except (RuntimeError, TypeError):  # a sparse one, or one of a class of its own
+            pairs = [pair for pair in pairs if is_readable(pair[0]) and pair[0].is_floating_point()]
+            norms = torch._foreach_norm([grad for grad, _ in pairs], 2, torch.float32)
+        home = norms[0].device
+        together = torch.stack([norm.to(home, non_blocking=True) for norm in norms])
+        together = together / scale if isinstance(scale, torch.Tensor) else together
+        return together, tuple(self._module_of.get(key, len(self.modules) - 1) for _, key in pairs)
+
+    def read(self) -> list[StepNumbers]:
+        """The numbers of all steps since this was called last. Waits for the device."""
+        rows, self._rows = self._rows, []
+        modules, places = _modules(self.model)  # parameters may come and go
+        self._module_of = places if modules == self.modules else self._module_of
+        with isolated(), torch.no_grad():
+            losses = iter(_together([row.loss.reshape(1) for row in rows if row.loss is not None]))
+            norms = _together([row.norms for row in rows if row.norms is not None])
+            return [self._numbers(row, losses, norms) for row in rows]
+
+    def _numbers(self, row: _Row, losses: Iterator[float], norms: list[float]) -> StepNumbers:
+        """The next row. Takes its numbers away from the others."""
+        own, norms[: len(row.modules)] = torch.tensor(norms[: len(row.modules)], dtype=torch.float64), []
+        squares = torch.zeros(len(self.modules), dtype=own.dtype).index_add(
+            0, torch.tensor(row.modules, dtype=torch.int64), own * own
+        )
+        there = {*row.modules}
+        by_module = tuple(value if i in there else None for i, value in enumerate(squares.sqrt().tolist()))
+        return row.step._replace(loss=next(losses) if row.loss is not None else None, norms=by_module if there else ())
+
+
+def _together(tensors: Sequence[torch.Tensor]) -> list[float]:
+    """All numbers, in one copy."""
+    home = tensors[0].device if tensors else None
+    return torch.cat([tensor.to(home) for tensor in tensors]).tolist() if tensors else []
+
+
+def _local(grad: Any) -> torch.Tensor:
+    """The part of a gradient that this process holds."""
+    part: torch.Tensor = getattr(grad, "_local_tensor", grad) if type(grad) is not torch.Tensor else grad
+    return part
+
+
+def _has_closure(given: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    return any(map(callable, (*given[1:], options.get("closure"))))
+
+
+def _modules(model: torch.nn.Module) -> tuple[tuple[str, ...], dict[int, int]]:
+    """Names of modules that norms go by, the deepest level that has no more than a hundred, and the place of each parameter's."""
+    paths = {id(tensor): name.split(".")[:-1] for name, tensor in model.named_parameters()}
+    for depth in range(max(map(len, paths.values()), default=0), -1, -1):
+        name_of = {key: ".".join(path[:depth]) or type(model).__name__ for key, path in paths.items()}
+        names = tuple(dict.fromkeys(name_of.values()))
+        if len(names) <= _MOST_MODULES:
+            break
+    return (*names, OTHER), {key: names.index(name) for key, name in name_of.items()}
