@@ -35,7 +35,7 @@ READ, PATIENCE = 3, 16
 
 
 @dataclass(frozen=True)
-class Look:
+class StepLook:
     """What was seen of the graph at a step.
 
     `nbytes` are saved for backward. `changes` says what differs from the first look, "" where nothing does. `findings` are those of
@@ -65,7 +65,7 @@ class OpenLook:
         optimizers: Sequence[torch.optim.Optimizer],
         step: int,
         name: str,
-        first: Look | None,
+        first: StepLook | None,
         span: int,
     ) -> None:
         self._model, self.step, self._title, self._first = model, step, f"{name}, step {step}", first
@@ -130,7 +130,7 @@ class OpenLook:
         self._undo.close()
         self._recording = None
 
-    def result(self) -> Look | None:
+    def result(self) -> StepLook | None:
         """What was seen, compared with the graph of the first look. None where no backward call was read."""
         if not self._contexts:
             return None
@@ -142,7 +142,7 @@ class OpenLook:
         structure, sizes = _structure(graph)
         alike = self._first is None or self._first.sizes == sizes
         changes = "" if self._first is None or alike else _changes(self._first.graph, graph)
-        return Look(self.step, len(graph.nodes), counts.saved_bytes, changes, structure, sizes, findings)
+        return StepLook(self.step, len(graph.nodes), counts.saved_bytes, changes, structure, sizes, findings)
 
 
 def _changes(before: Graph, after: Graph) -> str:

@@ -18,7 +18,7 @@ from gradviz.errors import GradvizError
 from gradviz.page.html import content_hash, render_findings, script, style
 from gradviz.report.results import json_ready
 from gradviz.watching.history import History, StepNumbers
-from gradviz.watching.look import Look
+from gradviz.watching.look import StepLook
 from gradviz.wording import bytes_text, one_line, plural
 
 KEPT = 8
@@ -28,7 +28,7 @@ LARGEST = 100_000
 _STYLE, _SCRIPT = "\x02", "\x03"  # stand for those of the graph page; no text of a page has control characters
 
 
-class Page:
+class RunPage:
     """Of one run, with the packed graph pages. `ended` says how the run ended, "" while it runs."""
 
     def __init__(self, name: str) -> None:
@@ -39,7 +39,7 @@ class Page:
             tuple[int, frozenset[tuple[str, tuple[str, ...]]]], int
         ] = {}  # what pages show, and of which step
 
-    def add(self, look: Look) -> None:
+    def add(self, look: StepLook) -> None:
         """Keep the graph of a look, unless a page shows the same nodes and findings."""
         shown = look.structure, frozenset((finding.id, finding.names) for finding in look.findings)
         if shown not in self._shown:
@@ -53,7 +53,7 @@ class Page:
                 del self._graphs[[*self._graphs][1]]
         self._at[look.step] = self._shown[shown]
 
-    def pieces(self, history: History, looks: Sequence[Look], notes: Sequence[str]) -> Iterator[str]:
+    def pieces(self, history: History, looks: Sequence[StepLook], notes: Sequence[str]) -> Iterator[str]:
         """The pieces of the file."""
         own_style, own_script = _asset("watch.css"), _asset("watch.js")
         data = {
@@ -87,7 +87,7 @@ class Page:
             slot, end, rest = piece.partition("}}")
             yield f"{words[slot]}{rest}" if i and end else piece
 
-    def _look(self, look: Look) -> dict[str, Any]:
+    def _look(self, look: StepLook) -> dict[str, Any]:
         at = self._at.get(look.step)
         return {
             "step": look.step,
@@ -103,7 +103,7 @@ class Page:
         }
 
 
-def _graph_page(look: Look) -> str:
+def _graph_page(look: StepLook) -> str:
     text = "".join(render_findings(look.findings, Options()))
     return text.replace(style(), _STYLE).replace(script(), _SCRIPT)
 

@@ -24,8 +24,8 @@ from gradviz.rank import rank
 from gradviz.run.engine import Afterwards, EngineCall, watching_backward
 from gradviz.walker.signals import signalled
 from gradviz.watching.history import COLUMNS, History
-from gradviz.watching.look import Look, OpenLook
-from gradviz.watching.page import Page
+from gradviz.watching.look import OpenLook, StepLook
+from gradviz.watching.page import RunPage
 from gradviz.watching.steps import Budget, StepMeter
 from gradviz.wording import plural
 
@@ -111,7 +111,7 @@ class Watch:
         self._optimizers = optimizers
         self._every, self.out, self._raise_on = every, out, raise_on
         self._span = _SPAN if every > _SPAN else 1
-        self.page = Page(type(model).__name__)
+        self.page = RunPage(type(model).__name__)
         self._meter: StepMeter | None = None  # while the run is watched
         self._look: OpenLook | None = None
         self._until = ExitStack()
@@ -122,7 +122,7 @@ class Watch:
         ] = {}  # what a reader must know of how complete the numbers are, by what they are about
         self._thrifty = 0  # looks that were left out
         self.history = History(())
-        self.looks: list[Look] = []
+        self.looks: list[StepLook] = []
         self.steps = 0
 
     def __repr__(self) -> str:
@@ -236,7 +236,7 @@ class Watch:
         if look is None:
             return
         look.close()
-        seen: Look | None = self._guarded(look.result)
+        seen: StepLook | None = self._guarded(look.result)
         if seen is None:
             return
         known = {(finding.id, finding.names) for finding in self.findings}

@@ -69,7 +69,7 @@ StepListener = Callable[[torch.optim.Optimizer, Any, Any], None]
 """Told of a step of an optimizer, and of the arguments and options that step() was called with."""
 
 
-class _Steps:
+class _StepHooks:
     """Who is told of steps. A listener may come or go while one is told: torch's own hooks stay until the last one has gone."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class _Steps:
                 ends(optimizer, given, options)
 
 
-_steps = _Steps()
+_steps = _StepHooks()
 
 
 @contextmanager
