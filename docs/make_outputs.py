@@ -1,7 +1,9 @@
 """Fills in every output of the pages and draws the guide's pictures: `python docs/make_outputs.py`, in an environment with gradviz.
 
 A page is written by hand. A fenced block whose first line is `$ COMMAND` is replaced by what the command prints; a block with
-a line `...` shows only parts of that, which must be there. `<!-- picture: COMMAND -->` runs a command that writes a picture.
+a line `...` shows only parts of that, which must be there; one that differs in times alone stays as it is. A Python block whose
+first line is `# samples/FILE` is replaced by that file without its docstring. `<!-- picture: COMMAND -->` runs a command that
+writes a picture.
 Commands that print run in this process, as if in the repository's root, and what they write stays out of it; pictures are made
 by processes of their own.
 """
@@ -30,6 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ELSEWHERE = ("checks.md", "adding-a-")  # make_checks.py and worked_examples.py write those
 PAGES = (ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if not p.name.startswith(ELSEWHERE)))
 OUTPUT = re.compile(r"^```(\w*)\n\$ ([^\n]+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+SAMPLE = re.compile(r"^```python\n# (samples/\S+)\n.*?^```\n", re.DOTALL | re.MULTILINE)
+TIME = re.compile(r"\d[\d.]* (?:µs|ms|s)\b")
 PICTURE = re.compile(r"<!-- picture: (.+?) -->")
 CUT = "..."
 
@@ -65,7 +69,12 @@ def beside_samples() -> Iterator[None]:
 
 def filled(page: str) -> str:
     """The page with the output of every command in it. Raises ValueError for a part that is not in the output any more."""
-    return OUTPUT.sub(_block, page)
+    return OUTPUT.sub(_block, SAMPLE.sub(_sample, page))
+
+
+def _sample(found: re.Match[str]) -> str:
+    _, _, code = (ROOT / found[1]).read_text(encoding="utf-8").split('"""', 2)
+    return f"```python\n# {found[1]}\n{code.lstrip()}```\n"
 
 
 def _block(found: re.Match[str]) -> str:
@@ -74,7 +83,14 @@ def _block(found: re.Match[str]) -> str:
     if CUT in shown.splitlines():
         _refuse_if_absent(command, shown, printed)
         return found[0]
+    if _without_times(shown) == _without_times(printed):
+        return found[0]
     return f"```{language}\n$ {command}\n{printed}```\n"
+
+
+def _without_times(text: str) -> str:
+    """The same for every run of one command: columns are as wide as their times, so spaces count once."""
+    return re.sub(" +", " ", TIME.sub("TIME", text))
 
 
 def _refuse_if_absent(command: str, shown: str, printed: str) -> None:

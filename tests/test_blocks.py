@@ -1,7 +1,8 @@
 """Every code block of the README and the pages runs, and says what happens.
 
 Python blocks of a page run one after the other in one namespace, commands one by one beside a `train.py`, all of them in this
-process. Blocks that show an output are compared with it: those that begin with `$` in `tests/test_pages.py`.
+process. Blocks that show an output or a sample are compared with it: those that begin with `$` or `# samples/` in
+`tests/test_pages.py`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tests.blocks import (
 
 BLOCKS = {path.relative_to(ROOT).as_posix(): blocks(path.read_text(encoding="utf-8")) for path in PAGES}
 STAND_IN = Path(__file__).parent / "stand_in.py"
+SHOWN = ("$ ", "# samples/")
 LANGUAGES = {"python", "bash", "json"}
 NOT_RUN = 12  # how many blocks may say that they are not run: lower it when one does, and think twice before raising it
 
@@ -44,7 +46,7 @@ def having(language: str) -> list[str]:
 
 
 def to_run(page: str) -> list[Block]:
-    return [one for one in BLOCKS[page] if not one.why_not and not one.text.startswith("$ ")]
+    return [one for one in BLOCKS[page] if not one.why_not and not one.text.startswith(SHOWN)]
 
 
 @pytest.fixture

@@ -40,6 +40,16 @@ def test_an_output_that_changed_is_written_anew_and_a_part_that_is_gone_is_told(
         MAKER.filled("```\n$ gradviz tree samples/add.py\nadd.py: c\n...\n├─ z\n```\n")
 
 
+def test_a_sample_is_shown_as_it_is_now_and_times_alone_change_nothing() -> None:
+    page = "```python\n# samples/add.py\nreplaced\n```\n"
+    _, _, code = (ROOT / "samples" / "add.py").read_text(encoding="utf-8").split('"""', 2)
+    assert code.strip() in MAKER.filled(page) and "replaced" not in MAKER.filled(page)
+    table = "```\n$ gradviz tree samples/questions/slow_module.py --time\n"
+    now = MAKER.filled(f"{table}```\n")
+    other = re.sub(r"  \d[\d.]* ms", "    1 ms", now)
+    assert now.count(" ms") > 2 and MAKER.filled(other) == other != MAKER.filled(other.replace("Scan", "Span"))
+
+
 def test_a_command_that_fails_fills_in_its_error() -> None:
     assert MAKER.run("gradviz tree samples/nowhere.py").startswith("Error: ")
 

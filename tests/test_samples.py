@@ -28,7 +28,17 @@ pytestmark = pytest.mark.slow
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 SCRIPTS = sorted(str(path.relative_to(SAMPLES)) for path in SAMPLES.rglob("*.py") if path.name != "model.py")
-ELSEWHERE = {"helpers_demo/train.py", "helpers_demo/exits.py", "problems/forward_error.py"}  # need their own process
+REFUSED_QUESTIONS = {
+    "questions/argmax.py": "does not require grad",
+    "questions/carried_state.py": "backward through the graph a second time",
+    "questions/ddp_unused.py": "did not receive grad for rank 0: 4 5",
+    "questions/inplace.py": "modified by an inplace operation",
+    "questions/not_scalar.py": "only for scalar outputs",
+    "questions/not_used.py": "appears? to not have been used in the graph",
+    "questions/out_of_memory.py": "can't allocate memory|not enough memory",
+}
+ALONE = {"helpers_demo/train.py", "helpers_demo/exits.py", "problems/forward_error.py"}  # need their own process
+ELSEWHERE = {*ALONE, *REFUSED_QUESTIONS}
 CHEAP: dict[str, list[str]] = {"llama_size.py": ["--layers", "2"]}
 
 
@@ -83,7 +93,7 @@ def test_sample_knows_nothing_of_gradviz_and_says_how_to_try_it(script: str) -> 
     explanation = text.split('"""')[1]
     code = text.split('"""', 2)[2]
     assert "gradviz" not in code
-    start = r"^    (?:torchrun --nproc-per-node \d -m )?gradviz (render|tree|tensors|saved|check|paths|flow|diff|info) "
+    start = r"^    (?:torchrun --nproc-per-node \d -m )?gradviz (render|tree|tensors|saved|check|paths|flow|diff|info|why|fit) "
     command = start + r"\S*" + re.escape(Path(script).name)
     assert re.search(command, explanation, re.MULTILINE)
     assert len(explanation) > 150
@@ -363,6 +373,44 @@ def test_forward_error_ends_with_the_error_of_pytorch() -> None:
     assert done.returncode == 1
     assert done.stdout == "before the forward pass\n"
     assert done.stderr.rstrip().endswith("mat1 and mat2 shapes cannot be multiplied (2x16 and 32x1)")
+
+
+# Questions
+
+
+@pytest.mark.parametrize("script", REFUSED_QUESTIONS)
+def test_a_question_about_an_error_raises_it(script: str, run_sample: RunSample) -> None:
+    with pytest.raises(RuntimeError, match=REFUSED_QUESTIONS[script]):
+        run_sample(script)
+
+
+def test_cut_number_and_plain_list_leave_parameters_without_training(run_sample: RunSample) -> None:
+    temperature = run_sample("questions/none_grad.py").names["temperature"]
+    assert temperature.grad is None and temperature.item() == 2
+    assert len(list(run_sample("questions/python_list.py").names["net"].parameters())) == 2  # of 8
+
+
+def test_nan_comes_from_the_empty_row_and_from_the_branch_that_was_not_chosen(run_sample: RunSample) -> None:
+    average = run_sample("questions/first_nan.py").names["average"]
+    assert average[:2].isfinite().all() and average[2].isnan().all()
+    where = run_sample("questions/where.py").names
+    assert where["loss"].isfinite() and where["scale"].grad.isfinite().tolist() == [False, True, True, True]
+
+
+def test_the_custom_backward_lacks_a_term(run_sample: RunSample) -> None:
+    swish = run_sample("questions/custom_backward.py").names["Swish"]
+    x = torch.tensor([-1.0, 0.5, 2.0], requires_grad=True)
+    (given,) = torch.autograd.grad(swish.apply(x).sum(), x)
+    (right,) = torch.autograd.grad(torch.nn.functional.silu(x).sum(), x)
+    s = torch.sigmoid(x)
+    assert torch.allclose(given + x * s * (1 - s), right)
+
+
+def test_frozen_layers_train_one_bias(run_sample: RunSample) -> None:
+    trained = [
+        one for one in run_sample("questions/frozen_encoder.py").names["encoder"].parameters() if one.requires_grad
+    ]
+    assert [tuple(one.shape) for one in trained] == [(256,)]
 
 
 # Scripts with company
