@@ -67,7 +67,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
             attributes[name] = slot.__get__(value)
         except AttributeError:  # not set
             continue
-    attributes.update((name, item) for name, item in list(_own_dict(value).items()) if type(name) is str)
+    attributes.update([(name, item) for name, item in list(_own_dict(value).items()) if type(name) is str])
     return attributes
 
 

@@ -145,7 +145,7 @@ class _Scanner:
                 (joined(path, part), value, False)
                 for path, module in inside
                 for part, value in own_attributes(module).items()
-                if self._kind(type(value)) and not part.startswith("_")  # torch's own tables
+                if part[:1] != "_" and self._kind(type(value))  # else one of torch's own tables
             )
         elif holder.kind == "object":
             steps = (

@@ -214,7 +214,7 @@ def pack(count: int, limits: Constraints) -> Floats:
 
 # -- polish -------------------------------------------------------------------------------------------------------------
 
-RELAX_ROUNDS = 24
+POLISH_ROUNDS, RELAX_ROUNDS = 3, 24
 STRAIGHT = 0.01  # px
 FAR = 1e18
 
@@ -226,10 +226,11 @@ def polish(x: Floats, pieces: Pieces, straight: Mask, room: Constraints) -> Floa
     row nor lets neighbours come closer than they may.
     """
     chain = np.flatnonzero(straight)
-    x = relax(x, pieces, chain, room)
-    for _ in range(2):
-        x = relax(straighten(x, pieces, chain, room), pieces, chain, room)
-    return straighten(x, pieces, chain, room)
+    for _ in range(POLISH_ROUNDS):
+        before, x = x, straighten(relax(x, pieces, chain, room), pieces, chain, room)
+        if np.abs(x - before).max(initial=0.0) < STRAIGHT:
+            break
+    return x
 
 
 def relax(x: Floats, pieces: Pieces, chain: Ints, room: Constraints) -> Floats:

@@ -169,9 +169,10 @@ def _by_component(layers: Layers, crossings: Ints) -> Ints:
 
 def reduce_crossings(order: Order) -> Ints:
     """Improve the order in place; the number of crossings never grows. Returns the crossings left below every line."""
-    if order.crossings().any():
-        exchange(order, EXCHANGE_ROUNDS)
     before = order.crossings()
+    if before.any():
+        exchange(order, EXCHANGE_ROUNDS)
+        before = order.crossings()
     for turn in range(SWEEPS):
         if not before.any():
             break
