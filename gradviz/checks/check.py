@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -86,7 +87,17 @@ def check(
     if values:
         limits = Gradients(vanishing=vanishing, exploding=exploding)
         context = _with_gradients(context, live, model, limits, run_custom)
-    findings = _completed([context], run([context], only=only, ignore=ignore, values=values))
+    return _of_one(context, collector, only=only, ignore=ignore, values=values)
+
+
+def check_live(live: LiveOutputs) -> Findings:
+    """What one reading of live tensors tells: nothing is measured, no number is read, and the script is not watched."""
+    collector = Collector()
+    return _of_one(collector.read(live), collector)
+
+
+def _of_one(context: CheckContext, collector: Collector, **options: Any) -> Findings:
+    findings = _completed([context], run([context], **options))
     return replace(findings, skipped=(*findings.skipped, *collector.dropped.items()))
 
 

@@ -100,10 +100,11 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "sarif"]),
+    type=click.Choice(["text", "md", "json", "sarif"]),
     default="text",
     show_default=True,
-    help="Print a report, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
+    help="Print a report, Markdown to paste into an issue or an assistant, JSON, or SARIF 2.1.0, which editors "
+    "and CI show at the lines.",
 )
 @json_option("The same as --format json.")
 @target_argument
@@ -128,6 +129,10 @@ def command(
             write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
             if click.get_current_context().meta.get(SHORT):
                 stream.write(f"{_ALSO}\n")
+        elif form == "md" and not as_json:
+            from gradviz.checks.markdown import markdown
+
+            stream.write(markdown(findings))
         else:
             from gradviz.checks.output import sarif
 

@@ -1,9 +1,9 @@
-"""`gradviz info`: what a graph is made of and what it was read with, on one screen or as JSON."""
+"""`gradviz info`: what runs, what is wrong, what is held and where the gradient goes, on one screen, as Markdown or JSON."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -14,38 +14,58 @@ from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import GradvizError
+from gradviz.features import hook
 from gradviz.fold.fold import fold
+from gradviz.fold.outline import lines
 from gradviz.graph.amounts import overview
 from gradviz.report import labels
+from gradviz.report.markdown import Section, page
 from gradviz.report.results import write_json, write_table
-from gradviz.wording import bytes_text, count_text, one_line, plural, tensor_line
+from gradviz.wording import bytes_text, clip, count_text, one_line, plural, tensor_line
 
 if TYPE_CHECKING:
+    from gradviz.checks.finding import Finding, Findings
     from gradviz.graph import Graph, Node, Root
     from gradviz.graph.amounts import Overview
     from gradviz.report.rich_parts import RenderableType
 
-_ROWS = 12
+_ROWS, _LINES = 12, 3
+MOST = 3_000
+"""Bytes of the Markdown."""
 Row = tuple[str, str]
 
 
 @click.command("info", cls=TargetCommand)
-@json_option("Print it all as JSON.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "md", "json"]),
+    default="text",
+    show_default=True,
+    help="Print one screen, Markdown of at most 3 kB to paste into an issue or an assistant, or JSON.",
+)
+@json_option("The same as --format json.")
 @target_argument
-def command(source: Source, as_json: bool) -> None:
-    """Summarise the graph on one screen.
+def command(source: Source, form: str, as_json: bool) -> None:
+    """Summarise what runs on one screen.
 
-    Operations, depth, outputs, leaves, flags of nodes, and the versions in use. The script's own output goes to standard error.
+    Modules, findings that need no run, memory, where the gradient goes, and the versions in use. Nothing is measured. The
+    script's own output goes to standard error.
     """
+    found: list[Findings] = []
+    check = hook("gradviz.checks.check:check_live") if source.target.kind != "graph" else None
     with result_stream() as stream:
-        captured = source.graph()
+        captured = source.graph(inspect=lambda live: check is not None and found.append(check(live)))
         graph = captured.result
         with progress("counting"):
             counts = overview(graph)
-        if as_json:
-            write_json(stream, as_data(graph, counts))
+        findings = found[0] if found else None
+        if as_json or form == "json":
+            write_json(stream, as_data(graph, counts, findings))
+        elif form == "md":
+            stream.write(page([*_head(graph, counts)], [*sections(graph, counts, findings)], MOST, _ROWS))
         else:
-            write_table(stream, table(graph, counts))
+            write_table(stream, table(graph, counts, findings))
     captured.raise_failure()
 
 
@@ -71,7 +91,7 @@ def _graphviz() -> str:
         return f"not used, gradviz places the boxes itself: {reason}"
 
 
-def as_data(graph: Graph, counts: Overview) -> dict[str, Any]:
+def as_data(graph: Graph, counts: Overview, findings: Findings | None) -> dict[str, Any]:
     """Everything the command knows, for `--json`. Nothing is cut."""
     return {
         "title": graph.title,
@@ -91,16 +111,19 @@ def as_data(graph: Graph, counts: Overview) -> dict[str, Any]:
         ],
         "leaf_counts": counts.leaves,
         "leaf_elements": counts.elements,
+        "findings": None if findings is None else [finding.as_data() for finding in findings],
+        "no_gradient": graph.absent,
         "notes": graph.notes,
         "environment": environment(),
     }
 
 
-def table(graph: Graph, counts: Overview) -> RenderableType:
+def table(graph: Graph, counts: Overview, findings: Findings | None) -> RenderableType:
     """The same in words; long lists are cut and say so."""
     from gradviz.report.rich_parts import Group, Text
 
-    return Group(*map(Text, _head(graph, counts)), *_sections(graph, counts))
+    told = (part for section in sections(graph, counts, findings) for part in _section(section))
+    return Group(*map(Text, _head(graph, counts)), *told)
 
 
 def _head(graph: Graph, counts: Overview) -> Iterator[str]:
@@ -113,23 +136,56 @@ def _head(graph: Graph, counts: Overview) -> Iterator[str]:
             f"longest path {count_text(counts.depth)}",
         )
     )
-    if counts.saved:
-        yield f"{plural(counts.saved, 'saved tensor')} in {bytes_text(counts.saved_bytes)}"
     yield _compiled_text(graph)
 
 
-def _sections(graph: Graph, counts: Overview) -> Iterator[RenderableType]:
-    leaves = ", ".join(
-        f"{plural(count, kind)} of {plural(counts.elements[kind], 'element')}" for kind, count in counts.leaves.items()
+def sections(graph: Graph, counts: Overview, findings: Findings | None) -> Iterator[Section]:
+    """What is told below the head, by title; those without rows are left out."""
+    every = (
+        Section("Outputs", [_root_row(graph, root) for root in counts.roots]),
+        Section("What runs", _parts(graph)),
+        Section("Findings", _finding_rows(findings) if findings is not None else []),
+        Section("Memory held for backward", [*_memory_rows(graph, counts)]),
+        Section("Gradient", [*_gradient_rows(graph, counts)]),
+        Section("Notes", [("", one_line(note)) for note in graph.notes]),
+        Section("Environment", list(environment().items())),
     )
-    largest = [(labels.leaf_title(leaf), f"{tensor_line(leaf.tensor)}  {leaf.kind}") for leaf in counts.largest_leaves]
-    yield from _section("Parts", _parts(graph))
-    yield from _section("Outputs", [_root_row(graph, root) for root in counts.roots])
-    yield from _section(f"Leaves: {leaves or 'none'}", largest)
-    yield from _section("Operations", _counts(counts.operations))
-    yield from _section("Special", _counts({labels.FLAG_WORDS[flag]: n for flag, n in counts.flags.items()}))
-    yield from _section("Notes", [("-", one_line(note)) for note in graph.notes])
-    yield from _section("Environment", list(environment().items()))
+    yield from (section for section in every if section.rows)
+
+
+def _finding_rows(findings: Findings) -> list[Row]:
+    """The findings, and how far they go: what takes a run to see is left to `check`."""
+    rows = [(finding.severity, _finding_words(finding)) for finding in findings]
+    scope = f"{plural(len(findings.checked), 'check')} of this one graph; gradviz check also watches the run"
+    return [*rows, ("" if rows else "none", scope)]
+
+
+def _finding_words(finding: Finding) -> str:
+    at = f", {finding.where}" if finding.where else ""
+    return one_line(f"{finding.summary}{at}  [{finding.id}]")
+
+
+def _memory_rows(graph: Graph, counts: Overview) -> Iterator[Row]:
+    if not counts.saved:
+        return
+    yield "in all", f"{bytes_text(counts.saved_bytes)} in {plural(counts.saved, 'saved tensor')}"
+    held = sorted((row for row in lines(graph) if row.nbytes and row.line is not None), key=lambda row: -row.nbytes)
+    for row in held[:_LINES]:
+        assert row.line is not None
+        yield labels.source_text(row.line), f"{bytes_text(row.nbytes)}  {clip(row.line.text)}"
+
+
+def _gradient_rows(graph: Graph, counts: Overview) -> Iterator[Row]:
+    """Which leaves backward reaches, and which tensors it does not, with the reason."""
+    kinds = (f"{plural(n, kind)} of {plural(counts.elements[kind], 'element')}" for kind, n in counts.leaves.items())
+    yield "reaches", ", ".join(kinds) or "no leaf"
+    for absent in graph.absent[:_LINES]:
+        at = f", {labels.source_text(absent.source)}" if absent.source is not None else ""
+        yield "none", f"{labels.names_text(absent.names)}: {one_line(absent.reason)}{at}"
+    if len(graph.absent) > _LINES:
+        yield "none", f"{plural(len(graph.absent) - _LINES, 'more tensor')}; gradviz why says why"
+    for flag, count in counts.flags.items():
+        yield labels.FLAG_WORDS[flag], plural(count, "node")
 
 
 def _compiled(graph: Graph) -> list[Node]:
@@ -162,19 +218,15 @@ def _compiled_data(node: Node) -> dict[str, Any]:
     }
 
 
-def _section(title: str, rows: list[Row]) -> Iterator[RenderableType]:
+def _section(section: Section) -> Iterator[RenderableType]:
     from gradviz.report.rich_parts import Text
     from gradviz.report.table import Column, FittedTable
 
-    if rows:
-        cells = [(Text(name), Text(text)) for name, text in rows[:_ROWS]]
-        more = [Text(f"  {labels.more(len(rows) - _ROWS)}")] if len(rows) > _ROWS else []
-        section: list[RenderableType] = [Text(), Text(title)]
-        yield from (
-            *section,
-            FittedTable((Column("", "name"), Column("", "text")), cells, header=False, indent=2),
-            *more,
-        )
+    cells = [(Text(name), Text(text)) for name, text in section.rows[:_ROWS]]
+    yield from (Text(), Text(section.title))
+    yield FittedTable((Column("", "name"), Column("", "text")), cells, header=False, indent=2)
+    if len(section.rows) > _ROWS:
+        yield Text(f"  {labels.more(len(section.rows) - _ROWS)}")
 
 
 def _root_row(graph: Graph, root: Root) -> Row:
@@ -194,10 +246,6 @@ def _part_row(graph: Graph, node: Node) -> Row:
     name, op = labels.op_title(graph, node)
     inside = labels.group_line(node.folded) if node.folded is not None else ""
     return name, "  ".join(filter(None, (op, labels.outputs_line(node.outputs), inside)))
-
-
-def _counts(counts: Mapping[str, int]) -> list[Row]:
-    return [(one_line(name), count_text(count)) for name, count in counts.items()]
 
 
 def _root_data(graph: Graph, root: Root) -> dict[str, Any]:

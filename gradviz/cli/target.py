@@ -83,6 +83,8 @@ def watched(target: str, *arguments: Any) -> Iterator[list[Any]]:
         yield made
 
 
+Inspect = Callable[["LiveOutputs"], object]
+
 ARGUMENTS = "gradviz.arguments"
 _FIRST_CALL, _END = "until its first backward()", "to its end"  # what a script is run for
 
@@ -145,14 +147,16 @@ class Source:
     run_custom: bool = False  # for gradients only
     values: bool = False  # of small tensors, with the gradients
 
-    def graph(self, *, backward: bool = False, cuts: Sequence[CutLines] = ()) -> RunResult[Graph]:
+    def graph(
+        self, *, backward: bool = False, cuts: Sequence[CutLines] = (), inspect: Inspect = lambda live: None
+    ) -> RunResult[Graph]:
         """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written.
 
         With `backward` the graph knows its gradients and the order of backward, unless it was saved without them. With `cuts`, of
-        `cuts_watched` around this, it has what was cut off, too.
+        `cuts_watched` around this, it has what was cut off, too. `inspect` is given what a script led to, before it is read.
         """
         if self.target.kind != "graph":
-            return role().left_graph(self.target) or self._graph_of_run(backward, cuts)
+            return role().left_graph(self.target) or self._graph_of_run(backward, cuts, inspect)
         from gradviz.graph.files import load
         from gradviz.run.ending import RunResult
 
@@ -160,7 +164,7 @@ class Source:
         with reading():
             return RunResult(load(self.target.place), self.target)
 
-    def _graph_of_run(self, backward: bool, cuts: Sequence[CutLines]) -> RunResult[Graph]:
+    def _graph_of_run(self, backward: bool, cuts: Sequence[CutLines], inspect: Inspect) -> RunResult[Graph]:
         from gradviz.run.run import read_graph
 
         nothing: AbstractContextManager[list[Any]] = nullcontext([])
@@ -168,7 +172,12 @@ class Source:
         whole_step = not backward and not isinstance(self.at, Sequence) and is_there("gradviz.ranks")
         with noted as values:
             gradients = partial(with_backward, run_custom=self.run_custom, values=values)
-            read = gradients if backward else partial(read_graph, cuts=cuts)
+            graph_of = gradients if backward else partial(read_graph, cuts=cuts)
+
+            def read(live: LiveOutputs) -> Graph:
+                inspect(live)
+                return graph_of(live)
+
             captured = self.read(role().reads(read, whole_step), whole_step=whole_step)
         if whole_step and captured.later:
             from gradviz.ranks.pipeline import joined

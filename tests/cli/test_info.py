@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from gradviz.cli.info import environment
 from gradviz.graph import (
@@ -18,6 +19,7 @@ from gradviz.graph import (
     Storage,
 )
 from gradviz.graph.amounts import depth, elements, overview
+from tests.blocks import ROOT
 from tests.builders import chain, leaf, tensor
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import script
@@ -68,9 +70,7 @@ def test_the_screen_and_the_json_say_the_same(gradviz: Gradviz, tmp_path: Path) 
     assert len(data["leaves"]) == 30
     assert (data["nodes"], data["edges"], data["depth"]) == (90, 89, 31)
     assert "60 backward functions, 30 leaves, 89 edges, longest path 31" in said
-    assert "Leaves: 30 inputs of 465 elements" in said
-    assert "ws[29]" in said and "ws[0]" not in said  # the largest first
-    assert "+18 more" in said
+    assert "reaches  30 inputs of 465 elements" in said
     assert len(said.splitlines()) <= 40
     assert data["environment"]["torch"] and "graphviz" in data["environment"]
 
@@ -91,6 +91,60 @@ def test_the_parts_of_the_model_are_the_pictures_top_level(gradviz: Gradviz, tmp
         "hidden = model(torch.ones(4, 2)) * 2\nhidden.sum().backward()\n"
     )
     lines = gradviz("info", script(tmp_path, code)).stdout.splitlines()
-    first = lines.index("Parts") + 1
+    first = lines.index("What runs") + 1
     titles = [line.strip().split("  ")[0] for line in lines[first : lines.index("", first)]]
     assert titles == ["model.0 Linear", "model.1 Tanh", "model.2 Linear", "hidden", "sum"]
+
+
+FAULTY = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.spare = nn.Linear(4, 8), nn.Linear(8, 1), nn.Linear(2, 2)
+    def forward(self, x):
+        return self.b(self.a(x).relu().detach())
+net = Net()
+net.register_module("<script>`x`|@you\\n# no", nn.Linear(1, 1))
+loss = net(torch.ones(2, 4)).pow(2).mean()
+loss.backward()
+"""
+
+
+def test_findings_memory_and_gradient_are_on_the_screen(gradviz: Gradviz, tmp_path: Path) -> None:
+    said = gradviz("info", script(tmp_path, FAULTY)).stdout
+    assert "warning  2 parameters of net.a (Linear) do not reach the output" in said
+    assert "in all" in said and "72 B in 2 saved tensors" in said
+    assert "reaches  2 parameters of 9 elements" in said
+    assert "none     net.a.weight: net.a ran, but the loss does not use its result, script.py:9" in said
+    data = json.loads(gradviz("info", "--json", "script.py").stdout)
+    assert data["findings"][0]["id"] == "unused-parameter" and len(data["no_gradient"]) == 6
+
+
+def test_the_findings_are_those_of_the_one_graph_and_measure_nothing(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, f"{FAULTY}print('not reached')")
+    assert "not reached" not in gradviz("info", path).stderr
+    gradviz("render", path, "-o", "g.json")
+    assert "Findings" not in gradviz("info", "g.json").stdout
+
+
+@pytest.mark.parametrize("command", ["info", "check"])
+def test_markdown_has_names_as_they_are_and_nothing_of_them_means_anything(
+    gradviz: Gradviz, tmp_path: Path, command: str
+) -> None:
+    options = ["--fail-on", "never"] if command == "check" else []
+    text = gradviz(command, script(tmp_path, FAULTY), "--format", "md", *options).stdout
+    tokens = MarkdownIt("gfm-like", {"html": True, "linkify": False}).parse(text)
+    inline = [child for token in tokens for child in token.children or ()]
+    assert any("<script>`x`|@you" in child.content for child in inline if child.type == "code_inline")
+    kinds = {token.type for token in (*tokens, *inline)}
+    assert not kinds & {"html_inline", "html_block", "link_open", "image", "table_open"}
+    assert all("@you" not in child.content for child in inline if child.type == "text")
+
+
+def test_markdown_of_a_model_is_at_most_3_kb(gradviz: Gradviz) -> None:
+    text = gradviz("info", ROOT / "samples" / "gpt.py", "--format", "md").stdout
+    assert len(text.encode()) <= 3_000
+    for title in ("Outputs", "What runs", "Findings", "Memory held for backward", "Gradient", "Environment"):
+        assert f"**{title}**" in text
