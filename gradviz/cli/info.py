@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gradviz.graph import Graph, Node, Root
     from gradviz.graph.amounts import Overview
     from gradviz.report.rich_parts import RenderableType
+    from gradviz.run.outputs import LiveOutputs
 
 _ROWS, _LINES = 12, 3
 MOST = 3_000
@@ -53,9 +54,14 @@ def command(source: Source, form: str, as_json: bool) -> None:
     script's own output goes to standard error.
     """
     found: list[Findings] = []
-    check = hook("gradviz.checks.check:check_live") if source.target.kind != "graph" else None
+
+    def inspect(live: LiveOutputs) -> None:
+        check = hook("gradviz.checks.check:check_live")
+        if check is not None:
+            found.append(check(live))
+
     with result_stream() as stream:
-        captured = source.graph(inspect=lambda live: check is not None and found.append(check(live)))
+        captured = source.graph(inspect=inspect)
         graph = captured.result
         with progress("counting"):
             counts = overview(graph)
