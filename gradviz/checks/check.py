@@ -1,13 +1,12 @@
 """Checks live outputs or a TARGET: reads the context, runs the checks on it, and returns the findings.
 
-The one place that puts reading, gradients and checks together; the command line and `gradviz.check` both call it.
+The one place that puts reading and checks together; the command line and `gradviz.check` both call it.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -15,25 +14,19 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.collector import Collector
-from gradviz.checks.collect.lines import Variables, raised
-from gradviz.checks.collect.replay import FunctionReplay
-from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
-from gradviz.checks.context import CheckContext, Gradients, LeafGradient
+from gradviz.checks.context import CheckContext, Gradients
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
-from gradviz.errors import GradvizError, reason_of
-from gradviz.gradients.flow import measure
-from gradviz.gradients.live import open_graph, stopped_note
+from gradviz.checks.watched import WatchedRun, with_gradients
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording, open_recording
 from gradviz.run.ending import RunResult
-from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import Target
 from gradviz.run.run import Run
 from gradviz.variables.scanner import namespaces
-from gradviz.wording import one_line, plural
+from gradviz.wording import one_line
 
 STEPS = 3
 """Backward calls that are read in full unless told otherwise: growth shows from the third on."""
@@ -86,7 +79,7 @@ def check(
     context = collector.read(live)
     if values:
         limits = Gradients(vanishing=vanishing, exploding=exploding)
-        context = _with_gradients(context, live, model, limits, run_custom)
+        context = with_gradients(context, live, model, limits, run_custom)
     return _of_one(context, collector, only=only, ignore=ignore, values=values)
 
 
@@ -97,7 +90,7 @@ def check_live(live: LiveOutputs) -> Findings:
 
 
 def _of_one(context: CheckContext, collector: Collector, **options: Any) -> Findings:
-    findings = _completed([context], run([context], **options))
+    findings = completed([context], run([context], **options))
     return replace(findings, skipped=(*findings.skipped, *collector.dropped.items()))
 
 
@@ -122,195 +115,28 @@ def check_target(
 ) -> RunResult[Findings]:
     """The same for a TARGET of the command line. Raises what `Run.captured` raises.
 
-    Reads `steps` backward calls in a row; without that number `STEPS` of them, and then lets the script run on, with a time
-    limit, until it ends, fails or has a loss or gradient that is not finite. `around` makes a context for whatever is not the
-    user's code. `process` puts the process, one of several, into each graph. `seen` is given each graph before the script goes on.
-    With `cuts` the graphs of the findings have what was cut off, to be drawn.
+    Reads `steps` backward calls; without that number `STEPS`, and then watches on. `around` is put around what is not the user's.
     """
     chosen(only, ignore)
-    limits = Gradients(vanishing=vanishing, exploding=exploding)
-    reader = Collector(values=values, limits=limits, cuts=cuts)
-    recorder, run_record = reader.recorder, reader.recorder.record
-    calls, replaced, replay = reader.calls, reader.replaced, FunctionReplay(run_custom)
-    if target.kind == "script" and not target.is_notebook:
-        reader.results.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
-    evaluations, histories = EvaluationWatch(calls.paused), RetainedWatch(lambda: run_record.updates, calls.paused)
-
-    def passed(number: int, call: EngineCall, reading: bool) -> None:
-        recorder.backward(number, call.frame)
-        reader.passed(number, reading)
-        evaluations.backward(call.outputs, call.frame)
-        histories.backward(number, call.frame, call.create_graph)
-
-    def ended(variables: Variables) -> None:
-        evaluations.ended(variables)
-        histories.ended(variables)
-
-    watch = CallWatch(lambda: run_record.scaled, passed, calls.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
-
-    def read(live: LiveOutputs) -> CheckContext:
-        with calls.paused():
-            guessed = live.call is None and not target.name
-            context = reader.read(live, scaled=run_record.scaled)
-            graph = process(context.graph, live) if process is not None else context.graph
-            unfinished = guessed and bool(live.notes)
-            losses = tuple(watch.losses[:-1])
-            context = replace(
-                context, graph=graph, guessed=guessed, unfinished=unfinished, losses=losses, in_step=recorder.in_step
-            )
-            if seen is not None:
-                seen(graph)
-            told = context.values is not None and not live.ran
-            return _with_gradients(context, live, None, limits, run_custom) if values or told else context
-
-    def afterwards(context: CheckContext, filled: bool | None) -> CheckContext:
-        context = reader.afterwards(context, filled)
-        watch.seen_enough |= _is_broken(context) and not run_record.scaled
-        return context
-
-    with (
-        recorder.watching(),
-        reader.effects.watching(),
-        reader.warned.watching(),
-        replay.watching(),
-        replaced.watching(),
-        calls.watching(),
-    ):
-        captured = Run(
-            target,
-            read,
-            arguments,
-            at=at,
-            keep_going=keep_going,
-            record=record,
-            around=around,
-            steps=steps or STEPS,
-            look=watch if runs_on else None,
-            afterwards=afterwards,
-            ended=ended if runs_on else None,
-            nothing=CheckContext(Graph()),
-        ).captured()
-    failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
-    reader.labels.ended()
-    with around():
-        every = [captured.result, *captured.later]
-        stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
-        last = replace(
-            every[-1],
-            record=recorder.result(failure is None and not stopped),
-            evaluations=evaluations.result(),
-            held=histories.result([history for context in every for history in context.retained]),
-            lost=reader.results.dropped(),
-            misuses=(*reader.misuse.result(reader.cuts.lines_entered()), *reader.dimensions.result()),
-            replayed=tuple(replay.found),
-            raised=raised(failure.error) if failure is not None else None,
-        )
-        awake = {name: call for key, call in watch.nonzero.items() for name in reader.leaf_names.get(key, ())}
-        used = {name for key in watch.reached for name in run_record.names.get(key, ())}
-        every = with_other_calls([*every[:-1], last], used, awake, watch.looked)
-        findings = _completed(every, run(every, only=only, ignore=ignore, values=values))
-    skipped, notes = (*findings.skipped, *reader.dropped.items()), findings.notes
-    if captured.unread:
-        skipped = (*skipped, ("later calls", one_line(captured.unread)))
-    if runs_on and captured.calls > len(every):
-        notes = (*notes, _watched(captured.calls - len(every), captured, watch.seen_enough))
-    failed = one_line(reason_of(failure.error)) if failure is not None else ""
-    findings = replace(findings, skipped=skipped, notes=notes, failed=failed)
-    return RunResult(findings, captured.target, captured.failure)
-
-
-def _watched(calls: int, captured: RunResult[CheckContext], seen_enough: bool) -> str:
-    """What the run was like after the calls that were read."""
-    end = "to the end of the script"
-    if captured.failure is not None:
-        end = "until the script failed"
-    elif seen_enough:
-        end = "until a loss was not finite"
-    elif captured.timed_out:
-        end = "until the time limit"
-    return f"Also watched {plural(calls, 'later backward call')}, {end}."
-
-
-def with_other_calls(
-    every: Sequence[CheckContext], used: set[str], awake: Mapping[str, int], looked: Sequence[int]
-) -> list[CheckContext]:
-    """Each with what is known of the other backward calls: the parameters that they use, and those that get a gradient there.
-
-    `used` and `awake` are those of calls that were not read, with the last call; `looked` are those of which gradients are known.
-    """
-    users = [
-        {name for parameter in context.parameters if parameter.node is not None for name in parameter.names}
-        for context in every
-    ]
-    zero = next((_names(context, zero=True) for context in every if context.gradients is not None), frozenset[str]())
-    nonzero = [_names(context, zero=False) for context in every]
-    return [
-        replace(
-            context,
-            used_later=frozenset(used).union(*users[:i], *users[i + 1 :]),
-            nonzero_later=frozenset(awake).union(*nonzero[:i], *nonzero[i + 1 :]),
-            nonzero_after=frozenset(
-                name for name, call in awake.items() if context.call is None or call > context.call
-            ).union(*nonzero[i + 1 :]),
-            looked_after=sum(context.call is not None and call > context.call for call in looked),
-            zero_at_first=zero,
-            broken_before=any(map(_is_broken, every[:i])),
-            before=last.graph if last is not None else None,
-            loss_before=last.loss if last is not None else None,
-        )
-        for i, (context, last) in enumerate(zip(every, [None, *every]))
-    ]
-
-
-def _is_broken(context: CheckContext) -> bool:
-    """Whether a call has left gradients that are not finite."""
-    return any(leaf.nonfinite for leaf in context.leaf_gradients)
-
-
-def _names(context: CheckContext, *, zero: bool) -> frozenset[str]:
-    """Names of the leaves with a gradient that is all zero, or that is not."""
-    leaves = (context.graph.leaf_of[leaf.node] for leaf in context.leaf_gradients if (leaf.zeros == 1.0) == zero)
-    return frozenset(name for leaf in leaves for name in leaf.names)
-
-
-def _with_gradients(
-    context: CheckContext, outputs: LiveOutputs, model: torch.nn.Module | None, limits: Gradients, run_custom: bool
-) -> CheckContext:
-    """The context with what backward would compute, or with why it is not computed: that takes no other finding away."""
-    graph = context.graph
-    if all(root.node is None for root in graph.roots):
-        return context
-    # computing them would run code of the user's that may not bear it
-    packed = (
-        f"saved tensors are packed by a hook, which would have to run ({slot.note})"
-        for node in graph.nodes
-        for slot in node.saved
-        if slot.state == "packed" and slot.packing != "offload"
-    )
-    problem = next(packed, "")
-    if not problem:
-        try:
-            live = open_graph(outputs.outputs, model=model, variables=outputs.variables)
-            flow = measure(live, run_custom=run_custom)
-        except GradvizError as error:
-            problem = str(error)
-        except Exception as error:  # out of memory, or an operation that a class of tensors does not have
-            problem = f"computing them raised {reason_of(error)}"
-    if problem:
-        return replace(context, gradients=limits._replace(problem=problem))
-    leaves = tuple(LeafGradient(leaf.node, leaf.norm, leaf.zeros, leaf.nonfinite) for leaf in flow.leaves)
-    leaving = {
-        measured.edge.consumer for measured in flow.edges if measured.size is not None and measured.size.nonfinite
+    limits = Gradients(vanishing=vanishing, exploding=exploding)
+    watched = WatchedRun(target, limits, values=values, run_custom=run_custom, cuts=cuts, process=process, seen=seen)
+    how: dict[str, Any] = {
+        "at": at,
+        "keep_going": keep_going,
+        "record": record,
+        "around": around,
+        "steps": steps or STEPS,
     }
-    arriving = {node for node, size in flow.incoming.items() if not size.nonfinite}
-    broken = tuple(node for node in flow.order if node in leaving & arriving)
-    stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured, flow.closed))
-    gradients = limits._replace(leaves=leaves, nonfinite=broken, problem=stopped)
-    return replace(context, gradients=gradients)
+    with watched.watching():
+        captured = Run(target, watched.read, arguments, **how, **watched.hooks(runs_on)).captured()
+    with around():
+        every = watched.contexts(captured, steps or STEPS, runs_on)
+        findings = completed(every, run(every, only=only, ignore=ignore, values=values))
+    return RunResult(watched.told(findings, captured, runs_on), captured.target, captured.failure)
 
 
-def _completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
+def completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
     """The findings with the reasons why gradients could not be computed, and the process that found them."""
     problems = dict.fromkeys(context.gradients.problem for context in every if context.gradients is not None)
     reasons = tuple(("gradients", one_line(problem)) for problem in problems if problem)

@@ -1,9 +1,10 @@
-"""A change of the user's code as data: a line, and what to write in its place. Applies none; `cli/check_try` tries them."""
+"""A change of the user's code as data: a line, and what to write in its place. Applies none; `cli/trial` tries them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from gradviz.checks.words import short_path
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import parsed
 
@@ -13,10 +14,12 @@ class Edit(NamedTuple):
 
     source: SourceLine
     new: str
+    heals: bool | None = None  # None where it was not tried
 
-    def as_data(self) -> dict[str, str | int]:
-        """For JSON."""
-        return {"file": self.source.file, "line": self.source.line, "old": self.source.text, "new": self.new}
+    def as_data(self) -> dict[str, Any]:
+        """For JSON. The file is relative to the current folder."""
+        source, file = self.source, short_path(self.source.file)
+        return {"file": file, "line": source.line, "old": source.text, "new": self.new, "heals": self.heals}
 
     def applied(self, text: str) -> str:
         """The text of the file with this change, unchanged where the line says something else by now.

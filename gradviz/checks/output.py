@@ -89,7 +89,7 @@ def _rows(finding: Finding, number: int, width: int, verbose: bool, short: bool)
     head = f"{number}. {_heading(finding)}"
     rows: dict[str, list[_Line]] = {
         "head": [(f"{'   ' if i else ''}{line}", finding.severity) for i, line in enumerate(_wrapped(head, width - 3))],
-        **{word: [] for word in ("names", "where", "code", "when", "why", "effect", "fix")},
+        **{word: [] for word in ("names", "where", "code", "when", "why", "effect", "fix", "heals")},
     }
     if len(finding.names) > 1 or (finding.names and finding.names[0] not in finding.summary):
         rows["names"] += _row("names", _names(finding.names, verbose), width)
@@ -104,6 +104,11 @@ def _rows(finding: Finding, number: int, width: int, verbose: bool, short: bool)
     for words in _consequences(finding):
         rows["effect"] += _row("effect", words, width)
     rows["fix"] += _row("fix", _shorter(finding.fix, finding.code), width)
+    if finding.edit is not None and finding.edit.heals:
+        changed = [f"- {finding.edit.source.text}", *(f"+ {line}" for line in finding.edit.new.splitlines())]
+        rows["heals"] += (
+            (f"{'' if i else '   heals:':<{INDENT}}{one_line(line)}", "") for i, line in enumerate(changed)
+        )
     return rows
 
 

@@ -151,6 +151,81 @@ class ModelState(NamedTuple):
     only_eval: SourceLine | None = None  # where it calls eval() of the model, which nobody puts into train() mode
 
 
+class RetainedHistory(NamedTuple):
+    """What reaches back behind an earlier backward call, through the outputs or through a variable.
+
+    `nodes` were made before the previous call and are still held; `joints` are edges (consumer, position) of the graph
+    that lead from new nodes to old ones.
+    """
+
+    name: str  # "" for the outputs themselves
+    nodes: int
+    nbytes: int | None = None
+    source: SourceLine | None = None
+    joints: tuple[tuple[int, int], ...] = ()
+    added: SourceLine | None = None  # the line that puts it into the variable, when that is a container
+    newest: int = 0  # the number of the newest node that the variable leads to
+    update: str = ""  # the difference that the line gives the variable, where each call recorded the next one
+    steps: int = 0  # whose graphs it holds, where that was seen later in the run
+    repeats: bool = False  # a joint whose two ends one line of code made, in this step and in an earlier one
+    depth: int = 0  # steps that lead from the variable to tensors with a graph: two in `[3].h`
+    kept: str = ""  # what a function, made in the line `added`, calls the tensor that it keeps
+
+
+class ResultDropped(NamedTuple):
+    """A line whose result nobody gets: `text` is its code, `of` what it was computed from, `mended` the line as it should be."""
+
+    of: str
+    source: SourceLine
+    text: str
+    mended: str = ""  # "" when that is unclear
+    method: bool = False  # it is a method that is not called
+
+
+class Misuse(NamedTuple):
+    """A line whose call does something else than it looks like: of which kind, what it was given in words, and how often it ran."""
+
+    kind: str
+    source: SourceLine
+    words: Names = ()
+    times: int = 1
+    tensors: frozenset[int] = frozenset()  # identities of parameters that it is about
+
+
+class Replayed(NamedTuple):
+    """What a replay of a custom Function has shown: its name, what is wrong, where its backward returns, and words on it."""
+
+    function: str
+    fault: str
+    source: SourceLine
+    words: Names = ()
+
+
+class Unused(NamedTuple):
+    """Calls of a model in eval() mode, in a row from one line, that recorded a graph which no backward call reached."""
+
+    source: SourceLine
+    type: str  # class of the model
+    calls: int
+    nodes: int
+    loop: SourceLine | None = None  # the innermost loop around the line
+    separate: bool = False  # the function that the line is in calls no backward
+    holders: Names = ()  # variables that hold the graphs of several of the calls
+
+
+class Raised(NamedTuple):
+    """The exception that ended the user's code. Names and shape are those of the backward call that it came from, if it did."""
+
+    kind: str
+    text: str
+    source: SourceLine | None = None  # the innermost line of the user's
+    outputs: Names = ()
+    shape: tuple[int, ...] = ()
+    missing: Names = ()  # inputs that the outputs do not depend on; or the tensor that was refused
+    custom: SourceLine | None = None  # the line of the custom Function that the message is about
+    made: SourceLine | None = None  # the line that gave the tensor its value which was refused
+
+
 @dataclass
 class RunRecord:
     """What was seen of a whole run."""
@@ -169,6 +244,12 @@ class RunRecord:
     ties: tuple[Tie, ...] = ()
     mistyped: tuple[Mistyped, ...] = ()
     thawed: tuple[Thawed, ...] = ()
+    raised: Raised | None = None  # how the script failed
+    histories: tuple[RetainedHistory, ...] = ()  # graphs that variables hold, beside what the calls that were read show
+    dropped: tuple[ResultDropped, ...] = ()
+    evaluations: tuple[Unused, ...] = ()
+    misuses: tuple[Misuse, ...] = ()
+    replayed: tuple[Replayed, ...] = ()
 
     @property
     def rows(self) -> list[LeafRow]:

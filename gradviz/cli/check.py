@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from gradviz.cli.options import json_option
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import SHORT, complain, destination, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
+from gradviz.cli.trial import tried
 from gradviz.errors import text_of
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
@@ -94,6 +96,13 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 )
 @run_custom_option
 @click.option(
+    "--try",
+    "trying",
+    is_flag=True,
+    help="Run the script again, in a child process and on a patched copy in memory, for each fix that is a change of a line; "
+    "show those that heal.",
+)
+@click.option(
     "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
 )
 @click.option("--verbose", is_flag=True, help="Print all names, the reasons of notes, and the checks that ran.")
@@ -109,7 +118,14 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 @json_option("The same as --format json.")
 @target_argument
 def command(
-    source: Source, fail_on: str, form: str, as_json: bool, verbose: bool, page: str | None, **options: Any
+    source: Source,
+    fail_on: str,
+    form: str,
+    as_json: bool,
+    verbose: bool,
+    page: str | None,
+    trying: bool,
+    **options: Any,
 ) -> None:
     """Report what is wrong, where, why, and how to fix it.
 
@@ -119,8 +135,11 @@ def command(
     """
     page = destination(page) if page is not None else None
     with result_stream() as stream:
+        began = time.perf_counter()
         captured = source.findings(cuts=page is not None, **options)
         findings = captured.result
+        if trying and rank() is None:
+            findings = tried(findings, source, options, time.perf_counter() - began)
         if page is not None:
             _write_page(findings, page)
         if form == "text" and not as_json:

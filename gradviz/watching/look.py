@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.check import with_other_calls
+from gradviz.checks.watched import with_other_calls
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.context import CheckContext, Gradients

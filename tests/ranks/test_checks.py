@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.checks.context import CheckContext, Raised
+from gradviz.checks.context import CheckContext
 from gradviz.checks.finding import Finding
 from gradviz.checks.output import page
+from gradviz.checks.record import Raised, RunRecord
 from gradviz.checks.registry import checks, run
 from gradviz.graph import CollectiveCall, Graph, Leaf, Node, Process, SourceLine, TensorInfo
 from gradviz.ranks.pipeline import merge
@@ -240,6 +241,7 @@ def test_stages_of_a_pipeline_are_not_compared() -> None:
 def test_ready_twice_is_known_from_what_backward_raised() -> None:
     text = "Expected to mark a variable ready only once. This error is caused by one of the following reasons"
     found = run(
-        [CheckContext(Graph(), raised=Raised("RuntimeError", text, SourceLine("train.py", 9)))], only=["ready-twice"]
+        [CheckContext(Graph(), record=RunRecord(raised=Raised("RuntimeError", text, SourceLine("train.py", 9))))],
+        only=["ready-twice"],
     )
     assert [one.where for one in found] == ["train.py:9"]

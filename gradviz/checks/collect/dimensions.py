@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.checks.collect.lines import line_at, users_frame
-from gradviz.checks.context import Misuse
+from gradviz.checks.record import Misuse
 from gradviz.checks.words import code
 from gradviz.formulas.dimensions import ORDERS, PRODUCTS, Shape, followed, place_of
 from gradviz.graph import SourceLine

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.lines import Variables, assignment_in
-from gradviz.checks.context import CheckContext, Copy, Cycle, RetainedHistory
+from gradviz.checks.context import CheckContext, Copy, Cycle
 from gradviz.checks.flow import behind
+from gradviz.checks.record import RetainedHistory
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.graph.amounts import COMPUTED
 from gradviz.packages import code_line, is_foundation, package_of, with_text

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.context import Dropped, Home, Raised
+from gradviz.checks.context import Dropped, Home
+from gradviz.checks.record import Raised
 from gradviz.checks.words import COMPARISONS, Names, called
 from gradviz.errors import text_of as message_of
 from gradviz.graph import SourceLine

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.lines import line_at, users_frame
-from gradviz.checks.context import Misuse
+from gradviz.checks.record import Misuse
 from gradviz.formulas.dimensions import cuts_samples, swap_before
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real

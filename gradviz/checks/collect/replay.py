@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.context import Replayed
+from gradviz.checks.record import Replayed
 from gradviz.packages import code_line, is_foundation, package_of, with_text
 from gradviz.rank import rank
 from gradviz.recording.torch_calls import PLAIN

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.context import ResultDropped
+from gradviz.checks.record import ResultDropped
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
 from gradviz.source.search import Alone, alone

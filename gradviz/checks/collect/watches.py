@@ -21,8 +21,8 @@ import torch
 from gradviz.checks.collect.held import beyond, held_by, held_by_functions, is_window
 from gradviz.checks.collect.lines import Variables, leaf_of, line_at, users_frame
 from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
-from gradviz.checks.context import RetainedHistory, Unused
 from gradviz.checks.flow import at_a_pole
+from gradviz.checks.record import RetainedHistory, Unused
 from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
 from gradviz.recording.event_log import Evaluation

@@ -8,7 +8,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.ops import made
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.roots import cut_words, expression, mend_all
+from gradviz.checks.rules.roots import cut_words, expression, mend_all, uncut
 from gradviz.checks.words import all_names, called, code, first_names, line, listed, title, verb
 from gradviz.graph import Edge, Graph, Leaf, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
@@ -100,6 +100,7 @@ def constant_term(context: CheckContext) -> Diagnoses:
             where=listed(dict.fromkeys(line(cut.source) for cut in cuts)),
             source=cuts[0].source,
             part=expression(cuts[0]),
+            edit=uncut(cuts),
         )
 
 

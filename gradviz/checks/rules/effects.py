@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import instead
 from gradviz.checks.record import OptimizerRow
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.invariants import called
@@ -68,7 +69,7 @@ def no_effect(context: CheckContext) -> Diagnoses:
     yield from told(context, *_WITHOUT, rows=_WITHOUT)
     for optimizer in context.record.optimizers:
         yield from _unread(optimizer)
-    for dropped in context.lost:
+    for dropped in context.record.dropped:
         if not dropped.method:
             yield Diagnosis(
                 f"`{clip(one_line(dropped.text), _CODE)}` does nothing",
@@ -79,6 +80,7 @@ def no_effect(context: CheckContext) -> Diagnoses:
                 else "Give the result a name, and go on with that.",
                 source=dropped.source,
                 part=dropped.text,
+                edit=instead(dropped.source, dropped.mended),
             )
 
 
@@ -148,7 +150,7 @@ def not_called(context: CheckContext) -> Diagnoses:
     print("done")
     ```
     """
-    for dropped in context.lost:
+    for dropped in context.record.dropped:
         if dropped.method:
             yield Diagnosis(
                 f"{one_line(dropped.text)} is named and not called",
@@ -157,4 +159,5 @@ def not_called(context: CheckContext) -> Diagnoses:
                 f"Write {one_line(dropped.mended)}.",
                 source=dropped.source,
                 part=dropped.text,
+                edit=instead(dropped.source, dropped.mended),
             )

@@ -65,7 +65,7 @@ def wrong_backward(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    for replayed in context.replayed:
+    for replayed in context.record.replayed:
         words = {"name": one_line(replayed.function), "code": code(replayed.source), "line": line(replayed.source)}
         summary, why, fix = (text.format(*replayed.words, **words) for text in _ROWS[replayed.fault])
         yield Diagnosis(summary, (replayed.function,), why, fix, source=replayed.source)

@@ -51,7 +51,7 @@ def freed_graph(context: CheckContext) -> Diagnoses:
     graph = context.graph
     freed = [node.id for node in graph.nodes if "freed" in node.flags]
     if context.ran:  # this call has freed something itself, what was made since the call before among it
-        again = context.raised is not None and "second time" in context.raised.text
+        again = context.record.raised is not None and "second time" in context.record.raised.text
         freed = [i for i in freed if again and (graph.nodes[i].sequence or 0) < context.since]
     if not freed:
         return

@@ -213,7 +213,7 @@ def ready_twice(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    raised = context.raised
+    raised = context.record.raised
     said = raised is not None and "ready only once" in raised.text
     graph = context.graph
     wrapped = graph.process.wrapped if graph.process is not None else ""

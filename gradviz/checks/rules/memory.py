@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gradviz.checks.context import CheckContext, Copy, Unused
+from gradviz.checks.context import CheckContext, Copy
 from gradviz.checks.ops import made
+from gradviz.checks.record import Unused
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import all_names, code, line, listed, nodes_of, title, title_and_code, verb, where as place
 from gradviz.graph import Graph
@@ -42,7 +43,7 @@ def unused_graph(context: CheckContext) -> Diagnoses:
         total += model(torch.ones(2, 3)).mean()
     ```
     """
-    for evaluation in context.evaluations:
+    for evaluation in context.record.evaluations:
         why = (
             f"{plural(evaluation.calls, 'call')} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, "
             "and no backward call reached any of them: eval() does not switch recording off"

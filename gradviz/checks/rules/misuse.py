@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, Misuse
+from gradviz.checks.context import CheckContext
+from gradviz.checks.record import Misuse
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code
 from gradviz.wording import plural
@@ -58,7 +59,7 @@ ROWS = {
 
 def told(context: CheckContext, *kinds: str, rows: Mapping[str, Row] = ROWS) -> Diagnoses:
     """What is said of these kinds."""
-    for misuse in context.misuses:
+    for misuse in context.record.misuses:
         if misuse.kind in kinds and not _is_fine(context, misuse):
             words = {"code": code(misuse.source), "text": misuse.source.text, "times": plural(misuse.times, "time")}
             text = (part.format(*misuse.words, **words) for part in rows[misuse.kind])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Home, Optimizer, Parameter
+from gradviz.checks.edit import Edit, behind, instead
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.cuts import updates_below
@@ -201,7 +202,7 @@ def _not_retained(context: CheckContext) -> Diagnoses:
             f"made by {title(context.graph, tensor.node)}" if tensor.node is not None else "the result of an operation"
         )
         maker = own_line(context.graph.nodes[tensor.node]) if tensor.node is not None else None
-        behind = f"Behind {line(maker)}, call" if maker is not None and maker != context.backward else "Call"
+        there = f"Behind {line(maker)}, call" if maker is not None and maker != context.backward else "Call"
         leaf = as_leaf(maker)
         nodes = (tensor.node,) if tensor.node is not None else ()
         if leaf:
@@ -213,15 +214,17 @@ def _not_retained(context: CheckContext) -> Diagnoses:
                 f"Create the leaf last: {leaf}.",
                 nodes,
                 source=maker,
+                edit=instead(maker, leaf),
             )
             continue
         yield Diagnosis(
             f"{name}.grad is always None: {name} is not a leaf",
             tensor.names,
             f"{code(tensor.grad_read)} reads it, but {name} is {made}, and only leaves keep their gradient",
-            f"{behind} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
+            f"{there} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
             nodes,
             source=tensor.grad_read,
+            edit=behind(maker, f"{name}.retain_grad()") if maker != context.backward else None,
             part=f"{name}.grad",
         )
 
@@ -299,6 +302,9 @@ def _rebound(context: CheckContext) -> Diagnoses:
         f"Update in place, without recording: with torch.no_grad(): {update}. Or use torch.optim.",
         where=place(graph, node),
         nodes=tuple(leaf.node for leaf in updated),
+        edit=instead(sources[first], f"with torch.no_grad():\n    {lines[0]}")
+        if len(lines) == len(names) == 1
+        else None,
     )
 
 
@@ -367,6 +373,7 @@ def _unlisted(context: CheckContext) -> Diagnoses:
             f"Let the parameter come last: {as_leaf(source)}.",
             nodes=tuple(nodes),
             source=source,
+            edit=instead(source, as_leaf(source)),
         )
     graph = context.graph
     listed_nodes = ((parameter.node, parameter.compiled) for parameter in context.parameters)
@@ -397,6 +404,7 @@ def _unlisted(context: CheckContext) -> Diagnoses:
         f"backward() computes {verb(lost, 'its gradient', 'their gradients')}, and nothing updates {verb(lost, 'it', 'them')}: "
         "parameters() of a module lists neither layers in a plain Python list or dict nor parameters made in forward()",
         _listing(homes),
+        edit=_listed_edit(homes),
         where=places(line(made), f"used in {place(graph, users[0])}" if users else ""),
         nodes=nodes_of(lost),
         source=made,
@@ -421,6 +429,11 @@ def _wrapped_leaves(context: CheckContext) -> dict[SourceLine, list[int]]:
                 if source is not None and as_leaf(source):
                     wrapping.setdefault(source, []).append(leaf.node)
     return wrapping
+
+
+def _listed_edit(homes: Sequence[Home]) -> Edit | None:
+    home = homes[0] if len(homes) == 1 else None
+    return instead(home.line, wrapped(home.line, home.container)) if home is not None and home.container else None
 
 
 def _listing(homes: Sequence[Home]) -> str:

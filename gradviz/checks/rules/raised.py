@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, Raised
+from gradviz.checks.context import CheckContext
+from gradviz.checks.record import Raised
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import all_names, as_code, as_leaf, code, line, listed
 from gradviz.graph import SourceLine
@@ -406,7 +407,7 @@ def raised_exception(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    raised = context.raised
+    raised = context.record.raised
     if raised is None:
         return
     diagnosis = _without_gradient(context, raised) or _no_leaf(context, raised)

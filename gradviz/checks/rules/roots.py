@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext, all_frozen
+from gradviz.checks.edit import Edit, instead
 from gradviz.checks.finding import Severity
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
@@ -103,6 +104,14 @@ def mend(cut: DetachPoint) -> str:
     return (_INTEGERS.get(cut.operation) if cut.kind == "integer" else None) or MEND[cut.kind]
 
 
+def uncut(cuts: Sequence[DetachPoint]) -> Edit | None:
+    """The line of a cut without its `.detach()` or `.data`, where that is all and it is there once."""
+    cut = cuts[0] if cuts else None
+    word = _SPELLED.get(cut.kind, "") if cut is not None and cut.kind in ("detach", "data") else ""
+    plain = cut is not None and word and cut.source.text.count(word) == 1 and not _HANDED_ON.search(cut.source.text)
+    return instead(cut.source, cut.source.text.replace(word, "")) if cut is not None and plain else None
+
+
 _SPELLED: dict[DetachKind, str] = {"detach": ".detach()", "data": ".data", "number": ".item()"}
 BARE = (
     "{line} runs {what} in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a "
@@ -182,6 +191,7 @@ def no_graph(context: CheckContext) -> Diagnoses:
             source=source,
             part=part,
             where=listed(dict.fromkeys(line(cut.source) for cut in places[:3])),
+            edit=uncut(places),
         )
 
 
@@ -224,6 +234,7 @@ def _leaves(context: CheckContext) -> Diagnoses:
         where=listed(dict.fromkeys(line(cut.source) for cut in cuts)),
         source=cuts[0].source if cuts else None,
         part=expression(cuts[0]) if cuts else "",
+        edit=uncut(cuts),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import Edit, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import Names, all_names, code, line, listed, places, title_and_code, verb, where as place
 from gradviz.graph import Graph, SavedTensor, SourceLine
@@ -91,17 +92,18 @@ def _stale(context: CheckContext, members: list[_Slot]) -> _Stale:
 def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
     """What one line of code, or several, did to these tensors."""
     whose, first = listed(dict.fromkeys(tensor.whose for tensor in stale)), stale[0]
-    saver = first.slots[0].node
+    saver, (fix, edit) = first.slots[0].node, _remedy(graph, first)
     changed, source = first.changed, first.changed[0] if first.changed else own_line(graph.nodes[saver])
     return Diagnosis(
         f"{whose} {verb(stale, 'was', 'were')} modified in place after {verb(stale, 'it was', 'they were')} saved for backward",
         all_names(stale),
         _why(graph, stale),
-        _fix(graph, first),
+        fix,
         tuple(slot.node for tensor in stale for slot in tensor.slots),
         where=places(place(graph, saver), f"changed in {line(changed[0])}" if changed else ""),
         source=source,
         part=in_place_part(source) if changed else "",
+        edit=edit,
     )
 
 
@@ -127,40 +129,27 @@ def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
     return "; ".join(parts)
 
 
-def _fix(graph: Graph, stale: _Stale) -> str:
-    saver = own_line(graph.nodes[stale.slots[0].node])
-    if stale.parameter and saver is not None and stale.changed:
-        root = listed([root.name for root in graph.roots], 1)
-        ends = [own_line(graph.nodes[root.node]) for root in graph.roots if root.node is not None][:1]
-        until = f" ({line(ends[0])})" if ends and ends[0] not in (None, saver) else ""
-        return (
-            f"Behind {line(stale.changed[0])}, compute {root} again with the new weights: repeat {line(saver)} and what leads "
-            f"from it to {root}{until}. Or call every backward() before {line(stale.changed[0])}, if one update is to follow all."
-        )
+def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
+    """What to do, and the same as data where the text of the line shows how."""
+    saver, change = own_line(graph.nodes[stale.slots[0].node]), stale.changed[0] if stale.changed else None
     if stale.parameter:
-        return (
-            "Call backward() before the parameter is updated (optimizer.step(), an in-place update), or compute "
-            "the loss again after it."
+        fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again"
+        there = (
+            f" after {line(change)}, from {line(saver)} on" if saver is not None and change is not None else " after it"
         )
-    change = stale.changed[0] if stale.changed else None
-    copied, new, spelled = with_copies(change), out_of_place(change), changed_in_place(change)
+        return f"{fix}{there}.", None
+    copied, new = with_copies(change), out_of_place(change)
     if copied:
-        return (
-            f"Read a copy in {line(change)}: {copied}. Or collect the parts in a list, and join them with torch.stack behind the "
-            "loop."
+        fix = (
+            f"Read a copy in {line(change)}: {copied}. Or collect the parts in a list for torch.stack behind the loop."
         )
-    if new is not None:
-        return f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
-    if stale.names or spelled:
-        it = stale.whose if stale.names else spelled[0]
-        return (
-            f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a "
-            f"copy, {it} = {it}.clone() before it."
-        )
-    return (
-        "Make a new tensor instead of changing this one, x = x + ... rather than x.add_(...) or x += ...; or change a "
-        "copy, x.clone()."
-    )
+        return fix, instead(change, copied)
+    if new is not None and change is not None:
+        fix = f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
+        return fix, instead(change, change.text.replace(*new) if new[0] in change.text else "")
+    it = next(iter([*stale.names[:1], *changed_in_place(change)]), "x")
+    fix = f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a copy, "
+    return f"{fix}{it} = {it}.clone() before it.", None
 
 
 def _owners(context: CheckContext, slot: SavedTensor) -> list[tuple[Names, bool]]:

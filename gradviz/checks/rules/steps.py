@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gradviz.checks.context import CheckContext, RetainedHistory
+from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import before, behind, instead
+from gradviz.checks.record import RetainedHistory
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import OldTensors, detached, old_tensors
 from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of, places, verb, where as place
@@ -48,7 +49,7 @@ def growing_graph(context: CheckContext) -> Diagnoses:
         total = total + loss
     ```
     """
-    yield from map(_held, context.held)
+    yield from map(_held, context.record.histories)
     if context.step < 2:
         return
     before = _step_before(context)

@@ -8,6 +8,7 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import Edit, behind, instead
 from gradviz.checks.record import LeafRow, ModelState, OptimizerRow, RunRecord
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.invariants import called
@@ -108,6 +109,7 @@ class _Remedy(NamedTuple):
     fix: str
     at: OptimizerRow
     seen: str = ""
+    edit: Edit | None = None
 
 
 def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Sequence[LeafRow]) -> Diagnoses:
@@ -135,6 +137,7 @@ def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Se
         tuple(leaf.node for leaf in members if leaf.call == context.call),
         where=places(listed(modules), line(ran or remedy.at.source)),
         source=ran or remedy.at.source,
+        edit=remedy.edit,
     )
 
 
@@ -194,7 +197,8 @@ def _to_add(forgotten: _Forgotten) -> _Remedy:
         give = f"In {line(at.source)}, give the optimizer {filled[0]}, too, as another group: {{'params': {filled[0]}}}"
     freeze = f"{module}.requires_grad_(False)" if module else "requires_grad_(False)"
     trained = f"{verb(forgotten.members, 'it is', 'they are')} not to be trained"
-    return _Remedy(f"{give}. If {trained}, freeze {them}: {freeze}.", at, seen)
+    edit = behind(at.source, f"{forgotten.adds}({{'params': {what}}})") if filled is None else None
+    return _Remedy(f"{give}. If {trained}, freeze {them}: {freeze}.", at, seen, edit)
 
 
 _REMEDIES: tuple[Callable[[_Forgotten], _Remedy | None], ...] = (_of_another, _too_late, _of_a_target, _to_add)
@@ -250,6 +254,7 @@ def _plain(context: CheckContext, leaf: LeafRow) -> Diagnosis:
         (leaf.node,) if leaf.call == context.call else (),
         where=places(f"{leaf.module} ({leaf.type})", line(leaf.source)),
         source=leaf.source,
+        edit=instead(leaf.source, _as_parameter(leaf.source, attribute)),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, Misuse
+from gradviz.checks.context import CheckContext
+from gradviz.checks.record import Misuse
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import Names, code
 from gradviz.wording import clip, one_line
@@ -177,7 +178,7 @@ def torch_warning(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    for misuse in context.misuses:
+    for misuse in context.record.misuses:
         if misuse.kind == "warned":
             match, known = _understood(misuse.words[0])
             if known is not None and match is not None:
