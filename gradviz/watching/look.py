@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.watched import with_other_calls
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.context import CheckContext, Gradients
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import run
+from gradviz.checks.watched import with_other_calls
 from gradviz.comparison.diff import diff
 from gradviz.graph import Graph, column
 from gradviz.graph.amounts import overview
