@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isclose
 from typing import NamedTuple
 
 from gradviz.checks.words import Names
@@ -97,6 +98,7 @@ class OptimizerRow:
     steps: int = 0  # begun
     idle_rates: int = 0  # steps in which every learning rate was 0
     rates: list[float] = field(default_factory=list)  # the largest of each step
+    base: float = 0.0  # the largest that it was made with, where a scheduler changes it
     factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
@@ -108,6 +110,11 @@ class OptimizerRow:
     emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
     mixed: list[Mixed] = field(default_factory=list)
     groups: set[int] = field(default_factory=set)  # of parameters, which a wrapper shares with what it wraps
+
+    @property
+    def squares_rate(self) -> bool:
+        """Whether its rate is at most the square of what it was made with: it was multiplied by a rate, not by a factor."""
+        return 0 < self.base < 1 and isclose(max(self.rates, default=0.0), self.base**2, rel_tol=1e-6)
 
 
 class Tie(NamedTuple):

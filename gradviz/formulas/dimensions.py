@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 Arguments = Sequence[Any]
 
 PRODUCTS = frozenset(("matmul", "rmatmul", "mm", "bmm", "baddbmm", "mv"))
-_LOST = frozenset(("flip", "rot90", "movedim", "moveaxis", "roll", "einsum", "tensordot"))
+_LOST = frozenset(("flip", "rot90", "movedim", "moveaxis", "roll", "tensordot"))
 
 
 def _swapped(rank: int, arguments: Arguments) -> list[int]:
@@ -77,6 +77,16 @@ def _merged(before: Sequence[int], place: int, size: int) -> bool:
     end = place * size
     within = any(low <= place and end <= high for low, high in pairwise(before))
     return within or (place in before and end in before)
+
+
+def terms(equation: str) -> list[str]:
+    """The letters of each input of an einsum, and of its result; [] where they are not written out.
+
+    >>> terms("bqd, bkd -> bqk")
+    ['bqd', 'bkd', 'bqk']
+    """
+    inputs, arrow, result = equation.replace(" ", "").partition("->")
+    return [*inputs.split(","), result] if arrow and "." not in equation else []
 
 
 def place_of(shape: Shape, dim: int) -> int:

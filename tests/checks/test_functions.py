@@ -53,6 +53,10 @@ FAULTS = {
         "expand(x.shape) / x.shape[1]",
         script(f"{SAVES}x.mean(1)", f"{LOADS}g.unsqueeze(1).expand(x.shape)"),
     ),
+    "a mask that is forgotten": Fault(
+        "wrong-backward", "return 3 * g", "multiply by the mask", "return 3 * g", "return 3 * g * (x > -0.2)",
+        script(f"{SAVES}(3 * x).clamp(min=-0.6)", f"{LOADS}3 * g"),
+    ),
     "what the class keeps": Fault(
         "wrong-backward", "return g * Mine.x.exp()", "ctx.save_for_backward(x)", "return g * Mine.x.exp()",
         "return g * ctx.x.exp()",
@@ -74,6 +78,7 @@ RIGHT = {
     "straight through a clamp": script(
         "def forward(ctx, x):\n    return x.clamp(-0.3, 0.3)", "def backward(ctx, g):\n    return g"
     ),
+    "a slope in the flat part": script(f"{SAVES}x.relu()", f"{LOADS}torch.where(x > 0, g, 0.01 * g)"),
     "a gradient that is reversed": script(
         "def forward(ctx, x, factor):\n    ctx.factor = factor\n    return x.view_as(x)",
         "def backward(ctx, g):\n    return -ctx.factor * g, None",

@@ -50,6 +50,27 @@ FAULTS = {
                 schedule.step()
         """,
     ),
+    "a function of a schedule that returns the rate": Fault(
+        "rate-near-zero",
+        "return RATE * min(1.0, (step + 1) / 4)",
+        "leave out the learning rate",
+        "return RATE * min(",
+        "return min(",
+        """
+        import torch
+        RATE = 0.05
+        def warm(step):
+            return RATE * min(1.0, (step + 1) / 4)
+        net = torch.nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=RATE)
+        schedule = torch.optim.lr_scheduler.LambdaLR(opt, warm)
+        for step in range(8):
+            opt.zero_grad()
+            (net(torch.randn(8, 4)) - 1).square().mean().backward()
+            opt.step()
+            schedule.step()
+        """,
+    ),
     "a head in two optimizers": Fault(
         "two-optimizers",
         "whole = torch.optim.Adam(",

@@ -209,6 +209,25 @@ FAULTS = {
             opt.step()
         """,
     ),
+    "clipping what an optimizer has gone through": Fault(
+        "no-effect",
+        "nn.utils.clip_grad_value_(chosen, 1.0)",
+        "list(model.parameters())",
+        "chosen = filter(torch.is_tensor, net.parameters())",
+        "chosen = list(net.parameters())",
+        """
+        import torch
+        from torch import nn
+        net = nn.Linear(3, 1)
+        chosen = filter(torch.is_tensor, net.parameters())
+        opt = torch.optim.SGD(chosen, lr=0.01)
+        for i in range(4):
+            opt.zero_grad()
+            (net(torch.randn(8, 3)) - 1).square().mean().backward()
+            nn.utils.clip_grad_value_(chosen, 1.0)
+            opt.step()
+        """,
+    ),
     "the best state, which was never copied": Fault(
         "no-effect",
         "net.load_state_dict(best)",

@@ -89,7 +89,37 @@ RESIDUAL = f"""{BEGIN}
             both = query + seen
             return net["out"](both).square().mean()
 {END}"""
+EINSUM = '"btk,btv->tkv", "btk,tkv->btv"'
+SUMMED = f"""{BEGIN}
+        net = nn.ModuleDict(dict(key=nn.Linear(5, 6), value=nn.Linear(5, 6), out=nn.Linear(6, 1)))
+        def objective():
+            frames, target = torch.randn(9, 4, 5), torch.randn(9, 1)
+            keys, values = net["key"](frames).softmax(-1), net["value"](frames)
+            how = {EINSUM}
+            state = torch.einsum(how[0], keys, values)
+            return F.mse_loss(net["out"](torch.einsum(how[1], keys, state)).mean(1), target)
+{END}"""
+JOINED = f"""{BEGIN}
+        net = nn.Linear(5, 9)
+        points = torch.randn(90, 5)
+        def objective():
+            views = points[torch.randperm(90)[:9]]
+            both = F.normalize(torch.cat([net(views), net(views + 0.1)], 0), dim=0)
+            return F.cross_entropy(both @ both.t() - 9 * torch.eye(18), torch.arange(18).roll(9))
+{END}"""
+ONE = f"""{BEGIN}
+        net = nn.ModuleDict(dict(gate=nn.Linear(5, 1), out=nn.Linear(5, 1)))
+        def objective():
+            frames, target = torch.randn(9, 4, 5), torch.randn(9, 1)
+            gates = F.softmax(net["gate"](frames), dim=2)
+            return F.mse_loss(net["out"]((gates * frames).sum(1)), target)
+{END}"""
 FAULTS = {
+    "a sum over the batch": Fault(
+        "mixed-samples", "einsum(how[0]", "Keep the dimension", EINSUM, EINSUM.replace("tkv", "btkv"), SUMMED
+    ),
+    "a norm over joined batches": Fault("mixed-samples", "F.normalize", "dim=-1", ", dim=0", ", dim=-1", JOINED),
+    "a softmax of one": Fault("loss-input", "F.softmax", "dimension of the classes or steps", "dim=2", "dim=1", ONE),
     "a recurrent layer": Fault(
         "mixed-samples", "nn.GRU", "batch_first=True", "GRU(5, 6)", "GRU(5, 6, batch_first=True)", RECURRENT
     ),

@@ -17,7 +17,7 @@ import torch
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
 from gradviz.checks.words import code
-from gradviz.formulas.dimensions import ORDERS, PRODUCTS, Shape, followed, place_of
+from gradviz.formulas.dimensions import ORDERS, PRODUCTS, Shape, followed, place_of, terms
 from gradviz.graph import SourceLine
 from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN, is_real
@@ -47,6 +47,10 @@ _TOLD = (
 )
 _KEEPS = frozenset(("dropout", "masked_fill", "contiguous", "clone", "to", "float", "native_dropout"))
 _LOSSES = frozenset(("nll_loss_nd", "binary_cross_entropy", "binary_cross_entropy_with_logits"))
+
+
+_SAFE = ("softmax over samples", "normalized over samples")
+"""What is said where the batch is only known to be the first dimension of targets. The steps can be, too."""
 
 
 class _Known(NamedTuple):
@@ -91,13 +95,20 @@ class DimensionWatch:
         self._found: dict[Misuse, tuple[int, frozenset[int]]] = {}  # size, and the other sizes of the data there
         self._batches: set[int] = set()  # sizes at which predictions meet targets
         self._certain: set[int] = set()
+        self._joined: dict[int, int] = {}  # sizes of joined batches, and of their first part
+        self._several: set[Place | None] = set()  # where a softmax has run over more than one element
 
     def result(self) -> tuple[Misuse, ...]:
         """What relates samples of a batch with each other, one for each line."""
+        self._certain |= {size for size, part in self._joined.items() if part in self._certain}
+        several = {line_at(place) for place in self._several if place is not None}
+        sure = self._certain
         wanted = [
             misuse
             for misuse, (size, others) in self._found.items()
-            if not size or (size in (self._certain or self._batches) and not others & self._certain)
+            if (size in sure and not others & sure)
+            or (not sure and size in self._batches and misuse.kind in _SAFE)
+            or (not size and not (misuse.kind == "softmax of one" and misuse.source in several))
         ]
         return tuple({(one.kind, one.source.file, one.source.line): one for one in reversed(wanted)}.values())
 
@@ -111,7 +122,8 @@ class DimensionWatch:
         if self._steps >= STEPS or not arguments or len(self._known) > MOST:
             return
         name, first = function.__name__.strip("_"), arguments[0]
-        given = [one for one in (first if isinstance(first, (tuple, list)) else arguments) if type(one) in PLAIN]
+        several = next((one for one in arguments[:2] if isinstance(one, (tuple, list))), arguments)
+        given = [one for one in (arguments if type(first) in PLAIN else several) if type(one) in PLAIN]
         if not given or not (type(result) in PLAIN or isinstance(result, (tuple, list))):
             return
         dim = (options or {}).get("dim", arguments[1] if len(arguments) > 1 else None)
@@ -123,7 +135,9 @@ class DimensionWatch:
             self._compared(call)
         for i, output in enumerate(result if type(result) not in PLAIN else (result,)):
             if type(output) in PLAIN and not (output.is_leaf and output.requires_grad):
-                self._known[id(output)] = self._made(call, i, output)._replace(**made)
+                known = self._made(call, i, output)._replace(**made)
+                if known.places or output.requires_grad:  # else it is new data
+                    self._known[id(output)] = known
 
     def _of(self, tensor: torch.Tensor) -> _Known:
         if tensor.is_leaf and tensor.requires_grad:
@@ -145,7 +159,10 @@ class DimensionWatch:
                 to = self._followed(call, i, number, (size, place), new)
                 if to is not None and places.setdefault(size, to) != to:
                     clash.add(size)
-        places = {size: place for size, place in places.items() if size not in clash and new.count(size) < 2}
+        pairs = call.name in PRODUCTS or call.name == "einsum"  # each sample with each
+        places = {size: to for size, to in places.items() if size not in clash and not (pairs and new.count(size) > 1)}
+        if call.name == "cat":
+            places |= self._joined_in(call, new)
         first, same = call.known[0], new == call.shape and call.name not in ORDERS
         return _Known(
             weakref.ref(output),
@@ -155,8 +172,22 @@ class DimensionWatch:
             first.softmax if same and call.name in _KEEPS else None,
         )
 
+    def _joined_in(self, call: _Call, new: Shape) -> Places:
+        """Batches that are joined to a larger one."""
+        dim = call.dim if isinstance(call.dim, int) else 0
+        sizes = [call.at(i, dim) for i in range(len(call.given))]
+        if not all(sizes):
+            return {}
+        self._joined[new[dim]] = sizes[0]
+        return {new[dim]: place_of(new, dim)}
+
     def _followed(self, call: _Call, i: int, number: int, dimension: tuple[int, int], new: Shape) -> int | None:
         old = tuple(call.given[i].shape)
+        if call.name == "einsum":
+            letters = terms(call.arguments[0])
+            at = next((d for d in range(len(old)) if call.at(i, d) == dimension[0]), None)
+            to = letters[-1].find(letters[i][at]) if letters and at is not None else -1
+            return place_of(new, to) if to >= 0 else None
         if call.name in PRODUCTS:
             operand = i - len(call.given) + 2  # the last two
             contracted = -1 if operand == 0 or len(old) < 2 else -2
@@ -190,6 +221,10 @@ class DimensionWatch:
         if not isinstance(call.dim, int) or not call.result.requires_grad:
             return {}
         rank, known = len(call.shape), call.known[0]
+        if call.shape[call.dim] > 1:
+            self._several.add(self._place(call.frame))
+        elif rank > 1 and not known.product:
+            self._note("softmax of one", 0, call, call.name, str(call.dim % rank), str(call.shape))
         size = call.at(0, call.dim)
         if size:
             self._note("softmax over samples", size, call, call.name, str(call.dim % rank), str(call.shape))
@@ -200,13 +235,27 @@ class DimensionWatch:
     def _multiplied(self, call: _Call) -> Mapping[str, Any]:
         if len(call.given) < 2:
             return {}
-        rank, (first, second) = call.given[-2].dim(), call.given[-2:]
-        softmax, row = call.known[-2].softmax, call.at(len(call.given) - 2, -2)
+        rank, last, (first, second) = call.given[-2].dim(), len(call.given) - 1, call.given[-2:]
+        self._sums(call, rank, call.at(last - 1, -1), call.at(last, -2))
+        softmax, row = call.known[-2].softmax, call.at(last - 1, -2)
         if softmax is not None and softmax != rank - 1:
             shape = tuple(first.shape)
             self._note("softmax over queries", 0, call, str(softmax), str(shape), str(rank - 1))
-        meets = rank > 2 and row and row == call.at(len(call.given) - 1, -1) and len(call.known[-2].places) > 1
+        meets = rank > 2 and row and row == call.at(last, -1) and len(call.known[-2].places) > 1
         return {"product": first.requires_grad and second.requires_grad, "paired": row if meets else 0}
+
+    def _contracted(self, call: _Call) -> Mapping[str, Any]:
+        letters = terms(call.arguments[0])
+        for letter in {*"".join(letters[:-1])} - {*letters[-1]} if letters else ():
+            sizes = [call.at(i, term.index(letter)) for i, term in enumerate(letters[:-1]) if letter in term]
+            self._sums(call, call.given[0].dim(), *sizes)
+        return {}
+
+    def _sums(self, call: _Call, rank: int, *sizes: int) -> None:
+        """A product sums over a dimension of the data, and keeps another one: in a covariance there is none."""
+        others = {size for known in call.known for size in known.places} - {*sizes}
+        if rank > 2 and len(sizes) > 1 and len({*sizes}) == 1 and sizes[0] and others:
+            self._note("summed over samples", sizes[0], call, call.name, str(call.shape))
 
     def _attends(self, call: _Call) -> Mapping[str, Any]:
         size = call.at(0, -2)
@@ -307,6 +356,7 @@ _JUDGES: Mapping[str, Callable[[DimensionWatch, _Call], Mapping[str, Any]]] = {
     **dict.fromkeys(_RECURRENT, DimensionWatch._recurs),
     **dict.fromkeys(("norm", "linalg_vector_norm"), DimensionWatch._normalized),
     "scaled_dot_product_attention": DimensionWatch._attends,
+    "einsum": DimensionWatch._contracted,
     "getitem": DimensionWatch._indexed,
     "add": DimensionWatch._added,
 }

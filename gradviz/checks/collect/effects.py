@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -54,7 +55,8 @@ class EffectWatch:
             yield
 
     def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
-        if type(parameters) is GeneratorType and parameters.gi_frame is None:
+        behind = gc.get_referents(parameters) if type(parameters) in (filter, map) else [parameters]
+        if any(type(one) is GeneratorType and one.gi_frame is None for one in behind):
             self._note("clips nothing", self._place(frame.f_back))
 
     def _loads(self, frame: FrameType, module: Any, given: Any = None, *_: Any, **__: Any) -> Ended:

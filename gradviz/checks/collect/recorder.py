@@ -157,7 +157,7 @@ class RunRecorder:
                 record.log[i] = call._replace(source=with_text(source), **around_it)
         for known in self._optimizers.values():
             row = known.row
-            row.factor = returned_in(known.factors) if row.idle_rates else None
+            row.factor = returned_in(known.factors) if row.idle_rates or row.squares_rate else None
             row.source = with_text(row.source) if row.source is not None else None
         for key, leaf in record.leaves.items():
             leaf.holders = tuple(row.name or row.type for row in record.optimizers if key in row.held)
@@ -290,6 +290,7 @@ class RunRecorder:
             row.mixed += [self.due.pop(row)] if row in self.due else []
             rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
             row.idle_rates += not any(rates)
+            row.base = max((float(group.get("initial_lr", 0.0)) for group in optimizer.param_groups), default=0.0)
             row.rates += [max(rates)] if rates and len(row.rates) < RATES else []
             row.unread |= settings_unread(optimizer)
             row.groups.update(map(id, optimizer.param_groups))

@@ -132,6 +132,7 @@ class _Applied:
         self.given = [value.detach().double() if _is_real(value) else value for value in given]
         self.places = [i for i, value in enumerate(given) if _is_real(value) and value.requires_grad]
         self.output = self.forward().detach()
+        self.saves = False  # whether forward() keeps tensors for backward()
         self.pull = torch.rand_like(self.output) + 0.5
 
     def forward(self, place: int = -1, step: torch.Tensor | None = None) -> torch.Tensor:
@@ -147,6 +148,7 @@ class _Applied:
     def backward(self) -> Callable[[], list[torch.Tensor | None]]:
         """What calls backward() of one application, without the engine, as often as it is called."""
         node: Any = self.forward().grad_fn
+        self.saves = bool(node._raw_saved_tensors)
         pulls = [torch.zeros_like(output) for output in self._outputs[1:]]
 
         def gradients() -> list[torch.Tensor | None]:
@@ -159,6 +161,13 @@ class _Applied:
         """How the output changes along a step of one input."""
         with torch.no_grad():
             return (self.forward(place, _EPSILON * step) - self.forward(place, -_EPSILON * step)) / (2 * _EPSILON)
+
+
+def _goes_on(applied: _Applied, gradient: torch.Tensor, moves: torch.Tensor) -> bool:
+    """Whether a gradient is the same where the forward is flat, and was computed: what hands it on as it is was chosen."""
+    sizes = (gradient / applied.pull).abs()
+    chosen = torch.equal(gradient, applied.pull) and not applied.saves
+    return not chosen and bool((sizes[~moves] >= sizes[moves].median() / 2).all())
 
 
 def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
@@ -178,6 +187,8 @@ def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
         verdict = _compared(applied, place, first[place])
         if verdict == "surrogate":
             return []
+        if verdict == "mask":
+            return [["mask"]]
         faults += [["slope", str(place + 1), verdict]] if verdict else []
     return faults
 
@@ -206,5 +217,5 @@ def _compared(applied: _Applied, place: int, gradient: torch.Tensor | None) -> s
         known_each = applied.slope(place, torch.ones_like(value)) * applied.pull
         moves = known_each.abs() > _TINY
         if not moves.any() or torch.allclose(gradient[moves], known_each[moves], rtol=_FAR):
-            return "surrogate"
+            return "mask" if moves.any() and _goes_on(applied, gradient, moves) else "surrogate"
     return f"{ratios[0]:.3g} times" if abs(ratios[0] - ratios[1]) < _FAR * abs(ratios[0]) else "not"

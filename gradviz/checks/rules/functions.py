@@ -13,6 +13,12 @@ _ROWS = {
         "for input {0}, what {code} returns is {1} the slope of forward(), measured in float64 along two random directions",
         "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
     ),
+    "mask": (
+        "backward() of {name} passes gradients where its forward() is flat",
+        "what {code} returns is the slope of forward() where it has one, and goes on where forward() does not change, as below a "
+        "relu or outside of a clamp: a mask is forgotten",
+        "In {line}, multiply by the mask: grad_output * ((x > low) & (x < high)).",
+    ),
     "state": (
         "backward() of {name} depends on a later forward()",
         "the gradients of one application change when forward() runs again with other numbers: {name} keeps them on the class or "
@@ -37,7 +43,8 @@ def wrong_backward(context: CheckContext) -> Diagnoses:
 
     How it is found: when such a Function of yours is applied for the first time to inputs of a shape, it is replayed in a child
     process (one thread, 5 seconds at most), in double precision: forward() a little to both sides of the inputs, and backward()
-    once. A forward that is flat or hands its input on, as straight-through estimators and gradient reversal have it, is left alone.
+    once. A forward that is flat or hands its input on, and a backward that hands its gradient on and keeps nothing,
+    are left alone, as in straight-through estimators and gradient reversal.
     Not where there is no `fork`, and not with CUDA or several ranks, unless `--run-custom` says so.
 
     What to do: compare with `torch.autograd.gradcheck`, and correct `backward()`.

@@ -104,7 +104,7 @@ def rate_near_zero(context: CheckContext) -> Diagnoses:
     """The learning rate falls to less than a millionth of its largest value, and the training goes on: it learns nothing then.
 
     Mostly `scheduler.step()` is called after each batch where the schedule counts epochs; or the schedule is shorter than the
-    training.
+    training. Likewise where the function of a `LambdaLR` returns the rate itself, and not a factor: it is squared then.
 
     How it is found: the largest rate of each step is noted. Reported when it is below 1e-6 of the largest tenth of them for a fifth
     of the steps, of six at least.
@@ -129,12 +129,25 @@ def rate_near_zero(context: CheckContext) -> Diagnoses:
     """
     for optimizer in context.record.optimizers:
         rates = optimizer.rates
+        if optimizer.squares_rate and optimizer.factor is not None:
+            yield _squared(optimizer)
         if len(rates) < _RATES or not max(rates):
             continue
         usual = sorted(rates)[-len(rates) // 10]  # one step with a huge rate is no measure
         low = [i for i, rate in enumerate(rates) if rate <= LOW * usual]
         if len(low) >= _PART * len(rates):
             yield _low(context.record, optimizer, low)
+
+
+def _squared(optimizer: OptimizerRow) -> Diagnosis:
+    return Diagnosis(
+        f"the learning rate of {called(optimizer)} is multiplied by a learning rate",
+        (optimizer.name or optimizer.type,),
+        f"it was {max(optimizer.rates):.3g} at most, the square of {optimizer.base:g}: LambdaLR multiplies the rate of the "
+        "optimizer by what its function returns",
+        f"In {line(optimizer.factor)}, return a factor: leave out the learning rate.",
+        source=optimizer.factor,
+    )
 
 
 def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diagnosis:

@@ -43,6 +43,12 @@ ROWS = {
         "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
         "Bring the dimensions into the order of the result first, with .transpose({3}) before .{0}(...) in {text}.",
     ),
+    "softmax of one": Row(
+        "{0} is taken over a single element",
+        "{code} computes {0} over dimension {1} of {2}, which has size 1: it is the same number whatever it gets, and what is "
+        "before it gets no gradient",
+        "Take it over the dimension of the classes or steps, in place of dim={1}; for one score each, use torch.sigmoid.",
+    ),
     "dropout in eval": Row(
         "dropout runs in eval mode: it is not told of the mode",
         "{code} drops out although {0} is in eval mode, {times} seen: a functional dropout has training=True unless it is told",

@@ -19,6 +19,11 @@ ROWS = {
         "query do not add up to 1",
         "Take the softmax over the keys: dim=-1.",
     ),
+    "summed over samples": Row(
+        "{0} sums over the samples of the batch",
+        "{code} computes {0} of shapes that have the batch, and sums over it: all samples of the result are computed from all",
+        "Keep the dimension of the batch in the result of {text}.",
+    ),
     "attention over samples": Row(
         "attention runs over the samples of the batch, not over the steps",
         "{0} has queries and keys of the shape {1}: the samples stand where the steps belong, and each attends to others",
