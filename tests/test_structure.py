@@ -36,7 +36,7 @@ _LEVELS = {
     "checks": 10,
     **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
     **dict.fromkeys(("ranks", "testing", "watching"), 12),
-    "cli": 13,
+    **dict.fromkeys(("integrations", "cli"), 13),
     **dict.fromkeys(("ipython", "__main__"), 14),
 }
 CORE = tuple(name for name, level in _LEVELS.items() if level <= _LEVELS["draw"])
@@ -69,7 +69,15 @@ _READS_LIVE_OBJECTS = tuple(
             "api",
             "torchviz",
         ),
-        *("watching", "compiled.live", "ranks.reading", "memory.fit.tracker", "memory.wrapped", "memory.oom"),
+        *(
+            "watching",
+            "integrations",
+            "compiled.live",
+            "ranks.reading",
+            "memory.fit.tracker",
+            "memory.wrapped",
+            "memory.oom",
+        ),
     )
 )
 
