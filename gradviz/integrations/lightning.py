@@ -1,4 +1,4 @@
-"""A callback for Lightning that watches the fit: `Trainer(callbacks=[WatchCallback(out="runs/x")])`."""
+"""A callback for Lightning that watches the fit: `Trainer(callbacks=[LightningWatch(out="runs/x")])`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OLD = "pytorch_lightning" in sys.modules and "lightning" not in sys.modules  # 
 Callback: Any = import_module("pytorch_lightning" if _OLD else "lightning.pytorch").Callback
 
 
-class WatchCallback(Callback):  # type: ignore[misc]  # which mypy need not know
+class LightningWatch(Callback):  # type: ignore[misc]  # which mypy need not know
     """`gradviz.watch` from the first training step to the end of the fit. Takes its options.
 
     Source: https://lightning.ai/docs/pytorch/stable/extensions/callbacks.html

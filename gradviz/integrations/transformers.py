@@ -1,4 +1,4 @@
-"""A callback for the Trainer of transformers that watches the training: `trainer.add_callback(WatchCallback(out="runs/x"))`.
+"""A callback for the Trainer of transformers that watches the training: `trainer.add_callback(TrainerWatch(out="runs/x"))`.
 
 The Trainer has no event before backward, where the graph is. None is needed, and `compute_loss` stays as it is: a watch sees
 backward calls itself. It has no event for an exception either. `with gradviz.watch(model): trainer.train()` ends with one; this
@@ -16,7 +16,7 @@ from gradviz.watching.watch import Watch, watch
 TrainerCallback: Any = import_module("transformers").TrainerCallback
 
 
-class WatchCallback(TrainerCallback):  # type: ignore[misc]  # which mypy need not know
+class TrainerWatch(TrainerCallback):  # type: ignore[misc]  # which mypy need not know
     """`gradviz.watch` from the beginning to the end of `train()`. Takes its options.
 
     Source: https://huggingface.co/docs/transformers/main_classes/callback

@@ -34,16 +34,16 @@ HOSTS = {
     "lightning": Host(
         ("lightning",),
         (
-            ("import lightning\n", "import lightning\nfrom gradviz.integrations.lightning import WatchCallback\n"),
-            ("num_sanity_val_steps=0", f"num_sanity_val_steps=0, callbacks=[WatchCallback({OPTIONS})]"),
+            ("import lightning\n", "import lightning\nfrom gradviz.integrations.lightning import LightningWatch\n"),
+            ("num_sanity_val_steps=0", f"num_sanity_val_steps=0, callbacks=[LightningWatch({OPTIONS})]"),
         ),
         8,
     ),
     "trainer": Host(
         ("transformers", "accelerate"),
         (
-            ("import torch\n", "import torch\nfrom gradviz.integrations.transformers import WatchCallback\n"),
-            ("trainer.remove", f"trainer.add_callback(WatchCallback({OPTIONS}))\n        trainer.remove"),
+            ("import torch\n", "import torch\nfrom gradviz.integrations.transformers import TrainerWatch\n"),
+            ("trainer.remove", f"trainer.add_callback(TrainerWatch({OPTIONS}))\n        trainer.remove"),
         ),
         4,
     ),
