@@ -44,7 +44,7 @@ def framed_drawings(draw: st.DrawFn) -> Drawing:
     sizes = st.sampled_from([4.0, 20.0, 60.0, 300.0])
     return Drawing(
         widths=np.array(draw(st.lists(sizes, min_size=n, max_size=n))),
-        heights=np.array(draw(st.lists(sizes, min_size=n, max_size=n))),
+        heights=np.array(draw(st.lists(st.one_of(sizes, st.just(900.0)), min_size=n, max_size=n))),
         edges=np.sort(np.array(pairs, np.int64).reshape(-1, 2)),
         frame_of=np.array(draw(st.lists(st.integers(-1, f - 1), min_size=n, max_size=n))),
         frames=tuple(LayoutFrame(parent, draw(st.sampled_from([0.0, 30.0, 150.0])), 14.0) for parent in parents),
@@ -179,3 +179,25 @@ def test_a_cycle_is_refused_with_frames_too() -> None:
         place(
             Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0, -1]), (LayoutFrame(None, 1.0, 1.0),))
         )
+
+
+@pytest.mark.parametrize("tail", [1, 2, 5])
+def test_two_towers_stand_beside_each_other(tail: int) -> None:
+    """One is followed by more boxes than the other before they meet, and begins with what is small."""
+    one, other, meet = 1, 2, 3 + tail
+    edges = [(0, one), (one, 3), *((i, i + 1) for i in range(3, meet)), (other, meet)]
+    heights = np.full(meet + 1, 40.0)
+    heights[[one, other]] = 1000.0, 900.0
+    count = meet + 1
+    drawing = Drawing(np.full(count, 100.0), heights, np.array(edges), np.full(count, -1))
+    placement = place(drawing)
+    top, bottom = placement.y - heights / 2, placement.y + heights / 2
+    assert min(bottom[one], bottom[other]) - max(top[one], top[other]) > 800
+    assert placement.height < 1000 + 40 * count + 60 * count
+    assert all(bottom[a] < top[b] for a, b in edges)
+
+
+def test_towers_in_a_row_stay_below_each_other() -> None:
+    heights = np.full(3, 1000.0)
+    drawing = Drawing(np.full(3, 100.0), heights, np.array([(0, 1), (1, 2)]), np.full(3, -1))
+    assert (np.diff(place(drawing).y) > 1000).all()

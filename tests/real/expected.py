@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 EXPECTED: dict[str, dict[str, str]] = {
-    "clip_pairs": {
-        "body": "an image and a text encoder stand beside each other: the steps of the GRU are a row of one of them"
-    },
     "seq2seq_attention": {
         "body": "every step of the decoder reads all of the encoder's states, and the edges fill the page"
     },

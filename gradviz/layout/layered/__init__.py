@@ -26,6 +26,7 @@ from gradviz.layout.layered.ranks import (
     neighbours,
     rank_nodes,
     rows_by_component,
+    with_towers_beside,
 )
 from gradviz.layout.layered.routes import (
     Routes,
@@ -211,7 +212,8 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     near = neighbours(sheet.size, sheet.above, sheet.below)
     component, count = components(sheet.size, sheet.above, sheet.below)
     ranking = rank_nodes(near)
-    row = rows_by_component(ranking.rank, component, count, sheet.pin)
+    rank = with_towers_beside(ranking.rank, near, sheet.heights)
+    row = rows_by_component(rank, component, count, sheet.pin)
     main = longest_ways(near, ranking.height, component, sheet.pin == TOP)
     layers = cut_into_layers(sheet, row, component, count, main)
     phase("ordering")

@@ -10,6 +10,7 @@ Rows count downwards from 0. Knows nothing of sizes, of coordinates or of crossi
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -142,6 +143,39 @@ def _pull_up(rank: list[int], upwards: list[int], main: list[int], near: Neighbo
     for node in upwards:  # what only feeds such nodes goes just above them
         if not settled[node] and below_start[node] < below_start[node + 1]:
             rank[node] = min([rank[v] for v in below[below_start[node] : below_start[node + 1]]]) - 1
+
+
+TALL = 600.0  # px: of boxes that are drawings themselves
+REACH = 8  # ranks that such a box is moved up at most
+
+
+def with_towers_beside(rank: Ints, near: Neighbours, heights: Floats) -> Ints:
+    """Ranks in which a tall box stands beside another one above it that it does not wait for, and not alone below it."""
+    tall = np.flatnonzero(heights > TALL).tolist()
+    row: list[int] = rank.tolist()
+    towers = Counter(row[node] for node in tall)
+    for node in sorted(tall, key=row.__getitem__) if len(towers) > 1 else ():
+        here = row[node]
+        targets = (target for target in range(here - 1, here - REACH - 1, -1) if towers[here] == 1 and towers[target])
+        moved = next(filter(None, (_raised(node, target, row, near, heights) for target in targets)), {})
+        for other, there in moved.items():
+            row[other] = there
+        towers.update([row[node]])
+        towers[here] -= 1
+    return np.array(row, np.int64)
+
+
+def _raised(node: int, target: int, row: list[int], near: Neighbours, heights: Floats) -> dict[int, int]:
+    """The ranks of a node that is moved up, and of what has to make room above it; none when that is tall itself."""
+    moved, waiting = {node: target}, [node]
+    for here in waiting:  # grows while it is read
+        for other in near.above[near.above_start[here] : near.above_start[here + 1]]:
+            if moved.get(other, row[other]) >= moved[here]:
+                if heights[other] > TALL:
+                    return {}
+                moved[other] = moved[here] - 1
+                waiting.append(other)
+    return moved
 
 
 def rows_by_component(rank: Ints, component: Ints, count: int, pin: Ints) -> Ints:
