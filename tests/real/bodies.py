@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Set
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.fold.groups import Groups
 from gradviz.fold.opening import SHARE
-from gradviz.fold.titles import title
+from gradviz.fold.titles import calls_in, title
 from gradviz.graph import Graph
 
 
@@ -19,11 +20,11 @@ def closed_bodies(graph: Graph) -> list[str]:
         return []
     groups, is_open = opening.groups, opening.open
     most = SHARE * len(groups.order)
-    shown = {key for at in is_open if groups[at].scope is not None for key in _keys(groups, at)}
+    shown = {key for at in is_open if (scope := groups[at].scope) is not None for key in _keys(groups, scope)}
     return [
         f"{title(groups, at)}, {len(groups.members(at)):,} of {len(groups.order):,} ops"
         for at in _closed(groups, is_open)
-        if len(groups.members(at)) > most and not groups[at].is_rest and shown.isdisjoint(_keys(groups, at))
+        if len(groups.members(at)) > most and not groups[at].is_rest and shown.isdisjoint(_held(groups, at))
     ]
 
 
@@ -33,9 +34,17 @@ def _closed(groups: Groups, is_open: Set[int]) -> Iterator[int]:
             yield at
 
 
-def _keys(groups: Groups, at: int) -> set[object]:
+def _keys(groups: Groups, scope: int) -> set[object]:
     """What calls have in common that show the same when they are open: the structure, or the module."""
+    return {groups.structure.get(scope, ("call", scope)), groups.graph.scopes[scope].path}
+
+
+def _held(groups: Groups, at: int) -> set[object]:
+    """The same of the call that a group is, else of the module that most of its ops lie in, called several times."""
     scope = groups[at].scope
-    if scope is None:
-        return set()
-    return {groups.structure.get(scope, ("part", at)), groups.graph.scopes[scope].path}
+    if scope is not None:
+        return _keys(groups, scope)
+    ops = Counter[str]()
+    for call, called in calls_in(groups, at).items():
+        ops[called.path] += len(groups.members(call))
+    return {path for path, count in ops.items() if 2 * count > len(groups.members(at))}

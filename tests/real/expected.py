@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 EXPECTED: dict[str, dict[str, str]] = {
-    "seq2seq_attention": {
-        "body": "every step of the decoder reads all of the encoder's states, and the edges fill the page"
-    },
     "hypernetwork": {
-        "scopes": "a module beside its caller makes the weights: who calls whom is not in the registration"
+        "scopes": "a module makes the weights of convolutions that its caller runs: inference goes by who registered a parameter, "
+        "and takes what is computed from it for a call of that module"
     },
     "maml_fomaml_backward": {
-        "scopes": "functional_call runs the model with weights that were computed, which belong to no module"
+        "scopes": "functional_call runs the model with updated weights, which no module registered: only a recording sees that"
     },
 }
