@@ -1,9 +1,9 @@
 """Fills in every output of the pages and draws the guide's pictures: `python docs/make_outputs.py`, in an environment with gradviz.
 
 A page is written by hand. A fenced block whose first line is `$ COMMAND` is replaced by what the command prints; a block with
-a line `...` shows only parts of that, which must be there; one that differs in times alone stays as it is. A Python block whose
-first line is `# samples/FILE` is replaced by that file without its docstring. `<!-- picture: COMMAND -->` runs a command that
-writes a picture.
+a line `...` shows only parts of that, which must be there; one that differs in times alone stays as it is. A block whose first
+line is `# samples/FILE` or `# docs/FILE` is replaced by that file, without the docstring if it has one. `<!-- picture: COMMAND -->`
+runs a command that writes a picture.
 Commands that print run in this process, as if in the repository's root, and what they write stays out of it; pictures are made
 by processes of their own.
 """
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ELSEWHERE = ("checks.md", "adding-a-")  # make_checks.py and worked_examples.py write those
 PAGES = (ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if not p.name.startswith(ELSEWHERE)))
 OUTPUT = re.compile(r"^```(\w*)\n\$ ([^\n]+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
-SAMPLE = re.compile(r"^```python\n# (samples/\S+)\n.*?^```\n", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"^```(\w+)\n# ((?:samples|docs)/\S+?)(?:, from line \d+)?\n.*?^```\n", re.DOTALL | re.MULTILINE)
 TIME = re.compile(r"\d[\d.]* (?:µs|ms|s)\b")
 PICTURE = re.compile(r"<!-- picture: (.+?) -->")
 CUT = "..."
@@ -69,12 +69,16 @@ def beside_samples() -> Iterator[None]:
 
 def filled(page: str) -> str:
     """The page with the output of every command in it. Raises ValueError for a part that is not in the output any more."""
-    return OUTPUT.sub(_block, SAMPLE.sub(_sample, page))
+    return OUTPUT.sub(_block, FILE.sub(_file, page))
 
 
-def _sample(found: re.Match[str]) -> str:
-    _, _, code = (ROOT / found[1]).read_text(encoding="utf-8").split('"""', 2)
-    return f"```python\n# {found[1]}\n{code.lstrip()}```\n"
+def _file(found: re.Match[str]) -> str:
+    language, name = found.groups()
+    text = (ROOT / name).read_text(encoding="utf-8")
+    docstring = re.match('"""(?s:.*?)"""\n*', text)
+    first = docstring[0].count("\n") + 1 if docstring else 1
+    place = f"{name}, from line {first}" if docstring else name
+    return f"```{language}\n# {place}\n{text[docstring.end() if docstring else 0 :]}```\n"
 
 
 def _block(found: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
 """Every code block of the README and the pages runs, and says what happens.
 
 Python blocks of a page run one after the other in one namespace, commands one by one beside a `train.py`, all of them in this
-process. Blocks that show an output or a sample are compared with it: those that begin with `$` or `# samples/` in
+process. Blocks that show an output or a file are compared with it: those that begin with `$`, `# samples/` or `# docs/` in
 `tests/test_pages.py`.
 """
 
@@ -35,7 +35,7 @@ from tests.blocks import (
 
 BLOCKS = {path.relative_to(ROOT).as_posix(): blocks(path.read_text(encoding="utf-8")) for path in PAGES}
 STAND_IN = Path(__file__).parent / "stand_in.py"
-SHOWN = ("$ ", "# samples/")
+SHOWN = ("$ ", "# samples/", "# docs/")
 LANGUAGES = {"python", "bash", "json"}
 NOT_RUN = 13  # how many blocks may say that they are not run: lower it when one does, and think twice before raising it
 

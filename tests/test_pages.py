@@ -23,7 +23,11 @@ def load() -> ModuleType:
 
 
 MAKER = load()
-WITH_OUTPUTS = [path for path in MAKER.PAGES if MAKER.OUTPUT.search(path.read_text(encoding="utf-8"))]
+WITH_OUTPUTS = [
+    path
+    for path in MAKER.PAGES
+    if any(kind.search(path.read_text(encoding="utf-8")) for kind in (MAKER.OUTPUT, MAKER.FILE))
+]
 
 
 @pytest.mark.slow
@@ -40,10 +44,12 @@ def test_an_output_that_changed_is_written_anew_and_a_part_that_is_gone_is_told(
         MAKER.filled("```\n$ gradviz tree samples/add.py\nadd.py: c\n...\n├─ z\n```\n")
 
 
-def test_a_sample_is_shown_as_it_is_now_and_times_alone_change_nothing() -> None:
+def test_a_file_is_shown_as_it_is_now_and_times_alone_change_nothing() -> None:
     page = "```python\n# samples/add.py\nreplaced\n```\n"
-    _, _, code = (ROOT / "samples" / "add.py").read_text(encoding="utf-8").split('"""', 2)
-    assert code.strip() in MAKER.filled(page) and "replaced" not in MAKER.filled(page)
+    lines = (ROOT / "samples" / "add.py").read_text(encoding="utf-8").splitlines()
+    shown = MAKER.filled(page).splitlines()
+    first = int(shown[1].removeprefix("# samples/add.py, from line "))
+    assert shown[2:-1] == lines[first - 1 :] and lines[first - 1] == "import torch"
     table = "```\n$ gradviz tree samples/questions/slow_module.py --time\n"
     now = MAKER.filled(f"{table}```\n")
     other = re.sub(r"  \d[\d.]* ms", "    1 ms", now)

@@ -1,0 +1,39 @@
+"""What the site has: a hook of mkdocs, which `mkdocs build --strict` calls (mkdocs.yml), with `pip install '.[docs]'`.
+
+The pages link to one another as files of the repository, so that they can be read there, too. The site therefore has the
+repository's folders, and so it needs no page or link of its own. The API reference is generated (docs/make_reference.py).
+"""
+
+from __future__ import annotations
+
+import runpy
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = {
+    "docs": (".md", ".svg", ".png", ".html", ".py"),
+    "samples": (".md", ".py", ".csv"),
+    "benchmarks": (".md", ".py"),
+}
+REFERENCE = tempfile.TemporaryDirectory()
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The files of the site instead of those of `docs_dir`, and those of the theme."""
+    theirs = [one for one in files if one.src_dir != config.docs_dir]
+    make = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["write"]
+    reference = make(Path(REFERENCE.name, "reference"))
+    pairs = [*((ROOT, path) for path in _pages()), *((Path(REFERENCE.name), path) for path in reference)]
+    ours = [File(path.relative_to(folder).as_posix(), str(folder), config.site_dir, True) for folder, path in pairs]
+    return Files([*theirs, *ours])
+
+
+def _pages() -> Iterator[Path]:
+    yield from sorted([*ROOT.glob("*.md"), ROOT / "LICENSE"])
+    for folder, suffixes in FOLDERS.items():
+        yield from sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in suffixes)
