@@ -114,8 +114,6 @@ def main() -> None:
         path.write_text(filled(page), encoding="utf-8")
         for command in PICTURE.findall(page):
             subprocess.run([sys.executable, "-m", *shlex.split(command)], cwd=ROOT, check=True)
-    for picture in (ROOT / "docs").rglob("pictures/*.svg"):  # tooltips name files relative to the repository
-        picture.write_text(picture.read_text(encoding="utf-8").replace(f"{ROOT}{os.sep}", ""), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Each picture is what one command of the command line draws for one sample.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +17,6 @@ PICTURES: dict[str, list[str]] = {
     "lstm.svg": ["lstm.py", "--", "--steps", "100"],
     "gpt.svg": ["gpt.py", "--", "--layers", "12"],
 }
-
-
-def without_this_machine(picture: Path) -> None:
-    """Write files in tooltips relative to the repository: where it lies on this machine is nobody's business."""
-    text = picture.read_text(encoding="utf-8")
-    picture.write_text(text.replace(f"{DOCS.parent}{os.sep}", ""), encoding="utf-8")
 
 
 def main() -> None:
@@ -43,7 +36,6 @@ def main() -> None:
             *script,
         ]
         subprocess.run(command, cwd=SAMPLES, check=True)
-        without_this_machine(DOCS / "pictures" / name)
 
 
 if __name__ == "__main__":

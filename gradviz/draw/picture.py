@@ -9,6 +9,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ from gradviz.draw.wires import Curves
 from gradviz.errors import LayoutError
 from gradviz.fold.sizes import Size
 from gradviz.graph import Graph
+from gradviz.graph.folders import without_folders
 from gradviz.layout import Drawing, LayoutFrame, Placement, Rect
 from gradviz.layout.engines import place
 from gradviz.wording import one_line
@@ -181,6 +183,10 @@ class PlacedBoxes:
         self._graph, self._boxes, self._texts, self._link = graph, boxes, texts, link
         self._x, self._y = placement.x, placement.y
 
+    @cached_property
+    def _clean(self) -> Callable[[str], str]:
+        return without_folders(self._graph.original or self._graph)
+
     def __len__(self) -> int:
         return len(self._boxes)
 
@@ -191,7 +197,7 @@ class PlacedBoxes:
         box, text, rect = self._boxes[index], self._texts[index], self._rect(index)
         about = subject(self._graph, box)
         told = details(self._graph, about) if text.cut or not tooltip_note(len(self)) else ()
-        tip = "\n".join(f"{word}: {detail}" for word, detail in told)
+        tip = "\n".join(f"{word}: {self._clean(detail)}" for word, detail in told)
         words, link = typesetting.placed(text, rect), source_link(about, self._link)
         return Block(rect, box.kind, words, tip, bool(box.flags), link)
 

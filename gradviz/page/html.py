@@ -24,9 +24,10 @@ from gradviz.draw.palette import DARK, LIGHT, Palette, border, dim
 from gradviz.draw.summary import counts_line, dtype_text, inferred_lines, is_all_freed, usual_dtype
 from gradviz.fold.functions import with_functions
 from gradviz.graph import Graph, column
+from gradviz.graph.folders import without_folders
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
-from gradviz.page.sources import own_code, without_folders
+from gradviz.page.sources import own_code
 from gradviz.page.view import view
 from gradviz.stages import Stage
 from gradviz.wording import one_line

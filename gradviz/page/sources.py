@@ -1,4 +1,4 @@
-"""The reader's own code, for the page's Code tab, and paths without the folders of the machine that they are on.
+"""The reader's own code, for the page's Code tab.
 
 Reads no file: code is what this process has read of it for the lines of the graph, so that no graph file from elsewhere can name a
 file to be sent. Where that is nothing, or is another version, the lines that the graph has are all.
@@ -7,11 +7,9 @@ file to be sent. Where that is nothing, or is another version, the lines that th
 from __future__ import annotations
 
 import linecache
-import os
-import re
-from collections.abc import Callable, Iterator
 
-from gradviz.graph import Graph, SourceLine
+from gradviz.graph import Graph
+from gradviz.graph.folders import sources
 from gradviz.wording import one_line
 
 MOST = 400_000
@@ -24,7 +22,7 @@ Code = tuple[str, list[int], list[str], str]
 def own_code(graph: Graph) -> list[Code]:
     """Files of the user's own code that made nodes of the graph, in the order of their names."""
     known: dict[str, dict[int, str]] = {}
-    for source in _sources(graph):
+    for source in sources(graph):
         if not source.package:
             known.setdefault(source.file, {})[source.line] = one_line(source.text.strip())
     found: list[Code] = []
@@ -32,11 +30,6 @@ def own_code(graph: Graph) -> list[Code]:
         lines, missing = _read(file, told)
         found.append((one_line(file), sorted(lines), [lines[number] for number in sorted(lines)], missing))
     return found
-
-
-def _sources(graph: Graph) -> Iterator[SourceLine]:
-    for node in graph.nodes:
-        yield from (source for source in (node.source, node.script_line) if source is not None)
 
 
 def _read(file: str, told: dict[int, str]) -> tuple[dict[int, str], str]:
@@ -48,30 +41,3 @@ def _read(file: str, told: dict[int, str]) -> tuple[dict[int, str], str]:
     if any(whole.get(number, "").strip() != text for number, text in told.items()):
         return told, "the file has changed since"
     return (whole, "") if sum(map(len, lines)) <= MOST else (told, f"the file has more than {MOST:,} characters")
-
-
-def without_folders(graph: Graph) -> Callable[[str], str]:
-    """Takes the folder of the user's own code, and those that packages are installed in, out of a text.
-
-    >>> from gradviz.graph import Node
-    >>> line = SourceLine(f"{os.sep}home{os.sep}ann{os.sep}train.py", 3)
-    >>> without_folders(Graph((Node(0, "MulBackward0", source=line),)))(f"made in {line.file}:3")
-    'made in train.py:3'
-    """
-    own: set[str] = set()
-    folders: set[str] = set()
-    for source in _sources(graph):
-        folder, inside, _ = source.file.partition(f"{os.sep}{source.package}{os.sep}")
-        if not source.package:
-            own.add(os.path.dirname(source.file))
-        elif inside:
-            folders.add(folder)
-    roots = {folder for folder in own if os.path.isabs(folder)}
-    folders |= (
-        {os.path.commonpath(roots)} if roots and len({os.path.splitdrive(root)[0] for root in roots}) == 1 else roots
-    )
-    longest = sorted((folder + os.sep for folder in folders if folder.strip(os.sep)), key=len, reverse=True)
-    if not longest:
-        return lambda text: text
-    pattern = re.compile("|".join(map(re.escape, longest)))
-    return lambda text: pattern.sub("", text)

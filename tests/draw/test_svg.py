@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.draw.options import Theme
+from gradviz.draw.options import Options, Theme
 from gradviz.draw.palette import (
     DARK,
     HEAT,
@@ -24,10 +24,11 @@ from gradviz.draw.svg import (
     escape,
     number,
     path_data,
+    render,
     style_sheet,
     write,
 )
-from gradviz.graph import Graph, Node
+from gradviz.graph import Graph, Node, SourceLine
 from gradviz.wording import visible
 from tests.builders import (
     GRAPHS,
@@ -136,6 +137,12 @@ def test_a_background_is_painted_behind_everything() -> None:
     first = next(element for element in root if element.tag in (SVG + "rect", SVG + "g", SVG + "path"))
     assert first.attrib["class"] == "gv-bg"
     assert (first.attrib["width"], first.attrib["height"]) == (root.attrib["width"], root.attrib["height"])
+
+
+def test_tooltips_have_no_folder_of_the_machine() -> None:
+    line = SourceLine("/home/ann/project/train.py", 3, text="y = x.exp()")
+    text = "".join(render(Graph((Node(0, "ExpBackward0", source=line),)), Options()))
+    assert "line: train.py:3" in text and "/home" not in text
 
 
 @pytest.mark.parametrize("theme", ["light", "dark", "auto"])

@@ -8,7 +8,8 @@ import os
 import pytest
 
 from gradviz.graph import Graph, Node, SourceLine
-from gradviz.page.sources import own_code, without_folders
+from gradviz.graph.folders import without_folders
+from gradviz.page.sources import own_code
 
 TEXT = ["a = 1\n", "\n", "b = a + 1\n"]
 

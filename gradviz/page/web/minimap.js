@@ -6,6 +6,8 @@ import { lookOf } from "./look.js";
 
 /** @typedef {import("./app.js").App} App */
 
+const LEAST = 480; // px of the sheet; in less, the legend would cover it
+
 export class Minimap {
   /** @param {App} app */
   constructor(app) {
@@ -47,7 +49,7 @@ export class Minimap {
 
   draw() {
     const { app, canvas } = this, r = app.layout.rect(~0), { x, y, k } = app.camera, width = app.width - app.covered;
-    canvas.hidden = x + r.x * k > -1 && y + r.y * k > -1 && x + (r.x + r.w) * k < width + 1 && y + (r.y + r.h) * k < app.height + 1;
+    canvas.hidden = width < LEAST || (x + r.x * k > -1 && y + r.y * k > -1 && x + (r.x + r.w) * k < width + 1 && y + (r.y + r.h) * k < app.height + 1);
     if (canvas.hidden) return;
     const ratio = devicePixelRatio || 1, most = Math.min(170, app.width / 3), tall = Math.min(190, app.height / 3);
     this.scale = Math.min((most - 12) / r.w, (tall - 12) / r.h);

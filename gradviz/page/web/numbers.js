@@ -79,7 +79,7 @@ function cells(name, values, tensor) {
     cell.style.background = `color-mix(in srgb, ${hue} ${part}%, transparent)`;
     grid.append(cell);
   }
-  return el("div", { class: "tensor" }, el("p", { class: "small", text: `${name} ${tensor}` }), grid);
+  return el("div", { class: "tensor", tabindex: 0, role: "group", "aria-label": `${name} ${tensor}` }, el("p", { class: "small", text: `${name} ${tensor}` }), grid);
 }
 
 /** What takes the place of cells that are not there. @param {string} name @param {string} tensor its shape */
