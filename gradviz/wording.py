@@ -90,7 +90,8 @@ def visible(text: str, keep: str = "") -> str:
 
 def without_hidden(text: str, write: Callable[[str], str], keep: str = "") -> str:
     """The text with each of these characters as `write` writes it."""
-    if text.isascii() and text.isprintable():
+    plain = text.replace(keep, "") if keep else text
+    if plain.isascii() and plain.isprintable():
         return text
     return _UNUSUAL.sub(lambda match: write(match[0]) if match[0] not in keep and _is_hidden(match) else match[0], text)
 
