@@ -85,6 +85,7 @@ class Mixed(NamedTuple):
     other: str
     left: SourceLine | None
     added: SourceLine | None
+    leads: bool = False  # its parameters come before those of the other in both graphs
 
 
 @dataclass(slots=True, eq=False)
@@ -109,6 +110,7 @@ class OptimizerRow:
     reached: set[int] = field(default_factory=set)  # were in the graph of a call
     emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
     mixed: list[Mixed] = field(default_factory=list)
+    wasted: list[Mixed] = field(default_factory=list)  # likewise, but reset before a step
     groups: set[int] = field(default_factory=set)  # of parameters, which a wrapper shares with what it wraps
 
     @property

@@ -32,6 +32,7 @@ FAMILIES = (
     "steps",
     "order",
     "effects",
+    "turns",
     "loss_inputs",
     "misuse",
     "labels",

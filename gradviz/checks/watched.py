@@ -70,6 +70,7 @@ class WatchedRun:
     def _passed(self, number: int, call: EngineCall, reading: bool) -> None:
         self._reader.recorder.backward(number, call.frame)
         self._reader.passed(number, reading)
+        self._reader.graphs.backward(call)
         self._evaluations.backward(call.outputs, call.frame)
         self._histories.backward(number, call.frame, call.create_graph)
 
@@ -77,6 +78,7 @@ class WatchedRun:
         """The script has come to its end by itself."""
         self._evaluations.ended(variables)
         self._histories.ended(variables)
+        self._reader.graphs.ended()
 
     def read(self, live: LiveOutputs) -> CheckContext:
         """What is known at a call."""

@@ -28,13 +28,15 @@ Afterwards = Callable[["bool | None"], None]
 class EngineCall(NamedTuple):
     """The tensors that backward begins at, the frame that torch called the engine from, and how it was called.
 
-    `accumulates` is whether gradients go to `.grad`, which they do unless `torch.autograd.grad` asked for them.
+    `accumulates` is whether gradients go to `.grad`, which they do unless `torch.autograd.grad` asked for them; `retains` whether
+    the code said that the graph stays.
     """
 
     outputs: Sequence[Any]
     frame: FrameType
     create_graph: bool
     accumulates: bool
+    retains: bool = False
 
 
 OnBackward = Callable[[EngineCall], "Afterwards | None"]
@@ -76,7 +78,9 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
         create_graph = arguments[2] if len(arguments) > 2 else options.get("create_graph")
         compiler = pause_compiler()
         try:
-            afterwards = seen(EngineCall(outputs, frame, bool(create_graph), bool(options.get("accumulate_grad"))))
+            retains = len(arguments) > 1 and bool(arguments[1])
+            accumulates = bool(options.get("accumulate_grad"))
+            afterwards = seen(EngineCall(outputs, frame, bool(create_graph), accumulates, retains))
         finally:
             pause_compiler(compiler)
         if afterwards is None:

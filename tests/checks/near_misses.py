@@ -587,6 +587,30 @@ NEAR: dict[str, str] = {
             handle.remove()
             model.zero_grad()
     """,
+    "retained-graph": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        for step in range(4):
+            loss = model(torch.ones(2, 3)).square().mean()
+            loss.backward(retain_graph=True)
+            (slope,) = torch.autograd.grad(loss, model.weight)
+            model.zero_grad()
+    """,
+    "wasted-gradient": """
+        import torch
+
+        first, second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
+        other = torch.optim.SGD(second.parameters(), lr=0.1)
+        for step in range(4):
+            other.zero_grad()
+            second(first(torch.ones(2, 3)).detach()).square().mean().backward()
+            other.step()
+            optimizer.zero_grad()
+            (second(first(torch.ones(2, 3))) - 1).square().mean().backward()
+            optimizer.step()
+    """,
     "torch-warning": """
         import torch
 

@@ -25,6 +25,7 @@ from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readabl
 from gradviz.checks.collect.parameters import Replaced, Switches
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.collect.results import ResultWatch
+from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import Optimizers, RowKeeper
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
@@ -116,7 +117,7 @@ class Collector:
         self._rows = RowKeeper(self.recorder)
         place = UserCode().place
         self.misuse, self.dimensions = MisuseWatch(place), DimensionWatch(place)
-        self.effects = EffectWatch(place, self.misuse.note)
+        self.effects, self.graphs = EffectWatch(place, self.misuse.note), RetainedGraphs(place, self.misuse.note)
         self.warned, self.labels = WarningWatch(place, self.misuse.note), LabelWatch(place, self.misuse.note)
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
         self.cuts.parts = {} if cuts else None

@@ -51,6 +51,7 @@ _POINTWISE = frozenset(
 )
 _MASKS = frozenset(("mul", "masked_fill", "where"))
 _RECURRENT = frozenset(("gru", "lstm", "rnn_tanh", "rnn_relu"))
+_LAYERS = {"linear", *_RECURRENT}
 
 
 class Padding(NamedTuple):
@@ -145,6 +146,9 @@ class LabelWatch:
         elif name in _MASKS and len(arguments) > 1 and type(arguments[1]) in PLAIN:
             self._masked(arguments[0], arguments[1], result, frame)
         elif arguments and (fact := self._of(arguments[0])) is not None:
+            self._follow(name, fact, arguments, options or {}, result, frame)
+        elif name in _LAYERS and type(arguments[0]) in PLAIN and arguments[0].dim() == 3:
+            fact = _Fact("padded", self._padding(arguments[0], frame))
             self._follow(name, fact, arguments, options or {}, result, frame)
         elif name in _FLAT and type(result) in PLAIN and arguments[0].dim() > result.dim():
             self._put(result, _Fact("flat", arguments[0].shape))

@@ -56,6 +56,12 @@ class _Last(NamedTuple):
     source: SourceLine | None
     steps: Mapping[OptimizerRow, int]
 
+    def leads(self, first: set[int], second: set[int]) -> bool:
+        """Whether a leaf of the one set comes before what uses the other set."""
+        users = (edge.consumer for key in second & self.nodes.keys() for edge in self.graph.consumers(self.nodes[key]))
+        before = set(behind(self.graph, users))
+        return any(self.nodes[key] in before for key in first & self.nodes.keys())
+
 
 class RowKeeper:
     """Of one run. `reached` belongs before each backward call that is read, `after` behind it."""
@@ -103,7 +109,7 @@ class RowKeeper:
         source = with_text(code_line(frame.f_code, frame.f_lineno)) if frame is not None else None
         self._coming = _Last(walked.graph, reached, source, {row: row.steps for row in rows})
         if self._last is not None:
-            self._mix(self._last, self._coming, {key for key, interval in last.items() if not interval})
+            self._mix(self._last, self._coming, last)
 
     def _read_leaves(
         self, walked: Walked, call: int, parameters: _Parameters, modules: _Modules, rows: Sequence[OptimizerRow]
@@ -137,26 +143,30 @@ class RowKeeper:
         row.born, row.after = self._recorder.birth(tensor) or (None, 0)
         return row
 
-    def _mix(self, last: _Last, coming: _Last, untouched: set[int]) -> None:
+    def _mix(self, last: _Last, coming: _Last, since: Mapping[int, str]) -> None:
         """Find optimizers whose parameters the call before has filled for another one, which has taken its step since.
 
-        That one's parameters come before them in the graph, as a generator's before those of a discriminator, and are no part of
-        the call that comes, which adds to the same gradients.
+        Either that one's parameters come before them in the graph, as a generator's before those of a discriminator, and are no
+        part of the call that comes; or they come behind them in both. What is there is added to, or was thrown away.
         """
         due, rows = self._recorder.due, self._record.optimizers
         for waiting in rows:
             mine = waiting.held & coming.nodes.keys() & last.nodes.keys()
-            if mine and not mine <= untouched:
+            done = {since.get(key) for key in mine}
+            if mine and done != {""}:
                 due.pop(waiting, None)
-            if not mine or not mine <= untouched or waiting.steps != last.steps.get(waiting):
+            if done not in ({""}, {"z"}) or waiting.steps != last.steps.get(waiting):
                 continue
-            users = (edge.consumer for key in mine for edge in last.graph.consumers(last.nodes[key]))
-            before = set(behind(last.graph, users))
             for other in rows:
-                stepped = other.steps > last.steps.get(other, other.steps)
-                apart = other.held.isdisjoint((*coming.nodes, *waiting.held))
-                if stepped and apart and any(last.nodes[key] in before for key in other.held & last.nodes.keys()):
-                    due[waiting] = Mixed(other.name or other.type, last.source, coming.source)
+                if other.steps <= last.steps.get(other, other.steps) or not other.held.isdisjoint(waiting.held):
+                    continue
+                follows = other.held.isdisjoint(coming.nodes) and last.leads(other.held, mine)
+                leads = not other.held.isdisjoint(coming.nodes) and last.leads(mine, other.held)
+                mixed = Mixed(other.name or other.type, last.source, coming.source, leads)
+                if done == {""} and (follows or leads):
+                    due[waiting] = mixed
+                elif done == {"z"} and leads:
+                    waiting.wasted.append(mixed)
 
     def passed(self, reading: bool) -> None:
         """A call comes. After one that is not read in a row, whose gradients a step uses is not known."""

@@ -270,13 +270,18 @@ def _left_by_another(context: CheckContext) -> Diagnoses:
     """Steps with what the loss of another network has left, which was to train that other one."""
     for optimizer in context.record.optimizers:
         if len(optimizer.mixed) >= TIMES:
-            name, (other, left, added) = one_line(optimizer.name or optimizer.type), optimizer.mixed[0]
+            name, (other, left, added, leads) = one_line(optimizer.name or optimizer.type), optimizer.mixed[0]
+            cut = (
+                f" And detach what they make in the loss of {one_line(other)}: it is not to train them."
+                if leads
+                else ""
+            )
             yield Diagnosis(
                 f"{name} takes its steps with gradients that the loss of {one_line(other)} has left as well",
                 (optimizer.name or optimizer.type,),
                 f"{code(left)} goes through the parameters of {name}, too, and fills their .grad; {one_line(other)} takes its "
                 f"step, nothing resets them, and {code(added)} adds to what is there",
-                f"Call {name}.zero_grad() directly before {added.text if added is not None else 'its own backward()'}.",
+                f"Call {name}.zero_grad() directly before {added.text if added is not None else 'its own backward()'}.{cut}",
                 source=added,
                 follows=("gradient-not-reset",),
             )

@@ -1,0 +1,60 @@
+"""Sees whether graphs that a backward call retains are used once more. Keeps numbers of nodes, and no node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from gradviz.packages import Place
+from gradviz.run.engine import EngineCall
+from gradviz.walker.names import flatten
+from gradviz.walker.walk import live_nodes
+
+_LOOKS, _LARGEST = 16, 100_000
+"""Backward calls whose nodes are looked at, and nodes of one."""
+_CALLS = 3  # of one line that retain a graph which nobody needs, from which it is said
+
+
+@dataclass
+class _Line:
+    """A line whose backward calls retain their graphs."""
+
+    place: Place | None
+    nodes: set[int] = field(default_factory=set)
+    calls: int = 0
+    needed: bool = False
+
+
+class RetainedGraphs:
+    """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+
+    def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
+        self._place, self._note = place, note
+        self._lines: dict[object, _Line] = {}
+        self._looked = 0
+
+    def backward(self, call: EngineCall) -> None:
+        """A call of backward comes."""
+        plain = call.retains and not call.create_graph
+        if self._looked >= _LOOKS or not (plain or self._lines):
+            return
+        self._looked += 1
+        with suppress(Exception):  # tensors of the user's own classes may refuse anything
+            nodes: list[Any] = live_nodes([output for _, output in flatten(list(call.outputs))])
+            numbers = {node._sequence_nr() for node in nodes if type(node).__name__ != "AccumulateGrad"}
+            for line in self._lines.values():
+                line.needed |= not line.nodes.isdisjoint(numbers)
+            place = self._place(call.frame) if plain and len(nodes) < _LARGEST else None
+            if place is not None:
+                line = self._lines.setdefault(place.script_line or place.source, _Line(place))
+                line.nodes |= numbers
+                line.calls += 1
+
+    def ended(self) -> None:
+        """The script has come to its end: nothing will use what is retained."""
+        for line in self._lines.values():
+            if not line.needed and line.calls >= _CALLS:
+                self._note("retains in vain", line.place, str(line.calls))

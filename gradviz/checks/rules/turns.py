@@ -1,0 +1,94 @@
+"""Checks on which loss trains whom, where several take turns: gradients that are thrown away, and graphs kept for nobody."""
+
+from __future__ import annotations
+
+from gradviz.checks.context import CheckContext
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import code
+from gradviz.graph.amounts import COUNTED
+from gradviz.wording import bytes_text, one_line
+
+TIMES = 2
+"""Times from which something is a habit of the code."""
+
+
+@check("wasted-gradient", "note", "a loss computes gradients that are reset before a step uses them")
+def wasted_gradient(context: CheckContext) -> Diagnoses:
+    """The loss of one network goes through another one in front of it, and the gradients that it leaves there are thrown away.
+
+    A discriminator's loss on what a generator made is the usual case: backward runs through the whole generator, whose optimizer
+    resets these gradients before its own turn. The result is right; the time and the memory are wasted.
+
+    How it is found: twice, a call of backward filled the parameters of one optimizer, another one took its step, and the next call
+    found the gradients reset; and the first ones come before the other's in the graph, so that they could be cut off.
+
+    What to do: detach what is handed over, or make it under `torch.no_grad()`.
+
+    When to ignore it: when the time does not matter.
+
+    ```python
+    import torch
+
+    first, second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
+    other = torch.optim.SGD(second.parameters(), lr=0.1)
+    for step in range(4):
+        other.zero_grad()
+        second(first(torch.ones(2, 3))).square().mean().backward()
+        other.step()
+        optimizer.zero_grad()
+        (second(first(torch.ones(2, 3))) - 1).square().mean().backward()
+        optimizer.step()
+    ```
+    """
+    for optimizer in context.record.optimizers:
+        if len(optimizer.wasted) >= TIMES:
+            name, (other, left, reset, _) = one_line(optimizer.name or optimizer.type), optimizer.wasted[0]
+            yield Diagnosis(
+                f"gradients for {name} are computed and thrown away",
+                (optimizer.name or optimizer.type,),
+                f"{code(left)} fills the .grad of what {name} holds, {one_line(other)} takes its step, and they are reset before "
+                f"{code(reset)}",
+                f"Detach what these parameters make before it enters the loss of {one_line(other)}: x.detach().",
+                source=left,
+            )
+
+
+@check("retained-graph", "warning", "retain_graph=True keeps a graph that nothing uses again")
+def retained_graph(context: CheckContext) -> Diagnoses:
+    """A line calls `backward(retain_graph=True)`, and no later call of backward meets any part of its graph.
+
+    What was saved for backward then stays until the loss is assigned anew: in a loop, while the next step computes, so that two
+    graphs are in memory at the same time. It also hides the error that tells of a graph which is carried from step to step.
+
+    How it is found: the nodes of a few calls are compared. Reported when three calls of a line retained their graph, no other call
+    met one of them, and the script has come to its end.
+
+    What to do: leave out `retain_graph=True`.
+
+    When to ignore it: when gradients are asked for by code that runs later.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    for step in range(4):
+        loss = model(torch.ones(2, 3)).square().mean()
+        loss.backward(retain_graph=True)
+        model.zero_grad()
+    ```
+    """
+    for misuse in context.record.misuses:
+        if misuse.kind == "retains in vain":
+            storages = context.graph.storages if context.backward == misuse.source else ()
+            kept = sum(storage.nbytes or 0 for storage in storages if storage.kind in COUNTED)
+            yield Diagnosis(
+                "retain_graph=True is not needed: nothing runs through this graph again",
+                (),
+                f"{code(misuse.source)} retained the graphs of {misuse.words[0]} calls, and no later call met any of them"
+                + (f"; each keeps {bytes_text(kept)} until the next one is there" if kept else ""),
+                "Leave out retain_graph=True.",
+                source=misuse.source,
+                part="retain_graph=True",
+                follows=("growing-graph", "freed-graph"),
+            )

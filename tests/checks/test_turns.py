@@ -1,0 +1,122 @@
+"""Which loss trains whom: gradients that stay for another's step, that are thrown away, and graphs kept for nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.checks.test_scripts import check, written
+
+TURNS = """
+        import torch
+        from torch import nn
+
+        class Adversarial:
+            def __init__(self):
+                self.paint = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+                self.judge = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+                self.opt_paint = torch.optim.RMSprop(self.paint.parameters(), lr=1e-3)
+                self.opt_judge = torch.optim.RMSprop(self.judge.parameters(), lr=1e-3)
+
+            def judge_turn(self, real):
+                fake = self.paint(torch.randn(8, 4))
+                self.opt_judge.zero_grad()
+                (self.judge(fake) - self.judge(real)).mean().backward()
+                self.opt_judge.step()
+
+            def paint_turn(self):
+                CLEAR
+                loss = -self.judge(self.paint(torch.randn(8, 4))).mean()
+                loss.backward()
+                self.opt_paint.step()
+                self.opt_paint.zero_grad()
+
+        both = Adversarial()
+        for _ in range(4):
+            both.judge_turn(torch.randn(8, 3))
+            both.paint_turn()
+"""
+FAULTS = {
+    "a critic's loss that goes on into what it judges": Fault(
+        "gradient-not-reset",
+        "loss.backward()",
+        "Call both.opt_paint.zero_grad() directly before loss.backward()",
+        "pass\n",
+        "self.opt_paint.zero_grad()\n",
+        TURNS.replace("CLEAR", "pass"),
+    ),
+    "a retained graph of each step": Fault(
+        "retained-graph",
+        "loss.backward(retain_graph=True)",
+        "Leave out retain_graph=True",
+        "retain_graph=True",
+        "",
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+        def fit(steps):
+            opt = torch.optim.Adam(net.parameters())
+            for _ in range(steps):
+                loss = (net(torch.randn(64, 3)) - 1).square().mean()
+                opt.zero_grad()
+                loss.backward(retain_graph=True)
+                opt.step()
+        fit(5)
+        """,
+    ),
+}
+RIGHT = {
+    "two losses of one graph, and an encoder that waits for both heads": """
+        import torch
+        from torch import nn
+        body, left, right = nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(4, 1)
+        opts = [torch.optim.SGD(part.parameters(), lr=0.01) for part in (body, left, right)]
+        for _ in range(5):
+            h = body(torch.randn(8, 3)).tanh()
+            for opt in opts:
+                opt.zero_grad()
+            left(h).square().mean().backward(retain_graph=True)
+            opts[1].step()
+            (right(h) - 1).square().mean().backward()
+            opts[2].step()
+            opts[0].step()
+    """,
+    "an actor that learns through its critic": """
+        import torch
+        from torch import nn
+        actor, critic = nn.Linear(3, 2), nn.Linear(5, 1)
+        a, c = torch.optim.Adam(actor.parameters()), torch.optim.Adam(critic.parameters())
+        for _ in range(5):
+            s = torch.randn(8, 3)
+            with torch.no_grad():
+                target = 1 + 0.9 * critic(torch.cat([s, actor(s)], 1))
+            c.zero_grad()
+            (critic(torch.cat([s, torch.randn(8, 2)], 1)) - target).square().mean().backward()
+            c.step()
+            a.zero_grad()
+            (-critic(torch.cat([s, actor(s)], 1)).mean()).backward()
+            a.step()
+    """,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
+    shows_and_heals(FAULTS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
+    assert not alarms(RIGHT[name], tmp_path)
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_gradients_that_are_thrown_away_are_a_note(detached: bool, tmp_path: Path) -> None:
+    script = TURNS.replace("CLEAR", "self.opt_paint.zero_grad()")
+    script = script.replace("self.judge(fake)", "self.judge(fake.detach())") if detached else script
+    found, code = check(written(tmp_path, script))
+    notes = [(one["id"], one["severity"], one["names"]) for one in found if one["id"] == "wasted-gradient"]
+    assert notes == ([] if detached else [("wasted-gradient", "note", ["both.opt_paint"])]) and code == 0
