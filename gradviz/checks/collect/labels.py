@@ -83,7 +83,7 @@ class _Classes:
         self.batches, self.count, self.constant = self.batches + 1, self.count + count, self.constant or constant
 
 
-class _Fact(NamedTuple):
+class _Followed(NamedTuple):
     """What is known of a tensor: "flat" of which shape, "constant", "masked", "padded" or "recurrent" with which padding."""
 
     kind: str
@@ -118,7 +118,7 @@ class LabelWatch:
 
     def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
         self._place, self._note = place, note
-        self._facts: dict[int, tuple[weakref.ref[torch.Tensor], _Fact]] = {}
+        self._facts: dict[int, tuple[weakref.ref[torch.Tensor], _Followed]] = {}
         self._means: dict[
             int, tuple[str, Place | None, tuple[str, ...]]
         ] = {}  # by identity, until the call of backward
@@ -136,30 +136,30 @@ class LabelWatch:
         """A function of torch has returned."""
         name = function.__name__.strip("_")
         if name in _CONSTANT:
-            self._put(result, _Fact("constant"))
+            self._put(result, _Followed("constant"))
         elif name in ("cross_entropy_loss", "nll_loss_nd"):
             self._classified(*arguments[:5], frame=frame)
         elif name in _ERRORS and len(arguments) > 2 and arguments[2]:
             self._averaged("padding in error", self._padding(arguments[1], frame), frame)
         elif name == "embedding" and len(arguments) > 1:
-            self._put(result, _Fact("padded", self._padding(arguments[1], frame)))
+            self._put(result, _Followed("padded", self._padding(arguments[1], frame)))
         elif name in _MASKS and len(arguments) > 1 and type(arguments[1]) in PLAIN:
             self._masked(arguments[0], arguments[1], result, frame)
         elif arguments and (fact := self._of(arguments[0])) is not None:
             self._follow(name, fact, arguments, options or {}, result, frame)
         elif name in _LAYERS and type(arguments[0]) in PLAIN and arguments[0].dim() == 3:
-            fact = _Fact("padded", self._padding(arguments[0], frame))
+            fact = _Followed("padded", self._padding(arguments[0], frame))
             self._follow(name, fact, arguments, options or {}, result, frame)
         elif name in _FLAT and type(result) in PLAIN and arguments[0].dim() > result.dim():
-            self._put(result, _Fact("flat", arguments[0].shape))
+            self._put(result, _Followed("flat", arguments[0].shape))
         if name in ("div", "truediv", "mul") and self._means:
             self._means.pop(id(arguments[0]), None)
 
-    def _put(self, tensor: Any, fact: _Fact) -> None:
+    def _put(self, tensor: Any, fact: _Followed) -> None:
         if type(tensor) in PLAIN and len(self._facts) < FOLLOWED and (fact.about or fact.kind == "constant"):
             self._facts[id(tensor)] = weakref.ref(tensor), fact
 
-    def _of(self, tensor: object) -> _Fact | None:
+    def _of(self, tensor: object) -> _Followed | None:
         ref, fact = self._facts.get(id(tensor), (None, None))
         return fact if ref is not None and ref() is tensor else None
 
@@ -192,9 +192,11 @@ class LabelWatch:
                 and padding.value in (0, 1)
                 and int(mask.sum()) in (padding.padded, padding.total - padding.padded)
             ):
-                self._put(result, _Fact("masked", padding))
+                self._put(result, _Followed("masked", padding))
 
-    def _follow(self, name: str, fact: _Fact, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
+    def _follow(
+        self, name: str, fact: _Followed, arguments: Given, options: Any, result: Any, frame: FrameType
+    ) -> None:
         kind, padding = fact
         made, given = result[0] if type(result) is tuple and result else result, arguments[0]
         if type(made) not in PLAIN:
@@ -211,7 +213,7 @@ class LabelWatch:
             if type(index) is tuple and index[:2] == (slice(None), -1):
                 self._averaged("last of padded", padding, frame)
         elif name in _RECURRENT and kind == "padded" and made.shape[:2] == given.shape[:2]:
-            self._put(made, _Fact("recurrent", padding))
+            self._put(made, _Followed("recurrent", padding))
         elif name in _POINTWISE and made.shape[:2] == given.shape[:2] and kind != "flat":
             self._put(made, fact)
 

@@ -19,7 +19,7 @@ _CALLS = 3  # of one line that retain a graph which nobody needs, from which it 
 
 
 @dataclass
-class _Line:
+class _RetainingLine:
     """A line whose backward calls retain their graphs."""
 
     place: Place | None
@@ -33,7 +33,7 @@ class RetainedGraphs:
 
     def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
         self._place, self._note = place, note
-        self._lines: dict[object, _Line] = {}
+        self._lines: dict[object, _RetainingLine] = {}
         self._looked = 0
 
     def backward(self, call: EngineCall) -> None:
@@ -49,7 +49,7 @@ class RetainedGraphs:
                 line.needed |= not line.nodes.isdisjoint(numbers)
             place = self._place(call.frame) if plain and len(nodes) < _LARGEST else None
             if place is not None:
-                line = self._lines.setdefault(place.script_line or place.source, _Line(place))
+                line = self._lines.setdefault(place.script_line or place.source, _RetainingLine(place))
                 line.nodes |= numbers
                 line.calls += 1
 
