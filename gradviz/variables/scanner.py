@@ -192,8 +192,8 @@ class _Scanner:
                 return kind
         if issubclass(type, self._functions):
             return "function"
-        if issubclass(type, _OPAQUE) or str(own_class(type).get("__module__")).startswith("gradviz.graph."):
-            return ""  # a graph of gradviz's that is kept in a variable has many records
+        if issubclass(type, _OPAQUE) or str(own_class(type).get("__module__")).startswith("gradviz."):
+            return ""  # a graph or a watch of gradviz's that is kept in a variable has many records
         return "container" if issubclass(type, (dict, *_ITERATE)) else "object"
 
 

@@ -81,7 +81,9 @@ class History:
         step = self.broken
         if step is None:
             return ""
-        last = [known for known in self.before[:-1] if known.loss is not None][-3:]
+        last = [known for known in self.before[:-1] if known.optimizer == step.optimizer and known.loss is not None][
+            -3:
+        ]
         losses = ", ".join(number(known.loss) for known in [*last, step])
         what = "the loss" if step.loss is not None and not math.isfinite(step.loss) else "a gradient"
         value = step.loss if what == "the loss" else step.norm

@@ -36,10 +36,10 @@ READ, PATIENCE = 3, 16
 
 @dataclass(frozen=True)
 class StepLook:
-    """What was seen of the graph at a step.
+    """What was seen of the graph at a step: of the largest one, where there are several losses.
 
     `nbytes` are saved for backward. `changes` says what differs from the first look, "" where nothing does. `findings` are those of
-    `gradviz check` for the steps from this one on; its graphs are the ones that were read.
+    `gradviz check` for the steps from this one on; its graphs are the ones that were read, the largest first.
     """
 
     step: int
@@ -137,12 +137,12 @@ class OpenLook:
         every = self._contexts
         every[-1] = replace(every[-1], record=self._collector.recorder.result(False))
         findings = run(with_other_calls(every, set(), {}, ()))
-        graph = every[0].graph
-        counts = overview(graph)
+        read = sorted(zip(findings.graphs, findings.calls), key=lambda pair: -len(pair[0].nodes))  # of several losses
+        findings = replace(findings, graphs=tuple(graph for graph, _ in read), calls=tuple(call for _, call in read))
+        graph, first = findings.graphs[0], self._first
         structure, sizes = _structure(graph)
-        alike = self._first is None or self._first.sizes == sizes
-        changes = "" if self._first is None or alike else _changes(self._first.graph, graph)
-        return StepLook(self.step, len(graph.nodes), counts.saved_bytes, changes, structure, sizes, findings)
+        changes = "" if first is None or first.sizes == sizes else _changes(first.findings.graphs[0], graph)
+        return StepLook(self.step, len(graph.nodes), overview(graph).saved_bytes, changes, structure, sizes, findings)
 
 
 def _changes(before: Graph, after: Graph) -> str:

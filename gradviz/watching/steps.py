@@ -35,7 +35,7 @@ _MOST_MODULES = 100
 
 
 class Budget:
-    """The time that something may take: `free` seconds, then a share of the time since it was made."""
+    """The time that something may take: `free` seconds, and a share of the time since it was made."""
 
     def __init__(self, free: float, share: float) -> None:
         self._free, self._share = free, share
@@ -43,7 +43,7 @@ class Budget:
 
     @property
     def left(self) -> bool:
-        return self.spent <= max(self._free, self._share * (time.perf_counter() - self._began))
+        return self.spent <= self._free + self._share * (time.perf_counter() - self._began)
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -84,7 +84,7 @@ class StepMeter:
         self._stepped: set[str] = set()  # in this step
         self._open: list[int] = []  # optimizers whose step() runs
         self._here = threading.get_ident(), os.getpid()
-        self.budget = Budget(free=0.5, share=0.01)
+        self.budget = Budget(free=1.0, share=0.01)
         self.step = self.unmeasured = self.elsewhere = 0  # steps, those without norms, and those in other threads
 
     @contextmanager

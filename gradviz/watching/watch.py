@@ -34,7 +34,7 @@ PAGE, TABLE = "index.html", "numbers.csv"
 _SPAN = 3
 """Steps that a look lasts: what is held from the step before shows in the second one."""
 _FREE, _SHARE = 5.0, 0.002
-"""Seconds that looks may take in any case, and the part of the run that all of them may take."""
+"""Seconds, and the part of the run, that all looks together may take."""
 
 _log = logging.getLogger("gradviz")
 _one = threading.Lock()  # of the watch that is open
@@ -228,7 +228,7 @@ class Watch:
         else:
             self._thrifty += 1
             self._notes["looks"] = (
-                f"{plural(self._thrifty, 'look')} left out: all of them may take 0.2 % of the run, or 5 s"
+                f"{plural(self._thrifty, 'look')} left out: all of them may take 5 s and 0.2 % of the run"
             )
 
     def _end_look(self) -> None:
@@ -261,7 +261,7 @@ class Watch:
         except Exception as error:
             if signalled(error):
                 raise
-            self._notes[reason_of(error)] = f"a look failed: {reason_of(error)}"
+            self._notes[reason_of(error)] = f"not complete: {reason_of(error)}"
             return None
 
     # -- what is read and written ---------------------------------------------------------------------------------------
@@ -273,11 +273,11 @@ class Watch:
             return
         steps, fine = self._guarded(meter.read) or [], self.history.broken is None
         self.history.add(steps)
-        self._add_rows([step.cells() for step in steps])
+        self._guarded(partial(self._add_rows, [step.cells() for step in steps]))
         if fine and self.history.broken is not None:
             _log.warning("gradviz.watch: %s", self.history.breaks())
         lost = (
-            (meter.unmeasured, "step", "without gradient norms: measuring them may take 1 % of the run, or 0.5 s"),
+            (meter.unmeasured, "step", "without gradient norms: measuring them may take 1 s and 1 % of the run"),
             (meter.elsewhere, "optimizer step", "in other threads or processes not noted"),
             (int(not meter.step), "run", "without a step of an optimizer that holds a parameter of the model"),
         )

@@ -7,6 +7,7 @@ import gc
 import logging
 import math
 import random
+import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from torch import nn
 
 import gradviz
 from gradviz.errors import GradvizError, WatchError
+from tests.cli.scripts import python, script
 
 
 def network() -> nn.Sequential:
@@ -345,6 +347,39 @@ def test_a_watch_survives_a_look_that_fails(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("gradviz.checks.collect.collector.Collector.read", fail)
     watch = run(network(), 5, every=2, out=tmp_path)
     assert watch.steps == 5 and not watch.looks and "no such luck" in page(tmp_path)["notes"][-1]
+
+
+def test_a_full_disk_does_not_end_the_run(tmp_path: Path) -> None:
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    with gradviz.watch(net, optimizer, every=3, out=tmp_path) as watch:
+        for step in train(net, optimizer, 8):
+            if step == 4:
+                (tmp_path / "numbers.csv").unlink()
+                (tmp_path / "numbers.csv").mkdir()
+    assert watch.steps == 8 and "not complete: IsADirectoryError" in " ".join(page(tmp_path)["notes"])
+
+
+LOOP = """
+import os, signal, torch, gradviz
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+with gradviz.watch(net, optimizer, every=10, out="run"):
+    for step in range(1, 100):
+        net(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        if step == 47:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_loses_one_interval(tmp_path: Path) -> None:
+    done = python(script(tmp_path, LOOP), cwd=tmp_path)
+    assert done.returncode == -signal.SIGKILL
+    assert [look["step"] for look in page(tmp_path / "run")["looks"]] == [1, 10, 20, 30, 40]
+    rows = list(csv.DictReader((tmp_path / "run" / "numbers.csv").open()))
+    assert [int(row["step"]) for row in rows] == [*range(1, 40)]
 
 
 def test_history_is_bounded_and_peaks_stay() -> None:

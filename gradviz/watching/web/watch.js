@@ -22,10 +22,11 @@
   const read = (row) => ({ step: row[0], optimizer: row[1], calls: row[2], skipped: row[3], loss: value(row[4]), norm: value(row[5]), norms: row.slice(6).map(value) });
   const steps = run.steps.map(read), before = run.before.map(read);
   const optimizers = [...new Set(steps.map((step) => step.optimizer))];
-  const digits = (number) => (number === null ? "–" : Number.isFinite(number) ? String(Number(number.toPrecision(4))) : String(number).toLowerCase().replace("infinity", "inf"));
+  const short = (number) => (number && (Math.abs(number) >= 1e6 || Math.abs(number) < 1e-4) ? number.toExponential(3).replace(/\.?0+e/, "e").replace("e+", "e") : String(Number(number.toPrecision(4))));
+  const digits = (number) => (number === null ? "–" : Number.isFinite(number) ? short(number) : String(number).toLowerCase().replace("infinity", "inf"));
   const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
   const last = steps.length ? steps[steps.length - 1].step : 0;
-  const found = run.looks.reduce((sum, look) => sum + look.findings.length, 0);
+  const found = new Set(run.looks.flatMap((look) => look.findings.map((finding) => finding[1] + finding[5]))).size;
   byId("counts").textContent = `${plural(last, "step")}, ${plural(run.looks.length, "look")}, ${plural(found, "finding")}${run.ended ? `, ${run.ended}` : ", running"}`;
   for (const note of run.notes) element("li", note, byId("notes"));
 
@@ -77,9 +78,9 @@
     const x = (step) => LEFT + ((step - from) / (to - from)) * (width - LEFT - 8);
     const y = (number) => height - BOTTOM - (((log ? Math.log10(number) : number) - low) / (high - low)) * (height - BOTTOM - TOP);
     for (const mark of ticks(low, high, log)) {
-      const at = y(log ? 10 ** mark : mark);
+      const number = log ? 10 ** mark : mark, at = y(number);
       element("line", "", svg, { class: "grid", x1: LEFT, x2: width - 8, y1: at, y2: at });
-      element("text", digits(log ? 10 ** mark : mark), svg, { x: LEFT - 6, y: at + 4, "text-anchor": "end" });
+      element("text", digits(number), svg, { x: LEFT - 6, y: at + 4, "text-anchor": "end" });
     }
     for (const mark of ticks(from, to, false).filter(Number.isInteger)) {
       element("text", mark.toLocaleString("en"), svg, { x: x(mark), y: height - 4, "text-anchor": mark - from < (to - from) / 20 ? "start" : to - mark < (to - from) / 20 ? "end" : "middle" });
@@ -99,7 +100,6 @@
         pen = true;
       }
       element("path", "", svg, { class: `curve curve${i % 3}`, d: path });
-      if (optimizers.length > 1) element("text", optimizer, svg, { x: width - 12 - 80 * i, y: TOP + 10, "text-anchor": "end", class: `mark${i % 3}` });
     });
     for (const look of run.looks.filter((one) => one.step >= from && one.step <= to)) {
       const at = x(look.step), foot = height - BOTTOM + 3;
@@ -149,6 +149,17 @@
   // -- modules --------------------------------------------------------------------------------------------------------------
 
   const ROW = 16;
+
+  /** Steps of several optimizers as one row each. */
+  function together(rows) {
+    const byStep = new Map();
+    for (const row of rows) {
+      const known = byStep.get(row.step);
+      byStep.set(row.step, known ? { ...row, norms: row.norms.map((norm, i) => norm ?? known.norms[i]) } : row);
+    }
+    return [...byStep.values()];
+  }
+
   const used = run.modules.map((name, i) => i).filter((i) => [...steps, ...before].some((step) => (step.norms[i] ?? null) !== null));
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const parts = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
@@ -163,7 +174,8 @@
     canvas.style.height = `${height}px`;
     canvas.width = width * ratio;
     canvas.height = height * ratio;
-    const pen = canvas.getContext("2d"), measured = shown.filter((step) => step.norms.length);
+    const pen = canvas.getContext("2d"), measured = together(shown.filter((step) => step.norms.length));
+    if (!measured.length) names.replaceChildren(element("li", "not measured in these steps", names));
     pen.scale(ratio, ratio);
     const all = measured.flatMap((step) => used.map((i) => step.norms[i])).filter((number) => number > 0 && Number.isFinite(number)).map(Math.log10);
     if (!all.length) return;
@@ -185,8 +197,12 @@
     canvas.addEventListener("pointermove", (event) => {
       const area = canvas.getBoundingClientRect();
       const step = measured[Math.min(measured.length - 1, Math.floor(((event.clientX - area.left) / area.width) * columns) * each)];
-      if (step) point(shown.indexOf(step), used[Math.min(used.length - 1, Math.floor((event.clientY - area.top) / ROW))]);
+      if (step) point(nearest(step.step), used[Math.min(used.length - 1, Math.floor((event.clientY - area.top) / ROW))]);
     });
+  }
+
+  if (optimizers.length > 1) {
+    for (const id of ["loss-title", "norm-title"]) optimizers.forEach((optimizer, i) => element("span", optimizer, byId(id), { class: `name name${i % 3}` }));
   }
 
   function draw() {
@@ -220,10 +236,11 @@
     byId("broken").firstElementChild.textContent = run.broken;
     byId("show-before").addEventListener("click", () => { show(before); byId("loss").scrollIntoView({ block: "center" }); });
     byId("before-box").hidden = false;
-    const rows = heads(byId("before"), [["Step", true], ["Loss", true], ["Gradient norm", true], ["Largest in", false]]);
+    const rows = heads(byId("before"), [["Step", true], ["Optimizer", false], ["Loss", true], ["Gradient norm", true], ["Largest in", false]]);
     for (const step of before.slice(-10)) {
       const row = element("tr", "", rows);
       element("td", step.step.toLocaleString("en"), row, { class: "number" });
+      element("td", step.optimizer, row);
       for (const number of [step.loss, step.norm]) element("td", digits(number), row, { class: `number${number !== null && !Number.isFinite(number) ? " broken" : ""}` });
       const most = used.reduce((best, i) => ((step.norms[i] ?? -1) > (best < 0 ? -1 : step.norms[best] ?? -1) || Number.isNaN(step.norms[i]) && best < 0 ? i : best), -1);
       element("td", most < 0 ? "–" : `${run.modules[most]} ${digits(step.norms[most])}`, row);
