@@ -142,6 +142,14 @@ def _names(names: Sequence[str], verbose: bool) -> str:
     return ", ".join(shown) + more
 
 
+def short_lines(findings: Findings) -> Iterator[str]:
+    """A line for each finding, as compilers write them, for editors: `train.py:12:9: warning: ... [unused-parameter]`."""
+    for finding in findings:
+        code = finding.code
+        place = f"{place_text(one_line(short_path(code.file)), code.line)}:{code.column}: " if code is not None else ""
+        yield place + " ".join(_heading(finding).split())
+
+
 def _shorter(text: str, code: Excerpt | None) -> str:
     """The same without the code of the line that is shown above it, and with `line 12` for lines of the file that `where` names."""
     if code is None:

@@ -12,7 +12,7 @@ from gradviz.checks.context import Gradients
 from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.options import json_option
 from gradviz.cli.progress import progress
-from gradviz.cli.streams import SHORT, complain, destination, result_stream
+from gradviz.cli.streams import SHORT, complain, destination, open_option, opens, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.cli.trial import tried
 from gradviz.errors import text_of
@@ -105,15 +105,16 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 @click.option(
     "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
 )
+@open_option
 @click.option("--verbose", is_flag=True, help="Print all names, the reasons of notes, and the checks that ran.")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "md", "json", "sarif"]),
+    type=click.Choice(["text", "line", "md", "json", "sarif"]),
     default="text",
     show_default=True,
-    help="Print a report, Markdown to paste into an issue or an assistant, JSON, or SARIF 2.1.0, which editors "
-    "and CI show at the lines.",
+    help="Print a report, one line for each finding, Markdown to paste into an issue or an assistant, JSON, or SARIF 2.1.0, "
+    "which editors and CI show at the lines.",
 )
 @json_option("The same as --format json.")
 @target_argument
@@ -133,6 +134,8 @@ def command(
     --values it reads only the loss, the norms of the gradients after a call, and all numbers of a call that is not finite.
     Exit code 1 if there are findings.
     """
+    if page is None and opens():
+        page = f"{source.target.stem}.html"
     page = destination(page) if page is not None else None
     with result_stream() as stream:
         began = time.perf_counter()
@@ -141,13 +144,17 @@ def command(
         if trying and rank() is None:
             findings = tried(findings, source, options, time.perf_counter() - began)
         if page is not None:
-            _write_page(findings, page)
+            write_page(findings, page)
         if form == "text" and not as_json:
             from gradviz.checks.output import FindingsTable
 
             write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
             if click.get_current_context().meta.get(SHORT):
                 stream.write(f"{_ALSO}\n")
+        elif form == "line" and not as_json:
+            from gradviz.checks.output import short_lines
+
+            stream.writelines(f"{line}\n" for line in short_lines(findings))
         elif form == "md" and not as_json:
             from gradviz.checks.markdown import markdown
 
@@ -164,7 +171,8 @@ def command(
     captured.raise_failure()
 
 
-def _write_page(findings: Findings, path: str) -> None:
+def write_page(findings: Findings, path: str) -> None:
+    """Write the page of findings, as progress on a terminal."""
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
     from gradviz.page.html import render_findings

@@ -10,7 +10,7 @@ import click
 
 from gradviz.cli.options import json_option, render_options, row_limit, top_option
 from gradviz.cli.progress import progress
-from gradviz.cli.streams import destination, result_stream
+from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
 from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
 from gradviz.comparison.diff import TOP, GraphDiff, diff, text
 from gradviz.draw.output import format_of
@@ -51,6 +51,7 @@ _DRAWN = (".svg", ".html")  # suffixes
     metavar="FILE",
     help=f"Also draw the difference, as {' or '.join(_DRAWN)} (an interactive page): added green, removed red, changed orange.",
 )
+@open_option
 @json_option("Print it all as JSON.")
 @click.argument("before")
 @click.argument("after", required=False)
@@ -70,6 +71,7 @@ def diff_command(
     one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). If only AFTER is compiled, both are compared
     by module and line. Exit code 0 if nothing differs, else 1.
     """
+    refuse_to_open(output)
     if len(at) > 2:
         raise click.UsageError("give --at once for both targets, or twice, once for each.")
     given = tuple(ctx.meta.get(ARGUMENTS, ()))
@@ -196,6 +198,7 @@ def _node(graph: Graph, node: int) -> dict[str, Any]:
 
 @click.command("merge")
 @click.option("-o", "--output", metavar="FILE", help="Also draw all ranks as one graph; the suffix chooses the format.")
+@open_option
 @json_option("Print it all as JSON.")
 @render_options()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
@@ -206,6 +209,7 @@ def merge_command(files: tuple[str, ...], output: str | None, as_json: bool, **o
     of several: torchrun ... -m gradviz render train.py --ranks each -o out.json writes out.rank0.json, out.rank1.json, ...
     Drawing options apply to -o. Exit code 0 if all ranks are alike, else 1.
     """
+    refuse_to_open(output)
     if output is not None:
         format_of(output)
         output = destination(output)

@@ -91,6 +91,7 @@ def _while_importing_torch(error: Exception) -> bool:
 
 
 _START = """\
+gradviz demo             see it all in a small example
 gradviz check train.py   what is wrong, and how to fix it
 gradviz render train.py  draw the graph
 gradviz saved train.py   memory held for backward, by line
@@ -104,6 +105,7 @@ NEEDS = {
     "merge": ("ranks", "comparison", "checks", "formulas"),
     "check": ("checks", "source", "gradients", "compiled", "memory", "formulas"),
     "formula": ("formulas",),
+    "demo": ("page", "checks", "source", "gradients", "compiled", "memory", "comparison", "formulas"),
 }
 """The features that a command needs, where it needs any."""
 
@@ -118,6 +120,7 @@ MODULE_OF = {
     "check": "check",
     "formula": "formula",
     "info": "info",
+    "demo": "demo",
 }
 """In the order that help shows them. What click is told there is a command of that name."""
 

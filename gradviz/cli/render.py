@@ -12,7 +12,7 @@ import click
 
 from gradviz.cli.options import render_options
 from gradviz.cli.progress import progress
-from gradviz.cli.streams import destination, result_stream
+from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument, time_option
 from gradviz.cli.why import cuts_watched
 from gradviz.draw.options import Options
@@ -53,6 +53,7 @@ Prints the path.
     is_flag=True,
     help="Show numbers and gradients: in a page of tensors up to 64 elements, else of single numbers.",
 )
+@open_option
 @run_custom_option
 @render_options()
 @target_argument
@@ -75,6 +76,7 @@ def render_command(
     source = replace(source, run_custom=run_custom, values=values)
     read = partial(_read, source, options, check, cut or (check and name not in _FOR_PROGRAMS))
     if output == _TO_STDOUT:
+        refuse_to_open(output)
         _to_stdout(read, format or _DEFAULT, options)
     else:
         suffix = get_format(format or _DEFAULT).suffixes[0]

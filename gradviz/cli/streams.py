@@ -11,8 +11,10 @@ import errno
 import io
 import os
 import sys
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import BinaryIO, TextIO
 
 import click
@@ -46,9 +48,44 @@ def destination(path: str, *, asked: bool = True) -> str:
     return path
 
 
-def written() -> str:
+_OPEN = "gradviz.open"  # of a command's context: whether what it writes is shown
+
+
+def _open_at_end(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        ctx.meta[_OPEN] = True
+        ctx.call_on_close(lambda: _open(written(ctx)))
+
+
+open_option = click.option(
+    "--open",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_open_at_end,
+    help="Open the file that was written in the browser.",
+)
+
+
+def opens() -> bool:
+    """Whether what the command writes is shown, so that it has to write something."""
+    return _OPEN in click.get_current_context().meta
+
+
+def refuse_to_open(output: str | None) -> None:
+    """Raises UsageError when there is no file to show."""
+    if opens() and output in (None, "-"):
+        raise click.UsageError("--open shows a file that is written. Give it with -o FILE.")
+
+
+def _open(path: str) -> None:
+    if path and not webbrowser.open(Path(os.path.abspath(path)).as_uri()):
+        complain(f"no browser was found to open {path} in.")
+
+
+def written(context: click.Context | None = None) -> str:
     """The file that the command has written; "" when it is not there, or is as it was. A file is written whole or not at all."""
-    context = click.get_current_context(silent=True)
+    context = context or click.get_current_context(silent=True)
     path, before = context.meta.get(_PLACE, ("", None)) if context is not None else ("", None)
     return path if path and _identity(path) not in (None, before) else ""
 

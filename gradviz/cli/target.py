@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from gradviz.cli.progress import Waiting, progress
 from gradviz.cli.role import role
@@ -350,10 +351,15 @@ def target_argument(function: F) -> F:
         click.option(
             "-m", "--module", metavar="MODULE[:NAME]", help="Run this module as python -m does, instead of a TARGET."
         ),
-        click.argument("target", required=False, metavar="TARGET"),
+        click.argument("target", required=False, metavar="TARGET", shell_complete=_files),
     ):
         decorate(with_source)
     return with_source  # type: ignore[return-value]
+
+
+def _files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The shell completes the names of files."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def _target(ctx: click.Context, target: str | None, module: str | None) -> Target:
