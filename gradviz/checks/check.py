@@ -102,6 +102,7 @@ def check_target(
     keep_going: bool = False,
     record: bool = True,
     steps: int | None = None,
+    to_end: bool = False,
     values: bool = False,
     vanishing: float = Gradients().vanishing,
     exploding: float = Gradients().exploding,
@@ -115,7 +116,8 @@ def check_target(
 ) -> RunResult[Findings]:
     """The same for a TARGET of the command line. Raises what `Run.captured` raises.
 
-    Reads `steps` backward calls; without that number `STEPS`, and then watches on. `around` is put around what is not the user's.
+    Reads `steps` backward calls; without that number `STEPS`, and then watches on, `to_end` without a limit of time. `around` is
+    put around what is not the user's.
     """
     chosen(only, ignore)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
@@ -127,6 +129,7 @@ def check_target(
         "record": record,
         "around": around,
         "steps": steps or STEPS,
+        "to_end": to_end,
     }
     with watched.watching():
         captured = Run(target, watched.read, arguments, **how, **watched.hooks(runs_on)).captured()

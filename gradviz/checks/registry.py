@@ -38,6 +38,7 @@ FAMILIES = (
     "labels",
     "warned",
     "samples",
+    "data",
     "functions",
     "nonfinite",
     "numbers",

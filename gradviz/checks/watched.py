@@ -15,10 +15,12 @@ import torch
 
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.lines import Variables, raised
+from gradviz.checks.collect.numbers import states_with_nan
 from gradviz.checks.collect.replay import FunctionReplay
 from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
+from gradviz.checks.words import listed
 from gradviz.errors import GradvizError, reason_of
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph, stopped_note
@@ -79,6 +81,9 @@ class WatchedRun:
         self._evaluations.ended(variables)
         self._histories.ended(variables)
         self._reader.graphs.ended()
+        names = states_with_nan(variables) if self._reader.results.nan is not None else []
+        if names:
+            self._reader.misuse.note("nan left", self._reader.results.nan, listed(names, 3))
 
     def read(self, live: LiveOutputs) -> CheckContext:
         """What is known at a call."""

@@ -75,6 +75,7 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     help="Stop after N backward calls and the create_graph calls between them. [default: read 3, then watch until the script "
     "ends, fails, or has run for as long again, 5 to 60 s]",
 )
+@click.option("--to-end", is_flag=True, help="Watch the script to its end, however long that takes.")
 @click.option(
     "--values", is_flag=True, help="Also read all numbers and compute gradients at each call, before backward runs."
 )

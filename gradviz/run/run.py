@@ -105,7 +105,7 @@ class Run(Generic[T]):
         steps: how many backward calls in a row to read, from the first one looked at on. Those with `create_graph` are
             read in addition, as parts of a step. A script may end before.
         look: lets the script run on after those steps, and says which later calls to read (`gradviz.run.selection`). A call
-            at which the engine raises is read, too.
+            at which the engine raises is read, too. `to_end`: without a limit of time.
         afterwards: called when the engine has ended after a call that was read, with that result and whether all leaves got
             their `.grad`; what it returns takes the result's place. The script then is stopped after the engine, not before.
         ended: called with the variables when the script has come to its end by itself; it must not raise.
@@ -123,6 +123,7 @@ class Run(Generic[T]):
     whole_step: bool = False
     steps: int | None = None
     look: Look | None = None
+    to_end: bool = False
     afterwards: Callable[[T, bool | None], T] | None = None
     ended: Callable[[Sequence[Namespace]], None] | None = None
     nothing: T | None = None
@@ -148,7 +149,7 @@ class Run(Generic[T]):
             return (
                 InARow(first, self.steps)
                 if self.look is None
-                else RunOn(first, self.steps, self.look, self._out_of_patience)
+                else RunOn(first, self.steps, self.look, self._out_of_patience, self.to_end)
             )
         if self._at:
             selection: Selection = Chosen(self._at)

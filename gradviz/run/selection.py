@@ -161,14 +161,16 @@ class InARow(Selection):
 
 
 class RunOn(InARow):
-    """So many steps, and after those the calls that `look` asks for, until the time is over (`SECONDS`).
+    """So many steps, and after those the calls that `look` asks for, until the time is over (`SECONDS`), or `to_end` of the script.
 
     When it is over, the next call ends the run; `out_of_patience` is called from a thread of its own where none comes.
     """
 
-    def __init__(self, first: int, steps: int, look: Look, out_of_patience: Callable[[], None]) -> None:
+    def __init__(
+        self, first: int, steps: int, look: Look, out_of_patience: Callable[[], None], to_end: bool = False
+    ) -> None:
         super().__init__(first, steps, out_of_patience)
-        self._look = look
+        self._look, self._to_end = look, to_end
         self._watching = False
 
     def wants(self, number: int, call: EngineCall) -> bool:
@@ -179,7 +181,8 @@ class RunOn(InARow):
         super().took(call)
         if self.enough and not self._watching:
             self._watching = True
-            self._wait_for_more()
+            if not self._to_end:
+                self._wait_for_more()
         self.enough = self._look.seen_enough or self.timed_out
 
     def ended(self, filled: bool | None) -> bool:

@@ -19,6 +19,7 @@ from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
+from gradviz.walker.isolation import isolated
 
 MOST = 100
 """Lines that are noted, and results that are followed until they are reduced."""
@@ -31,6 +32,8 @@ _REDUCES = frozenset(("mean", "sum"))
 _RESHAPES = frozenset(("view", "reshape"))
 _KEEP = frozenset(["sum", "mean", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin"])
 _COLUMNS = frozenset(("unsqueeze", "getitem", "view", "reshape"))
+_ROUNDS = frozenset(("floor_divide", "floordiv", "rfloordiv", "to", "type", "int", "long", "byte", "short"))
+_ROUNDED, _SEVERAL = 8, 16  # how often rounding is looked at, and elements at least
 _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
 """Functions that take `training`, and at which place."""
 
@@ -82,6 +85,26 @@ class MisuseWatch:
                 self._meets(name, arguments, result, frame)
             if self._spread:
                 self._follow(name, arguments, result)
+            if name in _ROUNDS and not result.requires_grad and result.numel() >= _SEVERAL:
+                self._rounded(name, arguments[0], result, frame)
+
+    def _rounded(self, name: str, before: torch.Tensor, result: torch.Tensor, frame: FrameType) -> None:
+        """Data is rounded; whether nothing but zeros is left of it each time that it is looked at."""
+        if before.dtype == result.dtype and name in ("to", "type"):
+            return
+        key = name, frame.f_code, frame.f_lineno
+        self._looked[key] = self._looked.get(key, 0) + 1
+        place = self._place(frame) if self._looked[key] <= _ROUNDED else None
+        if place is None:
+            return
+        with isolated(), torch.no_grad():
+            gone = bool(before.any()) and not bool(result.any())
+        if gone:
+            self.note("rounds to zero", place, name, str(tuple(before.shape)))
+        else:
+            self._looked[key] = _ROUNDED
+            source = line_at(place)
+            self._found.pop(("rounds to zero", source.file, source.line), None)
 
     def _reshaped(self, name: str, before: torch.Tensor, after: torch.Tensor, frame: FrameType) -> None:
         """A new shape with the sizes of the old one in another order, in the user's own code: elements stay where they are."""

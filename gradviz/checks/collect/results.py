@@ -28,12 +28,12 @@ WITH_POLES = frozenset(
     (
         *("log", "log2", "log10", "log1p", "logit", "exp"),
         *("sqrt", "rsqrt", "reciprocal", "std", "var"),
-        *("acos", "asin", "atanh"),
+        *("acos", "asin", "atanh", "mean", "corrcoef", "float_power", "div_", "log_", "sqrt_", "pow_", "__itruediv__"),
         *("pow", "__pow__", "__rpow__", "div", "true_divide", "__truediv__", "__rtruediv__", "__rdiv__"),
     )
 )
 """Functions that can make NaN or Inf of finite numbers."""
-_LOOKS = 3  # how often the numbers of a line are looked at
+_LOOKS = 3  # how often the numbers of a line are looked at from the first time on; then whenever it ran twice as often
 _LARGEST = 1_000_000  # elements of a tensor that is looked at
 _THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional"))
 """Modules of torch that a function passes on its way from the line that called it."""
@@ -50,6 +50,7 @@ class ResultWatch:
         self._looked: dict[tuple[str, int], int] = {}  # how often at the data that a line makes
         self._begins = True  # no call has been read
         self.broken: dict[tuple[str, int], Place] = {}  # lines that made NaN or Inf of finite data, without a graph
+        self.nan: Place | None = None  # the first of these lines that made NaN
         self.filled: dict[int, Place] = {}  # the lines that filled memory before the first call, by address
         self.given: dict[int, Place] = {}  # where kl_div was called, by the number of the node that made its input
 
@@ -95,15 +96,18 @@ class ResultWatch:
             return
         at = (caller.f_code.co_filename, caller.f_lineno or 0)
         looked = self._looked.get(at, 0)
-        if looked >= _LOOKS or result.numel() > _LARGEST or not is_real(result) or is_foundation(at[0]):
-            return
         self._looked[at] = looked + 1
+        rests = looked >= _LOOKS and looked & (looked - 1)
+        if rests or result.numel() > _LARGEST or not is_real(result) or is_foundation(at[0]):
+            return
         given = [argument for argument in arguments if type(argument) in PLAIN]
         with isolated(), torch.no_grad():
             born = not result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
         place = self._place(caller) if born else None
         if place is not None:
             self.broken.setdefault(at, place)
+            if result.isnan().any():
+                self.nan = self.nan or place
 
     def reads(self, file: str) -> None:
         """Code of this file is running."""

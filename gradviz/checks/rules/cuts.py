@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
@@ -117,8 +118,11 @@ def first_order(context: CheckContext) -> Diagnoses:
     in it is a constant: everything that comes from how the gradient depends on `w`, which is what MAML is about, is missing.
     No error says so.
 
+    Likewise where the gradient for data, as of a physical equation, is taken into a loss: it is a constant there.
+
     How it is found: Results of `autograd.grad` are followed to a difference or sum with a tensor that an optimizer's parameter
-    leads to. Where the call says `create_graph=`, whatever it says, that is taken for intended.
+    leads to, or to the loss without meeting a parameter. Where the call says `create_graph=`, whatever it says, that is taken for
+    intended.
 
     What to do: `create_graph=True` in the call of `autograd.grad`.
 
@@ -147,6 +151,10 @@ def first_order(context: CheckContext) -> Diagnoses:
         trained = count > 0 and leaf is not None and leaf.node in context.optimized
         if cut is not None and trained and _says_nothing(cut.source):
             silent.setdefault(cut.source, []).append(node)
+        constant = _of_data(context, cuts)
+        if constant is not None and not silent and _ends_in_loss(graph, node) and _says_nothing(constant.source):
+            yield _constant(graph, node, constant)
+            return
     for source, nodes in silent.items():
         record = graph.nodes[nodes[0]]
         yield Diagnosis(
@@ -159,6 +167,44 @@ def first_order(context: CheckContext) -> Diagnoses:
             tuple(nodes),
             source=source,
         )
+
+
+def _of_data(context: CheckContext, cuts: Sequence[DetachPoint]) -> DetachPoint | None:
+    """A gradient without a graph that was computed for data, and that depends on what an optimizer holds."""
+    held = {name for leaf in context.graph.leaves if leaf.node in context.optimized for name in leaf.names}
+    of_data = (cut for cut in cuts if cut.operation == "grad" and cut.leaf and held.isdisjoint(cut.leaf))
+    return next((cut for cut in of_data if held & cut.behind), None)
+
+
+def _ends_in_loss(graph: Graph, node: int) -> bool:
+    """Whether what a node makes comes to the outputs without meeting a parameter, as it does where it is given to a model."""
+    waiting, seen = [node], {node}
+    while waiting:
+        at = waiting.pop()
+        below = [edge.producer for edge in graph.inputs(at)]
+        below += [edge.producer for i in below if graph.nodes[i].op in _TURNED for edge in graph.inputs(i)]
+        if any(i in graph.leaf_of and graph.leaf_of[i].kind == "parameter" for i in below):
+            return False
+        new = {edge.consumer for edge in graph.consumers(at)} - seen
+        seen |= new
+        waiting += new
+    return True
+
+
+def _constant(graph: Graph, node: int, cut: DetachPoint) -> Diagnosis:
+    names = tuple(cut.leaf)
+    return Diagnosis(
+        f"the gradient for {listed(names)} is a constant in the loss (no create_graph)",
+        names,
+        f"{code(cut.source)} returns a gradient without a graph, and {code(own_line(graph.nodes[node]))} takes it into the loss: "
+        "backward() does not differentiate it, although it depends on the parameters",
+        f"In {line(cut.source)}, pass create_graph=True. If it is meant as a constant, pass create_graph=False.",
+        (node,),
+        source=cut.source,
+    )
+
+
+_TURNED = ("TBackward0", "TransposeBackward0", "ToCopyBackward0")
 
 
 def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:

@@ -54,6 +54,14 @@ def _used_up(context: CheckContext, raised: Raised) -> SourceLine | None:
 _UNREDUCED = _passes(reduction="'none'", reduce="False")
 _KNOWN = (
     _Known(
+        r"(?P<optimizer>\w+) does not support sparse gradients",
+        "{optimizer} cannot use the sparse gradient of an embedding",
+        "an embedding made with sparse=True gets a sparse gradient, and {optimizer} keeps a state for every element",
+        "Make the embedding without sparse=True; or use torch.optim.SparseAdam for it.",
+        find=_passes(sparse="True"),
+        fix_there="In {at}, leave out sparse=True; or use torch.optim.SparseAdam for these parameters.",
+    ),
+    _Known(
         "grad can be implicitly created only for scalar outputs",
         "backward() began at {name}, which is not one number",
         "{name} has the shape {shape}, and backward() without an argument needs a single number to begin at",

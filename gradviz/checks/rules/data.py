@@ -1,0 +1,47 @@
+"""The check on numbers without a graph that are lost on their way: each way is a row of what is said of it."""
+
+from __future__ import annotations
+
+from gradviz.checks.context import CheckContext
+from gradviz.checks.registry import Diagnoses, check
+from gradviz.checks.rules.misuse import Row, told
+
+_ROWS = {
+    "rounds to zero": Row(
+        "{0} leaves nothing but zeros of the data",
+        "{code} makes zeros of all elements of the shape {1}, which were not all zero ({times} seen): what is between 0 and 1 is "
+        "rounded down",
+        "Divide with / and convert to float first, in {text}.",
+    ),
+    "nan left": Row(
+        "{0} is NaN at the end",
+        "{code} is the first line that made NaN of finite numbers, without a graph; the loss stayed finite",
+        "Keep a divisor above zero, .clamp(min=1e-8), or leave out what is empty, in {text}.",
+    ),
+}  # fmt: skip
+
+
+@check("lost-numbers", "warning", "data is rounded to zeros, or a metric, a buffer or a state becomes NaN")
+def lost_numbers(context: CheckContext) -> Diagnoses:
+    """A line without a graph makes zeros of all data, or NaN that stays in a buffer, a metric or the state of an optimizer.
+
+    The loss is finite and training goes on: an image of bytes that is divided with `//` is black for the model; an accuracy of no
+    samples is NaN, and so is a running mean that it is added to.
+
+    How it is found: lines that round are looked at the first times that they run, and lines that divide or take roots and
+    logarithms, ever less often. When the script has ended, buffers, states of optimizers and variables are searched for NaN.
+
+    What to do: convert before rounding; leave out what is empty.
+
+    When to ignore it: when the NaN is taken out later.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(8, 1)
+    images = torch.randint(0, 255, (4, 8), dtype=torch.uint8)
+    loss = model((images // 255).float()).square().mean()
+    loss.backward()
+    ```
+    """
+    yield from told(context, *_ROWS, rows=_ROWS)
