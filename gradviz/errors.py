@@ -58,6 +58,13 @@ class NoPathError(GradientError):
     """A tensor that the output does not depend on, so that no gradient path leads to it."""
 
 
+class PartError(GradvizError, KeyError):
+    """A part of a graph that is not there."""
+
+    def __str__(self) -> str:  # that of a KeyError quotes its message
+        return str(self.args[0])
+
+
 class OutputError(GradvizError, OSError):
     """A file that cannot be written."""
 

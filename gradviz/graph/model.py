@@ -481,6 +481,19 @@ class Graph:
 
         return tree(self, Options.of(options))
 
+    def __getitem__(self, path: str) -> Graph:
+        """One module as a Graph of its own: `graph["encoder.layer.0"]`. See `gradviz.graph.part.part`."""
+        from gradviz.graph.part import part
+
+        return part(self, path)
+
+    def to_svg(self, **options: Any) -> str:
+        """The picture as text, as `save` writes it to an SVG file. Options are those of `save`."""
+        from gradviz.draw.options import Options
+        from gradviz.draw.output import render
+
+        return str(render(self, "svg", Options.of(options)))
+
     def save(self, path: str, **options: Any) -> str:
         """Write the graph to `path`; the suffix picks the format. Returns the path written.
 
