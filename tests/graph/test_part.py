@@ -86,6 +86,8 @@ def test_ids_hold_in_files_pictures_and_parts_of_parts(whole: Graph, tmp_path: P
 def test_another_path_names_near_ones(whole: Graph) -> None:
     with pytest.raises(KeyError) as raised:
         whole["blocks.2"]
-    assert str(raised.value) == "no module 'blocks.2' in this graph. Did you mean blocks.1 or blocks.0 or blocks.1.left?"
+    assert (
+        str(raised.value) == "no module 'blocks.2' in this graph. Did you mean blocks.1 or blocks.0 or blocks.1.left?"
+    )
     with pytest.raises(TypeError, match="path of a module"):
         list(whole)  # type: ignore[call-overload]
