@@ -106,6 +106,7 @@ class OptimizerRow:
     unread: dict[str, str] = field(
         default_factory=dict
     )  # what was set of it that torch does not read, and what it does
+    frozen_groups: dict[int, frozenset[int]] = field(default_factory=dict)  # what they hold, none if that is trained
     frozen: set[int] = field(default_factory=set)  # require no gradient, and were updated all the same
     reached: set[int] = field(default_factory=set)  # were in the graph of a call
     emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
@@ -242,6 +243,7 @@ class RunRecord:
     log: list[LoopCall] = field(default_factory=list)
     leaves: dict[int, LeafRow] = field(default_factory=dict)  # by identity
     optimizers: list[OptimizerRow] = field(default_factory=list)
+    made: dict[str, SourceLine | None] = field(default_factory=dict)  # where the code makes what is held and frozen
     names: dict[int, Names] = field(default_factory=dict)  # of all leaves and parameters, by identity
     models: tuple[ModelState, ...] = ()  # at the last call whose gradients a step has used
     calls: int = 0  # backward calls that filled gradients

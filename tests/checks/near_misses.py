@@ -574,6 +574,17 @@ NEAR: dict[str, str] = {
             optimizer.step()
             scheduler.step()
     """,
+    "cancelled-gradient": """
+        import torch
+
+        model = torch.nn.Linear(3, 2)
+        for step in range(3):
+            x = torch.ones(4, 3) * torch.arange(4).unsqueeze(1)
+            new = model(x).log_softmax(1)
+            loss = -(new - new.detach()).exp().mean() + (new - model(x * 2)).square().mean()
+            loss.backward()
+            model.zero_grad()
+    """,
     "pile-of-hooks": """
         import torch
 

@@ -100,7 +100,119 @@ FAULTS = {
         """,
     ),
 }
+FAULTS |= {
+    "a slow copy that is the model": Fault(
+        "no-effect",
+        "slow.lerp_(fast.detach(), 0.01)",
+        "copy.deepcopy(model)",
+        "target = online",
+        "target = copy.deepcopy(online).requires_grad_(False)",
+        """
+        import copy, torch
+        online = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+        target = online
+        opt = torch.optim.Adam(online.parameters())
+        def follow():
+            with torch.no_grad():
+                for slow, fast in zip(target.parameters(), online.parameters()):
+                    slow.lerp_(fast.detach(), 0.01)
+        for _ in range(4):
+            with torch.no_grad():
+                wanted = 1 + 0.9 * target(torch.randn(8, 3)).amax(1)
+            opt.zero_grad()
+            torch.nn.functional.mse_loss(online(torch.randn(8, 3))[:, 0], wanted).backward()
+            opt.step()
+            follow()
+        """,
+    ),
+    "old chances that keep their graph": Fault(
+        "cancelled-gradient",
+        "return (torch.distributions.Categorical(logits=policy(x)).log_prob(taken) - before).exp()",
+        "Detach the one that is to stay as it was",
+        "chosen.log_prob(taken)\n",
+        "chosen.log_prob(taken).detach()\n",
+        """
+        import torch
+        policy = torch.nn.Linear(3, 4)
+        opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+        def ratio(x, taken, before):
+            return (torch.distributions.Categorical(logits=policy(x)).log_prob(taken) - before).exp()
+        for _ in range(4):
+            x, gain = torch.randn(8, 3), torch.randn(8)
+            chosen = torch.distributions.Categorical(logits=policy(x))
+            taken = chosen.sample()
+            before = chosen.log_prob(taken)
+            opt.zero_grad()
+            (-(ratio(x, taken, before) * gain).mean() + 0.1 * policy.weight.square().mean()).backward()
+            opt.step()
+        """,
+    ),
+    "vectors with a rate of their own that are frozen": Fault(
+        "idle-optimizer",
+        "self.words = nn.Embedding.from_pretrained(vectors)",
+        "freeze=False",
+        "from_pretrained(vectors)",
+        "from_pretrained(vectors, freeze=False)",
+        """
+        import torch
+        from torch import nn
+        class Tagger(nn.Module):
+            def __init__(self, vectors):
+                super().__init__()
+                self.words = nn.Embedding.from_pretrained(vectors)
+                self.out = nn.Linear(4, 3)
+            def forward(self, ids):
+                return self.out(self.words(ids)).transpose(1, 2)
+        net = Tagger(torch.randn(30, 4))
+        groups = [{"params": part.parameters(), "lr": rate} for part, rate in ((net.words, 1e-3), (net.out, 1e-2))]
+        opt = torch.optim.Adagrad(groups)
+        for _ in range(4):
+            opt.zero_grad()
+            nn.functional.cross_entropy(net(torch.randint(30, (4, 5))), torch.randint(3, (4, 5))).backward()
+            opt.step()
+        """,
+    ),
+    "an outer optimizer whose loss never leads to what it holds": Fault(
+        "idle-optimizer",
+        "quick = [(w - 0.1 * g).detach().requires_grad_()",
+        "remove .detach()",
+        "[(w - 0.1 * g).detach().requires_grad_() for",
+        "[(w - 0.1 * g) for",
+        """
+        import torch
+        torch.manual_seed(0)
+        base = [torch.randn(3, 1, requires_grad=True), torch.zeros(1, requires_grad=True)]
+        opt = torch.optim.Adam(base, lr=0.01)
+        for _ in range(4):
+            quick, x = base, torch.randn(8, 3)
+            for _ in range(2):
+                slopes = torch.autograd.grad((x @ quick[0] + quick[1] - 1).square().mean(), quick, create_graph=True)
+                quick = [(w - 0.1 * g).detach().requires_grad_() for w, g in zip(quick, slopes)]
+            opt.zero_grad()
+            (x @ quick[0] + quick[1] - 1).square().mean().backward()
+            opt.step()
+        """,
+    ),
+}
 RIGHT = {
+    "a smooth parameter that begins at zero, a copy that follows, and a clipped ratio": """
+        import copy, torch
+        w, net = torch.zeros(6, requires_grad=True), torch.nn.Linear(6, 3)
+        follower = copy.deepcopy(net)
+        opt = torch.optim.SGD([w, *net.parameters()], lr=0.1)
+        for _ in range(4):
+            x, taken = torch.randn(8, 6), torch.randint(3, (8,))
+            new = (net(x + w)).log_softmax(1).gather(1, taken[:, None])
+            old = new.detach()
+            loss = (w[1:] - w[:-1]).square().sum() + (w - 1).square().sum() - (new - old).exp().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            for slow, fast in zip(follower.parameters(), net.parameters()):
+                slow.data.mul_(0.9).add_(fast.data, alpha=0.1)
+                fast.data.add_(fast.data)
+                fast.data.mul_(0.5)
+    """,
     "groups with names and settings of their own, and a part of a state": """
         import torch
         net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))

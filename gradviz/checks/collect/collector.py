@@ -121,7 +121,7 @@ class Collector:
         self.warned, self.labels = WarningWatch(place, self.misuse.note), LabelWatch(place, self.misuse.note)
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
         self.cuts.parts = {} if cuts else None
-        watches = (self.results, self.switches, self.cuts, self.misuse, self.dimensions, self.labels)
+        watches = (self.results, self.switches, self.cuts, self.misuse, self.dimensions, self.labels, self.effects)
         seen = [watch.seen for watch in watches]
         self.calls, self.replaced = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None), Replaced(place)
         self._earlier: list[Earlier] = []

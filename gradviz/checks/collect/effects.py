@@ -1,9 +1,10 @@
-"""Sees calls of torch that have no effect, or one more each time: what is clipped, loaded and hooked."""
+"""Sees calls of torch that have no effect, or one more each time: what is clipped, loaded, hooked, or given the same twice."""
 
 from __future__ import annotations
 
 import gc
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
@@ -12,14 +13,21 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.collect.lines import leaf_of
+from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place, package_of
-from gradviz.recording.torch_calls import is_real
+from gradviz.recording.torch_calls import PLAIN, Given, is_real
 from gradviz.variables.objects import parameters
+from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import Ended, tapped
 from gradviz.walker.tensors import storage_of
+from gradviz.walker.walk import live_nodes
 
 _STEPS = 3  # of which each registers the same hook once more
 _ALIKE = 0.8
+_LOOKS = 8  # differences of a line that are looked at
+_CHANGES = frozenset(("copy_", "lerp_", "add_"))
+_PAIRS = _CHANGES | {"sub", "__sub__", "mse_loss", "l1_loss", "smooth_l1_loss"}
 _HOOKED = (
     torch.nn.Module.register_forward_hook,
     torch.nn.Module.register_forward_pre_hook,
@@ -34,6 +42,7 @@ class EffectWatch:
     def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
         self._place, self._note = place, note
         self._step = 0
+        self._looked: Counter[tuple[CodeType, int]] = Counter()
         self._registered: dict[tuple[int, CodeType], tuple[weakref.ref[torch.nn.Module], set[int]]] = {}
 
     def next_step(self) -> None:
@@ -53,6 +62,35 @@ class EffectWatch:
             for function, listener in listeners:
                 until.enter_context(tapped(function, listener))
             yield
+
+    def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
+        """A function of torch has returned: whether it changes a tensor by itself, or subtracts what is the same."""
+        name = function.__name__
+        if (
+            name not in _PAIRS
+            or len(arguments) < 2
+            or type(arguments[0]) not in PLAIN
+            or type(arguments[1]) not in PLAIN
+        ):
+            return
+        first, second = arguments[:2]
+        if name in _CHANGES:
+            same = first.shape == second.shape and _memory(first) == _memory(second) is not None
+            if same and (name != "add_" or (options or {}).get("alpha", 1) != 1):
+                self._note("changes by itself", self._place(frame), name)
+        elif first.requires_grad and second.requires_grad and first.shape == second.shape and first is not second:
+            self._subtracted(first, second, frame)
+
+    def _subtracted(self, first: torch.Tensor, second: torch.Tensor, frame: FrameType) -> None:
+        """Two results of the same leaves, which are equal and not constant."""
+        line = frame.f_code, frame.f_lineno
+        self._looked[line] += 1
+        if self._looked[line] > _LOOKS or first.numel() < 2 or not is_readable(first):
+            return
+        with isolated(), torch.no_grad():
+            equal = torch.equal(first, second) and bool((first != first.flatten()[0]).any())
+        if equal and _leaves(first) == _leaves(second):
+            self._note("cancels", self._place(frame))
 
     def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
         behind = gc.get_referents(parameters) if type(parameters) in (filter, map) else [parameters]
@@ -91,6 +129,16 @@ class EffectWatch:
                 self._note("hooks pile up", self._place(frame.f_back), type(module).__name__, str(alive))
 
         return ended
+
+
+def _memory(tensor: torch.Tensor) -> object:
+    """Which memory a tensor begins at."""
+    storage = storage_of(tensor)
+    return (storage[0], tensor.storage_offset()) if storage is not None and storage[1] else None
+
+
+def _leaves(tensor: torch.Tensor) -> set[int]:
+    return {id(leaf) for node in live_nodes([tensor]) if (leaf := leaf_of(node)) is not None}
 
 
 def _code_of(hook: Any) -> CodeType | None:

@@ -293,6 +293,10 @@ class RunRecorder:
             row.base = max((float(group.get("initial_lr", 0.0)) for group in optimizer.param_groups), default=0.0)
             row.rates += [max(rates)] if rates and len(row.rates) < RATES else []
             row.unread |= settings_unread(optimizer)
+            for group in optimizer.param_groups:
+                row.frozen_groups.setdefault(id(group), frozenset(map(id, group["params"])))
+                if any(tensor.requires_grad for tensor in group["params"]):
+                    row.frozen_groups[id(group)] = frozenset()
             row.groups.update(map(id, optimizer.param_groups))
             for tensor in optimized(optimizer):
                 self._feed(row, tensor)

@@ -93,11 +93,14 @@ class RowKeeper:
             self._recorder.row(optimizer).name = name
         record.names |= {id(tensor): parameter.names for parameter, tensor in parameters}
         rows = list(self._recorder.look())
-        self._read_leaves(walked, call, parameters, _by_path(models), rows)
+        modules = _by_path(models)
+        self._read_leaves(walked, call, parameters, modules, rows)
+        for parameter, tensor in parameters:
+            if not tensor.requires_grad and any(id(tensor) in row.held for row in rows):
+                record.made.setdefault(parameter.names[0], _made_in(parameter.names[0], modules))
         reached = {id(tensor): node for node, tensor in walked.variables.items()}
         last = {key: intervals[node][-1] for key, node in reached.items() if node in intervals}
         for row in rows:
-            row.reached.update(row.held & reached.keys())
             again = {interval for key, interval in last.items() if key in row.held}
             row.emptied += again == {"z"}  # and never used
         record.scaler = record.scaler or is_scaled(variables)
@@ -184,6 +187,9 @@ class RowKeeper:
         """The call has run, and filled the gradients of its leaves, or not."""
         record = self._record
         record.calls += filled
+        nodes = self._coming.nodes if filled and self._coming is not None else {}
+        for row in record.optimizers:
+            row.reached.update(row.held & nodes.keys())
         if filled and self._in_a_row:
             self._recorder.stepping_with, self._last = self._models, self._coming
         live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]

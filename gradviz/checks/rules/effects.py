@@ -24,6 +24,11 @@ _WITHOUT = {
         "{code} is given tensors that share memory with the parameters: state_dict() copies nothing, so what was kept moved along",
         "Keep a copy where the state is taken: copy.deepcopy(model.state_dict()).",
     ),
+    "changes by itself": Row(
+        "a tensor is changed by itself: {0} reads what it writes",
+        "{code} is given two tensors that are one memory ({times} seen): what should be a copy that follows is the model itself",
+        "Make the copy with copy.deepcopy(model), where it is made; a second name for a model copies nothing.",
+    ),
     "loads nothing": Row(
         "load_state_dict() loads nothing: the model has none of these names",
         "{code} is given {0} names such as {1}, and the model has {2}; strict=False says nothing of it",
@@ -98,6 +103,46 @@ def _unread(optimizer: OptimizerRow) -> Diagnoses:
             fix if source is not None else f"Call it {meant} in {line(optimizer.source)}.",
             source=source or optimizer.source,
         )
+
+
+_CANCELS = {
+    "cancels": Row(
+        "a difference of two equal results: its gradient cancels",
+        "{code} subtracts two results of the same parameters that are equal bit for bit, both with a graph ({times} seen): "
+        "their gradients are equal and opposite, so it trains nothing",
+        "Detach the one that is to stay as it was, such as the older one: x = x.detach().",
+    ),
+}  # fmt: skip
+
+
+@check("cancelled-gradient", "warning", "two equal results of the same parameters are subtracted: the gradient cancels")
+def cancelled_gradient(context: CheckContext) -> Diagnoses:
+    """Two results that are equal and come from the same parameters are subtracted, and both have a graph.
+
+    What is learned of the one is taken back by the other. A ratio of new to old probabilities is the usual case, where the old ones
+    were not detached, and a model that is compared with itself.
+
+    How it is found: a few differences of each line are looked at. Reported when, twice, all elements are equal, not all the same
+    number, and both sides lead to the same leaves.
+
+    What to do: detach the side that is to stay as it is.
+
+    When to ignore it: when a penalty is 0 at the start and not later.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 2)
+    for step in range(3):
+        x = torch.ones(4, 3) * torch.arange(4).unsqueeze(1)
+        old, new = model(x).log_softmax(1), model(x).log_softmax(1)
+        loss = -(new - old).exp().mean()
+        loss.backward()
+        model.zero_grad()
+    ```
+    """
+    if all(misuse.times > 1 for misuse in context.record.misuses if misuse.kind == "cancels"):
+        yield from told(context, *_CANCELS, rows=_CANCELS)
 
 
 @check("pile-of-hooks", "warning", "the same hook is registered again and again, and runs as often")

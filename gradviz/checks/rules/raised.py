@@ -325,6 +325,13 @@ _KNOWN = (
         "saves what backward() needs; set generate_vmap_rule = True in the class for vmap.",
     ),
     _Known(
+        r"Target (?P<target>-?\d+) is out of bounds",
+        "the loss is given label {target}, for which there is no class",
+        "labels go from 0 to the number of scores less one; only ignore_index is left out, which is -100 unless it is passed",
+        "If {target} marks padding, pass ignore_index={target}. Else let the last layer give a score for each class, and count the "
+        "classes from 0.",
+    ),
+    _Known(
         "DefaultCPUAllocator: .*memory|CUDA out of memory",
         "there was no memory left",
         "most of what training holds are tensors that the forward pass saves for backward, and what earlier steps "

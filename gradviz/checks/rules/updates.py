@@ -414,7 +414,27 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
     )._replace(follows=("nonleaf-parameter", "no-graph"))
 
 
-_LOOKS = (_waiting, _never_steps, _holds_nothing, _at_rate_zero, _never_fed)
+def _frozen_group(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
+    """A group of its own for parameters that require no grad in any step, to the end of the run or for long."""
+    groups = [group for group in optimizer.frozen_groups.values() if group]
+    names = [name for group in groups for name in context.record.named(group)]
+    seen = context.record.ended or optimizer.steps >= LONG
+    if not names or len(groups) == len(optimizer.frozen_groups) or optimizer.steps < ENOUGH or not seen:
+        return None
+    return _idle(
+        optimizer,
+        f"never updates {listed(names)}: requires_grad is False",
+        f"{plural(len(groups), 'group')} of its own {verb(groups, 'holds', 'hold')} {plural(len(names), 'parameter')} that "
+        f"required no grad in any of {plural(optimizer.steps, 'step')}",
+        f"Call {names[0]}.requires_grad_() before the training, for an embedding from_pretrained(..., freeze=False); or leave "
+        "the group out.",
+        context.record.made.get(names[0]),
+    )
+
+
+LONG = 10
+"""Steps after which a group that was never trained counts as frozen, though the run was not watched to its end."""
+_LOOKS = (_waiting, _never_steps, _holds_nothing, _at_rate_zero, _never_fed, _frozen_group)
 """What an optimizer may be idle by; the first that holds is told."""
 
 
