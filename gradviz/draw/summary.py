@@ -29,8 +29,9 @@ def usual_dtype(graph: Graph) -> tuple[str, bool]:
     """The dtype that most tensors have, which boxes leave out, and whether some have another."""
     made = chain.from_iterable(column(graph.nodes, "outputs"))
     leaves = (leaf.tensor for leaf in graph.leaves)
-    counts = Counter(one_line(tensor.dtype) for tensor in chain(made, leaves) if tensor is not None)
-    return (max(counts, key=lambda dtype: (counts[dtype], dtype)), len(counts) > 1) if counts else ("", False)
+    counts = Counter(tensor.dtype for tensor in chain(made, leaves) if tensor is not None)
+    usual = max(counts, key=lambda dtype: (counts[dtype], dtype), default="")
+    return one_line(usual), len(counts) > 1
 
 
 def without_dtype(dtype: str) -> Callable[[str], str]:
