@@ -38,6 +38,7 @@ def page(open_page: Open, tmp_path: Path) -> Any:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_tensor_without_a_gradient_has_its_reason(open_page: Open, tmp_path: Path, command: str) -> None:
     page = open_page(written(tmp_path, command))
+    page.click("#tab-outline")
     rows = dict(
         zip(page.locator("#absent li strong").all_inner_texts(), page.locator("#absent li span").all_inner_texts())
     )
@@ -59,6 +60,26 @@ def test_what_was_cut_off_is_grey_and_dashed(page: Any) -> None:
     assert "✂ detach" in rows and "addmm" in rows and "sum" not in rows
     drawn = page.evaluate("gradviz.svgOf(gradviz.app)")
     assert "stroke-dasharray" in drawn and "cut off: no gradient passes" in page.locator("#legend").inner_text()
+
+
+def test_edges_of_what_was_cut_off_are_dashed_inside_groups_too(page: Any) -> None:
+    """Each drawn edge whose tensor was cut off, or comes from what was, and no other."""
+    cut = page.evaluate(
+        "[...Array(gradviz.app.model.groups).keys()].flatMap(g => "
+        "[...gradviz.app.model.shape(g).above.keys()].map(e => gradviz.lookOf(gradviz.app).cutEdge(g, e)))"
+    )
+    drawn = page.evaluate("gradviz.svgOf(gradviz.app)")
+    assert 4 < sum(cut) < len(cut) and drawn.count("stroke-dasharray") > 4
+
+
+def test_the_list_stands_with_the_outline_only(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(written(tmp_path, "check --html"))
+    assert page.is_visible("#findings") and not page.is_visible("#absent")
+    tabs = page.locator("#tabs button:visible")
+    right = [box["x"] + box["width"] for box in (tab.bounding_box() for tab in tabs.all()) if box]
+    assert len(right) == 4 and max(right) <= page.locator("#side").bounding_box()["width"]
+    page.click("#tab-outline")
+    assert page.is_visible("#absent")
 
 
 def test_backward_does_not_run_what_was_cut_off(page: Any) -> None:

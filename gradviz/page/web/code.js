@@ -94,6 +94,7 @@ export function setUpTabs(app) {
       panes[/** @type {"code"} */ (one)].hidden = one !== name;
     }
     byId("side").classList.toggle("wide", name === "code");
+    byId("side").dataset.tab = name;
     const first = panes.code.querySelector("button.on") || panes.code.querySelector("button");
     if (name === "code" && first && !panes.code.scrollTop) first.scrollIntoView({ block: "center" });
   };

@@ -30,6 +30,7 @@ import { fitted, textWidth } from "./painter.js";
  * @property {boolean} backward whether lit edges are on the way of gradients, from below to above
  * @property {(g: number) => Uint8Array | null} edgeKinds 1 for added, 2 for removed
  * @property {(item: number) => boolean} cut whether no gradient passes
+ * @property {(g: number, edge: number) => boolean} cutEdge the same for an edge of a sheet
  */
 
 /** @typedef {{x: number, y: number, k: number}} Camera a point p of the page is drawn at p * k + (x, y) */
@@ -258,7 +259,7 @@ export class Drawer {
       const above = shape.above[e] < n ? model.item(g, shape.above[e]) : ~0, below = shape.below[e] < n ? model.item(g, shape.below[e]) : ~0;
       if (this.look.absent && ((above !== ~0 && this.look.absent(above)) || (below !== ~0 && this.look.absent(below)))) continue;
       const isLeaf = above >= 0 && (model.kind[above] === LEAF || model.kind[above] === COPY);
-      const how = lit && lit[e] ? "lit" : kinds && kinds[e] ? (kinds[e] === 1 ? "added" : "removed") : this.look.lit ? "faded" : this.look.cut(above) || this.look.cut(shape.below[e] < n ? model.item(g, shape.below[e]) : ~0) ? "cut" : isLeaf ? "leaf" : "plain";
+      const how = lit && lit[e] ? "lit" : kinds && kinds[e] ? (kinds[e] === 1 ? "added" : "removed") : this.look.lit ? "faded" : this.look.cutEdge(g, e) ? "cut" : isLeaf ? "leaf" : "plain";
       batches[how].push(e);
       seen.push(e);
     }

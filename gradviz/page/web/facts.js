@@ -39,6 +39,7 @@ export class Facts {
     this.scopes = head.scopes.map((/** @type {any[]} */ r) => ({
       path: r[0], type: r[1], call: r[2], parent: r[3], parameters: r[4], output: r[5],
     }));
+    this.anyCut = this.flags.some((flags) => flags.some(([flag]) => flag === "cut"));
     this.absent = /** @type {[string, string, string][]} */ (head.absent || []);
     /** @type {Mark[]} */
     this.marks = head.marks.map((/** @type {any[]} */ r) => ({

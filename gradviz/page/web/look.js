@@ -26,6 +26,7 @@ export function lookOf(app, plain = false) {
     travel: app.step >= 0 ? app.travel : 1,
     edgeKinds: (g) => edgeKinds(app, g),
     cut: (item) => isCut(app, item),
+    cutEdge: (g, e) => cutEdge(app, g, e),
   };
 }
 
@@ -42,6 +43,12 @@ export function isCut(app, item) {
     cutOff.set(facts, found);
   }
   return found(item) === 1;
+}
+
+/** Whether no gradient goes along an edge of a sheet. @param {App} app @param {number} g @param {number} e */
+function cutEdge(app, g, e) {
+  const facts = app.facts, edge = facts?.anyCut ? edgesBehind(facts, g)[e] : -1;
+  return facts !== null && edge >= 0 && (hasFlag(facts, facts.made[edge], "cut") || hasFlag(facts, facts.used[edge], "cut"));
 }
 
 /** @param {import("./facts.js").Facts} facts @param {number} node @param {string} flag */

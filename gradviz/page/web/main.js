@@ -25,7 +25,7 @@ import { between, litEdges, reach } from "./trace.js";
 import { readOpen, writeOpen } from "./address.js";
 import { memory } from "./play.js";
 import { setUpAbsent } from "./absent.js";
-import { arrived } from "./look.js";
+import { arrived, lookOf } from "./look.js";
 
 async function main() {
   const model = new Model(await readBlock("view"));
@@ -62,7 +62,7 @@ async function main() {
   };
   address.start();
   const parts = { app, stage, outline, panel, player, minimap, tip, profile, finder, address, code, facts, drawnAt };
-  const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf, arrived, byModule };
+  const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf, arrived, byModule, lookOf };
   Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
   document.body.dataset.ready = "true";
 }

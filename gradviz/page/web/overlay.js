@@ -35,7 +35,7 @@ function kinds(facts) {
     { color: "op", text: "op" },
     { color: "group", text: facts.model.groups > 1 ? "several ops: opens" : "" },
     { color: "output", text: "output" },
-    { color: "sheet", text: facts.flags.some((flags) => flags.some(([flag]) => flag === "cut")) ? "cut off: no gradient passes" : "" },
+    { color: "sheet", text: facts.anyCut ? "cut off: no gradient passes" : "" },
   ].filter((entry) => entry.text);
 }
 
