@@ -60,3 +60,16 @@ def test_the_site_is_built_where_the_tests_run_and_hosted() -> None:
     commands = [step.get("run", "") for step in hosted["jobs"]["site"]["steps"]]
     assert "mkdocs build --strict" in run and "mkdocs build --strict" in commands
     assert "python -m build" in run and "twine check --strict" in run
+
+
+def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert releases[0] == f"{gradviz.__version__} (unreleased)" or releases[0].startswith(f"[{gradviz.__version__}] - ")
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", release) for release in releases[1:])
+    kinds = re.findall(r"^### (.*)$", text, re.MULTILINE)
+    assert kinds and set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    for release in text.split("\n## ")[1:]:
+        heading, *sections = release.split("\n### ")
+        assert not re.search("^- ", heading, re.MULTILINE), "put each line below Added, Changed or Fixed"
+        assert len({section.partition("\n")[0] for section in sections}) == len(sections)
