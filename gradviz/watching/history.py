@@ -73,7 +73,7 @@ class History:
         for optimizer, step in last.items():
             prefix = f"{optimizer}/" if len(last) > 1 else ""
             found |= {f"{prefix}loss": step.loss, f"{prefix}grad_norm": step.norm}
-            found |= {f"{prefix}grad_norm/{name}": norm for name, norm in zip(self.modules, step.norms)}
+            found |= {f"{prefix}grad_norms/{name}": norm for name, norm in zip(self.modules, step.norms)}
         return found
 
     def breaks(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from gradviz.draw.options import Options
 from gradviz.errors import GradvizError
-from gradviz.page.html import content_hash, render_findings, script, style
+from gradviz.page.html import policy, render_findings, script, style
 from gradviz.report.results import json_ready
 from gradviz.watching.history import History, StepNumbers
 from gradviz.watching.look import StepLook
@@ -66,16 +66,7 @@ class RunPage:
             "looks": [self._look(look) for look in looks],
         }
         words = {
-            "policy": "; ".join(
-                (
-                    "default-src 'none'",
-                    f"script-src 'sha256-{content_hash(own_script)}' 'sha256-{content_hash(script())}'",
-                    f"style-src 'sha256-{content_hash(own_style)}' 'sha256-{content_hash(style())}'",
-                    "img-src data: blob:",
-                    "base-uri 'none'",
-                    "form-action 'none'",
-                )
-            ),
+            "policy": policy([own_script, script()], [own_style, style()]),
             "title": html.escape(one_line(self.name)),
             "style": own_style,
             "data": _packed(json.dumps(json_ready(data))),

@@ -29,7 +29,7 @@ from gradviz.watching.history import StepNumbers
 
 SIZE = 200
 """Steps whose numbers wait on the device."""
-OTHER = "(no module)"
+OTHER = "no module"
 """What holds the tensors of an optimizer that no module of the model does."""
 _MOST_MODULES = 100
 

@@ -83,9 +83,8 @@ def watch(
         raise GradvizError(f"every={every}: give a number of steps, 1 or more")
     if raise_on is not None:
         one_of("raise_on", raise_on, get_args(Severity))
-    single = isinstance(optimizer, torch.optim.Optimizer) or optimizer is None
-    given: Iterable[Any] = ((optimizer,) if optimizer is not None else ()) if single else optimizer  # type: ignore[assignment]
-    return Watch(model, tuple(given), every, _folder(out), raise_on)
+    optimizer = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else optimizer or ()
+    return Watch(model, [*optimizer], every, _folder(out), raise_on)
 
 
 def _folder(out: str | os.PathLike[str] | None) -> str:
@@ -309,7 +308,7 @@ class Watch:
         ...     net(torch.ones(1, 2)).sum().backward()
         ...     torch.optim.SGD(net.parameters(), lr=0.1).step()
         >>> sorted(watch.numbers())
-        ['findings', 'grad_norm', 'grad_norm/Linear', 'loss', 'nodes', 'saved_bytes', 'step']
+        ['findings', 'grad_norm', 'grad_norms/Linear', 'loss', 'nodes', 'saved_bytes', 'step']
         """
         self._read()
         found: dict[str, float | None] = {"step": self.steps, **self.history.numbers()}

@@ -280,7 +280,7 @@ def test_two_optimizers_take_one_step_together() -> None:
             (-judge(maker(torch.randn(4, 2))).mean()).backward()
             second.step()
     assert watch.steps == 7 and [step.optimizer for step in watch.history.steps] == ["Adam", "SGD"] * 7
-    assert {"Adam/loss", "SGD/loss", "SGD/grad_norm/maker"} <= watch.numbers().keys()
+    assert {"Adam/loss", "SGD/loss", "SGD/grad_norms/maker"} <= watch.numbers().keys()
     assert [look.step for look in watch.looks] == [1, 3, 6] and {one.severity for one in watch.findings} <= {"note"}
 
 

@@ -271,6 +271,7 @@
   byId("graph").addEventListener("close", () => byId("frame").replaceChildren());
 
   draw();
+  document.body.dataset.ready = "";
   new ResizeObserver(draw).observe(document.querySelector("main"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 })();
