@@ -200,11 +200,11 @@ export class Drawer {
     if (!shape.into && !shape.out) return;
     const lit = this.look.lit ? this.look.lit.edges(g) : null;
     const on = new Uint8Array(shape.into + shape.out);
-    if (lit) for (let e = 0; e < lit.length; e++) if (lit[e]) {
+    for (let e = 0; e < shape.above.length; e++) if (lit ? lit[e] : this.look.cutEdge(g, e)) {
       if (shape.above[e] >= n) on[shape.above[e] - n] = 1;
       if (shape.below[e] >= n) on[shape.below[e] - n] = 1;
     }
-    for (const wanted of lit ? [0, 1] : [0]) {
+    for (const wanted of on.includes(1) ? [0, 1] : [0]) {
       this.p.begin();
       for (let i = 0; i < on.length; i++) {
         if (on[i] !== wanted) continue;
@@ -217,7 +217,7 @@ export class Drawer {
         }
         else this.#piece(x, y, middle, r.y + r.h);
       }
-      this.#stroke(wanted ? "lit" : this.look.lit ? "faded" : "plain", k);
+      this.#stroke(wanted ? (lit ? "lit" : "cut") : lit ? "faded" : "plain", k);
     }
   }
 
