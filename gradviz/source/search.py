@@ -108,12 +108,6 @@ def passes(file: str, keyword: str, *values: str) -> list[SourceLine]:
     return [line_of(file, number) for number in sorted(lines)]
 
 
-def calls_with(file: str, first: str, *endings: str) -> SourceLine | None:
-    """The first line of a file that calls something whose name ends so with `first`, or an attribute of that name, in front."""
-    calls = (call for call in nodes_of(file, ast.Call) if call.args and ast.unparse(call.func).endswith(endings))
-    return _first(file, (call.lineno for call in calls if f".{ast.unparse(call.args[0])}".endswith(f".{first}")))
-
-
 def lines_behind(source: SourceLine, term: str = "") -> list[SourceLine]:
     """The lines of the same function that give a value to what a line, or a term in it, reads, and to what those read in turn."""
     body = body_around(source.file, source.line)
@@ -285,33 +279,6 @@ def addition_to(file: str, name: str) -> SourceLine | None:
             if container.rpartition(".")[2] == last:
                 return source
     return None
-
-
-def never_read_list(file: str, line: int) -> tuple[str, SourceLine] | None:
-    """The one list that the function around a line fills with `append` and never reads, with the line that fills it.
-
-    >>> import linecache
-    >>> text = ["def f(p):\\n", "    a, b = [], []\\n", "    a.append(p)\\n", "    b.append(p)\\n", "    return g(a)\\n"]
-    >>> linecache.cache["b.py"] = 0, None, text, "b.py"
-    >>> never_read_list("b.py", 5)
-    ('b', SourceLine(file='b.py', line=4, function='f', text='b.append(p)', package=''))
-    """
-    body = body_around(file, line)
-    if body is None:
-        return None
-    filled: dict[str, SourceLine] = {}
-    receivers: set[int] = set()
-    reads: set[str] = set()
-    for statement in body.statements:
-        inside = [part for expression in own_expressions(statement.node) for part in ast.walk(expression)]
-        for call, called in method_calls(statement.node):
-            if isinstance(called.value, ast.Name) and called.attr in ("append", "extend"):
-                filled.setdefault(called.value.id, body.source(call))
-                receivers.add(id(called.value))
-        names = (part for part in inside if isinstance(part, ast.Name) and id(part) not in receivers)
-        reads |= {name.id for name in names if isinstance(name.ctx, ast.Load)}
-    lists = [(name, source) for name, source in filled.items() if name not in reads]
-    return lists[0] if len(lists) == 1 else None
 
 
 def grad_reads(body: Body) -> dict[str, SourceLine]:

@@ -63,7 +63,7 @@ FAULTS = {
     "a group that was made and never given": Fault(
         "never-updated",
         "return torch.optim.AdamW(",
-        "give the optimizer plain, too, as another group: {'params': plain}",
+        "Give them to the optimizer, right after it is made",
         "[{'params': decayed, 'weight_decay': 0.1}]",
         "[{'params': decayed, 'weight_decay': 0.1}, {'params': plain}]",
         """
@@ -390,8 +390,8 @@ FAULTS = {
     ),
     "more batches to add up than there are": Fault(
         "idle-optimizer",
-        "self.opt.step()",
-        "a smaller number in it",
+        "/ self.every).backward()",
+        "step() after backward()",
         "every = 8",
         "every = 2",
         """
@@ -416,7 +416,7 @@ FAULTS = {
     "a warm-up of whole numbers": Fault(
         "idle-optimizer",
         "return step // 50",
-        "Write / in place of //, which rounds the quotient down to 0: return step / 50 if step < 50 else 1.0",
+        "/ in place of //, which rounds a quotient down",
         "step // 50",
         "step / 50",
         """
@@ -489,7 +489,7 @@ FAULTS = {
     "a scheduler that multiplies by zero": Fault(
         "idle-optimizer",
         "lambda epoch: epoch // 10",
-        "schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: epoch / 10)",
+        "/ in place of //, which rounds a quotient down",
         "lambda epoch: epoch // 10",
         "lambda epoch: epoch / 10",
         """

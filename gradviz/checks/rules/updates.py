@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
@@ -16,8 +16,7 @@ from gradviz.checks.rules.roots import cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import SourceLine
-from gradviz.source.search import calls_method, calls_with, never_read_list
-from gradviz.source.statements import around
+from gradviz.source.code_line import parsed
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
@@ -58,23 +57,22 @@ def never_updated(context: CheckContext) -> Diagnoses:
     ```
     """
     record = context.record
-    if not record.stepped:
-        return
-    if any(mode.sharded for mode in record.models):
-        return  # the leaves of the graph are not the tensors that the optimizer holds
+    if not record.stepped or any(mode.sharded for mode in record.models):
+        return  # the leaves of a sharded graph are not the tensors that the optimizer holds
     loose = [leaf for leaf in record.rows if leaf.moved is not None and not leaf.holders and leaf.reached >= ENOUGH]
     still = [leaf for leaf in loose if not leaf.moved]
-    for alike in ([leaf for leaf in loose if leaf.moved and not context.reads_grad], still):
-        for model in dict.fromkeys(leaf.model for leaf in alike if leaf.parameter):
-            members = [leaf for leaf in alike if leaf.parameter and leaf.model == model]
-            if alike is still or _twins(record, model):
-                yield from _forgotten(context, record, model, members)
-    if not any("BackwardBackward" in node.op for node in context.graph.nodes):  # else an input of an equation
-        for leaf in still:
-            if not leaf.parameter and leaf.module and leaf.node not in context.homes:
-                yield _plain(context, leaf)
-            elif not leaf.parameter and not leaf.module and leaf.names and leaf.tensor.shape in ((), (1,)):
-                yield from _loose(context, leaf, next(optimizer for optimizer in record.optimizers if optimizer.steps))
+    for model in dict.fromkeys(leaf.model for leaf in loose if leaf.parameter):
+        known = (
+            loose if _twins(record, model) and not context.reads_grad else still
+        )  # a target may be moved by an average
+        members = [leaf for leaf in known if leaf.parameter and leaf.model == model]
+        yield from _forgotten(context, record, model, members) if members else ()
+    equation = any(
+        "BackwardBackward" in node.op for node in context.graph.nodes
+    )  # then what is loose is an input of it
+    for leaf in still if not equation else ():
+        if not leaf.parameter and leaf.node not in context.homes:
+            yield from _plain(context, leaf) if leaf.module else _loose(context, leaf)
 
 
 class _Forgotten(NamedTuple):
@@ -125,9 +123,8 @@ def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Se
     makers = [optimizer for optimizer in record.optimizers if optimizer.steps]
     forgotten = _Forgotten(model, members, makers, whole, twins, modules)
     remedy = next(filter(None, (look(forgotten) for look in _REMEDIES)))
-    ran = None
-    if whole and twins and _astray(makers) is None:
-        ran = next((other.called for other in context.models if other.name == model), None)
+    target = whole and bool(twins) and _astray(makers) is None
+    ran = next((other.called for other in context.models if other.name == model), None) if target else None
     yield Diagnosis(
         f"{plural(len(members), 'parameter')} of {listed(modules)} {verb(members, 'gets', 'get')} a gradient, and nothing updates "
         f"{forgotten.them}",
@@ -183,22 +180,21 @@ def _of_a_target(forgotten: _Forgotten) -> _Remedy | None:
 
 
 def _to_add(forgotten: _Forgotten) -> _Remedy:
-    at, them, names, seen = forgotten.in_time[0], forgotten.them, first_names(forgotten.members), ""
+    at, them, names = forgotten.in_time[0], forgotten.them, sorted(first_names(forgotten.members))
     parts = [module.rpartition(" (")[0] or module for module in forgotten.modules]
     module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] else ""
-    what = f"{module}.parameters()" if module else f"[{', '.join(sorted(names))}]"
+    what = f"{module}.parameters()" if module else f"[{', '.join(names)}]"
     if not module and len(names) > _PASTED:
         held = f"for g in {at.name or 'optimizer'}.param_groups for q in g['params']"
         what = f"[p for p in {as_code(forgotten.model)}.parameters() if all(p is not q {held})]"
-    give = f"Give {them} to the optimizer, right after it is made: {forgotten.adds}({{'params': {what}}})"
-    filled = never_read_list(at.source.file, at.source.line) if at.source is not None and not module else None
-    if filled is not None:
-        seen = f". {code(filled[1])} fills {filled[0]}, which nothing reads"
-        give = f"In {line(at.source)}, give the optimizer {filled[0]}, too, as another group: {{'params': {filled[0]}}}"
-    freeze = f"{module}.requires_grad_(False)" if module else "requires_grad_(False)"
+    add, freeze = (
+        f"{forgotten.adds}({{'params': {what}}})",
+        f"{module}.requires_grad_(False)" if module else "requires_grad_(False)",
+    )
     trained = f"{verb(forgotten.members, 'it is', 'they are')} not to be trained"
-    edit = behind(at.source, f"{forgotten.adds}({{'params': {what}}})") if filled is None else None
-    return _Remedy(f"{give}. If {trained}, freeze {them}: {freeze}.", at, seen, edit)
+    fix = f"Give {them} to the optimizer, right after it is made: {add}. If {trained}, freeze {them}: {freeze}."
+    here = at.source is not None and at.source.function == "<module>"  # where variables are called so
+    return _Remedy(fix, at, edit=behind(at.source, add) if here else None)
 
 
 _REMEDIES: tuple[Callable[[_Forgotten], _Remedy | None], ...] = (_of_another, _too_late, _of_a_target, _to_add)
@@ -240,35 +236,38 @@ def _shapes(record: RunRecord, model: str) -> list[str]:
     return sorted(str(leaf.tensor.shape) for leaf in record.rows if leaf.parameter and leaf.model == model)
 
 
-def _plain(context: CheckContext, leaf: LeafRow) -> Diagnosis:
+def _plain(context: CheckContext, leaf: LeafRow) -> Diagnoses:
     """A tensor that a module holds as an attribute, and that is no parameter of it."""
-    name = one_line(leaf.names[0])
-    attribute = name.rpartition(".")[2]
-    return Diagnosis(
+    name, fixed = one_line(leaf.names[0]), _as_parameter(leaf.source, leaf.names[0].rpartition(".")[2])
+    yield Diagnosis(
         f"{name} is a tensor, not an nn.Parameter: it gets a gradient, and nothing updates it",
         leaf.names,
         f"parameters() of {one_line(leaf.type)} does not list it, so no optimizer holds it, .to() and state_dict() pass it by, and "
         f"it did not change between {plural(leaf.reached, 'call')}"
         + (f"; it is made in {code(leaf.source)}" if leaf.source is not None else ""),
-        f"Make it a parameter: {_as_parameter(leaf.source, attribute)}.",
+        f"Make it a parameter: {fixed}.",
         (leaf.node,) if leaf.call == context.call else (),
         where=places(f"{leaf.module} ({leaf.type})", line(leaf.source)),
         source=leaf.source,
-        edit=instead(leaf.source, _as_parameter(leaf.source, attribute)),
+        edit=instead(leaf.source, fixed),
     )
 
 
-def _loose(context: CheckContext, leaf: LeafRow, optimizer: OptimizerRow) -> Diagnoses:
+def _loose(context: CheckContext, leaf: LeafRow) -> Diagnoses:
     """A single number that requires grad, as a learned temperature does, and that nobody updates."""
-    if any(tensor.grad_read is not None and set(tensor.names) & set(leaf.names) for tensor in context.named_tensors):
+    read = any(tensor.grad_read is not None and set(tensor.names) & set(leaf.names) for tensor in context.named_tensors)
+    if read or not leaf.names or leaf.tensor.shape not in ((), (1,)):
         return  # the code reads its `.grad`, and does something with it
-    name = one_line(leaf.names[0])
+    optimizer = next(optimizer for optimizer in context.record.optimizers if optimizer.steps)
+    name, add = (
+        one_line(leaf.names[0]),
+        f"{optimizer.name or 'optimizer'}.add_param_group({{'params': [{leaf.names[0]}]}})",
+    )
     yield Diagnosis(
         f"{name} requires grad and gets a gradient, and nothing updates it",
         leaf.names,
         f"no optimizer holds it, and it did not change between {plural(leaf.reached, 'call')}",
-        f"Give it to the optimizer: {optimizer.name or 'optimizer'}.add_param_group({{'params': [{name}]}}). If it is not to be "
-        "learned, leave out requires_grad=True.",
+        f"Give it to the optimizer: {add}. If it is not to be learned, leave out requires_grad=True.",
         (leaf.node,) if leaf.call == context.call else (),
         where=places(name, line(optimizer.source)),
         source=optimizer.source,
@@ -277,20 +276,12 @@ def _loose(context: CheckContext, leaf: LeafRow, optimizer: OptimizerRow) -> Dia
 
 def _as_parameter(source: SourceLine | None, attribute: str) -> str:
     """The line as it should be: what makes the tensor, inside `torch.nn.Parameter`."""
-    made = "..."
-    try:
-        statements = ast.parse(source.text).body if source is not None else []
-    except SyntaxError:
-        statements = []
-    for statement in statements:
-        value = getattr(statement, "value", None)
-        if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):  # register_buffer("name", tensor)
-            value = value.args[1] if len(value.args) > 1 else None
-        if isinstance(value, ast.Call):
-            value.keywords = [keyword for keyword in value.keywords if keyword.arg != "requires_grad"]
-        if isinstance(value, ast.expr) and made == "...":
-            made = ast.unparse(value)
-    return f"self.{attribute} = torch.nn.Parameter({made})"
+    value = next((getattr(statement, "value", None) for statement in parsed(source)), None)
+    if isinstance(value, ast.Call) and "register_buffer" in ast.unparse(value.func):  # register_buffer("name", tensor)
+        value = value.args[1] if len(value.args) > 1 else None
+    if isinstance(value, ast.Call):
+        value.keywords = [keyword for keyword in value.keywords if keyword.arg != "requires_grad"]
+    return f"self.{attribute} = torch.nn.Parameter({ast.unparse(value) if isinstance(value, ast.expr) else '...'})"
 
 
 @check("idle-optimizer", "warning", "an optimizer changes nothing")
@@ -319,39 +310,6 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
     """
     for optimizer in context.record.optimizers:
         yield from islice(filter(None, (look(context, optimizer) for look in _LOOKS)), 1)
-
-
-def _steps_of(name: str, beside: SourceLine | None) -> list[SourceLine]:
-    """The calls of step() of a named optimizer in a file, as far as the text tells."""
-    calls = calls_method(beside.file, "step") if beside is not None and name else ()
-    return [source for called, source in calls if called.rpartition(".")[2] == name]
-
-
-def _waiting(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
-    """An optimizer whose gradients are reset again and again, while its only step() is behind a condition that never holds."""
-    record = context.record
-    if record.stepped or record.scaler or not optimizer.reached:
-        return None
-    name = optimizer.name.rpartition(".")[2]
-    resets = [call for call in record.log if call.letter == "z" and _is_call(call.source, f"{name}.zero_grad(")]
-    lines = _steps_of(name, context.backward)
-    tests = around(lines[0].file, lines[0].line).tests if len(lines) == 1 else ()
-    most = max((after.number - before.number for before, after in pairwise(resets)), default=0)
-    if len(resets) <= ENOUGH or not most or not any("%" in test for test in tests) or context.reads_grad:
-        return None
-    return _idle(
-        optimizer,
-        f"took no step in {plural(record.log[-1].number, 'backward call')}",
-        f"{code(lines[0])} waits for {one_line(tests[-1])}, which was never true: gradients are reset in {code(resets[0].source)} "
-        f"after {plural(most, 'backward call')}",
-        f"Let the condition be true once in {plural(most, 'backward call')} at least: a smaller number in it, or {lines[0].text} "
-        "once more behind the loop.",
-        lines[0],
-    )
-
-
-def _is_call(source: SourceLine | None, start: str) -> bool:
-    return source is not None and start in source.text
 
 
 def _never_steps(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
@@ -387,13 +345,18 @@ def _holds_nothing(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis 
 def _at_rate_zero(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
     if not ENOUGH <= optimizer.steps == optimizer.idle_rates:
         return None
+    factor = optimizer.factor
+    fix = "Give it a learning rate, such as lr=1e-3; a scheduler must not multiply it by 0."
+    if factor is not None:
+        fix = f"Let {code(factor)} return more than 0 from the second step on: / in place of //, which rounds a quotient down. "
+        fix += "Call step() of the scheduler after each step() of the optimizer."
     return _idle(
         optimizer,
         "has a learning rate of 0: its steps change nothing",
         f"in all of its {plural(optimizer.steps, 'step')} the learning rate of every group was 0"
-        + (f": {code(optimizer.factor)} is what it is multiplied by" if optimizer.factor is not None else ""),
-        _larger(context, optimizer),
-        optimizer.factor,
+        + (f": {code(factor)} is what it is multiplied by" if factor is not None else ""),
+        fix,
+        factor,
     )
 
 
@@ -434,31 +397,8 @@ def _frozen_group(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis |
 
 LONG = 10
 """Steps after which a group that was never trained counts as frozen, though the run was not watched to its end."""
-_LOOKS = (_waiting, _never_steps, _holds_nothing, _at_rate_zero, _never_fed, _frozen_group)
+_LOOKS = (_never_steps, _holds_nothing, _at_rate_zero, _never_fed, _frozen_group)
 """What an optimizer may be idle by; the first that holds is told."""
-
-
-def _larger(context: CheckContext, optimizer: OptimizerRow) -> str:
-    """How the learning rate becomes more than 0."""
-    factor = optimizer.factor
-    if factor is None:
-        return f"Give it a learning rate, such as lr=1e-3{_scheduled(optimizer)}."
-    if not any(call.letter == "l" for call in context.record.log) and "//" not in factor.text:
-        return (
-            "Call step() of its scheduler after each step() of the optimizer, or let the first factor be larger than 0."
-        )
-    if "//" in factor.text:
-        return f"Write / in place of //, which rounds the quotient down to 0: {factor.text.replace('//', '/')}"
-    return f"Let {code(factor)} give more than 0 from the second step on."
-
-
-def _scheduled(optimizer: OptimizerRow) -> str:
-    """The scheduler that may have set a learning rate, as far as the code shows it."""
-    file = optimizer.source.file if optimizer.source is not None and optimizer.name else ""
-    known = calls_with(file, optimizer.name, "LR", "scheduler", "Restarts")
-    if known is None:
-        return "; a scheduler must not multiply it by 0"
-    return f", and see that {code(known)} does not multiply it by 0 from the first step on"
 
 
 def _idle(optimizer: OptimizerRow, what: str, why: str, fix: str, at: SourceLine | None = None) -> Diagnosis:
