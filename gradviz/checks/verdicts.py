@@ -14,11 +14,9 @@ from gradviz.checks.rules.roots import (
     expression,
     mend_all,
     passed_around,
-    values_beside,
 )
 from gradviz.checks.words import all_names, code, line, nodes_of, title
 from gradviz.graph import Graph, Node, SourceLine
-from gradviz.graph.origins import own_line
 from gradviz.recording.cut_words import CUT
 from gradviz.source.provenance import DetachPoint
 from gradviz.wording import one_line
@@ -57,59 +55,86 @@ def grouped(context: CheckContext, unused: Sequence[Parameter]) -> list[tuple[Ve
     return list(groups.values())
 
 
+class _Facts(NamedTuple):
+    """What is asked of a context for each parameter."""
+
+    context: CheckContext
+    reached: set[int]  # models of which some parameter is in the graph
+    hiding: Node | None  # a node that nobody can look into
+    compiled: bool  # calls inside of a compiled function are not seen
+    paths: set[str]  # of modules with operations in the graph
+    cuts: Sequence[DetachPoint]
+    shared: set[str]  # tensors whose optimizer also holds some that this graph has
+
+
 def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
     graph = context.graph
-    part = {parameter.model for parameter in context.parameters if parameter.node is not None}
-    hiding = next((node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)), None)
-    compiled = any("in_compiled" in node.flags for node in graph.nodes)  # calls in there are not seen
-    paths = {scope.path for scope in graph.scopes}
-    cuts = sorted(set(context.cuts), key=lambda cut: cut.at)
-    # the names of tensors whose optimizer also holds some that this graph has
     training = (optimizer.tensors for optimizer in context.optimizers if {*nodes_of(optimizer.tensors)} - {None})
-    shared = {name for tensors in training for name in all_names(tensors)}
+    facts = _Facts(
+        context,
+        {parameter.model for parameter in context.parameters if parameter.node is not None},
+        next((node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)), None),
+        any("in_compiled" in node.flags for node in graph.nodes),
+        {scope.path for scope in graph.scopes},
+        sorted(set(context.cuts), key=lambda cut: cut.at),
+        {name for tensors in training for name in all_names(tensors)},
+    )
+    looks = (_by_itself, _out_of_sight, _cut_or_replaced, _by_its_run)
+    return lambda parameter: next(verdict for look in looks if (verdict := look(facts, parameter)) is not None)
 
-    def judge(parameter: Parameter) -> Verdict:
-        if not parameter.requires_grad:
-            return _FROZEN
-        if parameter.sharded and not parameter.gathered:
-            return _SHARDED
-        if context.unfinished:
-            return _UNFINISHED
-        if any(name in context.used_later for name in parameter.names):
-            return _ELSEWHERE
-        if parameter.compiled is not None:
-            return _COMPILED.of(parameter, parameter.forward)
-        if parameter.run is not None and parameter.run.checkpoint is not None:
-            at = parameter.run.checkpoint
-            return _BARE._replace(why=BARE.format(line=code(at), what="the module"), fix=bare_fix(at), source=at)
-        if hiding is not None:
-            return _hidden(graph, hiding)
-        run = parameter.run
-        cut = _cut_behind(parameter, context.since, cuts)
-        if parameter.model not in part and not context.models[parameter.model].certain:
-            together = cut is not None and shared.intersection(parameter.names)
-            return _cut_off(context, cut) if cut is not None and together else _OTHER_MODEL
-        if cut is not None and cut.leaf:
-            return _cut_off(context, cut)
-        if parameter.replaced is not None:
-            at = parameter.replaced
-            return _REPLACED._replace(key=f"replaced {at}", why=_REPLACED.why.format(code(at)), source=at)
-        if run is None:
-            return _NOT_RECORDED
-        unused = _NOT_USED.of(parameter, parameter.made) if parameter.module in paths else None
-        if not run.calls:
-            return (unused or _NOT_COMPILED) if compiled else _NEVER_RAN.of(parameter, parameter.made)
-        if run.began < context.since:
-            return _NOT_THIS_TIME
-        if not run.recording:
-            return _NO_GRAD.of(parameter, run.source)
-        if cut is not None:
-            return _cut_off(context, cut)
-        if not run.gave_graph:
-            return _GAVE_NOTHING.of(parameter, run.source)
-        return unused or _lost(context, parameter, run.source)
 
-    return judge
+def _by_itself(facts: _Facts, parameter: Parameter) -> Verdict | None:
+    context = facts.context
+    cases = (
+        (not parameter.requires_grad, _FROZEN),
+        (parameter.sharded and not parameter.gathered, _SHARDED),
+        (context.unfinished, _UNFINISHED),
+        (not context.used_later.isdisjoint(parameter.names), _ELSEWHERE),
+    )
+    return next((verdict for holds, verdict in cases if holds), None)
+
+
+def _out_of_sight(facts: _Facts, parameter: Parameter) -> Verdict | None:
+    if parameter.compiled is not None:
+        return _COMPILED.of(parameter, parameter.forward)
+    at = parameter.run.checkpoint if parameter.run is not None else None
+    if at is not None:
+        return _BARE._replace(why=BARE.format(line=code(at), what="the module"), fix=bare_fix(at), source=at)
+    return _hidden(facts.context.graph, facts.hiding) if facts.hiding is not None else None
+
+
+def _cut_or_replaced(facts: _Facts, parameter: Parameter) -> Verdict | None:
+    cut, at = _cut_behind(parameter, facts.context.since, facts.cuts), parameter.replaced
+    if parameter.model not in facts.reached and not facts.context.models[parameter.model].certain:
+        return _cut_off(cut) if cut is not None and facts.shared.intersection(parameter.names) else _OTHER_MODEL
+    if cut is not None and cut.leaf:
+        return _cut_off(cut)
+    return (
+        _REPLACED._replace(key=f"replaced {at}", why=_REPLACED.why.format(code(at)), source=at)
+        if at is not None
+        else None
+    )
+
+
+def _by_its_run(facts: _Facts, parameter: Parameter) -> Verdict:
+    """What is known of the call of its module."""
+    run, cut = parameter.run, _cut_behind(parameter, facts.context.since, facts.cuts)
+    if run is None:
+        return _NOT_RECORDED
+    unused = _NOT_USED.of(parameter, parameter.made) if parameter.module in facts.paths else None
+    if not run.calls:
+        return (unused or _NOT_COMPILED) if facts.compiled else _NEVER_RAN.of(parameter, parameter.made)
+    if run.began < facts.context.since:
+        return _NOT_THIS_TIME
+    if not run.recording:
+        return _NO_GRAD.of(parameter, run.source)
+    if cut is not None:
+        return _cut_off(cut)
+    return (
+        (unused or _lost(facts.context, parameter, run.source))
+        if run.gave_graph
+        else _GAVE_NOTHING.of(parameter, run.source)
+    )
 
 
 def _cut_behind(parameter: Parameter, since: int, cuts: Sequence[DetachPoint]) -> DetachPoint | None:
@@ -127,50 +152,22 @@ def _cut_behind(parameter: Parameter, since: int, cuts: Sequence[DetachPoint]) -
     return passed or min(leading or after, key=lambda cut: cut.chosen, default=None)
 
 
-def _cut_off(context: CheckContext, cut: DetachPoint) -> Verdict:
+def _cut_off(cut: DetachPoint) -> Verdict:
     why = f"{cut_words(cut)}, and the output is computed from what comes after it"
-    fix, source, part = mend_all([cut]), cut.source, expression(cut)
-    enters = [own_line(context.graph.nodes[node]) for node in sorted(context.entered) if cut in context.entered[node]]
-    around, pair = passed_around(cut), values_beside(cut)
-    made = {node.op.partition("Backward")[0].lower() for node in context.graph.nodes if own_line(node) == cut.source}
+    fix, around = mend_all([cut]), passed_around(cut)
     if around is not None:
         value, given = around
         why = f"{code(cut.source)} hands the gradient on to {given}, past {value}, as it is meant to"
-        loss = _compared(context, cut)
-        if loss is not None:
-            source, part = loss, ""
-            why += f"; {code(loss)} compares what comes of that with something detached, and so trains {given} alone"
-            fix = f"In {line(loss)}, use {value} itself, as {line(cut.source)} calls it, in place of what that line makes."
-        else:
-            fix = (
-                f"Add a term to the loss that trains {value}: torch.nn.functional.mse_loss({value}, {given}.detach())."
-            )
-    elif pair and cut.operation not in made and enters and enters[0] is not None and enters[0] != cut.source:
-        source, part = enters[0], ""
-        why = f"{code(cut.source)} gives {pair} and indices: the loss depends on what the indices choose, and not on {pair}"
-        fix = f"In {line(source)}, multiply what is chosen with {pair} of {line(cut.source)}, which carry the gradient."
+        fix = f"Add a term to the loss that trains {value}: torch.nn.functional.mse_loss({value}, {given}.detach())."
     return Verdict(
         f"cut {cut.source} {cut.kind}",
         "{do} not get a gradient: the graph is cut behind {them}",
         why,
         f"{fix} If nothing is to be learned there, freeze it: requires_grad_(False).",
         True,
-        source,
-        part,
+        cut.source,
+        expression(cut),
     )
-
-
-def _compared(context: CheckContext, cut: DetachPoint) -> SourceLine | None:
-    """The line of a loss that compares what comes of a straight-through sum with something detached."""
-    graph = context.graph
-    sums = [
-        node for node in context.entered if cut in context.entered[node] and own_line(graph.nodes[node]) == cut.source
-    ]
-    for edge in (edge for node in sums for edge in graph.consumers(node)):
-        others = context.entered.get(edge.consumer, ())
-        if graph.nodes[edge.consumer].none_inputs and any(other.kind == "detach" and other != cut for other in others):
-            return own_line(graph.nodes[edge.consumer])
-    return None
 
 
 _FROZEN = Verdict(

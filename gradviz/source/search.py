@@ -75,28 +75,6 @@ def _calls_of(file: str, method: str) -> Iterator[Any]:
     return (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == method)
 
 
-def gives_value(source: SourceLine, name: str) -> SourceLine | None:
-    """The last line that gives a value to a dotted name after another line has run, as far as the text tells.
-
-    In other functions the object in front of the first dot may have another name; their `__init__` is left out.
-    """
-    own = _function_around(source.file, source.line)
-    inside, last = name.partition(".")[2], None
-    for node in nodes_of(source.file, ast.Assign):
-        parts = [part for target in node.targets for part in getattr(target, "elts", [target])]
-        texts = [ast.unparse(part) for part in parts]
-        if name in texts or (inside and any(text.partition(".")[2] == inside for text in texts)):
-            function = _function_around(source.file, node.lineno)
-            if node.lineno > source.line if function == own else function != "__init__":
-                last = node.lineno
-    return line_of(source.file, last) if last is not None else None
-
-
-def _function_around(file: str, number: int) -> str:
-    body = body_around(file, number)
-    return body.function if body is not None else ""
-
-
 def passes(file: str, keyword: str, *values: str) -> list[SourceLine]:
     """The lines of a file that pass a keyword argument with one of these values, as the code spells them."""
     lines = {

@@ -184,8 +184,8 @@ FAULTS = {
     ),
     "a codebook loss of the straight path": Fault(
         "unused-parameter",
-        "book = F.mse_loss(q, z.detach())",
-        "use code itself, as",
+        "q = z + (code - z).detach()",
+        "torch.nn.functional.mse_loss(code, z.detach())",
         "F.mse_loss(q, z.detach())",
         "F.mse_loss(code, z.detach())",
         """
@@ -210,8 +210,8 @@ FAULTS = {
     ),
     "experts without the weights of the router": Fault(
         "unused-parameter",
-        "out = out.index_add(0, rows",
-        "multiply what is chosen with weight of",
+        "weight, chosen = self.router(x)",
+        "scores.softmax(-1) as weights",
         "expert(x[rows]))",
         "expert(x[rows]) * weight[rows])",
         """

@@ -436,7 +436,7 @@ FAULTS = {
     "a warm-up that nobody moves on": Fault(
         "idle-optimizer",
         "lambda step",
-        "Call step() of its scheduler after each step() of the optimizer",
+        "Call step() of the scheduler after each step() of the optimizer",
         "    optimizer.step()",
         "    optimizer.step(); schedule.step()",
         """

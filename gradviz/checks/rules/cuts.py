@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
@@ -71,26 +71,8 @@ def constant_term(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    graph = context.graph
-    roots = [root.node for root in graph.roots if root.node is not None and root.tensor.shape in ((), (1,))]
-    if not (context.entered or context.numbers) or len(roots) != 1:
-        return
-    sums, subtracts = _sums(graph, roots[0])
-    drawn: dict[int, tuple[DetachPoint, ...]] = {}
-    for node in _samples(graph, roots[0]):
-        draws = tuple(cut for cut in context.entered.get(node, ()) if cut.kind == "sample")
-        if draws and draws not in drawn.values():  # of what was drawn once, the outermost term tells all
-            drawn[node] = draws
-    for node in (*sums, *drawn):
-        record = graph.nodes[node]
-        source = own_line(record)
-        term = _term({edge.position for edge in graph.inputs(node)}, source)
-        cuts = drawn.get(node) or context.entered.get(node) or _numbers(context, source, "" if subtracts else term)
-        if not cuts or not record.none_inputs:
-            continue
-        if subtracts and all(cut.kind == "detach" for cut in cuts):
-            continue  # x + (y - x).detach() and the like: a value without a gradient is wanted
-        reached = all_names(graph.leaves)
+    for node, cuts, term in _cut_terms(context):
+        source, reached = own_line(context.graph.nodes[node]), all_names(context.graph.leaves)
         cuts = tuple(cut for cut in cuts if (cut.behind | {*cut.leaf}).difference(reached)) or cuts
         yield Diagnosis(
             f"{one_line(term) or 'a term of the loss'} has no graph: this term of the loss trains nothing",
@@ -103,6 +85,35 @@ def constant_term(context: CheckContext) -> Diagnoses:
             part=expression(cuts[0]),
             edit=uncut(cuts),
         )
+
+
+def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[DetachPoint, ...], str]]:
+    """The sums that a loss consists of and that take in something cut off: which cuts, and what the code adds there."""
+    graph = context.graph
+    roots = [root.node for root in graph.roots if root.node is not None and root.tensor.shape in ((), (1,))]
+    if not (context.entered or context.numbers) or len(roots) != 1:
+        return
+    sums, subtracts = _sums(graph, roots[0])
+    drawn = _drawn(context, roots[0])
+    for node in (*sums, *drawn):
+        source = own_line(graph.nodes[node])
+        term = _term({edge.position for edge in graph.inputs(node)}, source)
+        cuts = drawn.get(node) or context.entered.get(node) or _numbers(context, source, "" if subtracts else term)
+        meant = subtracts and all(
+            cut.kind == "detach" for cut in cuts
+        )  # x + (y - x).detach(): a value without gradient
+        if cuts and graph.nodes[node].none_inputs and not meant:
+            yield node, cuts, term
+
+
+def _drawn(context: CheckContext, root: int) -> dict[int, tuple[DetachPoint, ...]]:
+    """The terms of samples that were drawn; of what was drawn once, the outermost one tells all."""
+    drawn: dict[int, tuple[DetachPoint, ...]] = {}
+    for node in _samples(context.graph, root):
+        draws = tuple(cut for cut in context.entered.get(node, ()) if cut.kind == "sample")
+        if draws and draws not in drawn.values():
+            drawn[node] = draws
+    return drawn
 
 
 @check(

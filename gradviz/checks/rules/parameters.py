@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Home, Optimizer, Parameter
 from gradviz.checks.edit import Edit, behind, instead
@@ -12,7 +11,6 @@ from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.cuts import updates_below
 from gradviz.checks.verdicts import grouped, modules_of
 from gradviz.checks.words import (
-    as_code,
     as_leaf,
     code,
     first_names,
@@ -28,7 +26,7 @@ from gradviz.checks.words import (
 from gradviz.graph import Function, Graph, Leaf, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import in_place, wrapped
-from gradviz.source.search import gives_value, returned_by
+from gradviz.source.search import returned_by
 from gradviz.wording import one_line, plural
 
 # -- unused-parameter --------------------------------------------------------------------------------------------------
@@ -268,52 +266,38 @@ def nonleaf_parameter(context: CheckContext) -> Diagnoses:
 def _rebound(context: CheckContext) -> Diagnoses:
     """Variables that were leaves of an earlier call's graph, and results that sit on a leaf which nobody names any more."""
     graph, before = context.graph, {name for earlier in context.earlier for name in earlier.leaves}
-    updated: list[_Updated] = []
+    updated: dict[str, int] = {}
+    steps = 0
     for tensor in context.named_tensors:
-        if tensor.node is None or tensor.leaf or tensor.node in graph.leaf_of:
-            continue
-        name = next((name for name in tensor.names if name in before), None)
-        count, leaf = updates_below(graph, tensor.node)
-        steps = count if leaf is not None and leaf.kind == "input" and not leaf.names else 0
-        if name is None and not steps:
-            continue
-        updated.append(_Updated(name or tensor.names[0], tensor.node, steps))
+        if tensor.node is not None and not tensor.leaf and tensor.node not in graph.leaf_of:
+            count, leaf = updates_below(graph, tensor.node)
+            count = count if leaf is not None and leaf.kind == "input" and not leaf.names else 0
+            named = [name for name in tensor.names if name in before] or (tensor.names[:1] if count else [])
+            updated |= dict.fromkeys(named[:1], tensor.node)
+            steps += count
     if not updated:
         return
-    (first, node, _), steps = updated[0], sum(leaf.steps for leaf in updated)
-    names, sources = (
-        tuple(leaf.name for leaf in updated),
-        {leaf.name: own_line(graph.nodes[leaf.node]) for leaf in updated},
-    )
-    earlier = (
+    names, nodes = tuple(updated), tuple(updated.values())
+    was = (
         f"was a leaf at backward call {context.earlier[-1].call}"
         if context.earlier
         else "sits on a leaf without a name"
     )
-    lines = list(filter(None, (in_place(sources[name], name) for name in names)))
-    update = "; ".join(lines) if len(lines) == len(names) else f"{one_line(first)} -= lr * gradient"
+    lines = list(filter(None, (in_place(own_line(graph.nodes[node]), name) for name, node in updated.items())))
+    update = "; ".join(lines) if len(lines) == len(names) else f"{one_line(names[0])} -= lr * gradient"
+    alone = f"with torch.no_grad():\n    {update}"
     yield Diagnosis(
         f"{listed(names)} {verb(names, 'is the result', 'are results')} of a recorded update, not "
         f"{verb(names, 'a leaf', 'leaves')}",
         names,
-        f"{one_line(first)} was made by {title_and_code(graph, node)}; it {earlier}"
+        f"{one_line(names[0])} was made by {title_and_code(graph, nodes[0])}; it {was}"
         + (f"; {plural(steps, 'update')} {verb(steps, 'is', 'are')} in the graph" if steps else "")
         + ". A result gets no .grad, and every step keeps all earlier ones",
         f"Update in place, without recording: with torch.no_grad(): {update}. Or use torch.optim.",
-        where=place(graph, node),
-        nodes=tuple(leaf.node for leaf in updated),
-        edit=instead(sources[first], f"with torch.no_grad():\n    {lines[0]}")
-        if len(lines) == len(names) == 1
-        else None,
+        where=place(graph, nodes[0]),
+        nodes=nodes,
+        edit=instead(own_line(graph.nodes[nodes[0]]), alone if len(lines) == len(names) == 1 else ""),
     )
-
-
-class _Updated(NamedTuple):
-    """A variable that holds the result of a recorded update: its node, and how many updates lead to the leaf."""
-
-    name: str
-    node: int
-    steps: int
 
 
 def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
@@ -328,43 +312,27 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
         return
     updated = {tensor.node for tensor in known}
     without = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter" and leaf.node not in updated]
-    names = first_names(without)
+    names, name = first_names(without), one_line(optimizer.name)
     every = f"{stray:,} of {len(optimizer.tensors):,}" if known else "all"
-    why = (
-        f"{every} tensors of {one_line(optimizer.name)} ({one_line(optimizer.type)}) are in no model, in no "
-        "variable and not in this graph"
-    )
-    if names:
-        why += f"; the graph uses {listed(names)}, which this optimizer does not hold"
     yield Diagnosis(
-        f"{one_line(optimizer.name)} updates {plural(stray, 'tensor')} that the output does not depend on",
+        f"{name} updates {plural(stray, 'tensor')} that the output does not depend on",
         names or (optimizer.name,),
-        why,
+        f"{every} tensors of {name} ({one_line(optimizer.type)}) are in no model, in no variable and not in this graph"
+        + (f"; the graph uses {listed(names)}, which this optimizer does not hold" if names else ""),
         f"Make the optimizer {f'of {line(optimizer.source)} ' if optimizer.source is not None else ''}after the model is complete, "
-        f"or once more behind {_replaced(optimizer, names)}.",
-        where=places(one_line(optimizer.name), line(optimizer.source)),
+        "or once more behind what makes new parameters, such as a copy of the model or a replaced layer.",
+        where=places(name, line(optimizer.source)),
         nodes=nodes_of(without),
         source=optimizer.source,
     )
 
 
-def _replaced(optimizer: Optimizer, names: Sequence[str]) -> str:
-    """What has put new parameters in the place of those that the optimizer holds, as far as the code shows it."""
-    source = optimizer.source
-    paths = [".".join(name.split(".")[:i]) for name in names for i in range(name.count("."), 0, -1)] if source else []
-    for path in dict.fromkeys(paths):
-        maker = gives_value(source, as_code(path)) if source is not None else None
-        if maker is not None:
-            return f"{code(maker)}, which makes new parameters"
-    return "what makes new parameters, such as a copy of the model or a replaced layer"
-
-
 def _unlisted(context: CheckContext) -> Diagnoses:
     """Parameters of the graph that no module lists and no optimizer holds, while one updates others."""
-    wrapping = _wrapped_leaves(context)
+    graph, wrapping = context.graph, _wrapped_leaves(context)
     for source, nodes in wrapping.items():
-        users = [edge.consumer for node in nodes for edge in context.graph.consumers(node)]
-        names = first_names(tensor for user in users for tensor in context.named_tensors if tensor.node == user)
+        users = {edge.consumer for node in nodes for edge in graph.consumers(node)}
+        names = first_names(tensor for tensor in context.named_tensors if tensor.node in users)
         yield Diagnosis(
             f"{listed(names, 3) or 'a tensor'} is computed from a parameter, and is none itself",
             names,
@@ -375,40 +343,37 @@ def _unlisted(context: CheckContext) -> Diagnoses:
             source=source,
             edit=instead(source, as_leaf(source)),
         )
-    graph = context.graph
     listed_nodes = ((parameter.node, parameter.compiled) for parameter in context.parameters)
     known = context.optimized.union(*wrapping.values(), *listed_nodes)
     lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known]
-    if not context.optimized or not lost:
-        return
-    users = [edge.consumer for leaf in lost for edge in graph.consumers(leaf.node)]
+    if context.optimized and lost:
+        yield _lost(context, lost)
+
+
+def _lost(context: CheckContext, lost: Sequence[Leaf]) -> Diagnosis:
+    """Where they are kept, or which forward() makes them anew."""
     homes = list(dict.fromkeys(context.homes[leaf.node] for leaf in lost if leaf.node in context.homes))
-    made = next((home.line for home in homes if home.line is not None), None)
     born = _made_each_time(context, lost) if not homes else None
-    follows = ("unused-parameter",) if any(cut.kind == "parameter" for cut in context.cuts) else ()
+    made = next((home.line for home in homes if home.line is not None), born)
+    them, users = (
+        verb(lost, "it", "them"),
+        [edge.consumer for leaf in lost for edge in context.graph.consumers(leaf.node)],
+    )
+    why = f"backward() computes {verb(lost, 'its gradient', 'their gradients')}, and nothing updates {them}: parameters() of a "
+    why += "module lists neither layers in a plain Python list or dict nor parameters made in forward()"
     if born is not None:
-        yield Diagnosis(
-            f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
-            first_names(lost),
-            f"{code(born)} makes {verb(lost, 'it', 'them')} anew each time that {one_line(born.function)}() runs: backward() "
-            f"computes {verb(lost, 'its gradient', 'their gradients')}, and what is used next time is new and untrained",
-            f"Make what {line(born)} makes once, in __init__(), as an attribute, before the optimizer is made, and use that.",
-            nodes=nodes_of(lost),
-            source=born,
-            follows=follows,
-        )
-        return
-    yield Diagnosis(
+        why = f"{code(born)} makes {them} anew each time that {one_line(born.function)}() runs: what is used next time is untrained"
+    again = f"Make what {line(born)} makes once, in __init__(), as an attribute, before the optimizer is made, and use that."
+    return Diagnosis(
         f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
         first_names(lost),
-        f"backward() computes {verb(lost, 'its gradient', 'their gradients')}, and nothing updates {verb(lost, 'it', 'them')}: "
-        "parameters() of a module lists neither layers in a plain Python list or dict nor parameters made in forward()",
-        _listing(homes),
+        why,
+        again if born is not None else _listing(homes),
         edit=_listed_edit(homes),
-        where=places(line(made), f"used in {place(graph, users[0])}" if users else ""),
+        where=places(line(made), f"used in {place(context.graph, users[0])}" if users and born is None else ""),
         nodes=nodes_of(lost),
         source=made,
-        follows=follows,
+        follows=("unused-parameter",) if any(cut.kind == "parameter" for cut in context.cuts) else (),
     )
 
 

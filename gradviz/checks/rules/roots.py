@@ -74,18 +74,6 @@ def passed_around(cut: DetachPoint) -> tuple[str, str] | None:
     return None
 
 
-def values_beside(cut: DetachPoint) -> str:
-    """What a line calls the values that topk() and the like give beside the indices; "" when it throws them away.
-
-    >>> [values_beside(DetachPoint("integer", SourceLine("a.py", 1, "f", text), "s", operation="topk"))
-    ...     for text in ("w, i = s.topk(2)", "_, i = s.topk(2)", "i = s.topk(2)[1]")]
-    ['w', '', '']
-    """
-    names = assigned(cut.source)
-    paired = cut.kind == "integer" and cut.operation in ("topk", "sort", "max", "min", "kthvalue", "median", "mode")
-    return names[0] if paired and len(names) == 2 and not names[0].startswith("_") else ""
-
-
 def mend(cut: DetachPoint) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
     names = assigned(cut.source) if cut.kind == "no_grad" else ()

@@ -84,9 +84,8 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
     graph, joints = context.graph, _edges(context.graph, history)
     old = old_tensors(context, joints)
     names = (history.name,) if history.name else old.names
-    grown = plural(history.nodes - last.nodes, "node")
-    if history.nbytes and last.nbytes is not None and history.nbytes > last.nbytes:
-        grown += f" and {bytes_text(history.nbytes - last.nbytes)} of saved tensors"
+    grown, more = plural(history.nodes - last.nodes, "node"), (history.nbytes or 0) - (last.nbytes or 0)
+    grown += f" and {bytes_text(more)} of saved tensors" if last.nbytes is not None and more > 0 else ""
     end = max(earlier.call for earlier in context.earlier if earlier.step < context.step)
     holder = one_line(history.name) or f"the graph of {listed(root.name for root in graph.roots)}"
     carrier = f", through {listed(names)}" if names and not history.name else ""
