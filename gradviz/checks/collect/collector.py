@@ -236,25 +236,19 @@ class Collector:
             inside = {id(walked.variables[node]): node for node in ignored}
             read = [parameter._replace(compiled=inside.get(id(tensor))) for parameter, tensor in zip(read, tensors)]
         index = {id(tensor): i for i, tensor in enumerate(tensors)}
-        loss, intervals = None, dict[int, tuple[str, ...]]()
 
         def part(name: str, read: Callable[[], T], without: T) -> T:
             return self._part(name, live.call, read, without)
 
-        self._parameters = []
+        self._parameters, loss = [], None
+        intervals: dict[int, tuple[str, ...]] = {}
         if live.call is not None:
-            loss = loss_of(live.outputs)
-            if self._unread is None:
-                intervals = part("gradients", lambda: self.recorder.between.before(walked.variables), {})
-            self._parameters, self._leaves = tensors, dict(walked.variables)
-            fresh = (i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, intervals.get(i)))
-            self._fresh = set(fresh)
-            self.leaf_names |= {id(leaf): graph.leaf_of[i].names for i, leaf in walked.variables.items()}
-            part(
-                "the optimizers",
-                lambda: self._fill_rows(walked, live, models, list(zip(read, tensors)), intervals),
-                None,
+            loss, intervals = (
+                loss_of(live.outputs),
+                part("gradients", lambda: self._begin(walked, live, tensors), intervals),
             )
+            rows = partial(self._fill_rows, walked, live, models, list(zip(read, tensors)), intervals)
+            part("the optimizers", rows, None)
         suspicious = self._values or is_broken(loss, variables, scaled)
         if live.call is not None and not live.ran and not scaled:
             suspicious = suspicious or at_a_pole(walked.nodes)
@@ -291,6 +285,14 @@ class Collector:
         }
         known = {name: part(_WORDS.get(name, "cuts"), fact, getattr(context, name)) for name, fact in parts.items()}
         return replace(context, **known)
+
+    def _begin(self, walked: Walked, live: LiveOutputs, tensors: list[torch.Tensor]) -> dict[int, tuple[str, ...]]:
+        """A call is about to run: what was done with its leaves since the last one, by node."""
+        self._parameters, self._leaves = tensors, dict(walked.variables)
+        self.leaf_names |= {id(leaf): walked.graph.leaf_of[i].names for i, leaf in walked.variables.items()}
+        intervals = self.recorder.between.before(walked.variables) if self._unread is None else {}
+        self._fresh = {i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, intervals.get(i))}
+        return intervals
 
     def _fill_rows(
         self,

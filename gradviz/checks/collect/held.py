@@ -109,33 +109,31 @@ def carried(context: CheckContext, variables: Variables, since: int, attribution
     history = _older(context.graph, since, "")
     if history is not None:
         yield history
-    beside = {
-        tensor.names
-        for tensor in context.named_tensors
-        if tensor.node is None and not tensor.leaf and tensor.requires_grad
-    }
+    for name, held in _beside(context, variables).items():
+        graph = capture(held.tensors, title=name, need_graph=False, attribution=attribution)
+        history = _older(replace(graph, roots=()), since, name)
+        if history is not None:
+            newest = next((root.node for root in graph.roots if root.node is not None), None)
+            number = max(sequence for sequence in column(graph.nodes, "sequence") if sequence is not None)
+            source = graph.nodes[newest].source if newest is not None else None
+            yield history._replace(source=source, newest=number, depth=held.depth, kept=held.kept, added=held.made)
+
+
+def _beside(context: CheckContext, variables: Variables) -> dict[str, Held]:
+    """What variables hold with a graph beside that of the outputs; windows over the last steps are left out."""
+    named = (tensor for tensor in context.named_tensors if tensor.node is None and not tensor.leaf)
+    beside = {tensor.names for tensor in named if tensor.requires_grad}
     groups: dict[str, Held] = {}
     for tensor, names in Names(None, None, variables).named() if beside else ():
         if names in beside and _function(tensor) is not None:
             groups.setdefault(as_written(_holder(names[0]), variables), Held()).add(tensor, names[0])
     current = set(column(context.graph.nodes, "sequence"))
     for name, held in {**held_by([beyond(variables)]), **held_by_functions(variables)}.items():
-        held.tensors = [
-            tensor for tensor in held.tensors if (made := _function(tensor)) and made._sequence_nr() not in current
-        ]
+        made = ((tensor, _function(tensor)) for tensor in held.tensors)
+        held.tensors = [tensor for tensor, node in made if node and node._sequence_nr() not in current]
         if held.tensors:
             groups.setdefault(as_written(name, variables), held)
-    for name, held in groups.items():
-        if is_window(name, variables):
-            continue
-        graph = capture(held.tensors, title=name, need_graph=False, attribution=attribution)
-        history = _older(replace(graph, roots=()), since, name)
-        if history is not None:
-            newest = next((root.node for root in graph.roots if root.node is not None), None)
-            made = graph.nodes[newest] if newest is not None else None
-            number = max(sequence for sequence in column(graph.nodes, "sequence") if sequence is not None)
-            source = made.source if made is not None else None
-            yield history._replace(source=source, newest=number, depth=held.depth, kept=held.kept, added=held.made)
+    return {name: held for name, held in groups.items() if not is_window(name, variables)}
 
 
 @dataclass

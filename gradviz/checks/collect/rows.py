@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -215,34 +215,34 @@ class RowKeeper:
                 yield names, left, right, shared
 
     def _state(self, name: str, model: torch.nn.Module, parameters: _Parameters, variables: Variables) -> ModelState:
-        sleeping, norms = [], []
-        for path, module in submodules(model):
-            full = joined(name, path)
-            if isinstance(module, _DropoutNd) and module.p and not module.training:
-                sleeping.append(full)
-            if isinstance(module, _BatchNorm):
-                own = [weight for weight in module._parameters.values() if weight is not None]
-                if not module.training:
-                    sleeping += [full] if any(weight.requires_grad for weight in own) else []
-                elif own and not any(weight.requires_grad for weight in own):
-                    frozen = next(weight for weight in own_parameters(model) if not weight.requires_grad)
-                    norms += [full] if self._counted(module, frozen) else []
+        inside = [(joined(name, path), module) for path, module in submodules(model)]
+        sleeping = tuple(path for path, module in inside if _sleeps(module))
+        frozen = next((weight for weight in own_parameters(model) if not weight.requires_grad), None)
+        norms = [(path, module) for path, module in inside if frozen is not None and _is_frozen_norm(module)]
+        moving = tuple(path for path, norm in norms if self._counted(norm, frozen))
         mine = [(parameter, tensor) for parameter, tensor in parameters if parameter.names[0].startswith(f"{name}.")]
         held = set[int]().union(*(row.held for row in self._record.optimizers))
-        count = sum(id(tensor) in held for _, tensor in mine)
-        sharded = any(parameter.sharded for parameter, _ in mine)
-        kind, training = type(model).__name__, model.training
-        wanted = norms if training else sleeping
-        switched = switched_in(variables, name, "train" if training else "eval") if wanted else None
-        at = only_eval(variables, name) if mine and not training and not sleeping else None
-        return ModelState(name, kind, training, len(mine), count, tuple(sleeping), tuple(norms), sharded, switched, at)
+        training = model.training
+        wanted = moving if training else sleeping
+        return ModelState(
+            name,
+            type(model).__name__,
+            training,
+            len(mine),
+            sum(id(tensor) in held for _, tensor in mine),
+            sleeping,
+            moving,
+            any(parameter.sharded for parameter, _ in mine),
+            switched_in(variables, name, "train" if training else "eval") if wanted else None,
+            only_eval(variables, name) if mine and not training and not sleeping else None,
+        )
 
-    def _counted(self, norm: _BatchNorm, first: torch.Tensor) -> bool:
+    def _counted(self, norm: Any, first: torch.Tensor | None) -> bool:
         """Whether the running statistics of a layer have moved since the call before. Torch counts its batches in place.
 
         `first` is a frozen parameter of the model around it: one that moves all the same follows another network.
         """
-        if norm.num_batches_tracked is None:
+        if norm.num_batches_tracked is None or first is None:
             return False
         version, weights = version_of(norm.num_batches_tracked), (_mark(first), *map(_mark, norm.parameters()))
         last = self._statistics.get(id(norm))
@@ -250,6 +250,23 @@ class RowKeeper:
         if last is None or last[0]() is not norm or last[2] != weights:
             return False  # an average of another network's weights
         return last[1] != version
+
+
+def _sleeps(module: torch.nn.Module) -> bool:
+    """Whether a module does nothing in eval() mode that it would do: dropout, or batch normalization that is trained."""
+    own = module._parameters.values() if isinstance(module, _BatchNorm) else ()
+    drops = isinstance(module, _DropoutNd) and bool(module.p)
+    return not module.training and (drops or any(weight is not None and weight.requires_grad for weight in own))
+
+
+def _is_frozen_norm(module: torch.nn.Module) -> bool:
+    """Whether a module is batch normalization in training mode with parameters that are all frozen."""
+    own = (
+        [weight for weight in module._parameters.values() if weight is not None]
+        if isinstance(module, _BatchNorm)
+        else []
+    )
+    return module.training and bool(own) and not any(weight.requires_grad for weight in own)
 
 
 def _mark(tensor: torch.Tensor) -> object:

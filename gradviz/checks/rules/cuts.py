@@ -90,11 +90,11 @@ def constant_term(context: CheckContext) -> Diagnoses:
 def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[DetachPoint, ...], str]]:
     """The sums that a loss consists of and that take in something cut off: which cuts, and what the code adds there."""
     graph = context.graph
-    roots = [root.node for root in graph.roots if root.node is not None and root.tensor.shape in ((), (1,))]
-    if not (context.entered or context.numbers) or len(roots) != 1:
+    roots = {root.node for root in graph.roots if root.tensor.shape in ((), (1,))} - {None}
+    root = roots.pop() if len(roots) == 1 else None
+    if root is None:
         return
-    sums, subtracts = _sums(graph, roots[0])
-    drawn = _drawn(context, roots[0])
+    (sums, subtracts), drawn = _sums(graph, root), _drawn(context, root)
     for node in (*sums, *drawn):
         source = own_line(graph.nodes[node])
         term = _term({edge.position for edge in graph.inputs(node)}, source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from gradviz.checks.context import CheckContext, Earlier
@@ -232,7 +233,7 @@ def _names(context: CheckContext, edge: Edge) -> Names:
     given, taken = assigned(made.source), {_last(name) for name in read(nodes[edge.consumer].source)}
     wanted = {_last(name) for name in given} & taken or taken
     with_graph = [tensor for tensor in context.named_tensors if tensor.requires_grad and not tensor.leaf]
-    held = [name for tensor in with_graph for name in (*tensor.names, *tensor.aliases)]
+    held = list(chain.from_iterable((*tensor.names, *tensor.aliases) for tensor in with_graph))
     carried = taken_over(context.backward) if context.backward is not None else {}
     alike = [
         tensor.names[0] for tensor in with_graph if tensor.node is not None and nodes[tensor.node].source == made.source

@@ -280,8 +280,8 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     node, minus = graph.roots[0].node, 0
     while node is not None and node not in graph.leaf_of:
         op, edges = kind(graph, node), graph.inputs(node)
-        chosen = op in ("Gather", "Index") and bool(edges) and kind(graph, edges[0].producer) == "LogSoftmax"
-        if (op in _NOT_BELOW_ZERO and minus % 2) or (chosen and not minus % 2):
+        chosen = op in ("Gather", "Index") and [kind(graph, edge.producer) for edge in edges[:1]] == ["LogSoftmax"]
+        if chosen if not minus % 2 else op in _NOT_BELOW_ZERO:
             yield _negated(graph, node, chosen)
         numbers = all(slot.tensor is None or slot.tensor.shape == () for slot in graph.nodes[node].saved)
         if op not in ("Neg", "Mean", "Sum", "Div", "Mul", *RESHAPES) or len(edges) != 1 or not numbers:

@@ -157,9 +157,8 @@ def _reached(context: CheckContext) -> bool:
 def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     """Values are not finite: what made the first of them so."""
     rank = _place_in_order(context.graph)
-    first = min(bad, key=lambda value: rank(value.made_by if value.made_by is not None else value.node or 0))
-    names, leaf_of = all_names(bad), context.graph.leaf_of
-    holder = first.made_by if first.made_by is not None else first.node
+    first = min(bad, key=lambda value: rank(_holder(value) or 0))
+    names, leaf_of, holder = all_names(bad), context.graph.leaf_of, _holder(first)
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
     if holder is None:
         return Diagnosis(
@@ -169,14 +168,21 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
         updated = leaf_of[holder].kind == "parameter" and context.before is not None
         broken = [value for value in bad if value.made_by in leaf_of]
         return _from_the_update(context, broken) if updated else _leaf(leaf_of[holder], amount)
-    known = context.values.finite if context.values is not None else frozenset[int]()
-    at = born(context.graph, holder, known, context.poles)
+    at = born(
+        context.graph, holder, context.values.finite if context.values is not None else frozenset(), context.poles
+    )
     unexplained, diverged = not reason(context.graph, at), _diverged(context)
     if context.broken_data and unexplained and not diverged:
         return _from_data(context, at, amount, names)
-    if diverged or (first.made_by is not None and context.losses and unexplained):
+    by_a_step = unexplained and bool(context.losses) and first.made_by is not None
+    if diverged or by_a_step:
         return _from_the_update(context, ())
     return _from_an_operation(context, first, (holder, at), amount, names)
+
+
+def _holder(value: Value) -> int | None:
+    """The node that made a value, or that was given it."""
+    return value.made_by if value.made_by is not None else value.node
 
 
 def _leaf(leaf: Leaf, amount: str) -> Diagnosis:
