@@ -79,7 +79,7 @@ CASES = {
     "an own optimizer and a layer that is not used": Case(
         "model.aside = torch.nn.Linear(3, 1)\nmodel(x).sum().backward()\n"
         "with torch.no_grad():\n    for p in model.parameters():\n        p -= 0.1 * p.grad",
-        "p -= 0.1", "or take the module out of the model", ("model.aside = torch.nn.Linear(3, 1)\n", ""),
+        "p -= 0.1", "leave out what has no gradient", ("model.aside = torch.nn.Linear(3, 1)\n", ""),
         "raised",
     ),
     "elements of a list in place": Case(

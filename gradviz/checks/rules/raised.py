@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import instead
 from gradviz.checks.record import Raised
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import all_names, as_code, as_leaf, code, line, listed
 from gradviz.graph import SourceLine
 from gradviz.graph.origins import own_line
+from gradviz.source.code_line import read
 from gradviz.source.search import draws_by_chance, inference_modes, lines_behind, passes
 from gradviz.wording import clip, one_line
 
@@ -49,6 +52,14 @@ def _used_up(context: CheckContext, raised: Raised) -> SourceLine | None:
     """The line that keeps the iterator which `parameters()` returns."""
     lines = lines_behind(raised.source) if raised.source is not None else []
     return _only([source for source in lines if re.search(r"\w = [\w.]+\.parameters\(\)$", source.text)])
+
+
+def _made_of_a_leaf(context: CheckContext, raised: Raised) -> SourceLine | None:
+    """The line that computes something of a new leaf, of what the line that failed reads."""
+    named = set(read(raised.source))
+    tensors = (tensor for tensor in context.named_tensors if tensor.node is not None and named & set(tensor.names))
+    lines = (own_line(context.graph.nodes[tensor.node or 0]) for tensor in tensors)
+    return next((line for line in lines if as_leaf(line)), None)
 
 
 _UNREDUCED = _passes(reduction="'none'", reduce="False")
@@ -131,6 +142,17 @@ _KNOWN = (
         "parameter, is computed anew from them",
         "Make it a leaf: compute the numbers first, then torch.nn.Parameter(numbers) or "
         "numbers.detach().requires_grad_(), and give that to the optimizer.",
+        find=_made_of_a_leaf,
+        fix_there="Create the leaf last, in {at}: {leaf}.",
+    ),
+    _Known(
+        r"NoneType.*\n.*?(?P<owner>[\w.\[\]]+)\.grad\b",
+        "{owner}.grad is None where it is used",
+        "backward() fills .grad of leaves that require grad and that the output depends on, and of no other tensor",
+        "Call backward() before this line. If {owner} is the result of an operation, make it a leaf, or call {owner}.retain_grad() "
+        "before backward(). If the output need not depend on it in every step, leave out what has no gradient: if {owner}.grad is "
+        "not None.",
+        "none-grad",
     ),
     _Known(
         "Inference tensors cannot be saved for backward|Inplace update to inference tensor|[Ii]nference tensors? ",
@@ -425,14 +447,9 @@ def raised_exception(context: CheckContext) -> Diagnoses:
     raised = context.record.raised
     if raised is None:
         return
-    diagnosis = _without_gradient(context, raised) or _no_leaf(context, raised)
-    for known in _KNOWN if diagnosis is None else ():
-        match = re.search(known.pattern, raised.text, re.DOTALL)
-        if match is not None:
-            diagnosis = _explained(known, context, raised, match.groupdict(""))
-            break
-    if diagnosis is not None:
-        yield diagnosis
+    text = f"{raised.text}\n{raised.source.text if raised.source is not None else ''}"
+    matches = ((known, re.search(known.pattern, text, re.DOTALL)) for known in _KNOWN)
+    yield from islice((_explained(known, context, raised, match.groupdict("")) for known, match in matches if match), 1)
 
 
 def _explained(known: _Known, context: CheckContext, raised: Raised, parts: dict[str, str]) -> Diagnosis:
@@ -444,11 +461,13 @@ def _explained(known: _Known, context: CheckContext, raised: Raised, parts: dict
     if there is not None:
         words |= {
             "at": line(there),
+            "leaf": as_leaf(there),
             "text": one_line(there.text),
             "line": line(raised.source),
             "listed": one_line(re.sub(r"= ([\w.]+\.parameters\(\))$", r"= list(\1)", there.text)),
             "code": as_code(next(iter(raised.missing), "x")),
         }
+    results = {None, *all_names(tensor for tensor in context.named_tensors if not tensor.leaf)}  # a leaf is told here
     source = there or raised.custom or raised.source
     return Diagnosis(
         known.summary.format(**words),
@@ -456,67 +475,9 @@ def _explained(known: _Known, context: CheckContext, raised: Raised, parts: dict
         f"{code(raised.source)} raised {_message(raised)}; {known.why.format(**words)}",
         (known.fix if there is None else known.fix_there).format(**words),
         source=source,
-        follows=(known.said_by,) if known.said_by else (),
+        follows=(known.said_by,) if known.said_by and parts.get("owner") in results else (),
+        edit=instead(there, as_leaf(there)) if known.find is _made_of_a_leaf else None,
     )
-
-
-def _without_gradient(context: CheckContext, raised: Raised) -> Diagnosis | None:
-    """A `.grad` that is None was used."""
-    text = raised.source.text if raised.source is not None else ""
-    read = re.search(r"([\w.\[\]]+)\.grad\b", text)
-    if read is None or raised.kind not in ("AttributeError", "TypeError") or "NoneType" not in raised.text:
-        return None
-    name = one_line(read[1])
-    results = {name for tensor in context.named_tensors if not tensor.leaf for name in tensor.names}
-    unused = all_names(
-        parameter for parameter in context.parameters if parameter.requires_grad and parameter.node is None
-    )
-    of_a_loop = bool(unused) and not results.union(all_names(context.parameters)).intersection((name,))
-    why = (
-        f"{code(raised.source)} raised {_message(raised)}; backward() fills .grad of leaves that require grad and that the "
-        "output depends on, and of no other tensor"
-    )
-    fix = (
-        f"Call backward() before this line. If {name} is the result of an operation, make it a leaf, or call "
-        f"{name}.retain_grad() before backward(); if the output need not depend on it, leave out what has no "
-        f"gradient: if {name}.grad is not None."
-    )
-    if of_a_loop:
-        why += f"; the output does not depend on {listed(unused)}"
-        fix = (
-            f"Use {listed(unused)} in forward(), or take the module out of the model; if it need not take part in every step, "
-            f"leave out what has no gradient, as torch's optimizers do: if {name}.grad is not None."
-        )
-    return Diagnosis(
-        f"{name}.grad is None where it is used",
-        (name, *unused) if of_a_loop else (name,),
-        why,
-        fix,
-        source=raised.source,
-        part=read[0],
-        follows=("none-grad",) if name in results else (),
-    )
-
-
-def _no_leaf(context: CheckContext, raised: Raised) -> Diagnosis | None:
-    """An optimizer was given a result of which the code shows how it was made of a leaf."""
-    if raised.source is None or "can't optimize a non-leaf" not in raised.text:
-        return None
-    for tensor in context.named_tensors:
-        made = own_line(context.graph.nodes[tensor.node]) if tensor.node is not None and not tensor.leaf else None
-        written = (
-            name for name in tensor.names if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", raised.source.text)
-        )
-        name = next(written, None)
-        if name is not None and as_leaf(made):
-            return Diagnosis(
-                f"{one_line(name)} is the result of an operation, and an optimizer updates leaves only",
-                (name,),
-                f"{code(made)} computes {one_line(name)} from a new leaf; {code(raised.source)} raised {_message(raised)}",
-                f"Create the leaf last: {as_leaf(made)}.",
-                source=made,
-            )
-    return None
 
 
 def _is_only_reshaped(raised: Raised) -> bool:
