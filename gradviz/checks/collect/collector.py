@@ -6,27 +6,28 @@ numbers, runs no hook, writes nothing. What to conclude from the facts is none o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 
+from gradviz.checks.collect.code import location_of, with_code
 from gradviz.checks.collect.dimensions import DimensionWatch
 from gradviz.checks.collect.effects import EffectWatch
 from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.labels import LabelWatch
-from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, line_at, users_frame
+from gradviz.checks.collect.lines import Models, Variables, described, home, line_at
 from gradviz.checks.collect.misuse import MisuseWatch
-from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of, optimized
+from gradviz.checks.collect.models import ModelReader
+from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of
 from gradviz.checks.collect.parameters import Replaced, Switches
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.collect.retained import RetainedGraphs
-from gradviz.checks.collect.rows import Optimizers, RowKeeper
+from gradviz.checks.collect.rows import RowKeeper
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
@@ -34,10 +35,7 @@ from gradviz.checks.context import (
     Given,
     Gradients,
     Home,
-    Model,
     NamedTensor,
-    Optimizer,
-    OptimizerTensor,
     Parameter,
     all_frozen,
 )
@@ -50,29 +48,21 @@ from gradviz.packages import UserCode
 from gradviz.recording.cut_words import CutLines
 from gradviz.recording.cuts import CutEvent, CutWatch
 from gradviz.recording.reasons import Reasons, without_gradient
-from gradviz.recording.record import ModuleRun, Recording
 from gradviz.recording.session import running
 from gradviz.recording.torch_calls import TorchCalls
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.provenance import DetachPoint, Provenance, provenance
+from gradviz.source.provenance import DetachPoint, Provenance
 from gradviz.source.search import (
-    Change,
     CodeLocation,
     addition_to,
     additions,
-    changes,
-    grad_reads,
-    location_at,
-    location_at_end,
 )
-from gradviz.variables.objects import every_path, joined, parameters
-from gradviz.variables.scanner import scan
 from gradviz.walker.description import Attribution
 from gradviz.walker.isolation import isolated
-from gradviz.walker.names import flatten, outermost_modules, registered
-from gradviz.walker.private import fsdp_parameters, peek_sequence
+from gradviz.walker.names import flatten
+from gradviz.walker.private import peek_sequence
 from gradviz.walker.signals import signalled
-from gradviz.walker.tensors import grad_fn_of, tensor_info
+from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
 
 T = TypeVar("T")
@@ -110,9 +100,8 @@ class Collector:
         limits: Gradients | None = None,
         cuts: bool = False,
     ) -> None:
-        self._model, self._optimizer, self._values = model, optimizer, values
+        self._model, self._values = model, values
         self._limits = limits
-        self._recording: Recording | None = None
         self.recorder = RunRecorder()
         self._rows = RowKeeper(self.recorder)
         place = UserCode().place
@@ -124,6 +113,7 @@ class Collector:
         watches = (self.results, self.switches, self.cuts, self.misuse, self.dimensions, self.labels, self.effects)
         seen = [watch.seen for watch in watches]
         self.calls, self.replaced = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None), Replaced(place)
+        self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -142,7 +132,7 @@ class Collector:
             return self._read(live, scaled)
 
     def _read(self, live: LiveOutputs, scaled: bool) -> CheckContext:
-        self._recording = live.recording
+        self._reader.recording = live.recording
         attribution = live.recording.attribution(self._model, live.variables) if live.recording is not None else None
         collected: list[CheckContext] = []
         walks: list[Walked] = []
@@ -167,9 +157,9 @@ class Collector:
             absent = tuple(without_gradient(walks[0], reasons))
             drawn = replace(parts.joined(graph, walks[0].names), absent=absent).with_root_names(live.names)
         read = replace(collected[0], graph=graph.with_root_names(live.names), drawn=drawn)
-        location = self._part("the script's code", live.call, lambda: _location(live), None)
+        location = self._part("the script's code", live.call, lambda: location_of(live), None)
         if location is not None:
-            read = self._part("the script's code", live.call, partial(_with_code, read, location), read)
+            read = self._part("the script's code", live.call, partial(with_code, read, location), read)
         if live.call is not None and not live.create_graph:  # that is a part of a step, and does not end one
             history = partial(self._with_history, read, live.call, live.variables, location, attribution)
             read = self._part("what earlier steps left", live.call, history, read)
@@ -230,8 +220,8 @@ class Collector:
         graph, variables = walked.graph, live.variables
         ignored = _ignored(graph)
         leaf_of = {id(tensor): node for node, tensor in walked.variables.items() if node not in ignored}
-        models, optimizers = self._models(variables), self._optimizers(variables)
-        read, tensors = self._read_parameters(models, leaf_of)
+        models, optimizers = self._reader.models(variables), self._reader.optimizers(variables)
+        read, tensors = self._reader.parameters(models, leaf_of)
         if ignored:
             inside = {id(walked.variables[node]): node for node in ignored}
             read = [parameter._replace(compiled=inside.get(id(tensor))) for parameter, tensor in zip(read, tensors)]
@@ -261,12 +251,12 @@ class Collector:
             after=live.call is None and (_flagged(graph, "freed") or any(leaf.has_grad for leaf in graph.leaves)),
             grad_enabled=torch.is_grad_enabled(),
             frozen_at=self.switches.off_at(tensors[-1]) if all_frozen(read) else None,
-            models=tuple(self._model_facts(name, model) for name, model in models),
+            models=tuple(self._reader.facts(name, model) for name, model in models),
             parameters=tuple(read),
             loss=loss,
         )
         parts: dict[str, Callable[[], Any]] = {
-            "optimizers": lambda: tuple(self._read_optimizers(walked, optimizers, leaf_of, index, read)),
+            "optimizers": lambda: tuple(self._reader.held(walked, optimizers, leaf_of, index, read)),
             "named_tensors": lambda: tuple(_named_tensors(walked, leaf_of, index)),
             "homes": lambda: _homes(graph, read, models),
             "born": lambda: self._births(walked),
@@ -303,101 +293,14 @@ class Collector:
         intervals: Mapping[int, tuple[str, ...]],
     ) -> None:
         assert live.call is not None
-        optimizers = self._optimizers(live.variables)
+        optimizers = self._reader.optimizers(live.variables)
         self._rows.switched(self.switches, parameters)
         self._rows.reached(walked, live.call, live.variables, models, parameters, optimizers, intervals, live.frame)
-
-    def _models(self, variables: Variables) -> Models:
-        if self._model is not None:
-            return [("", self._model)]
-        outermost = outermost_modules(None, variables)
-        inside = tuple(f"{name}." for name, _ in outermost)
-        # a layer in a plain list of another module is in none of that one's tables
-        return [(name, model) for name, model in outermost if not name.startswith(inside) and parameters(model)]
-
-    def _model_facts(self, name: str, model: torch.nn.Module) -> Model:
-        run = self._recording.run_of(model) if self._recording is not None else None
-        return Model(name, type(model).__name__, self._model is not None, run.source if run is not None else None)
-
-    def _read_parameters(self, models: Models, leaf_of: dict[int, int]) -> tuple[list[Parameter], list[torch.Tensor]]:
-        """Each parameter once, under all its names, and the live tensors in the same order."""
-        by_tensor: dict[int, Parameter] = {}
-        live: dict[int, torch.Tensor] = {}
-        lines = ClassLines()
-        for i, (prefix, model) in enumerate(models):
-            modules = dict(every_path(model))
-            gathered = _gathered(model)
-            for path, tensor, kind in registered("", model):
-                if kind != "parameter":
-                    continue
-                # the shard has the gradient, the graph the whole
-                tensor, whole = gathered.get(id(tensor), (tensor, tensor))
-                name, known = joined(prefix, path), by_tensor.get(id(tensor))
-                if known is not None:
-                    by_tensor[id(tensor)] = known._replace(names=(*known.names, name))
-                    continue
-                owner = path.rpartition(".")[0]
-                live[id(tensor)] = tensor
-                node = leaf_of.get(id(whole))
-                made, forward = lines.of(modules, path) if node is None and tensor.requires_grad else (None, None)
-                by_tensor[id(tensor)] = Parameter(
-                    names=(name,),
-                    module=joined(prefix, owner),
-                    type=type(modules[owner]).__name__,
-                    model=i,
-                    tensor=tensor_info(tensor),
-                    requires_grad=tensor.requires_grad,
-                    has_grad=tensor.grad is not None,
-                    node=node,
-                    made=made,
-                    forward=forward,
-                    sharded=type(tensor).__name__ == "DTensor",
-                    gathered=whole is not tensor,
-                    run=self._run(modules, owner),
-                    replaced=self.replaced.at(tensor) if node is None else None,
-                )
-        return list(by_tensor.values()), list(live.values())
-
-    def _run(self, modules: dict[str, torch.nn.Module], path: str) -> ModuleRun | None:
-        """How the module ran that owns a parameter. A list of parameters has no forward: the module around it counts."""
-        if self._recording is None:
-            return None
-        while path and isinstance(modules[path], (torch.nn.ParameterList, torch.nn.ParameterDict)):
-            path = path.rpartition(".")[0]
-        return self._recording.run_of(modules[path])
-
-    def _read_optimizers(
-        self,
-        walked: Walked,
-        optimizers: Optimizers,
-        leaf_of: dict[int, int],
-        index: dict[int, int],
-        parameters: Sequence[Parameter],
-    ) -> Iterator[Optimizer]:
-        for name, optimizer in optimizers:
-            tensors = []
-            for tensor in optimized(optimizer):
-                number = index.get(id(tensor))
-                names = parameters[number].names if number is not None else walked.names.leaf(tensor)
-                node = parameters[number].node if number is not None else leaf_of.get(id(tensor))
-                tensors.append(OptimizerTensor(names, node, number))
-            made, eps = self.recorder.source_of(optimizer), _eps(optimizer)
-            up = any(group.get("maximize") for group in optimizer.param_groups)
-            yield Optimizer(name, type(optimizer).__name__, tuple(tensors), made, eps, up)
 
     def _births(self, walked: Walked) -> dict[int, SourceLine]:
         """The lines that made the leaves that are younger than an optimizer, by node."""
         born = ((node, self.recorder.birth(leaf)) for node, leaf in walked.variables.items())
         return {node: birth[0] for node, birth in born if birth is not None}
-
-    def _optimizers(self, variables: Variables) -> Optimizers:
-        if self._optimizer is not None:
-            return [("optimizer", self._optimizer)]
-        by_object: dict[int, tuple[str, torch.optim.Optimizer]] = {}
-        for variable in scan(variables):
-            if variable.kind == "optimizer":
-                by_object.setdefault(id(variable.value), (variable.name, variable.value))
-        return list(by_object.values())
 
     # -- what was cut off -------------------------------------------------------------------------------------------------
 
@@ -479,24 +382,10 @@ class Collector:
         return self._earlier[-1].step + (updated or not (context.optimized or self.recorder.between.saw_updates))
 
 
-def _eps(optimizer: torch.optim.Optimizer) -> float | None:
-    """The smallest number that an optimizer adds to a divisor."""
-    given = [group.get("eps") for group in optimizer.param_groups]
-    return min((eps for eps in given if isinstance(eps, float)), default=None)
-
-
 def _homes(graph: Graph, listed: Sequence[Parameter], models: Models) -> dict[int, Home]:
     known = {parameter.node for parameter in listed}
     lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known]
     return {leaf.node: place for leaf in lost if (place := home(leaf.names, models)) is not None}
-
-
-def _gathered(model: torch.nn.Module) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
-    """For each parameter that FSDP2 shards: its shard and the whole that the graph holds, by the identity of either."""
-    if "torch.distributed.fsdp" not in sys.modules:
-        return {}
-    pairs = [(pair.shard, pair.whole) for pair in fsdp_parameters(model) if pair.whole is not None]
-    return {id(tensor): pair for pair in pairs for tensor in pair}
 
 
 def _ignored(graph: Graph) -> set[int]:
@@ -535,52 +424,3 @@ def _named_tensors(walked: Walked, leaf_of: dict[int, int], parameters: dict[int
             retains_grad=retains,
             aliases=walked.names.aliases(tensor),
         )
-
-
-# -- facts about the code ----------------------------------------------------------------------------------------------
-
-
-def _location(live: LiveOutputs) -> CodeLocation | None:
-    frame = users_frame(live.frame)
-    if frame is None:
-        return location_at_end(live.variables)
-    return location_at(frame.f_code, frame.f_lineno, live.variables)
-
-
-def _provenances(context: CheckContext, location: CodeLocation) -> dict[str, Provenance]:
-    """Where the roots without a graph come from, and all of them where a parameter is not used. Cuts that were seen count more."""
-    unused = any(parameter.node is None and parameter.requires_grad for parameter in context.parameters)
-    provenances = dict(context.provenances)
-    for root in context.graph.roots:
-        if root.node is None or unused:
-            read = provenance(location, root.name)
-            seen = provenances.get(root.name)
-            provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
-    return provenances
-
-
-def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
-    stale = _flagged(context.graph, "modified")
-    by_hand = any("w" in times[-1] for times in context.intervals.values() if times)
-    made: tuple[Change, ...] = tuple(changes(location.body)) if stale or by_hand else ()
-    reads = grad_reads(location.body)
-    named_tensors = tuple(
-        tensor._replace(grad_read=next((reads[name] for name in tensor.names if name in reads), None))
-        for tensor in context.named_tensors
-    )
-    fate = cache(dropped)
-    parameters = tuple(
-        parameter._replace(dropped=fate(parameter.run.source))
-        if parameter.node is None and parameter.requires_grad and parameter.run is not None
-        else parameter
-        for parameter in context.parameters
-    )
-    return replace(
-        context,
-        provenances=_provenances(context, location),
-        changes=made,
-        named_tensors=named_tensors,
-        backward=location.body.line(location.line) if context.call is not None and location.line is not None else None,
-        parameters=parameters,
-        reads_grad=bool(reads),
-    )

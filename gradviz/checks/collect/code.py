@@ -1,0 +1,59 @@
+"""Reads the user's code around a backward call: where it is at, how outputs came about, what changes in place, what is read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from gradviz.checks.collect.lines import dropped, users_frame
+from gradviz.checks.context import CheckContext
+from gradviz.graph import column
+from gradviz.run.outputs import LiveOutputs
+from gradviz.source.provenance import Provenance, provenance
+from gradviz.source.search import Change, CodeLocation, changes, grad_reads, location_at, location_at_end
+
+
+def location_of(live: LiveOutputs) -> CodeLocation | None:
+    frame = users_frame(live.frame)
+    if frame is None:
+        return location_at_end(live.variables)
+    return location_at(frame.f_code, frame.f_lineno, live.variables)
+
+
+def _provenances(context: CheckContext, location: CodeLocation) -> dict[str, Provenance]:
+    """Where the roots without a graph come from, and all of them where a parameter is not used. Cuts that were seen count more."""
+    unused = any(parameter.node is None and parameter.requires_grad for parameter in context.parameters)
+    provenances = dict(context.provenances)
+    for root in context.graph.roots:
+        if root.node is None or unused:
+            read = provenance(location, root.name)
+            seen = provenances.get(root.name)
+            provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
+    return provenances
+
+
+def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
+    stale = any("modified" in flags for flags in column(context.graph.nodes, "flags"))
+    by_hand = any("w" in times[-1] for times in context.intervals.values() if times)
+    made: tuple[Change, ...] = tuple(changes(location.body)) if stale or by_hand else ()
+    reads = grad_reads(location.body)
+    named_tensors = tuple(
+        tensor._replace(grad_read=next((reads[name] for name in tensor.names if name in reads), None))
+        for tensor in context.named_tensors
+    )
+    fate = cache(dropped)
+    parameters = tuple(
+        parameter._replace(dropped=fate(parameter.run.source))
+        if parameter.node is None and parameter.requires_grad and parameter.run is not None
+        else parameter
+        for parameter in context.parameters
+    )
+    return replace(
+        context,
+        provenances=_provenances(context, location),
+        changes=made,
+        named_tensors=named_tensors,
+        backward=location.body.line(location.line) if context.call is not None and location.line is not None else None,
+        parameters=parameters,
+        reads_grad=bool(reads),
+    )

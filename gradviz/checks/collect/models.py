@@ -1,0 +1,137 @@
+"""Reads models and optimizers: which there are, their parameters with the nodes of the graph, and how their modules ran."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from gradviz.checks.collect.lines import ClassLines, Models, Variables
+from gradviz.checks.collect.numbers import optimized
+from gradviz.checks.collect.parameters import Replaced
+from gradviz.checks.collect.recorder import RunRecorder
+from gradviz.checks.collect.rows import Optimizers
+from gradviz.checks.context import Model, Optimizer, OptimizerTensor, Parameter
+from gradviz.recording.record import ModuleRun, Recording
+from gradviz.variables.objects import every_path, joined, parameters as own_parameters
+from gradviz.variables.scanner import scan
+from gradviz.walker.names import outermost_modules, registered
+from gradviz.walker.private import fsdp_parameters
+from gradviz.walker.tensors import tensor_info
+from gradviz.walker.walk import Walked
+
+
+class ModelReader:
+    """Of one run. `model` and `optimizer` as the user gave them; without, the variables are searched."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None,
+        optimizer: torch.optim.Optimizer | None,
+        recorder: RunRecorder,
+        replaced: Replaced,
+    ) -> None:
+        self._model, self._optimizer, self._recorder, self._replaced = model, optimizer, recorder, replaced
+        self.recording: Recording | None = None  # that is asked how modules ran
+
+    def models(self, variables: Variables) -> Models:
+        if self._model is not None:
+            return [("", self._model)]
+        outermost = outermost_modules(None, variables)
+        inside = tuple(f"{name}." for name, _ in outermost)
+        # a layer in a plain list of another module is in none of that one's tables
+        return [(name, model) for name, model in outermost if not name.startswith(inside) and own_parameters(model)]
+
+    def facts(self, name: str, model: torch.nn.Module) -> Model:
+        run = self.recording.run_of(model) if self.recording is not None else None
+        return Model(name, type(model).__name__, self._model is not None, run.source if run is not None else None)
+
+    def parameters(self, models: Models, leaf_of: dict[int, int]) -> tuple[list[Parameter], list[torch.Tensor]]:
+        """Each parameter once, under all its names, and the live tensors in the same order."""
+        by_tensor: dict[int, Parameter] = {}
+        live: dict[int, torch.Tensor] = {}
+        lines = ClassLines()
+        for i, (prefix, model) in enumerate(models):
+            modules = dict(every_path(model))
+            gathered = _gathered(model)
+            for path, tensor, kind in registered("", model):
+                if kind != "parameter":
+                    continue
+                # the shard has the gradient, the graph the whole
+                tensor, whole = gathered.get(id(tensor), (tensor, tensor))
+                name, known = joined(prefix, path), by_tensor.get(id(tensor))
+                if known is not None:
+                    by_tensor[id(tensor)] = known._replace(names=(*known.names, name))
+                    continue
+                owner = path.rpartition(".")[0]
+                live[id(tensor)] = tensor
+                node = leaf_of.get(id(whole))
+                made, forward = lines.of(modules, path) if node is None and tensor.requires_grad else (None, None)
+                by_tensor[id(tensor)] = Parameter(
+                    names=(name,),
+                    module=joined(prefix, owner),
+                    type=type(modules[owner]).__name__,
+                    model=i,
+                    tensor=tensor_info(tensor),
+                    requires_grad=tensor.requires_grad,
+                    has_grad=tensor.grad is not None,
+                    node=node,
+                    made=made,
+                    forward=forward,
+                    sharded=type(tensor).__name__ == "DTensor",
+                    gathered=whole is not tensor,
+                    run=self._run(modules, owner),
+                    replaced=self._replaced.at(tensor) if node is None else None,
+                )
+        return list(by_tensor.values()), list(live.values())
+
+    def _run(self, modules: dict[str, torch.nn.Module], path: str) -> ModuleRun | None:
+        """How the module ran that owns a parameter. A list of parameters has no forward: the module around it counts."""
+        if self.recording is None:
+            return None
+        while path and isinstance(modules[path], (torch.nn.ParameterList, torch.nn.ParameterDict)):
+            path = path.rpartition(".")[0]
+        return self.recording.run_of(modules[path])
+
+    def held(
+        self,
+        walked: Walked,
+        optimizers: Optimizers,
+        leaf_of: dict[int, int],
+        index: dict[int, int],
+        parameters: Sequence[Parameter],
+    ) -> Iterator[Optimizer]:
+        for name, optimizer in optimizers:
+            tensors = []
+            for tensor in optimized(optimizer):
+                number = index.get(id(tensor))
+                names = parameters[number].names if number is not None else walked.names.leaf(tensor)
+                node = parameters[number].node if number is not None else leaf_of.get(id(tensor))
+                tensors.append(OptimizerTensor(names, node, number))
+            made, eps = self._recorder.source_of(optimizer), _eps(optimizer)
+            up = any(group.get("maximize") for group in optimizer.param_groups)
+            yield Optimizer(name, type(optimizer).__name__, tuple(tensors), made, eps, up)
+
+    def optimizers(self, variables: Variables) -> Optimizers:
+        if self._optimizer is not None:
+            return [("optimizer", self._optimizer)]
+        by_object: dict[int, tuple[str, torch.optim.Optimizer]] = {}
+        for variable in scan(variables):
+            if variable.kind == "optimizer":
+                by_object.setdefault(id(variable.value), (variable.name, variable.value))
+        return list(by_object.values())
+
+
+def _eps(optimizer: torch.optim.Optimizer) -> float | None:
+    """The smallest number that an optimizer adds to a divisor."""
+    given = [group.get("eps") for group in optimizer.param_groups]
+    return min((eps for eps in given if isinstance(eps, float)), default=None)
+
+
+def _gathered(model: torch.nn.Module) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+    """For each parameter that FSDP2 shards: its shard and the whole that the graph holds, by the identity of either."""
+    if "torch.distributed.fsdp" not in sys.modules:
+        return {}
+    pairs = [(pair.shard, pair.whole) for pair in fsdp_parameters(model) if pair.whole is not None]
+    return {id(tensor): pair for pair in pairs for tensor in pair}
