@@ -116,8 +116,9 @@ class OptimizerRow:
 
     @property
     def squares_rate(self) -> bool:
-        """Whether its rate is at most the square of what it was made with: it was multiplied by a rate, not by a factor."""
-        return 0 < self.base < 1 and isclose(max(self.rates, default=0.0), self.base**2, rel_tol=1e-6)
+        """Whether it begins at the square of the rate that it was made with, and never rises: it was multiplied by a rate."""
+        first, most = next(iter(self.rates), 0.0), max(self.rates, default=0.0)
+        return 0 < self.base < 1 and first == most and isclose(most, self.base**2, rel_tol=1e-6)
 
 
 class Tie(NamedTuple):

@@ -214,12 +214,14 @@ def joined(explained: Sequence[Explained]) -> list[Finding]:
 
 
 def _cause(explained: Sequence[Explained], i: int) -> int | None:
-    mine = set(explained[i].finding.names)
+    """The finding that explains another one; of several the worst."""
+    finding, by, by_same_names = explained[i]
+    mine, causes = set(finding.names), list[int]()
     for j, (other, _, _) in enumerate(explained):
-        same = mine and mine.issubset(other.names)
-        if j != i and (other.id in explained[i].by or (other.id in explained[i].by_same_names and same)):
-            return j
-    return None
+        same = bool(mine) and mine.issubset(other.names)
+        if j != i and (other.id in by or (other.id in by_same_names and same)):
+            causes.append(j)
+    return min(causes, key=lambda j: SEVERITIES.index(explained[j].finding.severity), default=None)
 
 
 def _first(causes: Mapping[int, int], i: int) -> int:

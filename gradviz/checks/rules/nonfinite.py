@@ -27,7 +27,7 @@ from gradviz.gradients.values import Value
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import own_line
-from gradviz.source.search import passes
+from gradviz.source.search import lines_behind, passes
 from gradviz.wording import plural
 
 
@@ -129,13 +129,11 @@ def _remedy(graph: Graph, node: int) -> str:
             "A last batch that is smaller than the others is left out by drop_last=True of the DataLoader; of a single "
         )
         advice += "element, x.std(0, correction=0) is 0"
-    every = (
-        [own_line(other) for other in graph.nodes if other.op == record.op]
-        if record.op.startswith(("Log", "Sqrt"))
-        else []
-    )
-    alike = [at for at in every if at and here and (at.file, at.function) == (here.file, here.function)]
-    lines = list(dict.fromkeys(map(line, [here, *alike])))
+    alike = (other for other in graph.nodes if other.op == record.op.startswith(("Log", "Sqrt")) * record.op)
+    every = [at for at in map(own_line, alike) if at and here and (at.file, at.function) == (here.file, here.function)]
+    inputs = (graph.nodes[edge.producer] for edge in graph.inputs(node))
+    every += (at for made_by in inputs if made_by.op.startswith("MaskedFill") and (at := own_line(made_by)))
+    lines = list(dict.fromkeys(map(line, [here, *every])))
     return f"{advice} (in {listed(lines)})" if len(lines) > 1 else advice
 
 
@@ -293,14 +291,20 @@ def _looks(context: CheckContext) -> Iterator[tuple[str, str, SourceLine | None]
         yield seen, f"{fix}{count:,}.", asked
     values = context.values
     if values is not None and values.largest_input > LARGE:
-        fix = "Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0). Else lower the learning rate, tenfold at a time."
+        made = (
+            lines_behind(context.backward, values.largest_name)
+            if context.backward and values.largest_name.isidentifier()
+            else []
+        )
+        there = f" behind {line(made[0])}" if made else ""
+        fix = f"Scale the inputs to about 1{there}: x = (x - x.mean(0)) / x.std(0). Else lower the learning rate."
         yield f"the largest number among the inputs is {values.largest_input:.4g}", fix, context.backward
     fix = "Lower the learning rate, tenfold at a time, until the loss falls; torch.nn.utils.clip_grad_norm_(parameters, 1.0) "
-    made = (one.source for one in context.optimizers if one.source is not None)
+    rates = (one.source for one in context.optimizers if one.source is not None)
     yield (
         "",
         f"{fix}before step() bounds single steps that are too large.",
-        next(made, context.backward),
+        next(rates, context.backward),
     )  # the line with the rate
 
 

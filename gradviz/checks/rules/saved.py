@@ -134,8 +134,12 @@ def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
     saver, change = own_line(graph.nodes[stale.slots[0].node]), stale.changed[0] if stale.changed else None
     if stale.parameter:
         fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again"
+        ends = [own_line(graph.nodes[root.node]) for root in graph.roots[:1] if root.node is not None]
+        until = f" to {line(ends[0])}" if ends and ends[0] != saver else ""
         there = (
-            f" after {line(change)}, from {line(saver)} on" if saver is not None and change is not None else " after it"
+            f" after {line(change)}, from {line(saver)}{until}"
+            if saver is not None and change is not None
+            else " after it"
         )
         return f"{fix}{there}.", None
     copied, new = with_copies(change), out_of_place(change)
