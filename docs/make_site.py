@@ -15,11 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = {
-    "docs": (".md", ".svg", ".png", ".html", ".py"),
-    "samples": (".md", ".py", ".csv"),
-    "benchmarks": (".md", ".py"),
-}
+FOLDERS = ("docs", "samples", "benchmarks")
 REFERENCE = tempfile.TemporaryDirectory()
 
 
@@ -35,5 +31,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def _pages() -> Iterator[Path]:
     yield from sorted([*ROOT.glob("*.md"), ROOT / "LICENSE"])
-    for folder, suffixes in FOLDERS.items():
-        yield from sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in suffixes)
+    for folder in FOLDERS:
+        files = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        yield from sorted(files)

@@ -84,3 +84,21 @@ def test_no_picture_names_a_path_of_the_machine_that_drew_it() -> None:
     pictures = [*(ROOT / "docs" / "pictures").glob("*.svg"), *(ROOT / "docs" / "guide" / "pictures").glob("*.svg")]
     assert len(pictures) > 5
     assert [picture.name for picture in pictures if "line: /" in picture.read_text(encoding="utf-8")] == []
+
+
+def test_no_page_repeats_another() -> None:
+    pages = {}
+    for path in PAGES:
+        if path.name != "CHANGELOG.md" and not path.name.startswith("adding-a-"):  # these three begin alike
+            text = re.sub(
+                r"^ *```.*?^ *```$|<!--.*?-->", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+            )
+            lines = [line for line in text.splitlines() if not line.startswith(("#", "|"))]
+            pages[path.name, path.parent.name] = re.findall(r"[\w`.'-]+", " ".join(lines).lower())
+    first: dict[tuple[str, ...], tuple[str, str]] = {}
+    repeated = set()
+    for page, words in pages.items():
+        for run in zip(*(words[start:] for start in range(12)), strict=False):
+            if first.setdefault(run, page) != page:
+                repeated.add((first[run], page, " ".join(run)))
+    assert repeated == set()
