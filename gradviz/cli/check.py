@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -146,30 +146,29 @@ def command(
             findings = tried(findings, source, options, time.perf_counter() - began)
         if page is not None:
             write_page(findings, page)
-        if form == "text" and not as_json:
-            from gradviz.checks.output import FindingsTable
-
-            write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
-            if click.get_current_context().meta.get(SHORT):
-                stream.write(f"{_ALSO}\n")
-        elif form == "line" and not as_json:
-            from gradviz.checks.output import short_lines
-
-            stream.writelines(f"{line}\n" for line in short_lines(findings))
-        elif form == "md" and not as_json:
-            from gradviz.checks.markdown import markdown
-
-            stream.write(markdown(findings))
-        else:
-            from gradviz.checks.output import sarif
-
-            write_json(stream, sarif(findings) if form == "sarif" and not as_json else findings.as_data())
+        _write(findings, "json" if as_json else form, verbose, stream)
     if fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error
             complain(f"The script then failed: {type(error).__name__}: {text_of(error)}")
         sys.exit(FOUND)
     captured.raise_failure()
+
+
+def _write(findings: Findings, form: str, verbose: bool, stream: TextIO) -> None:
+    """Write the findings in a format."""
+    from gradviz.checks.markdown import markdown
+    from gradviz.checks.output import FindingsTable, sarif, short_lines
+
+    if form == "text":
+        write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
+        stream.write(f"{_ALSO}\n" if click.get_current_context().meta.get(SHORT) else "")
+    elif form == "line":
+        stream.writelines(f"{line}\n" for line in short_lines(findings))
+    elif form == "md":
+        stream.write(markdown(findings))
+    else:
+        write_json(stream, sarif(findings) if form == "sarif" else findings.as_data())
 
 
 def write_page(findings: Findings, path: str) -> None:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradviz.cli.progress import progress
-from gradviz.wording import plural
+from gradviz.run.cells import CHANGES
+from gradviz.wording import notebook_of, plural
 
 if TYPE_CHECKING:
     from gradviz.checks.edit import Edit
@@ -86,6 +87,9 @@ def child() -> None:
 
 def _change(edit: Edit) -> None:
     """From now on this process reads the changed text in place of the file."""
+    if notebook_of(edit.source.file)[0]:
+        CHANGES[edit.source.file] = edit.applied
+        return
     path = os.path.realpath(edit.source.file)
     text = edit.applied(Path(path).read_text(encoding="utf-8"))
     linecache.cache[edit.source.file] = len(text), None, text.splitlines(keepends=True), path

@@ -10,6 +10,7 @@ import ast
 import json
 import linecache
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gradviz.errors import TargetError
@@ -19,6 +20,10 @@ _AROUND_PYTHON = re.compile(r"%%(time|timeit|capture|prun|gradviz)\b")
 _TIMED = re.compile(r"(\s*)%time(?=\s+\S)")
 _ONLY_IPYTHON = re.compile(r"\s*[%!?]|\s*[\w.,\s]+=\s*[%!]|.*\?\s*$")
 _SHOWN = 3
+
+
+CHANGES: dict[str, Callable[[str], str]] = {}
+"""What is done to the text of a cell before it runs, by the name of its file."""
 
 
 class Notebook(NamedTuple):
@@ -46,7 +51,8 @@ def read_notebook(path: str, place: str, text: bytes) -> Notebook:
     left_out: list[str] = []
     for number, source in enumerate(filter(str.strip, _code(place, text)), 1):
         file = f"{path}{CELL}{number}"
-        cells[file], lines = _python(source)
+        python, lines = _python(source)
+        cells[file] = CHANGES.get(file, str)(python)
         left_out += [f"`{clip(line.strip())}` ({place_text(file, at)})" for at, line in lines]
         linecache.cache[file] = len(cells[file]), None, cells[file].splitlines(keepends=True), file
     return Notebook(cells, tuple(left_out))

@@ -33,7 +33,7 @@ _TARGETS = (".py", NOTEBOOK, ".json")
 _DIGITS = re.compile(r"[0-9]+")
 
 
-class Cell(Protocol):
+class RunningCell(Protocol):
     """A cell of a notebook that runs now, in the interpreter as it is. `made` are the variables that it gave a value to."""
 
     namespace: dict[str, Any]
@@ -53,7 +53,7 @@ class Target:
     kind: Literal["script", "main", "module", "graph", "cell"]
     place: str
     name: str = ""
-    cell: Cell | None = None  # of a notebook that runs now
+    cell: RunningCell | None = None  # of a notebook that runs now
 
     @property
     def short(self) -> str:
