@@ -116,9 +116,7 @@ class Watch:
         self._until = ExitStack()
         self._budget = Budget(free=_FREE, share=_SHARE)
         self._next = 1  # the step of the next look
-        self._notes: dict[
-            str, str
-        ] = {}  # what a reader must know of how complete the numbers are, by what they are about
+        self._notes: dict[str, str] = {}  # how complete the numbers are, by what a note is about
         self._thrifty = 0  # looks that were left out
         self.history = History(())
         self.looks: list[StepLook] = []
@@ -175,7 +173,7 @@ class Watch:
         self.page.ended = f"ended by {reason_of(error)}" if error is not None else "ended"
         self._write()
         if error is None:
-            self._raise_if_broken()
+            self._raise_if_wrong()
 
     # -- while it runs --------------------------------------------------------------------------------------------------
 
@@ -190,6 +188,7 @@ class Watch:
         self._meter.backward(call)
         if self._look is not None and self._look.is_over:
             self._end_look()
+            self._raise_if_wrong()
         then = self._guarded(partial(self._look.backward, call)) if self._look is not None else None
         return partial(self._engine_ended, then)
 
@@ -200,10 +199,12 @@ class Watch:
 
     def _step_ended(self) -> None:
         """An optimizer has taken its step."""
-        assert self._meter is not None
+        if self._meter is None:
+            return
         self.steps = self._meter.step
         if self._look is not None and self._meter.is_between and self.steps >= self._look.step + self._span - 1:
             self._end_look()
+            self._raise_if_wrong()
         if self._meter.full:
             self._read()
         self._look_if_due()
@@ -218,7 +219,7 @@ class Watch:
             return
         self._next = (step // self._every + 1) * self._every
         self._read()
-        self._raise_if_broken()
+        self._raise_if_wrong()
         if self._budget.left:
             known = [one for one in meter.names if isinstance(one, torch.optim.Optimizer)]
             first = self.looks[0] if self.looks else None
@@ -245,12 +246,6 @@ class Watch:
         self.looks.append(seen)
         self._guarded(partial(self.page.add, seen))
         self._write()
-        if self._raise_on is not None and seen.findings.reach(self._raise_on):
-            worst = seen.findings[0]
-            where = f"\n{worst.where}" if worst.where else ""
-            raise WatchError(
-                f"step {seen.step}: {worst.summary} [{worst.id}]{where}\nfix: {worst.fix}{self._page_line()}"
-            )
 
     def _guarded(self, action: Callable[[], Any]) -> Any:
         """What an action returns. An error of ours is noted, and must not end the user's run."""
@@ -317,9 +312,15 @@ class Watch:
             found |= {"nodes": look.nodes, "saved_bytes": look.nbytes, "findings": len(look.findings)}
         return {name: float(value) for name, value in found.items() if value is not None}
 
-    def _raise_if_broken(self) -> None:
-        if self._raise_on is not None and self.history.broken is not None:
-            raise WatchError(f"{self.history.breaks()}{self._page_line()}")
-
-    def _page_line(self) -> str:
-        return f"\nsee {os.path.join(self.out, PAGE)}" if self.out else ""
+    def _raise_if_wrong(self) -> None:
+        """End the run if it was asked for, and the last look or a number is a reason to."""
+        if self._raise_on is None:
+            return
+        wrong = self.history.breaks()
+        for look in self.looks[-1:] if not wrong else ():
+            if look.findings.reach(self._raise_on):
+                worst = look.findings[0]
+                lines = (f"step {look.step}: {worst.summary} [{worst.id}]", worst.where, f"fix: {worst.fix}")
+                wrong = "\n".join(filter(None, lines))
+        if wrong:
+            raise WatchError(f"{wrong}\nsee {os.path.join(self.out, PAGE)}" if self.out else wrong)

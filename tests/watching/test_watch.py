@@ -128,7 +128,7 @@ def test_memory_is_flat_while_it_runs() -> None:
         for step in train(net, optimizer, 900):
             if step in (450, 850):  # with as many rows waiting
                 gc.collect()
-                counts.append(sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects()))
+                counts.append(sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects()))
     assert counts[0] == counts[1]
 
 
@@ -165,6 +165,32 @@ def test_raise_on_stops_at_a_finding() -> None:
             optimizer.step()
             optimizer.zero_grad()
     assert optimizer.state_dict()["param_groups"]
+
+
+def test_an_exception_of_the_loop_is_not_replaced() -> None:
+    net = nn.ModuleDict({"used": nn.Linear(2, 1), "spare": nn.Linear(2, 1)})
+    with pytest.raises(ZeroDivisionError), gradviz.watch(net, raise_on="note") as watch:
+        net["used"](torch.ones(1, 2)).sum().backward()
+        raise ZeroDivisionError("no steps")
+    assert watch.findings and watch.page.ended == "ended by ZeroDivisionError: no steps"
+
+
+def test_several_processes_write_into_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run(network(), 2, out=tmp_path).out == str(tmp_path / "rank1")
+    assert (tmp_path / "rank1" / "index.html").exists() and not (tmp_path / "index.html").exists()
+
+
+def test_a_compiled_model_is_compiled_once() -> None:
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    net = torch.compile(network(), backend="eager")
+    watch = run(net, 7, every=3)
+    assert counters["stats"]["unique_graphs"] == 1 and [look.step for look in watch.looks] == [1, 3, 6]
+    torch._dynamo.reset()
 
 
 def test_a_look_finds_a_graph_that_grows() -> None:
