@@ -35,7 +35,7 @@ def gradviz(shell: Any, line: str, cell: str | None) -> Any:
     from IPython.core.error import UsageError
 
     try:
-        return _answer(shell, line) if cell is None else _over_cell(shell, line.split(), cell)
+        return _shown(shell, _answer(line, shell)) if cell is None else _over_cell(shell, line.split(), cell)
     except GradvizError as error:
         raise UsageError(str(error)) from None
 
@@ -71,9 +71,6 @@ class _Cell:
 
 
 def _over_cell(shell: Any, words: list[str], text: str) -> object:
-    from IPython.core import display_functions
-
-    display: Any = display_functions.display
     show = _VIEWS.get(" ".join(words) or "--picture")
     if show is None:
         raise GradvizError(
@@ -83,10 +80,18 @@ def _over_cell(shell: Any, words: list[str], text: str) -> object:
     target = Target("cell", f"cell {cell.number}", cell=cell)
     result, error = (_checked if show is _VIEWS["--check"] else _read)(target)
     if result is not None:
-        display(show(result))
+        _shown(shell, show(result))
     if error is not None:
         raise error.with_traceback(users_part(error.__traceback__))
     return None if text.rstrip().endswith(";") else cell.value
+
+
+def _shown(shell: Any, result: object) -> None:
+    """Show a result: as a display of its own in a notebook, printed in a terminal, where it would be one line."""
+    from IPython.core import display_functions
+
+    display: Any = display_functions.display
+    (display if hasattr(shell, "kernel") else print)(result)
 
 
 def _read(target: Target) -> tuple[Graph | None, BaseException | None]:
@@ -134,7 +139,7 @@ _VIEWS: Mapping[str, Callable[[Any], object]] = {
 """What `%%gradviz` shows of a graph, or of findings."""
 
 
-def _answer(shell: Any, line: str) -> object:
+def _answer(line: str, shell: Any) -> object:
     """`%gradviz why NAME`: for the tensors of the notebook that no other one depends on."""
     from gradviz.cli.why import explained
     from gradviz.run.outputs import LiveOutputs, final_tensors

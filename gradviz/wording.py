@@ -60,6 +60,12 @@ def place_text(file: str, line: int) -> str:
     return f"cell {cell}, line {line}" if cell else f"{file}:{line}"
 
 
+def file_text(file: str) -> str:
+    """A file as people know it: a cell of the notebook that runs now is `cell 3`."""
+    notebook, cell = notebook_of(file)
+    return f"cell {cell}" if cell and not notebook else one_line(file)
+
+
 def line_text(file: str, line: int) -> str:
     """The same without the file's name: `line 12`."""
     return place_text(file, line) if notebook_of(file)[1] else f"line {line}"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.scripts import environment
 from tests.hosts.notebooks import Output, executed, outputs_of
 
 pytestmark = pytest.mark.slow
@@ -90,7 +91,7 @@ def table(output: Output) -> str:
         ("failed", ["display_data", "error"]),
         ("mistake", ["error"]),
         ("failed check", ["display_data", "error"]),
-        ("why", ["execute_result"]),
+        ("why", ["display_data"]),
         ("why nobody", ["stream"]),
         ("line", ["stream"]),
         ("unloaded", ["stream"]),
@@ -155,6 +156,21 @@ def test_the_page_is_in_a_sandboxed_frame_and_nothing_else_runs(shown: dict[str,
         outside = re.sub(r'<iframe sandbox="allow-scripts[^"]*" [^>]*srcdoc="[^"]*">', "", text)
         assert "srcdoc" not in outside and "<script" not in outside and text.count("<iframe") == 1
     assert "<summary" in shown["graph"][0].data["text/html"]
+
+
+TERMINAL = f"""
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance(colors="nocolor")
+for cell in ({SETUP!r}, "%%gradviz --check\\nloss = net(x).sum()\\nloss.backward()", "%gradviz why net.a.weight"):
+    shell.run_cell(cell, store_history=True)
+"""
+
+
+def test_in_a_terminal_results_are_printed_as_their_tables() -> None:
+    said = subprocess.run([sys.executable, "-c", TERMINAL], env=environment(), capture_output=True, text=True).stdout
+    assert said.count("warning: 2 parameters of net.a (Linear) do not get a gradient") == 1
+    assert "where:  net.a (Linear), cell 1, line 9" in said and "because    " in said
+    assert "<Why" not in said and "<Findings" not in said
 
 
 @pytest.mark.skipif(find_spec("nbconvert") is None, reason="nbconvert is not installed")

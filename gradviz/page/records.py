@@ -18,7 +18,7 @@ from gradviz.graph.origins import forward_name
 from gradviz.graph.ready_queue import engine_order
 from gradviz.page.pack import NOTHING, Pack, Table
 from gradviz.report import labels
-from gradviz.wording import clip, one_line, tensor_line
+from gradviz.wording import clip, file_text, one_line, tensor_line
 
 
 def records(graph: Graph) -> Pack:
@@ -128,8 +128,8 @@ class _Writer:
     def _source(self, source: SourceLine | None) -> int | None:
         if source is None:
             return None
-        file, function, text = map(one_line, (source.file, source.function, source.text.strip()))
-        return self._sources.number(source, [file, source.line, function, text])
+        function, text = map(one_line, (source.function, source.text.strip()))
+        return self._sources.number(source, [file_text(source.file), source.line, function, text])
 
 
 _NODE_COLUMNS = (

@@ -10,7 +10,7 @@ import linecache
 
 from gradviz.graph import Graph
 from gradviz.graph.folders import sources
-from gradviz.wording import one_line
+from gradviz.wording import file_text, one_line
 
 MOST = 400_000
 """Characters of one file; of a longer one only the lines that the graph has."""
@@ -28,7 +28,7 @@ def own_code(graph: Graph) -> list[Code]:
     found: list[Code] = []
     for file, told in sorted(known.items()):
         lines, missing = _read(file, told)
-        found.append((one_line(file), sorted(lines), [lines[number] for number in sorted(lines)], missing))
+        found.append((file_text(file), sorted(lines), [lines[number] for number in sorted(lines)], missing))
     return found
 
 
