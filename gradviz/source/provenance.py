@@ -67,24 +67,40 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
 
     Follows what has no graph now. A place at which what goes in still has one comes first.
     """
-    body, cuts, plain, made = location.body, list[DetachPoint](), list[str](), list[SourceLine]()
     first = name.split("[")[0].split("(")[0].split(".")[0]
-    waiting = [(first, location.line)]
+    waiting, steps = [(first, location.line)], list[_Origin]()
     for name, before in waiting:  # grows while it is read
-        statement = _assignment(location, name, before)
-        value = assigned(statement.node)[1] if statement is not None else None
-        found = list(_cuts(location, statement, value)) if statement is not None and value is not None else []
-        cuts += (cut for cut, _ in found if cut is not None)
-        names = [name for _, under in found for name in names_of(under)]
-        follow = [(name, statement.node.lineno) for name in names if statement and _may_be_followed(location, name)]
+        steps.append(origin := _origin(location, name, before))
         known = {name for name, _ in waiting}
-        waiting += [pair for pair in dict(follow).items() if pair[0] not in known and len(waiting) < _MOST]
-        made += [body.source(statement.node)] if statement is not None else []
-        tensor = value_of(name, location.variables)
-        if not follow and not any(cut for cut, _ in found) and isinstance(tensor, torch.Tensor) and name != first:
-            plain += [] if _has_graph(tensor) else [name]
-    once = {(cut.source, cut.kind): cut for cut in reversed(cuts)}
-    return Provenance(tuple(once.values())[::-1], made[0] if made else None, tuple(plain))
+        waiting += [pair for pair in origin.follow if pair[0] not in known and len(waiting) < _MOST]
+    once = {(cut.source, cut.kind): cut for origin in reversed(steps) for cut in reversed(origin.cuts)}
+    made = next((origin.made for origin in steps if origin.made is not None), None)
+    plain = (name for (name, _), origin in zip(waiting[1:], steps[1:]) if not (origin.follow or origin.cuts))
+    without = (name for name in plain if _is_plain(value_of(name, location.variables)))
+    return Provenance(tuple(once.values())[::-1], made, tuple(without))
+
+
+class _Origin(NamedTuple):
+    """One name: the cuts in what gave it its value, the names to follow, each with the line that reads it, and that line."""
+
+    cuts: Sequence[DetachPoint] = ()
+    follow: Sequence[tuple[str, int | None]] = ()
+    made: SourceLine | None = None
+
+
+def _origin(location: CodeLocation, name: str, before: int | None) -> _Origin:
+    statement = _assignment(location, name, before)
+    value = assigned(statement.node)[1] if statement is not None else None
+    if statement is None or value is None:
+        return _Origin(made=location.body.source(statement.node) if statement is not None else None)
+    found = list(_cuts(location, statement, value))
+    names = dict.fromkeys(name for _, under in found for name in names_of(under))
+    follow = [(name, statement.node.lineno) for name in names if _may_be_followed(location, name)]
+    return _Origin([cut for cut, _ in found if cut is not None], follow, location.body.source(statement.node))
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not _has_graph(value)
 
 
 def _assignment(location: CodeLocation, name: str, before: int | None) -> Statement | None:
