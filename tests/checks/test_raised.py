@@ -165,7 +165,7 @@ CASES = {
     ),
     "a hook before a change in place": Case(
         "net = torch.nn.Sequential(model, torch.nn.ELU(inplace=True))\n"
-        "model.register_full_backward_hook(lambda *_: None)\nnet(x).sum().backward()",
+        "model.register_full_backward_hook(lambda *_: None)\nnet(x.clone().requires_grad_()).sum().backward()",
         "inplace=True", "leave out inplace=True", ("inplace=True", ""),
     ),
     "a reentrant checkpoint behind autograd.grad": Case(
