@@ -48,7 +48,11 @@ def tried(findings: Findings, source: Source, options: Mapping[str, Any], took: 
             finding = replace(finding, edit=edit._replace(heals=heals))
         found.append(finding)
     healed = sum(one.edit is not None and one.edit.heals is True for one in found)
-    note = f"Ran the script again in a child process for {plural(MOST - left, 'fix', 'fixes')}: {healed:,} healed it."
+    note = "Ran nothing again: no fix is a change of a line in a file."
+    if left < MOST:
+        note = (
+            f"Ran the script again in a child process for {plural(MOST - left, 'fix', 'fixes')}: {healed:,} healed it."
+        )
     return replace(findings, found=tuple(found), notes=(*findings.notes, note))
 
 

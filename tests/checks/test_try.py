@@ -80,6 +80,11 @@ def test_a_change_that_does_not_heal_is_not_shown(tmp_path: Path) -> None:
     assert finding["edit"]["heals"] is False
 
 
+def test_where_no_fix_is_an_edit_nothing_runs_again(tmp_path: Path) -> None:
+    text = f"{HEAD}for step in range(3):\n    model(torch.ones(2, 3)).sum().backward()\n    optimizer.zero_grad()\n    optimizer.step()\n"
+    assert "Ran nothing again" in " ".join(tried(tmp_path, text).split())
+
+
 @pytest.mark.slow
 def test_a_line_of_another_file_is_changed_too(tmp_path: Path) -> None:
     (tmp_path / "losses.py").write_text("def squared(x):\n    return x.detach().square().mean()\n")
