@@ -251,6 +251,20 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "a look at the data that is trained with": """
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        everything = torch.randn(40, 3)
+        for chosen in torch.arange(40).split(8):
+            loss = (net(everything[chosen]) - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            with torch.no_grad():
+                print(net(everything).std())
+    """,
     "all pairs, as columns and rows": """
         import torch
         net = torch.nn.Linear(3, 1)

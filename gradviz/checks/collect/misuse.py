@@ -47,6 +47,7 @@ class MisuseWatch:
         self._spread: dict[int, tuple[weakref.ref[torch.Tensor], tuple[str, Place, str]]] = {}
         self._columns: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}  # made of rows, and in which line
         self._looked: dict[object, int] = {}
+        self._sources: dict[int, Callable[[], torch.Tensor | None]] = {}  # that batches are picked from
 
     def result(self, trained_with: Container[tuple[str, int]] = ()) -> tuple[Misuse, ...]:
         """All that was found, one for each line. What a loss is computed from is no evaluation: `trained_with` are such lines."""
@@ -77,6 +78,8 @@ class MisuseWatch:
             if words and local_variables(loss).get("reduction") != "none":
                 self.note("broadcast", self._place(loss), loss.f_code.co_name, words)
         elif type(result) in PLAIN and arguments and type(arguments[0]) in PLAIN:
+            if name == "getitem" and torch.is_grad_enabled() and arguments[0].is_leaf and len(self._sources) < MOST:
+                self._sources[id(arguments[0])] = weakref.ref(arguments[0])
             if name in _RESHAPES:
                 self._reshaped(name, arguments[0], result, frame)
             if result.dim() > 1 and result.shape[1] == 1 and (name in _COLUMNS or arguments[0].dim() == 2):
@@ -170,11 +173,13 @@ class MisuseWatch:
         self._looked[key] = self._looked.get(key, 0) + 1
         if self._looked[key] > _LOOKS:
             return
-        model, calling = _model_around(frame)
+        model, calling, given = _model_around(frame)
         if model is None:
             return
         if not model.training and name != "batch_norm" and not _mixed(model):
             self.note("dropout in eval", self._place(users), type(model).__name__)
+        elif name == "batch_norm" and self._sources.get(id(given), lambda: None)() is given is not None:
+            return  # it looks at the data that it is trained with, and learns no other statistics from that
         elif model.training and not torch.is_grad_enabled() and calling is not None:
             held = frozenset(map(id, parameters(model)))
             self.note("train in evaluation", self._place(calling), type(model).__name__, name, tensors=held)
@@ -188,14 +193,15 @@ def _mixed(model: torch.nn.Module) -> bool:
 _CALLS = {torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__}
 
 
-def _model_around(frame: FrameType | None) -> tuple[torch.nn.Module | None, FrameType | None]:
-    """The outermost module whose call this runs in, and the frame that called it."""
-    model, calling = None, None
+def _model_around(frame: FrameType | None) -> tuple[torch.nn.Module | None, FrameType | None, object]:
+    """The outermost module whose call this runs in, the frame that called it, and the first that it was given."""
+    model, calling, given = None, None, None
     while frame is not None:
         if frame.f_code in _CALLS:
             model, calling = first_argument(frame), frame.f_back
+            given = next(iter(local_variables(frame).get("args", ())), None)  # type: ignore[call-overload]
         frame = frame.f_back
-    return model, users_frame(calling)
+    return model, users_frame(calling), given
 
 
 def _spreads(first: Any, second: Any) -> str:
