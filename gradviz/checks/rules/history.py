@@ -276,7 +276,7 @@ def _cut(names: Sequence[str]) -> str:
 
 
 def _once_more(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -> _Spared | None:
-    """What each step makes anew, and another line takes along to the next one, as a running mean does."""
+    """What each step makes again, and another line keeps for the next one, as a running mean does."""
     for edge in joints if len(old.names) == 1 and old.again else ():
         made, used = (own_line(context.graph.nodes[i]) for i in (edge.producer, edge.consumer))
         if used is not None and used != made and old.names[0] in assigned(made) and old.names[0] in read(used):

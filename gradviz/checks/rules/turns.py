@@ -22,7 +22,7 @@ def wasted_gradient(context: CheckContext) -> Diagnoses:
     How it is found: twice, a call of backward filled the parameters of one optimizer, another one took its step, and the next call
     found the gradients reset; and the first ones come before the other's in the graph, so that they could be cut off.
 
-    What to do: detach what is handed over, or make it under `torch.no_grad()`.
+    What to do: detach what the other model gets, or make it under `torch.no_grad()`.
 
     When to ignore it: when the time does not matter.
 
