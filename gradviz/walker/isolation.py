@@ -20,17 +20,12 @@ _count_modes, _pop_mode, _push_mode = (
 )
 
 
-class isolated:
-    """Inside, nothing of the user's runs. May be nested; make one for each use.
+class unseen:
+    """Inside, no mode and no class of tensors of the user's sees an operation; a signal handler may run. Takes a microsecond."""
 
-    >>> with isolated():
-    ...     total = torch.ones(2).sum()
-    """
-
-    __slots__ = ("_functions", "_modes", "_outermost")
+    __slots__ = ("_functions", "_modes")
 
     def __enter__(self) -> None:
-        self._outermost = HANDLERS.begin()
         self._functions = torch._C.DisableTorchFunction()
         self._functions.__enter__()
         self._modes = [_pop_mode(None) for _ in range(_count_modes())]
@@ -39,5 +34,22 @@ class isolated:
         for mode in reversed(self._modes):
             _push_mode(mode)
         self._functions.__exit__(*error)
+
+
+class isolated(unseen):
+    """Inside, nothing of the user's runs. May be nested; make one for each use.
+
+    >>> with isolated():
+    ...     total = torch.ones(2).sum()
+    """
+
+    __slots__ = ("_outermost",)
+
+    def __enter__(self) -> None:
+        self._outermost = HANDLERS.begin()
+        super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
         if self._outermost:
             HANDLERS.end()

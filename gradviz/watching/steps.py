@@ -11,7 +11,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -20,8 +21,9 @@ import torch
 
 from gradviz.checks.collect.numbers import is_readable, optimized
 from gradviz.checks.collect.recorder import hooked
+from gradviz.packages import is_foundation
 from gradviz.run.engine import EngineCall
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import isolated, unseen
 from gradviz.walker.names import distinct
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended
@@ -114,7 +116,7 @@ class StepMeter:
         """A backward call comes. One with `create_graph` is a part of a step."""
         scaler, self._scaler = self._scaler, None
         scale = scaler._get_scale_async() if scaler is not None else None
-        with self.budget.timed(), isolated(), torch.no_grad(), suppress(Exception):  # outputs of any class
+        with self.budget.timed(), unseen(), torch.no_grad(), _tolerant():  # outputs of any class
             (loss,) = call.outputs
             if loss.numel() == 1 and loss.is_floating_point() and is_readable(loss) and not call.create_graph:
                 loss = loss.detach().reshape(()).float().clone()
@@ -173,7 +175,7 @@ class StepMeter:
     def _add(self, owner: Any, tensors: Sequence[torch.Tensor], skipped: bool = False) -> None:
         """A step is complete, with the gradients of these tensors."""
         norms, modules = None, tuple[int, ...]()
-        with self.budget.timed(), isolated(), torch.no_grad(), suppress(Exception):  # gradients of any class
+        with self.budget.timed(), unseen(), torch.no_grad(), _tolerant():  # gradients of any class
             scale = getattr(owner, "grad_scale", None)  # of a fused optimizer, which divides by it itself
             norms, modules = self._norms(tensors, scale) if tensors and self.budget.left else (None, ())
         self.unmeasured += not modules
@@ -221,6 +223,16 @@ class StepMeter:
         there = {*row.modules}
         by_module = tuple(value if i in there else None for i, value in enumerate(squares.sqrt().tolist()))
         return row.step._replace(loss=next(losses) if row.loss is not None else None, norms=by_module if there else ())
+
+
+@contextmanager
+def _tolerant() -> Iterator[None]:
+    """What cannot be measured is left out. An exception of a signal handler of the user's passes."""
+    try:
+        yield
+    except Exception as error:
+        if not all(is_foundation(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__)):
+            raise
 
 
 def _together(tensors: Sequence[torch.Tensor]) -> list[float]:
