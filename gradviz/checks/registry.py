@@ -22,6 +22,7 @@ from gradviz.graph.origins import own_line
 FAMILIES = (
     "roots",
     "cuts",
+    "draws",
     "parameters",
     "updates",
     "invariants",

@@ -585,6 +585,20 @@ NEAR: dict[str, str] = {
             loss.backward()
             model.zero_grad()
     """,
+    "draw-without-gradient": """
+        import torch
+
+        encoder, decoder = torch.nn.Linear(3, 4), torch.nn.Linear(2, 3)
+        optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()])
+        for step in range(3):
+            x = torch.ones(8, 3)
+            mean, log_deviation = encoder(x).chunk(2, dim=1)
+            z = mean + log_deviation.exp() * torch.normal(torch.zeros(8, 2), torch.ones(8, 2))
+            loss = (decoder(z) - x).square().mean() + (mean.square() + log_deviation.square()).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
     "pile-of-hooks": """
         import torch
 

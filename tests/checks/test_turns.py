@@ -47,25 +47,6 @@ FAULTS = {
         "self.opt_paint.zero_grad()\n",
         TURNS.replace("CLEAR", "pass"),
     ),
-    "a retained graph of each step": Fault(
-        "retained-graph",
-        "loss.backward(retain_graph=True)",
-        "Leave out retain_graph=True",
-        "retain_graph=True",
-        "",
-        """
-        import torch
-        net = torch.nn.Sequential(torch.nn.Linear(3, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
-        def fit(steps):
-            opt = torch.optim.Adam(net.parameters())
-            for _ in range(steps):
-                loss = (net(torch.randn(64, 3)) - 1).square().mean()
-                opt.zero_grad()
-                loss.backward(retain_graph=True)
-                opt.step()
-        fit(5)
-        """,
-    ),
 }
 RIGHT = {
     "two losses of one graph, and an encoder that waits for both heads": """
@@ -120,3 +101,24 @@ def test_gradients_that_are_thrown_away_are_a_note(detached: bool, tmp_path: Pat
     found, code = check(written(tmp_path, script))
     notes = [(one["id"], one["severity"], one["names"]) for one in found if one["id"] == "wasted-gradient"]
     assert notes == ([] if detached else [("wasted-gradient", "note", ["both.opt_paint"])]) and code == 0
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_graph_that_is_retained_for_nobody_is_a_note_with_its_bytes(again: bool, tmp_path: Path) -> None:
+    script = """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+        def fit(steps):
+            opt = torch.optim.Adam(net.parameters())
+            for _ in range(steps):
+                loss = (net(torch.randn(64, 3)) - 1).square().mean()
+                opt.zero_grad()
+                loss.backward(retain_graph=True)
+                AGAIN
+                opt.step()
+        fit(5)
+    """
+    found, code = check(written(tmp_path, script.replace("AGAIN", "(0.1 * loss).backward()" if again else "pass")))
+    kept = [one for one in found if one["id"] == "retained-graph"]
+    assert code == 0 and len(kept) == (not again)
+    assert all("KiB" in one["why"] and one["line"] == 9 and one["severity"] == "note" for one in kept)

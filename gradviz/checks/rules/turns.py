@@ -54,7 +54,7 @@ def wasted_gradient(context: CheckContext) -> Diagnoses:
             )
 
 
-@check("retained-graph", "warning", "retain_graph=True keeps a graph that nothing uses again")
+@check("retained-graph", "note", "retain_graph=True keeps a graph that nothing uses again")
 def retained_graph(context: CheckContext) -> Diagnoses:
     """A line calls `backward(retain_graph=True)`, and no later call of backward meets any part of its graph.
 
