@@ -265,6 +265,17 @@ RIGHT = {
             with torch.no_grad():
                 print(net(everything).std())
     """,
+    "a phase for each sample, and as many positions as samples": """
+        import torch
+        net, steps = torch.nn.Linear(8, 8), torch.arange(8) / 8 * 6.28
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(4):
+            wave = torch.sin(steps + torch.rand(8, 1))
+            opt.zero_grad()
+            (net(wave) - wave).square().mean().backward()
+            opt.step()
+            print(wave.mean().item(), (torch.linspace(0, 1, 8) * torch.rand(8, 1)).mean().item())
+    """,
     "all pairs, as columns and rows": """
         import torch
         net = torch.nn.Linear(3, 1)

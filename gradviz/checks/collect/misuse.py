@@ -28,6 +28,7 @@ _ELEMENTWISE = frozenset(
     ["add", "sub", "rsub", "mul", "div", "truediv", "eq", "ne", "gt", "lt", "ge", "le", "pow", "maximum", "minimum"]
 )
 _JOINS = frozenset(("add", "mul"))
+_COUNTED = frozenset(("arange", "linspace", "logspace"))
 _REDUCES = frozenset(("mean", "sum"))
 _RESHAPES = frozenset(("view", "reshape"))
 _KEEP = frozenset(["sum", "mean", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin"])
@@ -46,6 +47,7 @@ class MisuseWatch:
         self._found: dict[tuple[str, str, int], Misuse] = {}
         self._spread: dict[int, tuple[weakref.ref[torch.Tensor], tuple[str, Place, str]]] = {}
         self._columns: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}  # made of rows, and in which line
+        self._positions: dict[int, weakref.ref[torch.Tensor]] = {}
         self._looked: dict[object, int] = {}
         self._sources: dict[int, Callable[[], torch.Tensor | None]] = {}  # that batches are picked from
 
@@ -70,6 +72,11 @@ class MisuseWatch:
     def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
         """A function of torch has returned."""
         name = function.__name__.strip("_")
+        counted = name in _COUNTED or (
+            name in _ELEMENTWISE and type(arguments[0]) in PLAIN and self._counts(arguments[0])
+        )
+        if counted and type(result) in PLAIN and result.dim() == 1 and len(self._positions) < MOST:
+            self._positions[id(result)] = weakref.ref(result)
         if name in _TRAINS:
             self._switched(name, arguments, frame)
         elif name == "broadcast_tensors" and frame.f_back is not None:
@@ -135,12 +142,18 @@ class MisuseWatch:
         place = self._place(frame) if words else None
         column = max(first, second, key=torch.Tensor.dim)
         ref, at = self._columns.get(id(column), (lambda: None, 0))
+        if self._counts(first) or self._counts(second):
+            return
         if place is None or (ref() is column and at in (0, frame.f_lineno or 0)):  # it is meant
             return
         if result.dim() == 2:
             self._spread[id(result)] = weakref.ref(result), (name, place, words)
         elif name in _JOINS and result.requires_grad:
             self.note("joins all", place, name, words, str(tuple(result.shape)))
+
+    def _counts(self, tensor: object) -> bool:
+        """Whether a tensor has positions, which were counted and are no samples."""
+        return id(tensor) in self._positions and self._positions[id(tensor)]() is tensor
 
     def _follow(self, name: str, arguments: Given, result: torch.Tensor) -> None:
         """What became of tensors that were spread: all of them averaged, as a loss is, or computed with others."""
