@@ -123,16 +123,9 @@ def check_target(
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
     limits = Gradients(vanishing=vanishing, exploding=exploding)
     watched = WatchedRun(target, limits, values=values, run_custom=run_custom, cuts=cuts, process=process, seen=seen)
-    how: dict[str, Any] = {
-        "at": at,
-        "keep_going": keep_going,
-        "record": record,
-        "around": around,
-        "steps": steps or STEPS,
-        "to_end": to_end,
-    }
+    how: Any = {"at": at, "keep_going": keep_going, "record": record, "around": around, "steps": steps or STEPS}
     with watched.watching():
-        captured = Run(target, watched.read, arguments, **how, **watched.hooks(runs_on)).captured()
+        captured = Run(target, watched.read, arguments, to_end=to_end, **how, **watched.hooks(runs_on)).captured()
     with around():
         every = watched.contexts(captured, steps or STEPS, runs_on)
         findings = completed(every, run(every, only=only, ignore=ignore, values=values))
