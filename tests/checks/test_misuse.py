@@ -251,6 +251,18 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "noise in the shape of waves, as many as they are long": """
+        import torch
+        net = torch.nn.Linear(8, 8)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(4):
+            waves = torch.sin(torch.arange(8) / 8 + torch.rand(8, 1))
+            noise = torch.randn_like(waves)
+            loss = (net(waves + noise) - noise).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """,
     "a look at the data that is trained with": """
         import torch
         from torch import nn

@@ -14,7 +14,7 @@ import torch
 
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
-from gradviz.formulas.dimensions import cuts_samples, swap_before
+from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, swap_before
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real
 from gradviz.variables.objects import parameters, submodules
@@ -29,6 +29,7 @@ _ELEMENTWISE = frozenset(
 )
 _JOINS = frozenset(("add", "mul"))
 _COUNTED = frozenset(("arange", "linspace", "logspace"))
+_OTHERS = PRODUCTS | {"linear"}  # what they make of data is no error, whatever its shape
 _REDUCES = frozenset(("mean", "sum"))
 _RESHAPES = frozenset(("view", "reshape"))
 _KEEP = frozenset(["sum", "mean", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin"])
@@ -157,6 +158,8 @@ class MisuseWatch:
 
     def _follow(self, name: str, arguments: Given, result: torch.Tensor) -> None:
         """What became of tensors that were spread: all of them averaged, as a loss is, or computed with others."""
+        if name.endswith("_like") or name in _OTHERS:
+            return
         for given in arguments[:2]:
             same = id(given) in self._spread and self._spread[id(given)][0]() is given
             if not same:
