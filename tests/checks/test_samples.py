@@ -141,6 +141,20 @@ def test_found_at_its_line_and_healed(name: str, tmp_path: Path) -> None:
 
 
 MEANT = {
+    "one state for all steps, steps first": """
+        net = nn.ModuleDict(dict(words=nn.Embedding(30, 8), reader=nn.LSTM(8, 8), out=nn.Linear(8, 30)))
+        def objective():
+            tokens = torch.randint(0, 30, (7, 9))
+            states, (last, _) = net["reader"](net["words"](tokens))
+            return F.cross_entropy(net["out"](net["reader"](states + last[0])[0]).flatten(0, 1), tokens.flatten())
+""",
+    "each step with each symbol": """
+        net = nn.ModuleDict(dict(reader=nn.LSTM(5, 8, batch_first=True), words=nn.Embedding(6, 8), out=nn.Linear(8, 6)))
+        def objective():
+            frames, symbols = torch.randn(2, 7, 5), torch.randint(0, 6, (2, 3))
+            both = net["reader"](frames)[0].unsqueeze(2) + net["words"](symbols).unsqueeze(1)
+            return -net["out"](both).log_softmax(-1)[:, -1, -1, 0].mean()
+""",
     "every text with every picture": """
         net = nn.ModuleDict(dict(a=nn.Linear(5, 6), b=nn.Linear(4, 6)))
         def objective():

@@ -122,6 +122,9 @@ class DimensionWatch:
         if self._steps >= STEPS or not arguments or len(self._known) > MOST:
             return
         name, first = function.__name__.strip("_"), arguments[0]
+        if name == "arange" and type(result) in PLAIN:
+            self._known[id(result)] = _Known(weakref.ref(result), {})
+            return
         several = next((one for one in arguments[:2] if isinstance(one, (tuple, list))), arguments)
         given = [one for one in (arguments if type(first) in PLAIN else several) if type(one) in PLAIN]
         if not given or not (type(result) in PLAIN or isinstance(result, (tuple, list))):
@@ -303,7 +306,8 @@ class DimensionWatch:
                 wide, other = call.given[i], tuple(call.given[1 - i].shape)
                 outer, inner = call.at(i, 0), call.at(i, 1)
                 padded = (1,) * (wide.dim() - len(other)) + other
-                if outer and inner and {padded[:2]} & {(1, inner), (outer, 1)}:
+                alike = not call.known[1 - i].places and call.result.shape == wide.shape  # it comes from no data
+                if alike and outer and inner and padded[:2] in ((1, inner), (outer, 1)):
                     self._certain.add(outer if padded[0] == 1 else inner)
         return {}
 
