@@ -85,7 +85,7 @@ def check_json(graph: Graph) -> None:
 
 
 def check_dot(graph: Graph) -> None:
-    dot = render(graph, "dot", Options(names="backward"))
+    dot = render(graph, "dot", Options(names="backward", depth="all", views="show"))
     assert isinstance(dot, str) and dot.startswith("digraph") and dot.rstrip().endswith("}")
     for name in {node.op for node in graph.nodes[:1]}:
         assert name.removesuffix("0").removesuffix("Backward") in dot
