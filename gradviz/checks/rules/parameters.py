@@ -27,6 +27,7 @@ from gradviz.graph import Function, Graph, Leaf, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import in_place, wrapped
 from gradviz.source.search import returned_by
+from gradviz.source.statements import assigned, body_around
 from gradviz.wording import one_line, plural
 
 # -- unused-parameter --------------------------------------------------------------------------------------------------
@@ -313,6 +314,8 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
     updated = {tensor.node for tensor in known}
     without = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter" and leaf.node not in updated]
     names, name = first_names(without), one_line(optimizer.name)
+    later = _assigned_later(optimizer.source, {name.partition(".")[0] for name in names})
+    made = f"{code(later)}, which makes new parameters" if later else "a copy of the model or a replaced layer"
     every = f"{stray:,} of {len(optimizer.tensors):,}" if known else "all"
     yield Diagnosis(
         f"{name} updates {plural(stray, 'tensor')} that the output does not depend on",
@@ -320,11 +323,22 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
         f"{every} tensors of {name} ({one_line(optimizer.type)}) are in no model, in no variable and not in this graph"
         + (f"; the graph uses {listed(names)}, which this optimizer does not hold" if names else ""),
         f"Make the optimizer {f'of {line(optimizer.source)} ' if optimizer.source is not None else ''}after the model is complete, "
-        "or once more behind what makes new parameters, such as a copy of the model or a replaced layer.",
+        f"or once more behind {made}.",
         where=places(name, line(optimizer.source)),
         nodes=nodes_of(without),
         source=optimizer.source,
     )
+
+
+def _assigned_later(source: SourceLine | None, names: set[str]) -> SourceLine | None:
+    """The last line of the same function that gives one of these names a value after another line."""
+    body = body_around(source.file, source.line) if source is not None else None
+    lines = (
+        [body.source(one.node) for one in body.statements if names & {*assigned(one.node)[0]}]
+        if body is not None
+        else []
+    )
+    return next((at for at in reversed(lines) if source is not None and at.line > source.line), None)
 
 
 def _unlisted(context: CheckContext) -> Diagnoses:
