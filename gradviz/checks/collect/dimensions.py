@@ -134,7 +134,11 @@ class DimensionWatch:
         if name == "cat" or (name == "stack" and frame.f_globals.get("__name__", "").startswith("torch.utils.data")):
             self._stacked(call)
         made = _JUDGES[name](self, call) if name in _JUDGES else {}
-        if name in _LOSSES or name.endswith("loss") or (name in ("sub", "rsub") and _compares(given)):
+        if (
+            name in _LOSSES
+            or (name.endswith("loss") and name != "ctc_loss")
+            or (name in ("sub", "rsub") and _compares(given))
+        ):
             self._compared(call)
         for i, output in enumerate(result if type(result) not in PLAIN else (result,)):
             if type(output) in PLAIN and not (output.is_leaf and output.requires_grad):
