@@ -36,6 +36,9 @@ class _Probe:
     def __init__(self) -> None:
         self.wrappers_are_preserved = False
         self.small: dict[torch.dtype, torch.Tensor] = {}
+        # While torch is imported nothing of the caller's is in force, and an old torch makes other threads wait for the import.
+        if not HAS_RAW_DATA and getattr(torch.__spec__, "_initializing", False):
+            return self._try()
         # In a thread of its own: there, the caller's no_grad, modes and sequence numbers are not in force. One from
         # `threading` would be traced by the recording of the user's lines, and use up a number in the names of the
         # user's threads.

@@ -65,3 +65,12 @@ def test_looking_for_private_names_starts_no_thread(monkeypatch: pytest.MonkeyPa
     copy = importlib.util.spec_from_file_location("gradviz_private_again", private.__file__)
     assert copy is not None and copy.loader is not None
     copy.loader.exec_module(importlib.util.module_from_spec(copy))
+
+
+def test_while_an_old_torch_is_imported_no_other_thread_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(private, "HAS_RAW_DATA", False)
+    monkeypatch.setattr(torch.__spec__, "_initializing", True, raising=False)
+    monkeypatch.setattr(private._thread, "start_new_thread", lambda *arguments: started.append(arguments))
+    probe = private._Probe()
+    assert started == [] and len(probe.small) == 3
