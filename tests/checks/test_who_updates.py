@@ -643,6 +643,28 @@ FAULTS = {
             optimizer.step()
         """,
     ),
+    "evaluation after an epoch that is not switched back": Fault(
+        "eval-while-training",
+        "net.eval()",
+        "Call net.train() before the training steps",
+        "    for batch in data:",
+        "    net.train()\n    for batch in data:",
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        data = torch.randn(9, 4, 3)
+        for epoch in range(3):
+            for batch in data:
+                loss = net(batch).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            net.eval()
+            with torch.no_grad():
+                print(net(data[0]).mean().item())
+        """,
+    ),
     "tied through .data": Fault(
         "untied",
         "self.decoder.weight.data = self.embed.weight.data",

@@ -190,8 +190,9 @@ class RowKeeper:
         nodes = self._coming.nodes if filled and self._coming is not None else {}
         for row in record.optimizers:
             row.reached.update(row.held & nodes.keys())
-        if filled and self._in_a_row:
-            self._recorder.stepping_with, self._last = self._models, self._coming
+        if filled:
+            self._recorder.stepping_with = self._models
+            self._last = self._coming if self._in_a_row else None
         live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]
         for leaf, tensor in live:
             zero = leaf.zero and filled and tensor is not None and tensor.grad is not None and is_zero(tensor.grad)
