@@ -742,4 +742,24 @@ NEAR: dict[str, str] = {
             optimizer.step()
             opposed.step()
     """,
+    "mixed-samples": """
+        import torch
+
+        model, head = torch.nn.LSTM(3, 4, batch_first=True), torch.nn.Linear(4, 1)
+        x, y = torch.randn(8, 5, 3), torch.randn(8, 1)
+        output, state = model(x)
+        loss = torch.nn.functional.mse_loss(head((output.softmax(1) * output).sum(1)), y)
+        loss.backward()
+    """,
+    "lost-numbers": """
+        import torch
+
+        model = torch.nn.Linear(8, 1)
+        images = torch.randint(0, 255, (4, 8), dtype=torch.uint8)
+        images[0, 0] = 200
+        loss = model((images // 100).float()).square().mean()
+        loss.backward()
+        share = torch.zeros(4) / torch.zeros(4)
+        share = share.nan_to_num()
+    """,
 }
