@@ -99,6 +99,7 @@ class OptimizerRow:
     steps: int = 0  # begun
     idle_rates: int = 0  # steps in which every learning rate was 0
     rates: list[float] = field(default_factory=list)  # the largest of each step
+    scheduled: set[int] = field(default_factory=set)  # how many of these there were when a scheduler took its step
     base: float = 0.0  # the largest that it was made with, where a scheduler changes it
     factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
     held: set[int] = field(default_factory=set)
@@ -116,9 +117,15 @@ class OptimizerRow:
 
     @property
     def squares_rate(self) -> bool:
-        """Whether it begins at the square of the rate that it was made with, and never rises: it was multiplied by a rate."""
-        first, most = next(iter(self.rates), 0.0), max(self.rates, default=0.0)
-        return 0 < self.base < 1 and first == most and isclose(most, self.base**2, rel_tol=1e-6)
+        """Whether a scheduler leaves it at or below the square of the rate that it was made with: it multiplies it by a rate.
+
+        A warm-up that is right may pass that square, and a short run may end there: a later step of the scheduler must not
+        raise it.
+        """
+        most = max(self.rates, default=0.0)
+        if not 0 < self.base < 1 or not isclose(most, self.base**2, rel_tol=1e-6):
+            return False
+        return any(self.rates.index(most) < steps < len(self.rates) for steps in self.scheduled)
 
 
 class Tie(NamedTuple):

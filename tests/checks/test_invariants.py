@@ -11,6 +11,18 @@ from gradviz.cli.main import cli
 from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.checks.test_scripts import written
 
+WARM = """
+        import torch
+        net = torch.nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: min(1.0, (epoch + 1) / 10))
+        for epoch in range({epochs}):
+            for step in range({steps}):
+                opt.zero_grad()
+                (net(torch.randn(8, 4)) - 1).square().mean().backward()
+                opt.step()
+            schedule.step()
+    """
 FAULTS = {
     "a model in bfloat16 with small steps": Fault(
         "swallowed-update",
@@ -70,6 +82,14 @@ FAULTS = {
             opt.step()
             schedule.step()
         """,
+    ),
+    "a function of a schedule of epochs that returns the rate": Fault(
+        "rate-near-zero",
+        "lambda epoch: 0.1 * 0.9**epoch",
+        "leave out the learning rate",
+        "lambda epoch: 0.1 * ",
+        "lambda epoch: ",
+        WARM.format(epochs=3, steps=3).replace("min(1.0, (epoch + 1) / 10)", "0.1 * 0.9**epoch"),
     ),
     "a head in two optimizers": Fault(
         "two-optimizers",
@@ -152,6 +172,8 @@ RIGHT = {
             opt.step()
             schedule.step()
     """,
+    "a warm-up of which the run sees the first epoch only": WARM.format(epochs=1, steps=5),
+    "a warm-up that ends at the square of its rate": WARM.format(epochs=2, steps=5).replace("0.1", "0.2"),
     "a bias in front of a batch norm": """
         import torch
         from torch import nn

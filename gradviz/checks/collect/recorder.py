@@ -215,6 +215,8 @@ class RunRecorder:
         caller = step.f_back if step is not None else None
         if epoch is None and caller is not None and caller.f_code.co_name != "_initial_step":
             with suppress(Exception):
+                row = self.row(scheduler.optimizer)
+                row.scheduled.add(len(row.rates))
                 if any(group["lr"] for group in scheduler.optimizer.param_groups):  # else 0 is left out on purpose
                     self._note("schedule", _tensors_of(scheduler.optimizer), caller)
 
