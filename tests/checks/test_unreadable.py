@@ -38,8 +38,8 @@ def _checked(folder: Path, **told: str) -> tuple[dict[str, str], bool]:
     [
         ("copies", "deep copies"),
         ("graph_breaks", "graph breaks"),
-        ("_location", "the script's code"),
-        ("_with_code", "the script's code"),
+        ("location_of", "the script's code"),
+        ("with_code", "the script's code"),
         ("carried", "what earlier steps left"),
         ("_homes", "the modules"),
     ],
