@@ -250,6 +250,7 @@ class RunRecord:
 
     log: list[LoopCall] = field(default_factory=list)
     leaves: dict[int, LeafRow] = field(default_factory=dict)  # by identity
+    intervals: set[str] = field(default_factory=set)  # what was done with leaves between two calls that were read
     optimizers: list[OptimizerRow] = field(default_factory=list)
     made: dict[str, SourceLine | None] = field(default_factory=dict)  # where the code makes what is held and frozen
     names: dict[int, Names] = field(default_factory=dict)  # of all leaves and parameters, by identity

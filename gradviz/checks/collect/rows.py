@@ -100,6 +100,7 @@ class RowKeeper:
                 record.made.setdefault(parameter.names[0], _made_in(parameter.names[0], modules))
         reached = {id(tensor): node for node, tensor in walked.variables.items()}
         last = {key: intervals[node][-1] for key, node in reached.items() if node in intervals}
+        record.intervals.update(last.values())
         for row in rows:
             again = {interval for key, interval in last.items() if key in row.held}
             row.emptied += again == {"z"}  # and never used

@@ -130,7 +130,7 @@ def _clipped_in_parts(context: CheckContext) -> Diagnoses:
     """A sum of gradients that is clipped each time that another one is added."""
     updates = list(parts(context.record.log, "[^s]*s"))
     clipped = [(clips, update[-1]) for update in updates if (clips := _clips_between(update))]
-    adds_up = [done for times in context.intervals.values() for done in times if "s" not in done]
+    adds_up = [done for done in context.record.intervals if "s" not in done]
     if len(clipped) < min(TIMES, len(updates)) or not clipped or context.reads_grad:
         return
     if not adds_up or any({*done} & {"z", "?"} for done in adds_up):
