@@ -193,7 +193,7 @@ def _container(tail: str) -> str:
 # -- what cuts a graph off -------------------------------------------------------------------------------------------------
 
 _BUILT_IN = {"__float__": "float", "__int__": "int"}
-_LIBRARIES = {"copy", "torch", "F", "nn", "functional", "np", "numpy"}
+_LIBRARIES = {"copy", "torch", "autograd", "F", "nn", "functional", "np", "numpy"}
 
 
 def described(cut: Cut) -> DetachPoint:

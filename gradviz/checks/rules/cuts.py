@@ -164,7 +164,9 @@ def first_order(context: CheckContext) -> Diagnoses:
             silent.setdefault(cut.source, []).append(node)
         constant = _of_data(context, cuts)
         if constant is not None and not silent and _ends_in_loss(graph, node) and _says_nothing(constant.source):
-            yield _constant(graph, node, constant)
+            lost = {cut.source for _, cuts, _ in _cut_terms(context) for cut in cuts}
+            told = ("constant-term",) if constant.source in lost else ()
+            yield _constant(graph, node, constant)._replace(follows=told)
             return
     for source, nodes in silent.items():
         record = graph.nodes[nodes[0]]
