@@ -186,8 +186,8 @@ FINE = {
     "    loss.backward()\n    optimizer.step()\n    best = loss if best is None or loss < best else best\n",
     "gradients of an evaluation": "model.eval()\nfor x, _ in data:\n    x.requires_grad_()\n"
     "    torch.autograd.grad(model(x).sum(), x)\n",
-    "training in eval() mode, several passes a step": "model[2].p = 0.0\nmodel.eval()\nfor step in range(4):\n    optimizer.zero_grad()\n"
-    "    sum(model(x).mean() for x, y in data).backward()\n    optimizer.step()\n",
+    "training in eval() mode, several passes a step": "model[2].p = 0.0\nmodel.eval()\nfor step in range(4):\n"
+    "    optimizer.zero_grad()\n    sum(model(x).mean() for x, y in data).backward()\n    optimizer.step()\n",
     "the target of a network, detached": "import copy\ntarget = copy.deepcopy(model).eval()\nfor x, y in data:\n"
     "    goal = target(x).detach()\n    optimizer.zero_grad()\n    (model(x) - goal - 1).square().mean().backward()\n"
     "    optimizer.step()\n",
