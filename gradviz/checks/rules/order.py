@@ -204,8 +204,8 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
     of the optimizer that are to use the one before.
 
     How it is found: Calls of `step()` of schedulers and of optimizers are noted. Reported when one line calls that of a scheduler
-    before the optimizer took any step, and again after it did. Where the learning rate was 0, or an epoch is given to
-    `scheduler.step(epoch)`, it is none; nor are steps that only catch up with a checkpoint.
+    before the optimizer took any step, in a loop with that step or again after it. Where the learning rate was 0, or an epoch is
+    given to `scheduler.step(epoch)`, it is none; nor are steps that only catch up with a checkpoint.
 
     What to do: Call `scheduler.step()` at the end of the round, after `optimizer.step()`.
 
@@ -229,7 +229,8 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
     for source in dict.fromkeys(call.source for call in log if call.letter == "l"):
         schedule = next(call for call in log if call.letter == "l" and call.source == source)
         mine = [call for call in log if call.source == source or (call.letter in "sx" and call.about(schedule))]
-        if re.match("l[sx].*l", letters(mine)):
+        in_order = re.match("l[sx](.*l)?", letters(mine))
+        if in_order and (in_order[1] or {*schedule.loops[-1:]} & {*mine[1].loops}):
             step = mine[1]
             yield Diagnosis(
                 "the scheduler takes its step before the optimizer's first one",

@@ -88,13 +88,6 @@ _KNOWN = (
         ("no-effect",),
     ),
     _Warned(
-        r"Detected call of `lr_scheduler.step\(\)`",
-        "the scheduler takes its step before the optimizer's first one",
-        "the first learning rate of the schedule is never used",
-        "Call scheduler.step() after optimizer.step().",
-        ("scheduler-order", "idle-optimizer"),
-    ),
-    _Warned(
         "degrees of freedom is <= 0",
         "the standard deviation or variance of a single element is NaN",
         "it is divided by the number of elements less one, which is 0",
@@ -152,17 +145,19 @@ _KNOWN = (
         "Pass assign=True to load_state_dict().",
     ),
 )  # fmt: skip
-_HARMLESS = (
+_LEFT_OUT = (
     "deprecated|prototype|experimental|not available|nested_tensor|to a scalar|copy construct|Anomaly|future|beta"
+    r"|call of `lr_scheduler.step\(\)`"
 )
+"""What is harmless, and the order that scheduler-order judges: torch warns of a right one, too."""
 
 
 @check("torch-warning", "warning", "torch has warned of a line of the script")
 def torch_warning(context: CheckContext) -> Diagnoses:
     """torch warned of something that concerns training, at a line of yours: what it means, and what to do.
 
-    A warning is shown once, among all that a script prints. What another check says more exactly is not said twice; a message that
-    is not known here is a note.
+    A warning is shown once, among all that a script prints. What another check says more exactly is not said twice, and the order
+    of steps of a scheduler is left to `scheduler-order`; a message that is not known here is a note.
 
     How it is found: Warnings of torch are taken up as Python shows them. What a filter hides is not seen.
 
@@ -186,7 +181,7 @@ def torch_warning(context: CheckContext) -> Diagnoses:
                 yield Diagnosis(
                     summary, (), f"{code(misuse.source)}: {why}", fix, source=misuse.source, follows=known.said_by
                 )
-            elif not re.search(_HARMLESS, misuse.words[0]):
+            elif not re.search(_LEFT_OUT, misuse.words[0]):
                 yield _unknown(misuse)
 
 
