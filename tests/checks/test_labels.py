@@ -124,9 +124,9 @@ FAULTS = {
         """,
     ),
     "labels that an integer division has made 0": Fault(
-        "useless-labels",
-        "loss = criterion(net(x), y)",
-        "a division, a cast or a comparison",
+        "lost-numbers",
+        "// 8",
+        "divide by less",
         "// 8",
         "// 2",
         """

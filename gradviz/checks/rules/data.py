@@ -11,7 +11,7 @@ _ROWS = {
         "{0} leaves nothing but zeros of the data",
         "{code} makes zeros of all elements of the shape {1}, which were not all zero ({times} seen): what is between 0 and 1 is "
         "rounded down",
-        "Divide with / and convert to float first, in {text}.",
+        "Divide with / and convert to float first, in {text}. Labels, which stay integers: divide by less.",
     ),
     "nan left": Row(
         "{0} is NaN at the end",

@@ -50,6 +50,7 @@ _LABELS = {
         "all labels are class {0}",
         "{code} was given {1} labels, and all of them are {0}: the model learns to say that, whatever its input",
         "Look at where the labels are made: a division, a cast or a comparison may have flattened them to {0}.",
+        ("lost-numbers",),
     ),
 }  # fmt: skip
 

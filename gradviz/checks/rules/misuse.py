@@ -8,16 +8,20 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext
 from gradviz.checks.record import Misuse
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import code
+from gradviz.checks.words import Names, code
 from gradviz.wording import plural
 
 
 class Row(NamedTuple):
-    """What is said of one kind of misuse. {0}, {1} are its words; {code} is the line, {text} its code alone, {times} how often."""
+    """What is said of one kind of misuse. {0}, {1} are its words; {code} is the line, {text} its code alone, {times} how often.
+
+    `follows` are checks whose findings explain it.
+    """
 
     summary: str
     why: str
     fix: str
+    follows: Names = ()
 
 
 ROWS = {
@@ -68,9 +72,9 @@ def told(context: CheckContext, *kinds: str, rows: Mapping[str, Row] = ROWS) -> 
     for misuse in context.record.misuses:
         if misuse.kind in kinds and not _is_fine(context, misuse):
             words = {"code": code(misuse.source), "text": misuse.source.text, "times": plural(misuse.times, "time")}
-            text = (part.format(*misuse.words, **words) for part in rows[misuse.kind])
-            summary, why, fix = text
-            yield Diagnosis(summary, (), why, fix, source=misuse.source)
+            row = rows[misuse.kind]
+            summary, why, fix = (part.format(*misuse.words, **words) for part in row[:3])
+            yield Diagnosis(summary, (), why, fix, source=misuse.source, follows=row.follows)
 
 
 def _is_fine(context: CheckContext, misuse: Misuse) -> bool:
