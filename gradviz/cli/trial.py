@@ -39,8 +39,8 @@ def tried(findings: Findings, source: Source, options: Mapping[str, Any], took: 
     found: list[Finding] = []
     for finding in findings:
         edit = finding.edit if finding.severity != "note" and left else None
-        if edit is not None and not os.path.isfile(edit.source.file):
-            edit = None  # the cell of a notebook
+        if edit is not None and not os.path.isfile(notebook_of(edit.source.file)[0] or edit.source.file):
+            edit = None  # code of no file, such as an interpreter's input
         if edit is not None:
             left -= 1
             with progress(f"trying the fix of line {edit.source.line}"):
