@@ -122,8 +122,8 @@ def cancelled_gradient(context: CheckContext) -> Diagnoses:
     What is learned of the one is taken back by the other. A ratio of new to old probabilities is the usual case, where the old ones
     were not detached, and a model that is compared with itself.
 
-    How it is found: a few differences of each line are looked at. Reported when, twice, all elements are equal, not all the same
-    number, and both sides lead to the same leaves.
+    How it is found: a few differences of each line outside libraries are compared. Reported when, twice, all elements are
+    equal, not all the same number, and both sides lead to the same leaves.
 
     What to do: detach the side that is to stay as it is.
 
