@@ -9,6 +9,7 @@ import ast
 import linecache
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -73,7 +74,13 @@ def bodies(file: str) -> Iterator[Body]:
 
 def expressions_at(file: str, line: int) -> Iterator[ast.expr]:
     """The expressions of a file that begin on a line, or that go across it."""
-    return (node for node in nodes_of(file, ast.expr) if covers(node, line))
+    tree = tree_of(file)
+    return iter(_expressions_at(tree, line) if tree is not None else ())
+
+
+@lru_cache(maxsize=1_000)
+def _expressions_at(tree: ast.Module, line: int) -> tuple[ast.expr, ...]:
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.expr) and covers(node, line))
 
 
 def body_around(file: str, number: int) -> Body | None:

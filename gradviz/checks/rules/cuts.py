@@ -154,15 +154,17 @@ def first_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    graph = context.graph
+    graph, optimized = context.graph, context.optimized
+    held = {name for leaf in graph.leaves if leaf.node in optimized for name in leaf.names}
     silent: dict[SourceLine, list[int]] = {}
     for node, cuts in context.entered.items():
         cut = next((cut for cut in cuts if cut.operation == "grad"), None)
+        if cut is None:
+            continue
         count, leaf = updates_below(graph, node)
-        trained = count > 0 and leaf is not None and leaf.node in context.optimized
-        if cut is not None and trained and _says_nothing(cut.source):
+        if count > 0 and leaf is not None and leaf.node in optimized and _says_nothing(cut.source):
             silent.setdefault(cut.source, []).append(node)
-        constant = _of_data(context, cuts)
+        constant = _of_data(cuts, held)
         if constant is not None and not silent and _ends_in_loss(graph, node) and _says_nothing(constant.source):
             lost = {cut.source for _, cuts, _ in _cut_terms(context) for cut in cuts}
             told = ("constant-term",) if constant.source in lost else ()
@@ -182,9 +184,8 @@ def first_order(context: CheckContext) -> Diagnoses:
         )
 
 
-def _of_data(context: CheckContext, cuts: Sequence[DetachPoint]) -> DetachPoint | None:
-    """A gradient without a graph that was computed for data, and that depends on what an optimizer holds."""
-    held = {name for leaf in context.graph.leaves if leaf.node in context.optimized for name in leaf.names}
+def _of_data(cuts: Sequence[DetachPoint], held: set[str]) -> DetachPoint | None:
+    """A gradient without a graph that was computed for data, and that depends on what an optimizer holds, by name."""
     of_data = (cut for cut in cuts if cut.operation == "grad" and cut.leaf and held.isdisjoint(cut.leaf))
     return next((cut for cut in of_data if held & cut.behind), None)
 
