@@ -155,7 +155,8 @@ def first_order(context: CheckContext) -> Diagnoses:
     ```
     """
     graph, optimized = context.graph, context.optimized
-    held = {name for leaf in graph.leaves if leaf.node in optimized for name in leaf.names}
+    held = {name for optimizer in context.optimizers for tensor in optimizer.tensors for name in tensor.names}
+    held |= {name for leaf in graph.leaves if leaf.node in optimized for name in leaf.names}
     silent: dict[SourceLine, list[int]] = {}
     for node, cuts in context.entered.items():
         cut = next((cut for cut in cuts if cut.operation == "grad"), None)
