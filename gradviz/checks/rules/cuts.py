@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
@@ -154,23 +154,9 @@ def first_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    graph, optimized = context.graph, context.optimized
-    held = {name for optimizer in context.optimizers for tensor in optimizer.tensors for name in tensor.names}
-    held |= {name for leaf in graph.leaves if leaf.node in optimized for name in leaf.names}
-    silent: dict[SourceLine, list[int]] = {}
-    for node, cuts in context.entered.items():
-        cut = next((cut for cut in cuts if cut.operation == "grad"), None)
-        if cut is None:
-            continue
-        count, leaf = updates_below(graph, node)
-        if count > 0 and leaf is not None and leaf.node in optimized and _says_nothing(cut.source):
-            silent.setdefault(cut.source, []).append(node)
-        constant = _of_data(cuts, held)
-        if constant is not None and not silent and _ends_in_loss(graph, node) and _says_nothing(constant.source):
-            lost = {cut.source for _, cuts, _ in _cut_terms(context) for cut in cuts}
-            told = ("constant-term",) if constant.source in lost else ()
-            yield _constant(graph, node, constant)._replace(follows=told)
-            return
+    graph, silent = context.graph, _silent_updates(context)
+    if not silent:
+        yield from _data_gradients(context)
     for source, nodes in silent.items():
         record = graph.nodes[nodes[0]]
         yield Diagnosis(
@@ -183,6 +169,39 @@ def first_order(context: CheckContext) -> Diagnoses:
             tuple(nodes),
             source=source,
         )
+
+
+def _silent_updates(context: CheckContext) -> Mapping[SourceLine, list[int]]:
+    """The nodes that update what an optimizer's parameter leads to by a gradient without a graph, by the line that computed it."""
+    silent: dict[SourceLine, list[int]] = {}
+    optimized = context.optimized
+    for node, cut in _computed(context):
+        count, leaf = updates_below(context.graph, node)
+        if count > 0 and leaf is not None and leaf.node in optimized and _says_nothing(cut.source):
+            silent.setdefault(cut.source, []).append(node)
+    return silent
+
+
+def _computed(context: CheckContext) -> Iterator[tuple[int, DetachPoint]]:
+    """The nodes that a gradient without a graph comes to, with the first call that computed one."""
+    for node, cuts in context.entered.items():
+        cut = next((cut for cut in cuts if cut.operation == "grad"), None)
+        if cut is not None:
+            yield node, cut
+
+
+def _data_gradients(context: CheckContext) -> Diagnoses:
+    """The first gradient for data that is a constant in the loss."""
+    graph, optimized = context.graph, context.optimized
+    held = {name for optimizer in context.optimizers for tensor in optimizer.tensors for name in tensor.names}
+    held |= {name for leaf in graph.leaves if leaf.node in optimized for name in leaf.names}
+    for node, _ in _computed(context):
+        constant = _of_data(context.entered[node], held)
+        if constant is not None and _ends_in_loss(graph, node) and _says_nothing(constant.source):
+            lost = {cut.source for _, cuts, _ in _cut_terms(context) for cut in cuts}
+            told = ("constant-term",) if constant.source in lost else ()
+            yield _constant(graph, node, constant)._replace(follows=told)
+            return
 
 
 def _of_data(cuts: Sequence[DetachPoint], held: set[str]) -> DetachPoint | None:
