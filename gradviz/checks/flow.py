@@ -149,7 +149,8 @@ _REMEDY = {
         ("LinalgSlogdet", "LinalgDet", "LinalgInv", "LinalgCholesky", "LinalgSolve"),
         "keep the matrix from being singular: add a small multiple of the identity, a + 1e-4 * torch.eye(n)",
     ),
-    "Where": "torch.where does not protect the branch it leaves out: make both branches finite",
+    "Where": "give the function a safe input where its result is not used, and choose twice: torch.where(keep, "
+    "function(torch.where(keep, x, 1.0)), 0.0)",
 }
 
 

@@ -252,8 +252,8 @@ def eval_while_training(context: CheckContext) -> Diagnoses:
             yield Diagnosis(
                 f"{name} ({one_line(model.type)}) is trained in eval() mode",
                 (model.name,),
-                f"{listed(model.sleeping, 3)} {verb(model.sleeping, 'does', 'do')} nothing in eval mode, and an optimizer updates "
-                f"the parameters of {name}",
+                f"{listed(model.sleeping, 3)} {verb(model.sleeping, 'is', 'are')} in eval mode, where dropout drops nothing and "
+                f"batch normalization uses its running statistics, and an optimizer updates the parameters of {name}",
                 f"Call {name}.train() before the training steps{first}, and again after every evaluation that "
                 f"calls {name}.eval().",
                 source=model.switched or context.backward,
