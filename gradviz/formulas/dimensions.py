@@ -7,7 +7,8 @@ was merged with others is found again when it is cut out once more. Knows no ten
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations, pairwise
+from functools import cache
+from itertools import combinations, pairwise, permutations
 from math import prod
 from typing import Any
 
@@ -16,6 +17,7 @@ Arguments = Sequence[Any]
 
 PRODUCTS = frozenset(("matmul", "rmatmul", "mm", "bmm", "baddbmm", "mv"))
 _LOST = frozenset(("flip", "rot90", "movedim", "moveaxis", "roll", "tensordot"))
+_MOST_RANK = 6  # whose orders are tried, all of them
 
 
 def _swapped(rank: int, arguments: Arguments) -> list[int]:
@@ -55,20 +57,27 @@ def cuts_samples(old: Shape, new: Shape) -> bool:
     )
 
 
-def swap_before(old: Shape, new: Shape) -> tuple[int, ...]:
-    """The two dimensions to swap so that a reshape cuts none; () where there are none.
+@cache
+def order_before(old: Shape, new: Shape) -> tuple[int, ...]:
+    """The order of the dimensions of `old` in which neighbours make those of `new`; () where none is certain.
 
-    >>> swap_before((8, 4, 10, 16), (8, 10, 64))
-    (1, 2)
+    Dimension 0, the batch, stays where it is if its size does. Of several orders the one that moves least is taken. Where
+    dimension 0 moves, sizes alone have to tell all of them apart.
+
+    >>> order_before((16, 4, 5, 4), (16, 5, 16)), order_before((8, 5, 3), (5, 8, 3)), order_before((8, 5, 3), (15, 8))
+    ((0, 2, 1, 3), (1, 0, 2), ())
     """
-    for i, j in combinations(range(len(old)), 2):
-        order = _swapped(len(old), (None, i, j))
-        if not cuts_samples(tuple(old[dim] for dim in order), new):
-            return i, j
-    return ()
+    stays, distinct = old[0] == new[0], len({*old}) == len(old) == len(new)
+    if len(old) > _MOST_RANK or not (stays or distinct):
+        return ()
+    orders = [order for order in permutations(range(len(old))) if not (stays and order[0])]
+    fitting = [order for order in orders if {*_places(new)} <= {*_places([old[dim] for dim in order])}]
+    moves = sorted((sum(i > j for i, j in combinations(order, 2)), order) for order in fitting)
+    certain = moves and (len(moves) == 1 or moves[0][0] < moves[1][0])
+    return moves[0][1] if certain else ()
 
 
-def _places(shape: Shape) -> list[int]:
+def _places(shape: Sequence[int]) -> list[int]:
     return [prod(shape[:dim]) for dim in range(len(shape) + 1)]
 
 

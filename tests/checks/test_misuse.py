@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
+from gradviz.formulas.dimensions import order_before
 from tests.checks.advice import Fault, alarms, shows_and_heals
 
 LOOP = """
@@ -398,3 +402,88 @@ def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
+
+
+ATTENTION = """
+    import torch
+    def attention(net, x, heads=4):
+        b, t, d = x.shape
+        hd = d // heads
+        q = net[0](x){split}
+        v = net[1](x).reshape(b, t, heads, hd).transpose(1, 2)
+        y = (q @ v.transpose(-2, -1)).softmax(-1) @ v
+        return net[2](y{join})
+    net = torch.nn.ModuleList(torch.nn.Linear({d}, {d}) for i in range(3))
+    opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    for i in range(3):
+        loss = (attention(net, torch.randn(16, {t}, {d})) - 1).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+"""
+SPLIT, JOIN = ".reshape(b, t, heads, hd).transpose(1, 2)", ".transpose(1, 2).reshape(b, t, d)"
+
+
+@pytest.mark.parametrize(("t", "d"), [(5, 16), (5, 64), (6, 24), (10, 40)])
+@pytest.mark.parametrize(
+    ("split", "join", "healed"),
+    [
+        (".view(b, heads, t, hd)", JOIN, SPLIT),
+        (".reshape((b, heads, -1, hd))", JOIN, ".reshape(b, -1, heads, hd).transpose(1, 2)"),
+        (".view(*[b, heads, t, hd])", JOIN, ".reshape(16, {t}, 4, {hd}).transpose(1, 2)"),
+        (SPLIT, ".reshape(b, t, d)", JOIN),
+    ],
+)
+def test_heads_are_split_and_joined_as_printed(
+    split: str, join: str, healed: str, t: int, d: int, tmp_path: Path
+) -> None:
+    """As many samples as elements of a row, or as a head has: the batch stays whole, whatever the sizes."""
+    script = textwrap.dedent(ATTENTION.format(split=split, join=join, t=t, d=d))
+    (found,) = alarms(script, tmp_path)
+    healed = healed.format(t=t, hd=d // 4)
+    advice = re.search(r": (\..*\)) in place of ", found["fix"])
+    assert (found["id"], advice and advice[1]) == ("reshape-mixes", healed)
+    mended = ATTENTION.format(split=healed if join == JOIN else SPLIT, join=JOIN if join == JOIN else healed, t=t, d=d)
+    assert not alarms(mended, tmp_path)
+    names: dict[str, object] = {}
+    exec(textwrap.dedent(mended), names)
+    x = torch.randn(16, t, d, requires_grad=True)
+    names["attention"](names["net"], x)[3].sum().backward()  # type: ignore[operator]
+    assert x.grad is not None
+    assert x.grad.flatten(1).any(1).nonzero().flatten().tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "order"),
+    [
+        ((16, 4, 5, 4), (16, 5, 16), (0, 2, 1, 3)),
+        ((16, 4, 10, 10), (16, 10, 40), (0, 2, 1, 3)),
+        ((8, 32, 32, 3), (8, 3, 32, 32), (0, 3, 1, 2)),
+        ((8, 1, 5, 3), (8, 3, 5), (0, 1, 3, 2)),
+        ((8, 6, 3), (6, 8, 3), (1, 0, 2)),
+        ((8, 6, 3), (18, 8), ()),
+        ((16, 5, 16), (5, 16, 16), ()),
+        ((16, 6, 16), (16, 4, 24), ()),
+        ((16, 6, 3, 2), (16, 3, 12), (0, 2, 1, 3)),
+    ],
+)
+def test_an_order_is_told_only_where_it_is_certain(
+    old: tuple[int, ...], new: tuple[int, ...], order: tuple[int, ...]
+) -> None:
+    assert order_before(old, new) == order
+
+
+def test_where_no_order_is_certain_the_advice_has_no_code(tmp_path: Path) -> None:
+    script = """
+        import torch
+        net = torch.nn.RNN(16, 4)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(3):
+            out, _ = net(torch.randn(16, 5, 16).view(5, 16, 16))
+            opt.zero_grad()
+            out.square().mean().backward()
+            opt.step()
+    """
+    (found,) = alarms(script, tmp_path)
+    assert found["id"] == "reshape-mixes"
+    assert "in place of" not in found["fix"] and "the batch, whole" in found["fix"]

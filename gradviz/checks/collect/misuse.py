@@ -5,6 +5,7 @@ Is told of each call by `recording/torch_calls`. Looks at shapes, modes and iden
 
 from __future__ import annotations
 
+import ast
 import weakref
 from collections.abc import Callable, Container
 from types import FrameType
@@ -14,9 +15,10 @@ import torch
 
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
-from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, swap_before
+from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, order_before
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real
+from gradviz.source.statements import expressions_at
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated
@@ -123,10 +125,9 @@ class MisuseWatch:
         moved = len(old) > 1 and is_real(before) and cuts_samples(old, new)
         users = not (is_foundation(frame.f_code.co_filename) or package_of(frame.f_code.co_filename))
         if users and moved:
-            same = sorted({*old}) == sorted(new)
-            order = [old.index(size) for size in new] if same else swap_before(old, new)
-            kind = "reshape" if same or sorted(old) == sorted(new) else "cut anew"
-            self.note(kind, self._place(frame), name, str(old), str(new), ", ".join(map(str, order)))
+            kind = "reshape" if sorted(old) == sorted(new) else "cut anew"
+            place = self._place(frame)
+            self.note(kind, place, name, str(old), str(new), _moved(name, old, new, place))
 
     def _column(self, name: str, before: torch.Tensor, result: torch.Tensor, frame: FrameType) -> None:
         """A column is made of a row, or by a reduction that keeps the dimension, as for distances of all pairs."""
@@ -199,6 +200,46 @@ class MisuseWatch:
         elif model.training and not torch.is_grad_enabled() and calling is not None:
             held = frozenset(map(id, parameters(model)))
             self.note("train in evaluation", self._place(calling), type(model).__name__, name, tensors=held)
+
+
+_IN_WORDS = (
+    "Reshape only neighbouring dimensions, and leave dimension 0, the batch, whole: split dimensions first, bring them into "
+    "the order of the result with transpose() or permute(), and merge them last"
+)
+
+
+def _moved(name: str, old: tuple[int, ...], new: tuple[int, ...], place: Place | None) -> str:
+    """The advice: calls that move the dimensions, which are split before and merged after; words where none are certain."""
+    order, back = order_before(old, new), order_before(new, old)
+    sizes = _sizes(name, new, place)
+    if order and len(old) == len(new):
+        return f"Swap the dimensions: .permute({', '.join(map(str, order))}) in place of .{name}(...)"
+    if order:
+        return f"Swap first, then merge: {_swap(order)}.reshape({', '.join(sizes)}) in place of .{name}(...)"
+    if back:
+        split = ", ".join(sizes[dim] for dim in back)
+        there = tuple(sorted(range(len(back)), key=back.__getitem__))
+        return f"Split first, then swap: .reshape({split}){_swap(there)} in place of .{name}(...)"
+    return _IN_WORDS
+
+
+def _swap(order: tuple[int, ...]) -> str:
+    """The call that brings dimensions into an order."""
+    moved = [dim for dim, source in enumerate(order) if dim != source]
+    call, dims = ("transpose", moved) if len(moved) == 2 else ("permute", order)
+    return f".{call}({', '.join(map(str, dims))})"
+
+
+def _sizes(name: str, new: tuple[int, ...], place: Place | None) -> list[str]:
+    """The sizes that a line asks for, as its code has them; as numbers where it has other calls, or none that can be read."""
+    source = line_at(place) if place is not None else None
+    found = set[tuple[str, ...]]()
+    for node in expressions_at(source.file, source.line) if source is not None else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
+            given = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], ast.Tuple) else node.args
+            found.add(tuple(map(ast.unparse, given)))
+    written = found.pop() if len(found) == 1 else ()
+    return [*written] if len(written) == len(new) else [*map(str, new)]
 
 
 def _mixed(model: torch.nn.Module) -> bool:

@@ -40,12 +40,12 @@ ROWS = {
     "reshape": Row(
         "{0} from {1} to {2} mixes the samples: it swaps no dimensions",
         "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
-        "Swap the dimensions: .permute({3}) in place of .{0}(...) in {text}.",
+        "{3} in {text}.",
     ),
     "cut anew": Row(
         "{0} from {1} to {2} cuts across dimensions: it swaps none",
         "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
-        "Bring the dimensions into the order of the result first, with .transpose({3}) before .{0}(...) in {text}.",
+        "{3} in {text}.",
     ),
     "softmax of one": Row(
         "{0} is taken over a single element",
@@ -92,7 +92,7 @@ def reshape_mixes(context: CheckContext) -> Diagnoses:
 
     How it is found: the shapes before and after `view` and `reshape`, for numbers that are not integers.
 
-    What to do: `transpose` or `permute`.
+    What to do: `transpose` or `permute`: after a dimension is split, and before dimensions are merged.
 
     When to ignore it: when the order of the elements in memory is what is wanted.
 
