@@ -219,6 +219,14 @@ class Replayed(NamedTuple):
     words: Names = ()
 
 
+class Unrecorded(NamedTuple):
+    """What can run under no_grad(), since nothing that backward needs runs in it: a function, or a loop or line."""
+
+    call: SourceLine  # the line in it that leads to the passes
+    function: str = ""
+    block: SourceLine | None = None  # the loop or the line, where it is not a function
+
+
 class Unused(NamedTuple):
     """Calls of a model in eval() mode, in a row from one line, that recorded a graph which no backward call reached."""
 
@@ -226,9 +234,8 @@ class Unused(NamedTuple):
     type: str  # class of the model
     calls: int
     nodes: int
-    loop: SourceLine | None = None  # the innermost loop around the line
-    separate: bool = False  # the function that the line is in calls no backward
     holders: Names = ()  # variables that hold the graphs of several of the calls
+    remedies: tuple[Unrecorded, ...] = ()  # for all of the calls; none where for one of them nothing is known
 
 
 class Raised(NamedTuple):

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
+from gradviz.graph import SourceLine
 from gradviz.packages import Place
 from gradviz.variables.objects import joined, members, parameters, submodules
 from gradviz.walker.isolation import isolated
@@ -130,7 +131,7 @@ class LineLog:
 
 _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, some 70 MB
 _MOST_HELD = 1000  # entries of a list or dict that is searched for modules which torch does not know
-_EVALUATIONS = 1000  # calls in eval() mode that are kept until somebody asks
+_EVALUATIONS = 1000  # calls of outermost modules that are kept until somebody asks
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
 
 
@@ -260,8 +261,13 @@ class ModuleCall:
 
 
 class Evaluation(NamedTuple):
-    """A call of an outermost module in eval() mode that was recorded: its nodes have numbers from `began` to before `ended`."""
+    """A call of an outermost module that was recorded: its nodes have numbers from `began` to before `ended`.
 
+    `stack` are the script's own lines that led to it, the innermost first.
+    """
+
+    training: bool
+    stack: tuple[SourceLine, ...]
     type: str
     place: Place | None
     began: int

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from gradviz.packages import UserCode, frames_from, is_foundation
+from gradviz.packages import UserCode, frames_from, is_foundation, script_lines
 from gradviz.recording.event_log import Evaluation, EventLog, FailedCall, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import first_argument, local_variables
@@ -171,8 +171,9 @@ class ModuleCalls:
         call.seconds = now - call.entered
         number = peek_sequence()
         event_log.note_call(number)
-        if call.parent is None and number > call.began and module.__dict__.get("training") is False:
-            event_log.evaluations.append(Evaluation(call.module.type, call.place, call.began, number))
+        if call.parent is None and number > call.began:
+            training, stack = module.__dict__.get("training") is not False, script_lines(sys._getframe(1))
+            event_log.evaluations.append(Evaluation(training, stack, call.module.type, call.place, call.began, number))
         output = result[-1]
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:

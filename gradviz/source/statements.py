@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
 
-_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
-_FUNCTIONS = (*_FUNCTION, ast.Lambda, ast.ClassDef)
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOP = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (*FUNCTION, ast.Lambda, ast.ClassDef)
 _OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
 _parsed: dict[str, tuple[str, ast.Module | None]] = {}
 
@@ -55,7 +56,7 @@ def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body | No
     tree = tree_of(file)
     if tree is not None and name == "<module>":
         return _body(file, name, tree.body, "")
-    for node in nodes_of(file, *_FUNCTION):
+    for node in nodes_of(file, *FUNCTION):
         lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
         if node.name == name and min(lines) <= first_line <= max(lines):
             off = next(filter(None, map(recording_off, node.decorator_list)), "")
@@ -68,7 +69,7 @@ def bodies(file: str) -> Iterator[Body]:
     tree = tree_of(file)
     if tree is not None:
         yield _body(file, "<module>", tree.body, "")
-    for node in nodes_of(file, *_FUNCTION):
+    for node in nodes_of(file, *FUNCTION):
         yield _body(file, node.name, node.body, "")
 
 
@@ -85,7 +86,7 @@ def _expressions_at(tree: ast.Module, line: int) -> tuple[ast.expr, ...]:
 
 def body_around(file: str, number: int) -> Body | None:
     """The body of the innermost function around a line, or of the module's top level."""
-    functions = [node for node in nodes_of(file, *_FUNCTION) if covers(node, number)]
+    functions = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
     if not functions:
         return body_at(file)
     inner = max(functions, key=lambda node: node.lineno)
@@ -108,9 +109,9 @@ def around(file: str, line: int) -> Around:
     while inside:
         blocks = (part for part in inside if isinstance(part, (ast.stmt, ast.excepthandler)))
         node = next((block for block in blocks if covers(block, line)), None)
-        if isinstance(node, _FUNCTION):
+        if isinstance(node, FUNCTION):
             loops, tests = [], []
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+        elif isinstance(node, LOOP):
             loops.append(node.lineno)
         elif isinstance(node, ast.If) and any(covers(part, line) for part in node.body):
             tests.append(ast.unparse(node.test))

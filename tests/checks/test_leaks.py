@@ -27,6 +27,24 @@ STEP = """
 INNER = STEP.rstrip().replace("\n", "\n    ") + "\n"
 TRAIN = f"for x, y in data:{STEP}"
 
+TRAINER = """
+class Trainer:
+    def loss(self, x, y):
+        return (model(x) - y).square().mean()
+    def fit(self):
+        model.train()
+        for x, y in data:
+            optimizer.zero_grad()
+            self.loss(x, y).backward()
+            optimizer.step()
+    def validate(self):
+        model.eval()
+        total = 0.0
+        for x, y in data:
+            total += self.loss(x, y).item()
+        return total
+"""
+
 FAULTS = {
     "a validation loss is summed up with its graph": Fault(
         "unused-graph",
@@ -45,6 +63,25 @@ FAULTS = {
         HEAD
         + "def validate():\n    model.eval()\n    for x, y in data:\n        out = model(x)[:, 0]\n    model.train()\n"
         + f"for epoch in range(2):\n    validate()\n    for x, y in data:{INNER}",
+    ),
+    "training and validation go through one function": Fault(
+        "unused-graph",
+        "total += self.loss(x, y)",
+        "Put @torch.no_grad() above `def validate`.",
+        "    def validate(self):",
+        "    @torch.no_grad()\n    def validate(self):",
+        f"{HEAD}{TRAINER}trainer = Trainer()\nfor epoch in range(2):\n    trainer.fit()\n    trainer.validate()\n",
+    ),
+    "one function for both, called in a loop beside training": Fault(
+        "unused-graph",
+        "print(loss(x, y).item())",
+        "Put the loop of ",
+        "    for x, y in data[:2]:\n        print",
+        "    with torch.no_grad():\n     for x, y in data[:2]:\n        print",
+        HEAD
+        + "def loss(x, y):\n    return (model(x) - y).square().mean()\ndef main():\n    for x, y in data:\n"
+        + "        optimizer.zero_grad()\n        loss(x, y).backward()\n        optimizer.step()\n    model.eval()\n"
+        + "    for x, y in data[:2]:\n        print(loss(x, y).item())\nmain()\n",
     ),
     "a list in a closure": Fault(
         "growing-graph",
@@ -203,3 +240,13 @@ def test_the_advice_heals(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FINE)
 def test_nothing_is_told_of_what_is_kept_on_purpose(name: str, tmp_path: Path) -> None:
     assert not alarms(HEAD + TRAIN + FINE[name], tmp_path)
+
+
+def test_a_line_that_training_goes_through_as_well_gets_words(tmp_path: Path) -> None:
+    both = (
+        "def run():\n    for x, y in data:\n        loss = (model(x) - y).square().mean()\n        if model.training:\n"
+    )
+    both += "            optimizer.zero_grad()\n            loss.backward()\n            optimizer.step()\n"
+    (found,) = alarms(f"{HEAD}{both}for mode in (True, False):\n    model.train(mode)\n    run()\n", tmp_path)
+    assert found["id"] == "unused-graph"
+    assert found["fix"] == "Run the evaluation under torch.no_grad()."

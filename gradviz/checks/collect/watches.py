@@ -22,15 +22,16 @@ from gradviz.checks.collect.held import beyond, held_by, held_by_functions, is_w
 from gradviz.checks.collect.lines import Variables, leaf_of, line_at, users_frame
 from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
 from gradviz.checks.flow import at_a_pole
-from gradviz.checks.record import RetainedHistory, Unused
+from gradviz.checks.record import RetainedHistory, Unrecorded, Unused
 from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
+from gradviz.packages import script_lines, with_text
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
 from gradviz.source.code_line import subtracts_from
 from gradviz.source.search import addition_to
-from gradviz.source.statements import around, body_around
+from gradviz.source.statements import FUNCTION, LOOP, around, covers, nodes_of
 from gradviz.variables.scanner import as_written, namespaces
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import flatten
@@ -195,6 +196,7 @@ _UNREACHED = 3  # backward calls after which what none of them has reached is ta
 _LOOKS = 30  # graphs of backward calls that are looked at
 _MOST_TENSORS = 1000  # of a variable that are asked whether they hold such a graph
 _Row = list[Evaluation]
+_Stack = tuple[SourceLine, ...]
 
 
 class EvaluationWatch:
@@ -206,18 +208,21 @@ class EvaluationWatch:
     def __init__(self, quiet: Quiet) -> None:
         self._quiet = quiet
         self._waiting: list[tuple[_Row, int]] = []  # passes in a row from one line, and calls that did not reach them
-        self._found: dict[object, Unused] = {}  # by line
+        self._found: dict[SourceLine, Unused] = {}
+        self._stacks: dict[SourceLine, set[_Stack]] = {}  # of what was found
+        self._used: set[SourceLine] = set()  # lines that training went through
         self._left = _LOOKS
 
     def backward(self, outputs: Sequence[Any], frame: FrameType) -> None:
         """A backward call is about to run."""
         self._take()
+        self._used.update(script_lines(frame))
         if not self._waiting or not self._left:
             return
         self._left -= 1
         with self._quiet(), suppress(Exception):  # tensors of the user's own classes may refuse anything
             numbers = set(_numbers(_nodes(outputs)))
-            aged = [(row, calls + 1) for row, calls in self._waiting if not _reached(row, numbers)]
+            aged = [(row, calls + 1) for row, calls in self._waiting if not self._trains(_reached(row, numbers))]
             self._waiting = [(row, calls) for row, calls in aged if calls < _UNREACHED]
             over = [row for row, calls in aged if calls >= _UNREACHED]
             self._add(over, namespaces(users_frame(frame)) if over else ())
@@ -231,7 +236,15 @@ class EvaluationWatch:
 
     def result(self) -> tuple[Unused, ...]:
         """All that was found, one for each line."""
-        return tuple(self._found.values())
+        return tuple(
+            unused._replace(remedies=_remedies(self._stacks[source], self._used))
+            for source, unused in self._found.items()
+        )
+
+    def _trains(self, row: _Row) -> bool:
+        """Notes where passes that backward reaches come from. Whether there are any."""
+        self._used.update(line for evaluation in row for line in evaluation.stack)
+        return bool(row)
 
     def _take(self) -> None:
         """What has run since the last backward call: several passes from one line are a pass over data."""
@@ -240,34 +253,58 @@ class EvaluationWatch:
         rows: dict[int, _Row] = {}
         while noted:
             evaluation = noted.popleft()
-            if evaluation.place is not None:
+            if evaluation.training:
+                self._trains([evaluation])
+            elif evaluation.place is not None:
                 rows.setdefault(id(evaluation.place), []).append(evaluation)  # places are made once for each line
-        self._waiting += [(row, 0) for row in rows.values() if len(row) > 1]
+        for row in rows.values():
+            if len(row) > 1:
+                self._waiting.append((row, 0))
+            else:
+                self._trains(row)  # as a step in eval() mode does
 
     def _add(self, rows: Sequence[_Row], variables: Variables) -> None:
         for row in rows:
             assert row[0].place is not None
             source = line_at(row[0].place)
-            known = self._found.get((source.file, source.line))
+            self._stacks.setdefault(source, set()).update(evaluation.stack for evaluation in row)
+            known = self._found.get(source)
             if known is None or len(row) > known.calls:
                 holders: Names = ()
                 with suppress(Exception), isolated():
                     holders = tuple(_holders(row, variables))
-                self._found[source.file, source.line] = _unused(row, source, holders)
+                nodes = sum(evaluation.ended - evaluation.began for evaluation in row)
+                self._found[source] = Unused(source, row[0].type, len(row), nodes, holders)
 
 
-def _unused(row: _Row, source: SourceLine, holders: Names) -> Unused:
-    body, loops = body_around(source.file, source.line), around(source.file, source.line).loops
-    separate = source.function not in ("", "<module>") and body is not None and not _differentiates(body.statements)
-    loop = body.line(loops[-1]) if body is not None and loops else None
-    nodes = sum(evaluation.ended - evaluation.began for evaluation in row)
-    return Unused(source, row[0].type, len(row), nodes, loop, separate, holders)
+def _remedies(stacks: Iterable[_Stack], used: set[SourceLine]) -> tuple[Unrecorded, ...]:
+    """What can run without recording, for all of these ways to a pass."""
+    found = dict.fromkeys(_remedy(stack, used) for stack in sorted(stacks))
+    return tuple(remedy for remedy in found if remedy is not None) if None not in found else ()
 
 
-def _differentiates(statements: Iterable[Any]) -> bool:
-    """Whether a function calls backward() or grad(), or yields to code that may."""
-    calls = (part for statement in statements for part in ast.walk(statement.node))
-    return any(getattr(part, "attr", "") in ("backward", "grad") or isinstance(part, ast.Yield) for part in calls)
+def _remedy(stack: _Stack, used: set[SourceLine]) -> Unrecorded | None:
+    """The innermost function, loop or line on the way to a pass that no line which training goes through stands in."""
+    for line in stack:
+        lines = [other.line for other in used if other.file == line.file]
+        function = next(reversed([node for node in nodes_of(line.file, *FUNCTION) if covers(node, line.line)]), None)
+        if function is not None and _is_plain(function) and not any(covers(function, number) for number in lines):
+            return Unrecorded(with_text(line), function.name)
+        if line.line not in lines:
+            loops = (
+                node for node in nodes_of(line.file, *LOOP) if node.lineno in around(line.file, line.line).loops[-1:]
+            )
+            loop = next((node.lineno for node in loops if not any(covers(node, number) for number in lines)), line.line)
+            return Unrecorded(with_text(line), block=with_text(line._replace(line=loop)))
+    return None
+
+
+def _is_plain(function: ast.AST) -> bool:
+    """Whether a function calls no backward() or grad(), and neither yields nor awaits: other code runs meanwhile."""
+    parts = list(ast.walk(function))
+    differentiates = any(getattr(part, "attr", "") in ("backward", "grad") for part in parts)
+    waits = any(isinstance(part, (ast.Yield, ast.YieldFrom, ast.AsyncFunctionDef)) for part in parts)
+    return not differentiates and not waits
 
 
 def _holders(row: _Row, variables: Variables) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradviz.checks.context import CheckContext, Copy
 from gradviz.checks.ops import made
-from gradviz.checks.record import Unused
+from gradviz.checks.record import Unrecorded
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import all_names, code, line, listed, nodes_of, title, title_and_code, verb, where as place
 from gradviz.graph import Graph
@@ -24,7 +24,8 @@ def unused_graph(context: CheckContext) -> Diagnoses:
     How it is found: Several calls of a model in `eval()` mode, in a row from one line, made nodes, and none of these is in
     the graph of a later backward call.
 
-    What to do: Run the evaluation under `torch.no_grad()`, or `torch.inference_mode()`.
+    What to do: Run the evaluation under `torch.no_grad()`, or `torch.inference_mode()`. A function that training goes through
+    as well is never what is advised: the advice is for the innermost one that only such passes go through.
 
     When to ignore it: When a gradient of these results is computed after the run that was watched.
 
@@ -53,22 +54,24 @@ def unused_graph(context: CheckContext) -> Diagnoses:
             why += (
                 f". {listed(holders)} {verb(holders, 'keeps', 'keep')} the graphs of several calls, with all they saved"
             )
+        calls = (line(remedy.call) for remedy in evaluation.remedies)
         yield Diagnosis(
             f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
             "nothing uses",
             evaluation.holders,
             why,
-            _fix(evaluation),
+            " ".join(map(_fix, evaluation.remedies)) or "Run the evaluation under torch.no_grad().",
             source=evaluation.source,
+            where=", called in ".join(dict.fromkeys((line(evaluation.source), *calls))),
         )
 
 
-def _fix(evaluation: Unused) -> str:
-    if evaluation.separate:
-        return f"Put @torch.no_grad() above `def {one_line(evaluation.source.function)}`."
-    if evaluation.loop is not None:
-        return f"Put the loop of {line(evaluation.loop)} into a block `with torch.no_grad():`."
-    return f"Run {line(evaluation.source)} in a block `with torch.no_grad():`."
+def _fix(remedy: Unrecorded) -> str:
+    if remedy.function:
+        return f"Put @torch.no_grad() above `def {one_line(remedy.function)}`."
+    if remedy.block != remedy.call:
+        return f"Put the loop of {line(remedy.block)} into a block `with torch.no_grad():`."
+    return f"Run {line(remedy.call)} in a block `with torch.no_grad():`."
 
 
 @check("reference-cycle", "warning", "a graph keeps itself alive, through ctx or a hook")
