@@ -160,7 +160,7 @@ def _cut_off(cut: DetachPoint) -> Verdict:
         why = f"{code(cut.source)} hands the gradient on to {given}, past {value}, as it is meant to"
         fix = f"Add a term to the loss that trains {value}: torch.nn.functional.mse_loss({value}, {given}.detach())."
     return Verdict(
-        f"cut {cut.source} {cut.kind}",
+        f"cut {cut.off or cut.source} {cut.kind}",
         "{do} not get a gradient: the graph is cut behind {them}",
         why,
         f"{fix} If nothing is to be learned there, freeze it: requires_grad_(False).",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gradviz.checks.registry import Explained, joined
 from gradviz.checks.words import Excerpt, excerpt
 from gradviz.cli.main import cli
 from gradviz.graph import Node, SourceLine
+from tests.checks.advice import alarms
 from tests.checks.test_scripts import check, written
 
 
@@ -200,3 +202,38 @@ def test_a_name_longer_than_a_line_breaks_behind_a_dot_and_keeps_the_indent() ->
     lines = [line for line, _ in report(Findings((finding("a", names=(name, "b")),), ("a",)), 60)]
     assert all(len(line) <= 60 for line in lines) and sum("a_module_with_a_long_name." in line for line in lines) > 1
     assert all(line.startswith(("   ", "1. ")) for line in lines if "long_name" in line)
+
+
+def test_one_decorator_gives_one_warning(tmp_path: Path) -> None:
+    script = """
+    import torch
+    from torch import nn
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 1)
+
+        @torch.no_grad()
+        def encode(self, x):
+            a = torch.relu(self.left(x))
+            b = torch.relu(self.right(x))
+            return a, b
+
+        def forward(self, x):
+            a, b = self.encode(x)
+            return self.head(a) + self.head(b)
+
+
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+    """
+    (found,) = alarms(textwrap.dedent(script), tmp_path)
+    assert found["names"] == ["net.left.weight", "net.left.bias", "net.right.weight", "net.right.bias"]
+    assert "remove @torch.no_grad()" in found["fix"]
+    assert not alarms(textwrap.dedent(script).replace("@torch.no_grad()", ""), tmp_path)
