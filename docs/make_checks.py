@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from click.testing import CliRunner
 
-from gradviz.checks.output import SECTIONS, page
+from gradviz.checks.output import EXAMPLE, MEANING, SECTIONS, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 
@@ -64,10 +64,10 @@ def _section(one: Check) -> str:
     text = page(one)
     if one.ranks:
         command = f"torchrun --nproc-per-node {max(one.ranks, 2)} -m {command}"
-    printed = output(text.example, options) if not one.ranks else ""  # that takes several processes
-    rest = "\n\n".join(f"**{title}.** {getattr(text, key)}" for key, title in SECTIONS.items())
+    printed = output(text[EXAMPLE], options) if not one.ranks else ""  # that takes several processes
+    rest = "\n\n".join(f"**{title}.** {text[title]}" for title in SECTIONS)
     return (
-        f"## `{one.id}`\n\n{one.severity.capitalize()}. {text.meaning}\n\n```python\n{text.example}```\n\n"
+        f"## `{one.id}`\n\n{one.severity.capitalize()}. {text[MEANING]}\n\n```python\n{text[EXAMPLE]}```\n\n"
         f"```console\n$ {command}\n{printed}```\n\n{rest}\n"
     )
 

@@ -21,6 +21,10 @@ class Edit(NamedTuple):
         source, file = self.source, short_path(self.source.file)
         return {"file": file, "line": source.line, "old": source.text, "new": self.new, "heals": self.heals}
 
+    def difference(self) -> list[str]:
+        """The line as it is and as it should be, as a patch shows them."""
+        return [f"- {self.source.text}", *(f"+ {line}" for line in self.new.splitlines())]
+
     def applied(self, text: str) -> str:
         """The text of the file with this change, unchanged where the line says something else by now.
 

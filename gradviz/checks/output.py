@@ -11,12 +11,12 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from gradviz import __version__
 from gradviz.checks.finding import Finding, Findings, Severity
@@ -49,22 +49,22 @@ FIRST, FURTHER = 20, 6
 """Lines of the first finding, and of each further one, unless all is asked for."""
 _LEAST = {"names": 0, "when": 0, "effect": 0, "why": 0, "code": 1, "fix": 2}
 """What is shortened first where a finding is too long, and how many lines of it stay."""
-_Line = tuple[str, str]
+_Rows = dict[str, list[str]]
 
 
-def report(findings: Findings, width: int = WIDTH, verbose: bool = False) -> Iterator[_Line]:
+def report(findings: Findings, width: int = WIDTH, verbose: bool = False) -> Iterator[tuple[str, str]]:
     """The report line by line, each with the style it should have: a severity, "bold", "dim" or ""."""
     shortened = False
     for i, finding in enumerate(findings):
         if i:
             yield "", ""
+        head = _wrapped(f"{i + 1}. {_heading(finding)}", width - 3)
+        yield from ((f"{'   ' if j else ''}{line}", finding.severity) for j, line in enumerate(head))
         short = finding.severity == "note" and findings[0].severity != "note" and not verbose
-        rows = _rows(finding, i + 1, width, verbose, short)
-        whole = sum(map(len, rows.values()))
+        rows = _rows(finding, width, verbose, short)
         if not verbose:
-            _shorten(rows, FURTHER if i else FIRST)
-        shortened |= sum(map(len, rows.values())) < whole
-        yield from (line for lines in rows.values() for line in lines)
+            shortened |= _shorten(rows, (FURTHER if i else FIRST) - len(head))
+        yield from ((line, "") for lines in rows.values() for line in lines)
     if len(findings):
         yield "", ""
     checked = _checked(findings, verbose) + (" Shortened: --verbose shows all." if shortened else "")
@@ -73,43 +73,45 @@ def report(findings: Findings, width: int = WIDTH, verbose: bool = False) -> Ite
     yield findings.totals or (nothing if findings.failed else "Nothing found."), "bold"
 
 
-def _shorten(rows: dict[str, list[_Line]], most: int) -> None:
+def _shorten(rows: _Rows, most: int) -> bool:
+    """Whether something of the rows had to go."""
+    over = sum(map(len, rows.values())) - most
+    shortened = over > 0
     for word, least in _LEAST.items():
-        lines, over = rows[word], sum(map(len, rows.values())) - most
+        lines = rows.get(word, [])
         left = max(least, len(lines) - max(0, over))
         if left < len(lines):
-            kept = lines[:left]
-            if kept and word != "code":
-                kept[-1] = (f"{kept[-1][0][: WIDTH - 2]} …", kept[-1][1])
-            rows[word] = kept
+            over -= len(lines) - left
+            del lines[left:]
+            if lines and word != "code":
+                lines[-1] = f"{lines[-1][: WIDTH - 2]} …"
+    return shortened
 
 
-def _rows(finding: Finding, number: int, width: int, verbose: bool, short: bool) -> dict[str, list[_Line]]:
-    """All of a finding, part by part; of a `short` one, as a note is below an error, what it is about and where."""
-    head = f"{number}. {_heading(finding)}"
-    rows: dict[str, list[_Line]] = {
-        "head": [(f"{'   ' if i else ''}{line}", finding.severity) for i, line in enumerate(_wrapped(head, width - 3))],
-        **{word: [] for word in ("names", "where", "code", "when", "why", "effect", "fix", "heals")},
-    }
-    if len(finding.names) > 1 or (finding.names and finding.names[0] not in finding.summary):
-        rows["names"] += _row("names", _names(finding.names, verbose), width)
-    rows["where"] += _row("where", finding.where, width)
+def _rows(finding: Finding, width: int, verbose: bool, short: bool) -> _Rows:
+    """All of a finding but its head, part by part; of a `short` one, as a note is below an error, what it is about and where."""
+    names, code, edit = finding.names, finding.code, finding.edit
+    told = len(names) == 1 and names[0] in finding.summary
+
+    def row(word: str, *texts: str) -> list[str]:
+        return [line for text in texts if text for line in _row(word, _wrapped(one_line(text), width - INDENT))]
+
+    rows = {"names": row("names", "" if told else _names(names, verbose)), "where": row("where", finding.where)}
     if short:
         return rows
-    if finding.code is not None:
-        rows["code"] += [(f"{'':{INDENT}}{line}", "") for line in code_lines(finding.code, width - INDENT)]
-    if finding.call is not None and finding.call > 1:
-        rows["when"] += _row("when", f"backward call {finding.call}", width)
-    rows["why"] += _row("why", _shorter(finding.why, finding.code), width)
-    for words in _consequences(finding):
-        rows["effect"] += _row("effect", words, width)
-    rows["fix"] += _row("fix", _shorter(finding.fix, finding.code), width)
-    if finding.edit is not None and finding.edit.heals:
-        changed = [f"- {finding.edit.source.text}", *(f"+ {line}" for line in finding.edit.new.splitlines())]
-        rows["heals"] += (
-            (f"{'' if i else '   heals:':<{INDENT}}{one_line(line)}", "") for i, line in enumerate(changed)
-        )
-    return rows
+    healed = edit is not None and edit.heals
+    return rows | {
+        "code": [f"{'':{INDENT}}{line}" for line in code_lines(code, width - INDENT)] if code is not None else [],
+        "when": row("when", f"backward call {finding.call}" if (finding.call or 0) > 1 else ""),
+        "why": row("why", _shorter(finding.why, code)),
+        "effect": row("effect", *_consequences(finding)),
+        "fix": row("fix", _shorter(finding.fix, code)),
+        "heals": _row("heals", map(one_line, edit.difference())) if edit is not None and healed else [],
+    }
+
+
+def _row(word: str, lines: Iterable[str]) -> list[str]:
+    return [f"{'' if i else f'   {word}:':<{INDENT}}{line}" for i, line in enumerate(lines)]
 
 
 def _heading(finding: Finding) -> str:
@@ -129,11 +131,6 @@ def _consequences(finding: Finding) -> Iterator[str]:
         at = f", {first.where}" if first.code is not None and first.code != finding.code else ""
         more = f", {labels.more(len(members) - 1)}" if len(members) > 1 else ""
         yield f"{_shorter(first.summary + at, finding.code)}{more}  [{id}]"
-
-
-def _row(word: str, what: str, width: int) -> Iterator[_Line]:
-    for i, line in enumerate(_wrapped(one_line(what), width - INDENT) if what else []):
-        yield f"{'' if i else f'   {word}:':<{INDENT}}{line}", ""
 
 
 def _names(names: Sequence[str], verbose: bool) -> str:
@@ -175,21 +172,11 @@ def code_lines(code: Excerpt, width: int) -> Iterator[str]:
     after = one_line(code.text[code.end_column - 1 :].expandtabs(1))
     if cell_len(before + part + after) > room:  # what matters, and what is before it as far as it fits
         after = ""
-        part = part if cell_len(part) < room else f"{_fitting(part, room - 2)}…"
+        part = part if cell_len(part) < room else f"{set_cell_size(part, room - 2)}…"
         left = room - cell_len(part) - 1
-        before = before if cell_len(before) <= left else f"…{_fitting(before[::-1], left - 1)[::-1]}"
+        before = before if cell_len(before) <= left else f"…{set_cell_size(before[::-1], max(0, left - 1))[::-1]}"
     yield f"{number} | {before}{part}{after}".rstrip()
     yield f"{'':{len(number)}} | {'':{cell_len(before)}}{'^' * cell_len(part)}"
-
-
-def _fitting(text: str, cells: int) -> str:
-    """As much of the beginning as fits; some letters take two cells."""
-    taken = 0
-    for i, letter in enumerate(text):
-        taken += cell_len(letter)
-        if taken > cells:
-            return text[:i]
-    return text
 
 
 class _Wrapper(textwrap.TextWrapper):
@@ -235,67 +222,44 @@ def catalogue(every: tuple[Check, ...]) -> Iterator[str]:
             yield f"{'' if i else f'{check.id:<{indent - 9}}{check.severity}':<{indent}}{line}"
 
 
-SECTIONS = {"found": "How it is found", "do": "What to do", "ignore": "When to ignore it"}
+MEANING, EXAMPLE = "What it means", "Example"
+SECTIONS = ("How it is found", "What to do", "When to ignore it")
 """How the paragraphs of a docstring begin that are sections of their own."""
 
 
-class Page(NamedTuple):
-    """The page of one check. Texts are paragraphs with a blank line between; `example` is a script that has the fault."""
-
-    check: Check
-    meaning: str
-    example: str
-    found: str
-    do: str
-    ignore: str
-
-
-def page(check: Check) -> Page:
-    """What the docstring of a check says.
+def page(check: Check) -> dict[str, str]:
+    """What the docstring of a check says, by title: paragraphs with a blank line between, and a script that has the fault.
 
     >>> from gradviz.checks.registry import checks
     >>> no_graph = page(checks()[0])
-    >>> "backward()" in no_graph.example and no_graph.do.startswith("Fix the line")
+    >>> "backward()" in no_graph["Example"] and no_graph["What to do"].startswith("Fix the line")
     True
     """
     text, _, example = (inspect.getdoc(check.function) or "").partition("```python\n")
-    parts: dict[str, list[str]] = {"meaning": []}
-    current = "meaning"
-    for paragraph in filter(None, (part.strip() for part in text.split("\n\n"))):
-        for key, title in SECTIONS.items():
-            if paragraph.startswith(f"{title}:"):
-                current, paragraph = key, paragraph.removeprefix(f"{title}:").strip()
-        parts.setdefault(current, []).append(paragraph)
-    return Page(
-        check,
-        example=example.partition("```")[0],
-        **{key: "\n\n".join(parts.get(key, [])) for key in ("meaning", *SECTIONS)},
-    )
+    meaning, *rest = re.split(rf"^({'|'.join(SECTIONS)}): *", text, flags=re.MULTILINE)
+    sections = dict(zip(rest[::2], map(str.strip, rest[1::2])))
+    return {MEANING: meaning.strip(), EXAMPLE: example.partition("```")[0], **sections}
 
 
 _INDENT = "  "
 
 
-def page_lines(page: Page) -> Iterator[str]:
+def page_lines(check: Check) -> Iterator[str]:
     """The page line by line, at most `WIDTH` wide but for the code."""
-    check = page.check
     yield f"{check.id}: {check.severity}{', with --values' if check.needs_values else ''}"
-    yield from textwrap.wrap(check.summary, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
-    yield from _section("What it means", page.meaning)
-    yield from ("", "Example", "")
-    yield from (f"{_INDENT}{line}".rstrip() for line in page.example.rstrip().splitlines())
-    for key, title in SECTIONS.items():
-        yield from _section(title, getattr(page, key))
+    yield from _indented(check.summary)
+    for title, text in page(check).items():
+        yield from ("", title)
+        if title == EXAMPLE:
+            yield from ("", *(f"{_INDENT}{line}".rstrip() for line in text.rstrip().splitlines()))
+            continue
+        for i, paragraph in enumerate(text.split("\n\n")):
+            yield from ([""] if i else [])
+            yield from _indented(paragraph)
 
 
-def _section(title: str, text: str) -> Iterator[str]:
-    yield from ("", title)
-    for i, paragraph in enumerate(text.split("\n\n")):
-        if i:
-            yield ""
-        yield from textwrap.wrap(
-            paragraph, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
-        )
+def _indented(paragraph: str) -> list[str]:
+    return textwrap.wrap(paragraph, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
 
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -319,44 +283,34 @@ def sarif(findings: Findings) -> dict[str, Any]:
 
 
 def _rule(check: Check) -> dict[str, Any]:
-    text = page(check)
-    parts = [("What it means", text.meaning), *((title, getattr(text, key)) for key, title in SECTIONS.items())]
-    example = f"**Example**\n\n```python\n{text.example}```"
+    parts = page(check)
+    example = f"**{EXAMPLE}**\n\n```python\n{parts.pop(EXAMPLE)}```"
     return {
         "id": check.id,
         "shortDescription": {"text": check.summary},
-        "fullDescription": {"text": text.meaning.split("\n\n")[0].replace("\n", " ")},
+        "fullDescription": {"text": parts[MEANING].split("\n\n")[0].replace("\n", " ")},
         "help": {
-            "text": "\n\n".join(f"{title}: {words}" for title, words in parts),
-            "markdown": "\n\n".join([*(f"**{title}**\n\n{words}" for title, words in parts), example]),
+            "text": "\n\n".join(f"{title}: {words}" for title, words in parts.items()),
+            "markdown": "\n\n".join([*(f"**{title}**\n\n{words}" for title, words in parts.items()), example]),
         },
         "defaultConfiguration": {"level": check.severity},
     }
 
 
 def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
-    parts = [
-        finding.summary,
-        finding.why,
-        *(f"Effect: {consequence.summary}" for consequence in finding.consequences),
-        finding.fix,
-    ]
-    result: dict[str, Any] = {
+    effects = (f"Effect: {consequence.summary}" for consequence in finding.consequences)
+    parts = filter(None, (finding.summary, finding.why, *effects, finding.fix))
+    others = (_location(other.code, other.summary) for other in finding.consequences if other.code != finding.code)
+    locations = {"locations": [_location(finding.code)], "relatedLocations": list(others)}
+    return {
         "ruleId": finding.id,
         "ruleIndex": index[finding.id],
         "level": finding.severity,
-        "message": {"text": one_line(". ".join(part.rstrip(".") for part in parts if part)) + "."},
+        "message": {"text": one_line(". ".join(part.rstrip(".") for part in parts)) + "."},
         "partialFingerprints": {"gradviz/v1": _fingerprint(finding)},
         "properties": {"names": list(map(one_line, finding.names)), "call": finding.call, "rank": finding.rank},
+        **{key: known for key, places in locations.items() if (known := list(filter(None, places)))},
     }
-    location = _location(finding.code)
-    if location is not None:
-        result["locations"] = [location]
-    others = (consequence for consequence in finding.consequences if consequence.code != finding.code)
-    related = list(filter(None, (_location(other.code, other.summary) for other in others)))
-    if related:
-        result["relatedLocations"] = related
-    return result
 
 
 def _location(code: Excerpt | None, message: str = "") -> dict[str, Any] | None:

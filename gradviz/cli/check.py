@@ -38,11 +38,11 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
 
 def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> None:
     if id is not None and not ctx.resilient_parsing:
-        from gradviz.checks.output import page, page_lines
+        from gradviz.checks.output import page_lines
         from gradviz.checks.registry import chosen
 
         (check,) = chosen([id])
-        click.echo("\n".join(page_lines(page(check))))
+        click.echo("\n".join(page_lines(check)))
         ctx.exit()
 
 

@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from gradviz.checks.finding import KEYS
-from gradviz.checks.output import page
+from gradviz.checks.output import EXAMPLE, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 from tests.checks.near_misses import NEAR
@@ -45,7 +45,7 @@ def values(one: Check) -> list[str]:
 
 @pytest.mark.parametrize("one", EVERY.values(), ids=list(EVERY))
 def test_the_example_triggers_the_check(one: Check, tmp_path: Path) -> None:
-    found, code = check(written(tmp_path, page(one).example), *values(one))
+    found, code = check(written(tmp_path, page(one)[EXAMPLE]), *values(one))
     mine = [finding for finding in found if finding["id"] == one.id]
     assert mine and mine[0]["severity"] == one.severity
     assert all(tuple(finding)[: len(KEYS)] == KEYS for finding in found)
@@ -120,11 +120,11 @@ def test_unused_parameters_are_grouped_with_a_verdict_each() -> None:
 
 
 def test_a_script_run_twice_in_one_process_is_the_same(tmp_path: Path) -> None:
-    path = written(tmp_path, page(EVERY["unused-parameter"]).example)
+    path = written(tmp_path, page(EVERY["unused-parameter"])[EXAMPLE])
     assert check(path) == check(path)
     assert "__main__" in sys.modules
 
 
 def test_a_few_bytes_kept_twice_are_not_worth_a_note(tmp_path: Path) -> None:
-    text = page(EVERY["duplicate-saved"]).example
+    text = page(EVERY["duplicate-saved"])[EXAMPLE]
     assert check(written(tmp_path, text.replace("64, 64", "8, 8")))[0] == []

@@ -10,9 +10,9 @@ import pytest
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.finding import Finding
-from gradviz.checks.output import page
+from gradviz.checks.output import EXAMPLE, page
 from gradviz.checks.record import Raised, RunRecord
-from gradviz.checks.registry import checks, run
+from gradviz.checks.registry import Check, checks, run
 from gradviz.graph import CollectiveCall, Graph, Leaf, Node, Process, SourceLine, TensorInfo
 from gradviz.ranks.pipeline import merge
 from gradviz.ranks.rendezvous import RankEnd
@@ -27,16 +27,15 @@ EVERY = [one for one in checks() if one.ranks]
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes left in /proc")
 @pytest.mark.parametrize("one", EVERY, ids=lambda one: one.id)
-def test_the_example_triggers_the_check(one: object, tmp_path: Path) -> None:
-    made = page(one)  # type: ignore[arg-type]
-    done = launch(2, tmp_path, "check", "train.py", "--json", "--ranks-wait", 3, text=made.example)
+def test_the_example_triggers_the_check(one: Check, tmp_path: Path) -> None:
+    done = launch(2, tmp_path, "check", "train.py", "--json", "--ranks-wait", 3, text=page(one)[EXAMPLE])
     assert done.code != 0 and done.left == ()
     found = {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}
     told = {*found, *(part["id"] for finding in found.values() for part in finding["consequences"])}
-    assert made.check.id in told, done.stdout
-    if made.check.id in found:
-        finding = found[made.check.id]
-        assert finding["severity"] == made.check.severity
+    assert one.id in told, done.stdout
+    if one.id in found:
+        finding = found[one.id]
+        assert finding["severity"] == one.severity
         assert "train.py:" in finding["where"], finding["where"]
 
 
