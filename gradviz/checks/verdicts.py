@@ -106,9 +106,9 @@ def _out_of_sight(facts: _Facts, parameter: Parameter) -> Verdict | None:
 def _cut_or_replaced(facts: _Facts, parameter: Parameter) -> Verdict | None:
     cut, at = _cut_behind(parameter, facts.context.since, facts.cuts), parameter.replaced
     if parameter.model not in facts.reached and not facts.context.models[parameter.model].certain:
-        return _cut_off(cut) if cut is not None and facts.shared.intersection(parameter.names) else _OTHER_MODEL
+        return cut_off(cut) if cut is not None and facts.shared.intersection(parameter.names) else _OTHER_MODEL
     if cut is not None and cut.leaf:
-        return _cut_off(cut)
+        return cut_off(cut)
     return (
         _REPLACED._replace(key=f"replaced {at}", why=_REPLACED.why.format(code(at)), source=at)
         if at is not None
@@ -129,7 +129,7 @@ def _by_its_run(facts: _Facts, parameter: Parameter) -> Verdict:
     if not run.recording:
         return _NO_GRAD.of(parameter, run.source)
     if cut is not None:
-        return _cut_off(cut)
+        return cut_off(cut)
     return (
         (unused or _lost(facts.context, parameter, run.source))
         if run.gave_graph
@@ -152,7 +152,8 @@ def _cut_behind(parameter: Parameter, since: int, cuts: Sequence[DetachPoint]) -
     return passed or min(leading or after, key=lambda cut: cut.chosen, default=None)
 
 
-def _cut_off(cut: DetachPoint) -> Verdict:
+def cut_off(cut: DetachPoint) -> Verdict:
+    """The graph ends behind the parameter."""
     why = f"{cut_words(cut)}, and the output is computed from what comes after it"
     fix, around = mend_all([cut]), passed_around(cut)
     if around is not None:

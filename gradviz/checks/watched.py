@@ -20,7 +20,7 @@ from gradviz.checks.collect.replay import FunctionReplay
 from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
-from gradviz.checks.words import listed
+from gradviz.checks.words import all_names, listed
 from gradviz.errors import GradvizError, reason_of
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph, stopped_note
@@ -162,7 +162,7 @@ def with_other_calls(
     `used` and `awake` are those of calls that were not read, with the last call; `looked` are those of which gradients are known.
     """
     users = [
-        {name for parameter in context.parameters if parameter.node is not None for name in parameter.names}
+        {*all_names([*context.graph.leaves, *(one for one in context.parameters if one.node is not None)])}
         for context in every
     ]
     zero = next((_names(context, zero=True) for context in every if context.gradients is not None), frozenset[str]())

@@ -522,6 +522,44 @@ FAULTS = {
             opt.step()
         """,
     ),
+    "a loose temperature that is read as a number": Fault(
+        "unused-parameter",
+        "scores = net(x) / temperature.item()",
+        "call .item() only on what is printed",
+        "temperature.item()",
+        "temperature",
+        """
+        import torch
+        net, temperature = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.tensor(2.0))
+        opt = torch.optim.Adam([*net.parameters(), temperature])
+        for i in range(3):
+            x, y = torch.randn(5, 3), torch.randint(0, 2, (5,))
+            scores = net(x) / temperature.item()
+            loss = torch.nn.functional.cross_entropy(scores, y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a rate that goes through NumPy": Fault(
+        "unused-parameter",
+        "curve = height * torch.as_tensor(np.exp(-rate.detach().numpy() * time.numpy()))",
+        "do this step with torch functions instead of NumPy",
+        "torch.as_tensor(np.exp(-rate.detach().numpy() * time.numpy()))",
+        "torch.exp(-rate * time)",
+        """
+        import numpy as np, torch
+        height, rate = (torch.tensor(1.0, requires_grad=True) for _ in range(2))
+        opt = torch.optim.Adam([height, rate], lr=0.1)
+        time = torch.linspace(0, 1, 20)
+        for i in range(3):
+            curve = height * torch.as_tensor(np.exp(-rate.detach().numpy() * time.numpy()))
+            loss = (curve - 3 * torch.exp(-2 * time)).square().sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
     "an update by hand that loses the leaf": Fault(
         "no-graph",
         "w = w - 0.1 * w.grad",
@@ -693,6 +731,30 @@ RIGHT = {
         for i in range(3):
             spikes = Spike.apply(layer(torch.randn(4, 3)))
             loss = spikes.mean() + 0.1 * spikes.sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    "a temperature that a loss of its own trains": """
+        import torch
+        actor, log_alpha = torch.nn.Linear(3, 2), torch.zeros((), requires_grad=True)
+        opt = torch.optim.Adam([*actor.parameters(), log_alpha])
+        for i in range(4):
+            policy = torch.distributions.Normal(*actor(torch.randn(5, 3)).split(1, 1)[:1], torch.ones(()))
+            entropy = -policy.log_prob(policy.rsample()).mean()
+            loss = policy.mean.square().mean() - log_alpha.exp().item() * entropy
+            opt.zero_grad()
+            loss.backward()
+            (log_alpha * (entropy.detach() - 0.5)).backward()
+            opt.step()
+        """,
+    "a margin that turns train": """
+        import torch
+        net, margin = torch.nn.Linear(3, 1), torch.nn.Parameter(torch.tensor(0.5))
+        opt = torch.optim.SGD([*net.parameters(), margin], lr=0.1)
+        for i in range(9):
+            out = net(torch.randn(5, 3)).squeeze(1)
+            loss = (out - margin).square().mean() if i % 4 == 3 else torch.relu(float(margin) - out).mean()
             opt.zero_grad()
             loss.backward()
             opt.step()

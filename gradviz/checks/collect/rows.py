@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from gradviz.checks.collect.lines import Models, Variables, made_at, users_frame
-from gradviz.checks.collect.numbers import TensorRef, is_readable, is_scaled
+from gradviz.checks.collect.numbers import TensorRef, is_readable, is_scaled, optimized
 from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eval, pairs, still_tied, switched_in
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.context import Parameter
@@ -92,6 +92,8 @@ class RowKeeper:
         for name, optimizer in optimizers:
             self._recorder.row(optimizer).name = name
         record.names |= {id(tensor): parameter.names for parameter, tensor in parameters}
+        held = (tensor for _, optimizer in optimizers for tensor in optimized(optimizer))
+        record.names |= {id(tensor): walked.names.leaf(tensor) for tensor in held if id(tensor) not in record.names}
         rows = list(self._recorder.look())
         modules = _by_path(models)
         self._read_leaves(walked, call, parameters, modules, rows)

@@ -9,7 +9,7 @@ from gradviz.checks.edit import Edit, behind, instead
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.cuts import updates_below
-from gradviz.checks.verdicts import grouped, modules_of
+from gradviz.checks.verdicts import cut_off, grouped, modules_of
 from gradviz.checks.words import (
     as_leaf,
     code,
@@ -93,6 +93,27 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
             source=verdict.source,
             part=verdict.part,
         )
+    yield from _loose(context)
+
+
+def _loose(context: CheckContext) -> Diagnoses:
+    """Tensors that an optimizer holds and no module does, of which the loss takes a value without a graph."""
+    for optimizer in context.optimizers:
+        lost = [one for one in optimizer.tensors if (one.node, one.parameter) == (None, None)]
+        for tensor in lost if len(lost) < len(optimizer.tensors) else ():
+            names = {*tensor.names}
+            cut = next((cut for cut in context.cuts if names & {*cut.leaf, *cut.behind}), None)
+            if cut is not None and not names & context.used_later:
+                name, verdict = one_line(tensor.names[0]), cut_off(cut)
+                yield Diagnosis(
+                    f"{name} {verdict.summary.format(do='does', them='it')}",
+                    tensor.names[:1],
+                    f"{verdict.why}; {one_line(optimizer.name)} holds {name}, and never updates it",
+                    verdict.fix,
+                    where=line(cut.source),
+                    source=cut.source,
+                    part=verdict.part,
+                )
 
 
 # -- none-grad ---------------------------------------------------------------------------------------------------------
