@@ -46,7 +46,7 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
     knows what ran: the command line always records, `gradviz.check` takes `recording=`.
 
     How it is found: The parameters of the models among the variables are compared with the leaves of the graph. What a module
-    did is known from the recording.
+    did is known from the recording. Of tensors that an optimizer holds and no module, those whose value was read without a graph.
 
     What to do: Call the module in `forward()` and use its result in the loss, or remove it. Where the finding names a line that
     drops the graph, mend that line. Freeze with `requires_grad_(False)` what is not to be trained.
