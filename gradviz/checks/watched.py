@@ -63,9 +63,9 @@ class WatchedRun:
     def watching(self) -> Iterator[None]:
         """Inside, the user's code may run."""
         reader = self._reader
-        watches = reader.recorder, reader.effects, reader.warned, self._replay, reader.replaced, reader.calls
+        watches = reader.recorder, reader.effects, reader.overwrites, reader.warned, self._replay, reader.replaced
         with ExitStack() as until:
-            for watch in watches:
+            for watch in (*watches, reader.calls):
                 until.enter_context(watch.watching())
             yield
 

@@ -95,6 +95,17 @@ NEAR: dict[str, str] = {
 
         step(torch.ones(3, requires_grad=True) * 2)
     """,
+    "unseen-change": """
+        import torch
+
+        model = torch.nn.Linear(3, 4)
+        probabilities = model(torch.ones(2, 3)).softmax(1)
+        shown = probabilities.data.clone()
+        shown[:, 0] = 0
+        loss = probabilities[:, 1].log().mean()
+        loss.backward()
+        probabilities.data[:, 0] = 0
+    """,
     "unused-graph": """
         import torch
 

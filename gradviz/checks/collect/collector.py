@@ -23,6 +23,7 @@ from gradviz.checks.collect.lines import Models, Variables, described, home, lin
 from gradviz.checks.collect.misuse import MisuseWatch
 from gradviz.checks.collect.models import ModelReader
 from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of
+from gradviz.checks.collect.overwrites import OverwriteWatch
 from gradviz.checks.collect.parameters import Replaced, Switches
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.collect.results import ResultWatch
@@ -109,9 +110,9 @@ class Collector:
         self.effects, self.graphs = EffectWatch(place, self.misuse.note), RetainedGraphs(place, self.misuse.note)
         self.warned, self.labels = WarningWatch(place, self.misuse.note), LabelWatch(place, self.misuse.note)
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
-        self.cuts.parts = {} if cuts else None
+        self.cuts.parts, self.overwrites = {} if cuts else None, OverwriteWatch(place, self.misuse.note)
         watches = (self.results, self.switches, self.cuts, self.misuse, self.dimensions, self.labels, self.effects)
-        seen = [watch.seen for watch in watches]
+        seen = [watch.seen for watch in (*watches, self.overwrites)]
         self.calls, self.replaced = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None), Replaced(place)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
         self._earlier: list[Earlier] = []
@@ -184,6 +185,8 @@ class Collector:
             call, boundary = self._unread
             step = self._earlier[-1].step + 1 if self._earlier else 0
             self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, (), (), step)]
+        if not reading:
+            self.overwrites.next_step()
         self._unread = None if reading else (number, peek_sequence())
         self._rows.passed(reading)
         session = running() if number % REMEMBERED == 0 else None
@@ -202,6 +205,7 @@ class Collector:
             self.results.next_step()
             self.misuse.next_step()
             self.dimensions.next_step()
+            self.overwrites.next_step()
             if not filled:
                 return replace(context, intervals={})
             parameters = tuple(
@@ -239,6 +243,7 @@ class Collector:
             )
             rows = partial(self._fill_rows, walked, live, models, list(zip(read, tensors)), intervals)
             part("the optimizers", rows, None)
+            part("numbers", partial(self.overwrites.read, walked), None)
         suspicious = self._values or is_broken(loss, variables, scaled)
         if live.call is not None and not live.ran and not scaled:
             suspicious = suspicious or at_a_pole(walked.nodes)

@@ -1,0 +1,232 @@
+"""Sees numbers that change where autograd does not look: through `.data`, `detach()` and NumPy, in hooks, and in recomputation.
+
+Of what a line hands out so, a few elements are kept until the next backward call has run, and no tensor.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils.checkpoint
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from gradviz.checks.ops import kind
+from gradviz.packages import Place, package_of
+from gradviz.recording.torch_calls import PLAIN, Given
+from gradviz.source.statements import body_of
+from gradviz.variables.scanner import local_variables
+from gradviz.walker.isolation import isolated
+from gradviz.walker.names import flatten
+from gradviz.walker.private import peek_sequence
+from gradviz.walker.taps import Ended, tapped
+from gradviz.walker.tensors import is_plain, storage_of
+from gradviz.walker.walk import Walked
+
+_ELEMENTS, _LOOKS, _FRAMES = 1024, 32, 12
+"""Elements that are compared, times that one looks at a line, and frames between a change and the hook that makes it."""
+_TO_NUMPY = frozenset(("numpy", "__array__"))
+_ALIASES = _TO_NUMPY | {"__get__", "detach"}
+_WRITES = frozenset(("__setitem__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "div", "pow"))))
+_ENGINE, _CALL = torch.autograd.graph._engine_run_backward.__name__, torch.nn.Module._call_impl.__code__
+_WeakRef: Any = StorageWeakRef
+_MODULE_HOOKS = os.path.join("torch", "utils", "hooks.py")
+
+
+class _Write(NamedTuple):
+    """A change of numbers: the number that the next node would have got, its line, and whether a forward hook made it."""
+
+    at: int
+    place: Place | None
+    hooked: bool = False
+
+
+class _Alias(NamedTuple):
+    """Numbers that a line has handed out, with some of them; `made` is the number of the node that made them, None for a leaf."""
+
+    ref: Any  # to the storage
+    few: torch.Tensor
+    how: str
+    made: int | None
+    taken: _Write
+    writes: list[_Write]
+
+    def changed(self) -> bool:
+        whole = _whole(self.ref, self.few.dtype)
+        return whole is not None and not torch.equal(_few(whole), self.few)
+
+
+class OverwriteWatch:
+    """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+
+    def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
+        self._place, self._note = place, note
+        self._aliases: dict[int, _Alias] = {}  # by identity of the storage
+        self._looked: Counter[tuple[CodeType, int]] = Counter()
+        self._running = 0  # backward calls
+        self._of_leaves: set[object] = set()  # hooks on leaves, whose gradient nobody else is given
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, calls are noted."""
+        with ExitStack() as until:
+            until.enter_context(tapped(torch.autograd.graph._engine_run_backward, self._backward))
+            until.enter_context(tapped(inspect.unwrap(torch.utils.checkpoint.checkpoint), self._checkpointed))
+            until.enter_context(tapped(torch.Tensor.register_hook, self._hooked))
+            yield
+
+    def next_step(self) -> None:
+        """A backward call has run."""
+        self._aliases.clear()
+
+    def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
+        """A function of torch has returned."""
+        name = function.__name__
+        if name in _ALIASES:
+            self._hands_out(name, arguments[0], frame)
+        elif not (self._aliases or self._running):
+            return
+        elif (name in _WRITES or name[-1] == "_" != name[-2:-1]) and type(arguments[0]) in PLAIN:
+            self._writes(arguments[0], frame)
+
+    # -- numbers that are handed out ------------------------------------------------------------------------------------
+
+    def _hands_out(self, name: str, tensor: Any, frame: FrameType) -> None:
+        line = frame.f_code, frame.f_lineno or 0
+        if type(tensor) not in PLAIN or package_of(line[0].co_filename):
+            return
+        self._looked[line] += 1
+        storage = storage_of(tensor) if self._looked[line] <= _LOOKS and is_plain(tensor) else None
+        known = self._aliases.get(storage[0]) if storage is not None else None
+        if known is not None and storage is not None and name in _TO_NUMPY:
+            self._aliases[storage[0]] = known._replace(how=name, taken=self._now(frame))
+        if storage is None or not storage[1] or known is not None or not tensor.requires_grad:
+            return
+        made = tensor.grad_fn._sequence_nr() if tensor.grad_fn is not None else None
+        with isolated(), torch.no_grad():
+            ref: Any = _WeakRef(tensor.untyped_storage())
+            whole = _whole(ref, tensor.dtype)
+            if whole is not None:
+                self._aliases[storage[0]] = _Alias(ref, _few(whole).clone(), name, made, self._now(frame), [])
+
+    def _now(self, frame: FrameType) -> _Write:
+        return _Write(peek_sequence(), self._place(frame), _is_forward_hook(frame))
+
+    def _writes(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """A function has changed a tensor in place."""
+        storage = storage_of(tensor)
+        if storage is None:
+            return
+        alias = self._aliases.get(storage[0])
+        with isolated(), torch.no_grad():
+            if alias is not None and not alias.ref.expired() and alias.changed():
+                alias.writes.append(self._now(frame))
+                return
+        hook = _hook_around(frame) if self._running else None
+        if hook is not None and hook.f_code not in self._of_leaves and not package_of(hook.f_code.co_filename):
+            given = (local_variables(hook).get(name) for name in hook.f_code.co_varnames[: hook.f_code.co_argcount])
+            tensors: list[Any] = [one for _, one in flatten([*given]) if type(one) in PLAIN]
+            grads = [one for one in tensors if not (one.is_leaf and one.requires_grad)]
+            body = body_of(hook.f_code)
+            if body is not None and not body.returns and storage in map(storage_of, grads):
+                self._note("gradient overwritten", self._place(frame), hook.f_code.co_name)
+
+    def read(self, walked: Walked) -> None:
+        """A call is about to run: what was changed of what its graph has saved, or has gone on with."""
+        graph = walked.graph
+        for alias in self._aliases.values():
+            with isolated(), torch.no_grad(), suppress(RuntimeError):
+                by_numpy = alias.how in _TO_NUMPY and not alias.writes and alias.changed()
+                whole = _whole(alias.ref, alias.few.dtype)
+                number = walked.storage_id(whole) if whole is not None else None
+            for write in alias.writes or [alias.taken] * by_numpy:
+                saved = [
+                    node
+                    for node in graph.nodes
+                    if (node.sequence or 0) < write.at and number is not None
+                    if any(slot.storage == number and slot.state == "live" for slot in node.saved)
+                ]
+                made = next((node.id for node in graph.nodes if node.sequence == alias.made is not None), None)
+                users = [] if made is None else [graph.nodes[edge.consumer] for edge in graph.consumers(made)]
+                later = [node for node in users if (node.sequence or 0) >= write.at]
+                if saved:
+                    self._note("saved overwritten", write.place, kind(graph, saved[0].id).lower())
+                elif later and (write.hooked or alias.how == "detach"):
+                    self._note("value overwritten", write.place, kind(graph, made or 0).lower())
+
+    # -- backward calls ---------------------------------------------------------------------------------------------------
+
+    def _backward(self, frame: FrameType, *_: Any, **__: Any) -> Ended:
+        self._running += 1
+
+        def ended(returned: bool, result: object) -> None:
+            self._running -= 1
+
+        return ended
+
+    def _hooked(self, frame: FrameType, tensor: torch.Tensor, hook: Any) -> None:
+        if tensor.is_leaf:
+            self._of_leaves.add(getattr(hook, "__code__", None))
+
+    def _checkpointed(self, frame: FrameType, *_: Any, preserve_rng_state: bool = True, **__: Any) -> Ended | None:
+        """A checkpoint begins: whether what it runs draws numbers, where these will not be the same the second time."""
+        if preserve_rng_state:
+            return None
+        with isolated():
+            before = torch.get_rng_state()
+
+        def ended(returned: bool, result: object) -> None:
+            with isolated():
+                drawn = returned and torch.is_grad_enabled() and not torch.equal(before, torch.get_rng_state())
+            if drawn:
+                self._note("drawn anew", self._place(frame.f_back))
+
+        return ended
+
+
+def _whole(ref: Any, dtype: torch.dtype) -> torch.Tensor | None:
+    """All of the memory, as far as it is there."""
+    storage = torch.UntypedStorage._new_with_weak_ptr(ref.cdata)
+    return None if storage is None else torch.empty(0, dtype=dtype, device=storage.device).set_(storage)
+
+
+def _few(whole: torch.Tensor) -> torch.Tensor:
+    return whole[:: max(1, whole.numel() // _ELEMENTS)][:_ELEMENTS]
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    for _ in range(_FRAMES):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _is_forward_hook(frame: FrameType) -> bool:
+    """Whether a module calls what runs here, which is not its forward()."""
+    for inner in _frames(frame):
+        around = inner.f_back
+        if around is not None and around.f_code.co_filename == _CALL.co_filename:
+            called = local_variables(around).get("forward_call")
+            return inner.f_code.co_filename != _CALL.co_filename and inner.f_code is not getattr(
+                called, "__code__", None
+            )
+    return False
+
+
+def _hook_around(frame: FrameType) -> FrameType | None:
+    """The hook of a tensor, node or module that runs here, called by the engine."""
+    inner: FrameType | None = None
+    for around in _frames(frame):
+        if inner is not None and (
+            around.f_code.co_name == _ENGINE or around.f_code.co_filename.endswith(_MODULE_HOOKS)
+        ):
+            return inner
+        inner = around
+    return None
