@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from gradviz.compiled.region import GraphBreak
     from gradviz.gradients.values import Values
     from gradviz.ranks.reporter import Together
+    from gradviz.recording.cuts import Cut
     from gradviz.recording.record import ModuleRun
-    from gradviz.source.provenance import DetachPoint, Provenance
+    from gradviz.source.provenance import Provenance
     from gradviz.source.search import Change
 
 
@@ -217,11 +218,11 @@ class CheckContext:
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None
     ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
-    entered: Mapping[int, tuple[DetachPoint, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
+    entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
     filled: Mapping[str, SourceLine] = field(default_factory=dict)  # the lines that filled parameters last, by name
     saturated: tuple[int, ...] = ()  # tanh and sigmoid that are flat for most of their inputs, at the first call
     given: tuple[Given, ...] = ()  # to losses that the graph does not show
-    numbers: tuple[DetachPoint, ...] = ()  # Python numbers that this step made of tensors with a graph
+    numbers: tuple[Cut, ...] = ()  # Python numbers that this step made of tensors with a graph
     record: RunRecord = field(default_factory=RunRecord)  # of the whole run; known to its last context only
     scaled: bool = False  # a GradScaler multiplies losses: gradients may overflow, and the step is then left out
     broken_before: bool = False  # an earlier call has left gradients that are not finite
@@ -230,7 +231,7 @@ class CheckContext:
     losses: tuple[tuple[int, float], ...] = ()  # the calls and losses before, as far as they were read
 
     @property
-    def cuts(self) -> tuple[DetachPoint, ...]:
+    def cuts(self) -> tuple[Cut, ...]:
         """Where graphs were cut off from what takes part in this one all the same."""
         return tuple(dict.fromkeys(cut for cuts in self.entered.values() for cut in cuts))
 

@@ -190,33 +190,16 @@ class RetainedHistory(NamedTuple):
     kept: str = ""  # what a function, made in the line `added`, calls the tensor that it keeps
 
 
-class ResultDropped(NamedTuple):
-    """A line whose result nobody gets: `text` is its code, `of` what it was computed from, `mended` the line as it should be."""
-
-    of: str
-    source: SourceLine
-    text: str
-    mended: str = ""  # "" when that is unclear
-    method: bool = False  # it is a method that is not called
-
-
 class Misuse(NamedTuple):
-    """A line whose call does something else than it looks like: of which kind, what it was given in words, and how often it ran."""
+    """A line that does something else than it looks like: of which kind, what it was given in words, and how often it ran."""
 
     kind: str
     source: SourceLine
     words: Names = ()
     times: int = 1
     tensors: frozenset[int] = frozenset()  # identities of parameters that it is about
-
-
-class Replayed(NamedTuple):
-    """What a replay of a custom Function has shown: its name, what is wrong, where its backward returns, and words on it."""
-
-    function: str
-    fault: str
-    source: SourceLine
-    words: Names = ()
+    names: Names = ()  # of the tensors or Functions that it is about
+    mended: str = ""  # the line as it should be
 
 
 class Unrecorded(NamedTuple):
@@ -273,10 +256,8 @@ class RunRecord:
     thawed: tuple[Thawed, ...] = ()
     raised: Raised | None = None  # how the script failed
     histories: tuple[RetainedHistory, ...] = ()  # graphs that variables hold, beside what the calls that were read show
-    dropped: tuple[ResultDropped, ...] = ()
     evaluations: tuple[Unused, ...] = ()
     misuses: tuple[Misuse, ...] = ()
-    replayed: tuple[Replayed, ...] = ()
 
     @property
     def rows(self) -> list[LeafRow]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit
@@ -101,22 +101,13 @@ class Check(NamedTuple):
 _CHECKS: dict[str, Check] = {}
 
 
-def check(
-    id: str,
-    severity: Severity,
-    summary: str,
-    *,
-    needs_values: bool = False,
-    follows: Names = (),
-    ranks: int = 0,
-    once: bool = False,
-) -> Callable[[Function], Function]:
-    """Registers the function below as the check `id`."""
+def check(id: str, severity: Severity, summary: str, **options: Any) -> Callable[[Function], Function]:
+    """Registers the function below as the check `id`. `options` are further fields of `Check`."""
 
     def register(function: Function) -> Function:
         if id in _CHECKS and _CHECKS[id].function.__module__ != function.__module__:
             raise ValueError(f"there are two checks {id!r}")
-        _CHECKS[id] = Check(id, severity, summary, function, needs_values, follows, ranks, once)
+        _CHECKS[id] = Check(id, severity, summary, function, **options)
         return function
 
     return register

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Parameter
@@ -18,20 +18,23 @@ from gradviz.checks.rules.roots import (
 from gradviz.checks.words import all_names, code, line, nodes_of, title
 from gradviz.graph import Graph, Node, SourceLine
 from gradviz.recording.cut_words import CUT
-from gradviz.source.provenance import DetachPoint
+from gradviz.recording.cuts import Cut
 from gradviz.wording import one_line
 
 
 class Verdict(NamedTuple):
-    """Why parameters take no part. `key` tells verdicts apart; {is_}, {do} and {them} of the summary are filled in later."""
+    """Why parameters take no part; those with one summary and one `cut` are told of together.
 
-    key: str
+    {is_}, {do} and {them} of the summary are filled in later.
+    """
+
     summary: str
     why: str
     fix: str
-    alarming: bool
+    alarming: bool = True
     source: SourceLine | None = None
     part: str = ""  # of the line, the code that matters
+    cut: object = None
 
     def of(self, parameter: Parameter, source: SourceLine | None) -> Verdict:
         """The same with the lines about a parameter filled in; `source` has to change."""
@@ -47,11 +50,13 @@ class Verdict(NamedTuple):
 
 def grouped(context: CheckContext, unused: Sequence[Parameter]) -> list[tuple[Verdict, list[Parameter]]]:
     """Parameters with the same verdict, model by model."""
-    judge = _judge(context)
-    groups: dict[tuple[int, str], tuple[Verdict, list[Parameter]]] = {}
+    facts = _facts(context)
+    groups: dict[object, tuple[Verdict, list[Parameter]]] = {}
     for parameter in unused:
-        verdict = judge(parameter)
-        groups.setdefault((parameter.model, verdict.key), (verdict, []))[1].append(parameter)
+        verdict = next(
+            chain(_at_sight(facts, parameter), _behind_a_cut(facts, parameter), _by_its_run(facts, parameter))
+        )
+        groups.setdefault((parameter.model, verdict.summary, verdict.cut), (verdict, []))[1].append(parameter)
     return list(groups.values())
 
 
@@ -63,14 +68,14 @@ class _Facts(NamedTuple):
     hiding: Node | None  # a node that nobody can look into
     compiled: bool  # calls inside of a compiled function are not seen
     paths: set[str]  # of modules with operations in the graph
-    cuts: Sequence[DetachPoint]
+    cuts: Sequence[Cut]
     shared: set[str]  # tensors whose optimizer also holds some that this graph has
 
 
-def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
+def _facts(context: CheckContext) -> _Facts:
     graph = context.graph
     training = (optimizer.tensors for optimizer in context.optimizers if {*nodes_of(optimizer.tensors)} - {None})
-    facts = _Facts(
+    return _Facts(
         context,
         {parameter.model for parameter in context.parameters if parameter.node is not None},
         next((node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)), None),
@@ -79,80 +84,74 @@ def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
         sorted(set(context.cuts), key=lambda cut: cut.at),
         {name for tensors in training for name in all_names(tensors)},
     )
-    looks = (_by_itself, _out_of_sight, _cut_or_replaced, _by_its_run)
-    return lambda parameter: next(verdict for look in looks if (verdict := look(facts, parameter)) is not None)
 
 
-def _by_itself(facts: _Facts, parameter: Parameter) -> Verdict | None:
-    context = facts.context
-    cases = (
-        (not parameter.requires_grad, _FROZEN),
-        (parameter.sharded and not parameter.gathered, _SHARDED),
-        (context.unfinished, _UNFINISHED),
-        (not context.used_later.isdisjoint(parameter.names), _ELSEWHERE),
-    )
-    return next((verdict for holds, verdict in cases if holds), None)
-
-
-def _out_of_sight(facts: _Facts, parameter: Parameter) -> Verdict | None:
+def _at_sight(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
+    """What can be said without knowing what its module did, the most certain first."""
+    run = parameter.run
+    if not parameter.requires_grad:
+        yield _FROZEN
+    if parameter.sharded and not parameter.gathered:
+        yield _SHARDED
+    if facts.context.unfinished:
+        yield _UNFINISHED
+    if not facts.context.used_later.isdisjoint(parameter.names):
+        yield _ELSEWHERE
     if parameter.compiled is not None:
-        return _COMPILED.of(parameter, parameter.forward)
-    at = parameter.run.checkpoint if parameter.run is not None else None
-    if at is not None:
-        return _BARE._replace(why=BARE.format(line=code(at), what="the module"), fix=bare_fix(at), source=at)
-    return _hidden(facts.context.graph, facts.hiding) if facts.hiding is not None else None
+        yield _COMPILED.of(parameter, parameter.forward)
+    if run is not None and (at := run.checkpoint) is not None:
+        yield _BARE._replace(why=BARE.format(line=code(at), what="the module"), fix=bare_fix(at), source=at)
+    if facts.hiding is not None:
+        yield _hidden(facts.context.graph, facts.hiding)
 
 
-def _cut_or_replaced(facts: _Facts, parameter: Parameter) -> Verdict | None:
-    cut, at = _cut_behind(parameter, facts.context.since, facts.cuts), parameter.replaced
+def _behind_a_cut(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
+    """Whether it was cut off itself, or another tensor took its place, or its model takes no part."""
+    cut, at = _cut_behind(parameter, facts), parameter.replaced
     if parameter.model not in facts.reached and not facts.context.models[parameter.model].certain:
-        return cut_off(cut) if cut is not None and facts.shared.intersection(parameter.names) else _OTHER_MODEL
+        yield cut_off(cut) if cut is not None and facts.shared.intersection(parameter.names) else _OTHER_MODEL
     if cut is not None and cut.leaf:
-        return cut_off(cut)
-    return (
-        _REPLACED._replace(key=f"replaced {at}", why=_REPLACED.why.format(code(at)), source=at)
-        if at is not None
-        else None
-    )
+        yield cut_off(cut)
+    if at is not None:
+        yield _REPLACED._replace(why=_REPLACED.why.format(code(at)), source=at, cut=at)
 
 
-def _by_its_run(facts: _Facts, parameter: Parameter) -> Verdict:
+def _by_its_run(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
     """What is known of the call of its module."""
-    run, cut = parameter.run, _cut_behind(parameter, facts.context.since, facts.cuts)
-    if run is None:
-        return _NOT_RECORDED
+    run, cut = parameter.run, _cut_behind(parameter, facts)
     unused = _NOT_USED.of(parameter, parameter.made) if parameter.module in facts.paths else None
-    if not run.calls:
-        return (unused or _NOT_COMPILED) if facts.compiled else _NEVER_RAN.of(parameter, parameter.made)
-    if run.began < facts.context.since:
-        return _NOT_THIS_TIME
-    if not run.recording:
-        return _NO_GRAD.of(parameter, run.source)
-    if cut is not None:
-        return cut_off(cut)
-    return (
-        (unused or _lost(facts.context, parameter, run.source))
-        if run.gave_graph
-        else _GAVE_NOTHING.of(parameter, run.source)
-    )
+    if run is None:
+        yield _NOT_RECORDED
+    elif not run.calls:
+        yield (unused or _NOT_COMPILED) if facts.compiled else _NEVER_RAN.of(parameter, parameter.made)
+    elif run.began < facts.context.since:
+        yield _NOT_THIS_TIME
+    elif not run.recording:
+        yield _NO_GRAD.of(parameter, run.source)
+    elif cut is not None:
+        yield cut_off(cut)
+    elif run.gave_graph:
+        yield unused or _lost(facts.context, parameter, run.source)
+    else:
+        yield _GAVE_NOTHING.of(parameter, run.source)
 
 
-def _cut_behind(parameter: Parameter, since: int, cuts: Sequence[DetachPoint]) -> DetachPoint | None:
+def _cut_behind(parameter: Parameter, facts: _Facts) -> Cut | None:
     """The cut behind a parameter's module in this step, of those whose result the outputs are computed from.
 
     The first one, but one that is known to lead to the parameter before others, and a value before an index or a draw.
     """
-    own = next((cut for cut in cuts if set(cut.leaf).intersection(parameter.names)), None)
+    own = next((cut for cut in facts.cuts if set(cut.leaf).intersection(parameter.names)), None)
     run = parameter.run
-    if own is not None or run is None or not run.calls or not run.recording or run.began < since:
+    if own is not None or run is None or not run.calls or not run.recording or run.began < facts.context.since:
         return own
-    after = [cut for cut in cuts if cut.at >= run.began and not cut.leaf]
+    after = [cut for cut in facts.cuts if cut.at >= run.began and not cut.leaf]
     leading = [cut for cut in after if cut.behind.intersection(parameter.names)]
     passed = next((cut for cut in leading if passed_around(cut) is not None), None)
     return passed or min(leading or after, key=lambda cut: cut.chosen, default=None)
 
 
-def cut_off(cut: DetachPoint) -> Verdict:
+def cut_off(cut: Cut) -> Verdict:
     """The graph ends behind the parameter."""
     why = f"{cut_words(cut)}, and the output is computed from what comes after it"
     fix, around = mend_all([cut]), passed_around(cut)
@@ -161,86 +160,85 @@ def cut_off(cut: DetachPoint) -> Verdict:
         why = f"{code(cut.source)} hands the gradient on to {given}, past {value}, as it is meant to"
         fix = f"Add a term to the loss that trains {value}: torch.nn.functional.mse_loss({value}, {given}.detach())."
     return Verdict(
-        f"cut {cut.off or cut.source} {cut.kind}",
         "{do} not get a gradient: the graph is cut behind {them}",
         why,
         f"{fix} If nothing is to be learned there, freeze it: requires_grad_(False).",
-        True,
-        cut.source,
-        expression(cut),
+        source=cut.source,
+        part=expression(cut),
+        cut=(cut.off or cut.source, cut.kind),
     )
 
 
 _FROZEN = Verdict(
-    "frozen", "{is_} frozen", "requires_grad is False, so no gradient is computed",
+    "{is_} frozen", "requires_grad is False, so no gradient is computed",
     "No change needed if this is intentional. Otherwise call requires_grad_(True) on it, and give it to the optimizer.", False,
 )  # fmt: skip
 _SHARDED = Verdict(
-    "sharded", "{is_} sharded: whether the output depends on them is unknown",
+    "{is_} sharded: whether the output depends on them is unknown",
     "the graph holds gathered copies in their place, which cannot be told apart from here",
     "Check the model before it is sharded.", False,
 )  # fmt: skip
 _UNFINISHED = Verdict(
-    "unfinished", "{is_} not reached: the script failed first", "the forward pass did not finish",
+    "{is_} not reached: the script failed first", "the forward pass did not finish",
     "Fix the error above, then run check again.", False,
 )  # fmt: skip
 _ELSEWHERE = Verdict(
-    "elsewhere", "{is_} not in this graph, but in that of another backward call", "another backward call of this run uses them",
+    "{is_} not in this graph, but in that of another backward call", "another backward call of this run uses them",
     "No change needed if the calls take turns on purpose.", False,
 )  # fmt: skip
 _OTHER_MODEL = Verdict(
-    "other-model", "{is_} in no output that was checked", "the graph uses no parameter of this model at all",
+    "{is_} in no output that was checked", "the graph uses no parameter of this model at all",
     "No change needed if another loss trains it. Otherwise compute the loss from its output.", False,
 )  # fmt: skip
 _NOT_COMPILED = Verdict(
-    "not-compiled", "{is_} unused: no compiled function takes {them}",
+    "{is_} unused: no compiled function takes {them}",
     "a compiled function takes every parameter that it uses as an input, and none of this graph takes this one",
-    "Use the module in forward(), or remove it from the model.", True,
+    "Use the module in forward(), or remove it from the model.",
 )  # fmt: skip
 _NOT_THIS_TIME = Verdict(
-    "not-this-time", "{is_} unused: the module did not run in this step",
+    "{is_} unused: the module did not run in this step",
     "the module's forward ran before the previous backward call, and not since",
-    "No change needed if a branch skips it on purpose (DistributedDataParallel then needs find_unused_parameters=True).", True,
+    "No change needed if a branch skips it on purpose (DistributedDataParallel then needs find_unused_parameters=True).",
 )  # fmt: skip
 _NOT_RECORDED = Verdict(
-    "not-recorded", "{is_} not in the graph of any output",
+    "{is_} not in the graph of any output",
     "no path leads from the outputs to them; whether their module ran is unknown, because nothing was recorded",
     "Use the module's result in the loss, or remove the module. To learn whether it ran, run the code inside `with "
-    "gradviz.record() as recording:` and give recording=recording, or use gradviz check SCRIPT.", True,
+    "gradviz.record() as recording:` and give recording=recording, or use gradviz check SCRIPT.",
 )  # fmt: skip
 
 
-_BARE = Verdict("bare-checkpoint", "{do} not get a gradient: a reentrant checkpoint hides {them}", "", "", True)
+_BARE = Verdict("{do} not get a gradient: a reentrant checkpoint hides {them}", "", "")
 _COMPILED = Verdict(
-    "compiled", "{do} not get a gradient inside the compiled function",
+    "{do} not get a gradient inside the compiled function",
     "the compiled function takes them, and no operation of its backward leads to them: inside, their result is cut or dropped",
     "Look in {forward}, for .detach(), .data, argmax, no_grad() and a result that is not used{made}. "
-    "The model uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False).", True,
+    "The model uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False).",
 )  # fmt: skip
 _REPLACED = Verdict(
-    "replaced", "{is_} not used: functional_call ran the module with other tensors",
+    "{is_} not used: functional_call ran the module with other tensors",
     "{} puts other tensors in their place while the module runs, and the output depends on those",
     "No change needed if you train the tensors that functional_call was given, as with a hypernetwork.", False,
 )  # fmt: skip
 _NEVER_RAN = Verdict(
-    "never-ran", "{is_} unused: the module never ran", "the module was never called",
-    "Call the module in {forward}, or remove it from the model{made}.", True,
+    "{is_} unused: the module never ran", "the module was never called",
+    "Call the module in {forward}, or remove it from the model{made}.",
 )  # fmt: skip
 _NOT_USED = Verdict(
-    "not-used", "{is_} unused, although the module's other operations are in the graph",
+    "{is_} unused, although the module's other operations are in the graph",
     "the module ran and the output depends on what it did, but not on this parameter",
-    "Use the parameter in {forward}, or remove it{made}.", True,
+    "Use the parameter in {forward}, or remove it{made}.",
 )  # fmt: skip
 _NO_GRAD = Verdict(
-    "no-grad", "{is_} unused: the module ran without recording",
+    "{is_} unused: the module ran without recording",
     "recording was off (torch.no_grad() or inference_mode) when the module was called in {call}",
-    "Call the module outside no_grad() and inference_mode(); if it is not to be trained, freeze it instead.", True,
+    "Call the module outside no_grad() and inference_mode(); if it is not to be trained, freeze it instead.",
 )  # fmt: skip
 _GAVE_NOTHING = Verdict(
-    "gave-nothing", "{is_} unused: the module's result has no graph",
+    "{is_} unused: the module's result has no graph",
     "the module was called in {call} while recording, but its result does not require grad: its forward() detaches it, turns it "
     "into integers, or switches gradients off",
-    "Look in the forward() of {type} for .detach(), .data, .item(), argmax and no_grad().", True,
+    "Look in the forward() of {type} for .detach(), .data, .item(), argmax and no_grad().",
 )  # fmt: skip
 
 
@@ -248,7 +246,7 @@ def _hidden(graph: Graph, node: Node) -> Verdict:
     what = "a reentrant checkpoint" if "checkpoint" in node.flags else "a compiled function"
     why = f"{title(graph, node.id)} is {what}, which hides what it uses: unknown, not unused"
     fix = "To see inside, use torch.utils.checkpoint with use_reentrant=False, or check the model uncompiled."
-    return Verdict("hidden", f"may be used inside {what}: unknown", why, fix, False)
+    return Verdict(f"may be used inside {what}: unknown", why, fix, False)
 
 
 def _lost(context: CheckContext, parameter: Parameter, source: SourceLine | None) -> Verdict:
@@ -269,7 +267,7 @@ def _lost(context: CheckContext, parameter: Parameter, source: SourceLine | None
             why += f": nothing reads {name} afterwards"
             fix = f"Use {name} in what follows {line(source)}, or remove the module."
         source = by or source
-    return Verdict("lost", "{do} not reach the output", why, fix, True, source)
+    return Verdict("{do} not reach the output", why, fix, source=source)
 
 
 def modules_of(context: CheckContext, members: Sequence[Parameter]) -> list[str]:

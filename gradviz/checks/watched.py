@@ -123,12 +123,12 @@ class WatchedRun:
         record = self._reader.recorder.result(failure is None and not stopped)
         record.evaluations = self._evaluations.result()
         record.histories = self._histories.result([history for context in every for history in context.retained])
-        record.dropped = self._reader.results.dropped()
         record.misuses = (
             *self._reader.misuse.result(self._reader.cuts.lines_entered()),
             *self._reader.dimensions.result(),
+            *self._reader.results.dropped(),
+            *self._replay.found,
         )
-        record.replayed = tuple(self._replay.found)
         record.raised = raised(failure.error) if failure is not None else None
         awake = {name: call for key, call in watch.nonzero.items() for name in self._reader.leaf_names.get(key, ())}
         used = {name for key in watch.reached for name in record.names.get(key, ())}

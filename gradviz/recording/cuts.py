@@ -50,6 +50,9 @@ wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed withou
 class Cut(NamedTuple):
     """A line that drops a graph, as plain data.
 
+    `of` is the expression that loses it, as the code spells it, and `off` the block or decorator that had switched recording
+    off, where somebody has read the code. `alive`: what goes in is known to have a graph, so that the graph ends here.
+
     `source` is the script's own line, and `inside` the function, or the library and line, that cut there. `leaf` are the names
     of what was cut off when it was a leaf, `behind` those of the leaves that its graph led to. `entered` is the sequence number
     of the last node that took in what the cut gave, `at` the one that the next node would have got. `chosen`: what it gave was
@@ -58,15 +61,18 @@ class Cut(NamedTuple):
     """
 
     kind: DetachKind
-    operation: str
     source: SourceLine
-    inside: str
-    at: int
+    operation: str = ""
+    inside: str = ""
+    at: int = 0
     leaf: tuple[str, ...] = ()
     behind: frozenset[str] = frozenset()
     entered: int | None = None
     chosen: bool = False
     switched_off: tuple[tuple[str, int, bool], ...] = ()
+    of: str = ""
+    alive: bool = False
+    off: SourceLine | None = None
 
 
 MOST = 4
@@ -393,8 +399,8 @@ class CutWatch:
         leaf = event.leaf() if event.leaf is not None else None
         return Cut(
             where.kind,
-            where.operation,
             source,
+            where.operation,
             inside,
             event.at,
             names(leaf) if leaf is not None else (),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.graph import SourceLine
-from gradviz.recording.cuts import DetachKind
+from gradviz.recording.cuts import Cut, DetachKind
 from gradviz.source.search import CodeLocation, switch_around
 from gradviz.source.statements import Statement, assigned, names_of, text_of
 from gradviz.variables.objects import members, own_attributes, parameters
@@ -21,29 +21,10 @@ from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.isolation import isolated
 
 
-class DetachPoint(NamedTuple):
-    """A place in the user's code where a graph is dropped. `of` is the expression that loses it, as the code spells it.
-
-    `alive` when the variable in it still has a graph now, which makes this the place where the graph ends.
-    """
-
-    kind: DetachKind
-    source: SourceLine
-    of: str
-    alive: bool = False
-    inside: str = ""  # the function or module that the line belongs to, when it is not where the output was made
-    operation: str = ""  # the function of torch that was called
-    at: int = 0  # the sequence number that the next node would have got
-    leaf: tuple[str, ...] = ()  # names of the leaf that was cut off, when it was one
-    off: SourceLine | None = None  # the block or decorator that had switched recording off
-    behind: frozenset[str] = frozenset()  # names of the leaves that its graph led to, as far as they were looked for
-    chosen: bool = False  # what it gave was used to choose, as an index or a draw, and not as a value
-
-
 class Provenance(NamedTuple):
     """How an output came about, as far as the code and the variables tell: cuts, the last one first."""
 
-    cuts: tuple[DetachPoint, ...] = ()
+    cuts: tuple[Cut, ...] = ()
     made: SourceLine | None = None  # the line that made the output
     plain: tuple[str, ...] = ()  # tensors that it was computed from and that do not require grad
 
@@ -83,7 +64,7 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
 class _Origin(NamedTuple):
     """One name: the cuts in what gave it its value, the names to follow, each with the line that reads it, and that line."""
 
-    cuts: Sequence[DetachPoint] = ()
+    cuts: Sequence[Cut] = ()
     follow: Sequence[tuple[str, int | None]] = ()
     made: SourceLine | None = None
 
@@ -110,9 +91,7 @@ def _assignment(location: CodeLocation, name: str, before: int | None) -> Statem
     return next(iter([*above[-1:], *assignments[-1:]]), None)
 
 
-def _cuts(
-    location: CodeLocation, statement: Statement, value: ast.expr
-) -> Iterator[tuple[DetachPoint | None, ast.expr]]:
+def _cuts(location: CodeLocation, statement: Statement, value: ast.expr) -> Iterator[tuple[Cut | None, ast.expr]]:
     """The cuts of a statement, each with what is to be followed behind it; names that no cut is about alone."""
     source, pieces = location.body.source, list(_pieces(value))
     if statement.off:
@@ -121,7 +100,7 @@ def _cuts(
         at = source(node if not statement.off else statement.node)
         off = switch_around(at.file, at.line) if kind in ("no_grad", "inference") else None
         alive = bool(kind) and any(_has_graph(_value(part, location.variables)) for part in ast.walk(under))
-        cut = DetachPoint(kind, at, text_of(under, 40), alive, off=off) if kind else None  # type: ignore[arg-type]
+        cut = Cut(kind, at, of=text_of(under, 40), alive=alive, off=off) if kind else None  # type: ignore[arg-type]
         yield cut, ast.Constant(None) if alive else under
 
 

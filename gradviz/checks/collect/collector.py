@@ -47,12 +47,12 @@ from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import UserCode
 from gradviz.recording.cut_words import CutLines
-from gradviz.recording.cuts import CutEvent, CutWatch
+from gradviz.recording.cuts import Cut, CutEvent, CutWatch
 from gradviz.recording.reasons import Reasons, without_gradient
 from gradviz.recording.session import running
 from gradviz.recording.torch_calls import TorchCalls
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.provenance import DetachPoint, Provenance
+from gradviz.source.provenance import Provenance
 from gradviz.source.search import (
     CodeLocation,
     addition_to,
@@ -309,7 +309,7 @@ class Collector:
 
     # -- what was cut off -------------------------------------------------------------------------------------------------
 
-    def _entered(self, walked: Walked) -> Iterator[tuple[int, tuple[DetachPoint, ...]]]:
+    def _entered(self, walked: Walked) -> Iterator[tuple[int, tuple[Cut, ...]]]:
         """The nodes of the graph that take in what was cut off."""
         seen = self.cuts.entered
         for node in walked.graph.nodes if seen else ():
@@ -342,7 +342,7 @@ class Collector:
             if cuts:
                 yield name, Provenance(self._described(walked, cuts))
 
-    def _described(self, walked: Walked, cuts: Iterable[CutEvent]) -> tuple[DetachPoint, ...]:
+    def _described(self, walked: Walked, cuts: Iterable[CutEvent]) -> tuple[Cut, ...]:
         return tuple(described(self.cuts.cut(cut, walked.names.leaf)) for cut in cuts)
 
     # -- from call to call ----------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from gradviz.graph import SourceLine
 from gradviz.packages import Place, code_line, is_foundation, package_of, with_text
 from gradviz.recording.cuts import Cut
 from gradviz.source.code_line import assigned as given, read
-from gradviz.source.provenance import DetachPoint
 from gradviz.source.search import lines_behind, switch_above, switch_around
 from gradviz.source.statements import (
     Body,
@@ -196,7 +195,7 @@ _BUILT_IN = {"__float__": "float", "__int__": "int"}
 _LIBRARIES = {"copy", "torch", "autograd", "F", "nn", "functional", "np", "numpy"}
 
 
-def described(cut: Cut) -> DetachPoint:
+def described(cut: Cut) -> Cut:
     """A cut with the expression that loses its graph, as the code spells it."""
     source, whole = cut.source, cut.kind in ("no_grad", "inference")
     lost = _whole(source) if whole else _lost(source, cut.operation)
@@ -205,10 +204,7 @@ def described(cut: Cut) -> DetachPoint:
     switches = (
         switch_above(file, line) if above else switch_around(file, line) for file, line, above in cut.switched_off
     )
-    off = next(filter(None, switches), None)
-    return DetachPoint(
-        cut.kind, source, of, True, cut.inside, cut.operation, cut.at, cut.leaf, off, cut.behind, cut.chosen
-    )
+    return cut._replace(of=of, alive=True, off=next(filter(None, switches), None))
 
 
 def _whole(source: SourceLine) -> Iterator[ast.expr]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.record import Replayed
+from gradviz.checks.record import Misuse
 from gradviz.packages import code_line, is_foundation, package_of, with_text
 from gradviz.rank import rank
 from gradviz.recording.torch_calls import PLAIN
@@ -43,7 +43,7 @@ class FunctionReplay:
     def __init__(self, run_anyway: bool = False) -> None:
         self._run_anyway, self._seen, self._replaying = run_anyway, set[object](), False
         self._spent = 0.0  # seconds
-        self.found: list[Replayed] = []
+        self.found: list[Misuse] = []
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -77,8 +77,8 @@ class FunctionReplay:
             body = body_of(definition)
             written = next((change.source for change in changes(body)), returns) if body is not None else returns
             for fault, *words in told:
-                source = written if fault == "in place" else returns
-                self.found.append(Replayed(kind.__name__, fault, source, tuple(words)))
+                source = written if fault == "writes gradient" else returns
+                self.found.append(Misuse(fault, source, (kind.__name__, *words), names=(kind.__name__,)))
 
     def _may_fork(self, kind: Any, given: Sequence[Any]) -> bool:
         file = kind.forward.__code__.co_filename
@@ -177,19 +177,19 @@ def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
     version = applied.pull._version
     first = [gradient.clone() if gradient is not None else None for gradient in gradients()]
     if applied.pull._version != version:
-        return [["in place"]]
+        return [["writes gradient"]]
     applied.forward(applied.places[0], torch.randn_like(applied.given[applied.places[0]]))
     if any(
         one is not None and other is not None and not torch.equal(one, other) for one, other in zip(first, gradients())
     ):
-        return [["state"]]
+        return [["keeps state"]]
     for place in applied.places:
         verdict = _compared(applied, place, first[place])
         if verdict == "surrogate":
             return []
         if verdict == "mask":
-            return [["mask"]]
-        faults += [["slope", str(place + 1), verdict]] if verdict else []
+            return [["forgets mask"]]
+        faults += [["other slope", str(place + 1), verdict]] if verdict else []
     return faults
 
 

@@ -6,18 +6,19 @@ call, and calls of losses that leave no node of their own. Is told of each call 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import torch
 
-from gradviz.checks.record import ResultDropped
+from gradviz.checks.record import Misuse
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
 from gradviz.source.search import Alone, alone
 from gradviz.source.statements import line_of
 from gradviz.walker.isolation import isolated
+from gradviz.wording import clip
 
 MOST_FILLED = 10_000
 """Places of memory that are filled before the first backward call of which the line is noted."""
@@ -33,6 +34,7 @@ WITH_POLES = frozenset(
     )
 )
 """Functions that can make NaN or Inf of finite numbers."""
+_CODE = 50  # characters of a line that a sentence quotes
 _LOOKS = 3  # how often the numbers of a line are looked at from the first time on; then whenever it ran twice as often
 _LARGEST = 1_000_000  # elements of a tensor that is looked at
 _THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional"))
@@ -122,14 +124,14 @@ class ResultWatch:
             if unused is not None and name_of(function, frame) in unused.functions:
                 self._dropped.add((around.f_code.co_filename, unused.line))
 
-    def dropped(self) -> tuple[ResultDropped, ...]:
-        """The lines that ran, as far as this is seen, and whose result nobody got."""
-        return tuple(
-            ResultDropped(unused.of, line_of(file, unused.line), unused.text, unused.mended, not unused.functions)
-            for file, lines in self._files.items()
-            for unused in dict.fromkeys(lines.values())
-            if not unused.functions or (file, unused.line) in self._dropped
-        )
+    def dropped(self) -> Iterator[Misuse]:
+        """The lines that ran, as far as this is seen, and whose result nobody got; and those that name a method alone."""
+        for file, lines in self._files.items():
+            for unused in dict.fromkeys(lines.values()):
+                kind = "drops for good" if not unused.mended else "drops" if unused.functions else "names"
+                words = clip(unused.text, _CODE), clip(unused.of, _CODE), unused.mended
+                if not unused.functions or (file, unused.line) in self._dropped:
+                    yield Misuse(kind, line_of(file, unused.line), words, names=(unused.of,), mended=unused.mended)
 
 
 def _caller(frame: FrameType) -> FrameType | None:

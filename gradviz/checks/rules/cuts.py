@@ -13,7 +13,7 @@ from gradviz.checks.rules.roots import cut_words, expression, mend_all, uncut
 from gradviz.checks.words import all_names, called, code, first_names, line, listed, title, verb
 from gradviz.graph import Edge, Graph, Leaf, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
-from gradviz.source.provenance import DetachPoint
+from gradviz.recording.cuts import Cut
 from gradviz.source.search import lines_behind
 from gradviz.source.statements import expressions_at
 from gradviz.wording import one_line, plural
@@ -87,7 +87,7 @@ def constant_term(context: CheckContext) -> Diagnoses:
         )
 
 
-def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[DetachPoint, ...], str]]:
+def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], str]]:
     """The sums that a loss consists of and that take in something cut off: which cuts, and what the code adds there."""
     graph = context.graph
     roots = {root.node for root in graph.roots if root.tensor.shape in ((), (1,))} - {None}
@@ -106,9 +106,9 @@ def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[DetachPoint, 
             yield node, cuts, term
 
 
-def _drawn(context: CheckContext, root: int) -> dict[int, tuple[DetachPoint, ...]]:
+def _drawn(context: CheckContext, root: int) -> dict[int, tuple[Cut, ...]]:
     """The terms of samples that were drawn; of what was drawn once, the outermost one tells all."""
-    drawn: dict[int, tuple[DetachPoint, ...]] = {}
+    drawn: dict[int, tuple[Cut, ...]] = {}
     for node in _samples(context.graph, root):
         draws = tuple(cut for cut in context.entered.get(node, ()) if cut.kind == "sample")
         if draws and draws not in drawn.values():
@@ -182,7 +182,7 @@ def _silent_updates(context: CheckContext) -> Mapping[SourceLine, list[int]]:
     return silent
 
 
-def _computed(context: CheckContext) -> Iterator[tuple[int, DetachPoint]]:
+def _computed(context: CheckContext) -> Iterator[tuple[int, Cut]]:
     """The nodes that a gradient without a graph comes to, with the first call that computed one."""
     for node, cuts in context.entered.items():
         cut = next((cut for cut in cuts if cut.operation == "grad"), None)
@@ -204,7 +204,7 @@ def _data_gradients(context: CheckContext) -> Diagnoses:
             return
 
 
-def _of_data(cuts: Sequence[DetachPoint], held: set[str]) -> DetachPoint | None:
+def _of_data(cuts: Sequence[Cut], held: set[str]) -> Cut | None:
     """A gradient without a graph that was computed for data, and that depends on what an optimizer holds, by name."""
     of_data = (cut for cut in cuts if cut.operation == "grad" and cut.leaf and held.isdisjoint(cut.leaf))
     return next((cut for cut in of_data if held & cut.behind), None)
@@ -225,7 +225,7 @@ def _ends_in_loss(graph: Graph, node: int) -> bool:
     return True
 
 
-def _constant(graph: Graph, node: int, cut: DetachPoint) -> Diagnosis:
+def _constant(graph: Graph, node: int, cut: Cut) -> Diagnosis:
     names = tuple(cut.leaf)
     return Diagnosis(
         f"the gradient for {listed(names)} is a constant in the loss (no create_graph)",
@@ -263,7 +263,7 @@ def _says_nothing(source: SourceLine) -> bool:
     )
 
 
-def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tuple[DetachPoint, ...]:
+def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tuple[Cut, ...]:
     """The Python numbers made in the line of a sum, or in lines that the term which is added was computed in."""
     if source is None or not context.numbers:
         return ()

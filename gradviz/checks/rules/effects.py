@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import instead
 from gradviz.checks.record import OptimizerRow
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.invariants import called
 from gradviz.checks.rules.misuse import Row, told
 from gradviz.checks.words import line
 from gradviz.source.search import sets_attribute
-from gradviz.wording import clip, one_line
 
-_CODE = 50
+_DROPPED = "it makes a new tensor, which nobody gets, and leaves {1} as it is"
 _WITHOUT = {
     "clips nothing": Row(
         "the clipping gets an iterator that is used up: it clips nothing",
@@ -34,7 +32,10 @@ _WITHOUT = {
         "{code} is given {0} names such as {1}, and the model has {2}; strict=False says nothing of it",
         "Rename what is loaded, so that {1} becomes {2}; and leave out strict=False, which hides it.",
     ),
+    "drops": Row("`{0}` does nothing", _DROPPED, "Write {2}."),
+    "drops for good": Row("`{0}` does nothing", _DROPPED, "Give the result a name, and go on with that."),
 }  # fmt: skip
+_NAMED = {"names": Row("{0} is named and not called", "the name of a method alone calls nothing", "Write {2}.")}
 _AGAIN = {
     "hooks pile up": Row(
         "the same hook is registered again each time: {1} of them run now",
@@ -74,19 +75,6 @@ def no_effect(context: CheckContext) -> Diagnoses:
     yield from told(context, *_WITHOUT, rows=_WITHOUT)
     for optimizer in context.record.optimizers:
         yield from _unread(optimizer)
-    for dropped in context.record.dropped:
-        if not dropped.method:
-            yield Diagnosis(
-                f"`{clip(one_line(dropped.text), _CODE)}` does nothing",
-                (dropped.of,),
-                f"it makes a new tensor, which nobody gets, and leaves {clip(one_line(dropped.of), _CODE)} as it is",
-                f"Write {one_line(dropped.mended)}."
-                if dropped.mended
-                else "Give the result a name, and go on with that.",
-                source=dropped.source,
-                part=dropped.text,
-                edit=instead(dropped.source, dropped.mended),
-            )
 
 
 def _unread(optimizer: OptimizerRow) -> Diagnoses:
@@ -195,14 +183,4 @@ def not_called(context: CheckContext) -> Diagnoses:
     print("done")
     ```
     """
-    for dropped in context.record.dropped:
-        if dropped.method:
-            yield Diagnosis(
-                f"{one_line(dropped.text)} is named and not called",
-                (dropped.of,),
-                "the name of a method alone calls nothing",
-                f"Write {one_line(dropped.mended)}.",
-                source=dropped.source,
-                part=dropped.text,
-                edit=instead(dropped.source, dropped.mended),
-            )
+    yield from told(context, *_NAMED, rows=_NAMED)

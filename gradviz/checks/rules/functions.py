@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import code, line
-from gradviz.wording import one_line
+from gradviz.checks.registry import Diagnoses, check
+from gradviz.checks.rules.misuse import Row, told
 
 _ROWS = {
-    "slope": (
-        "backward() of {name} is not the derivative of its forward()",
-        "for input {0}, what {code} returns is {1} the slope of forward(), measured in float64 along two random directions",
+    "other slope": Row(
+        "backward() of {0} is not the derivative of its forward()",
+        "for input {1}, what {code} returns is {2} the slope of forward(), measured in float64 along two random directions",
         "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
     ),
-    "mask": (
-        "backward() of {name} passes gradients where its forward() is flat",
+    "forgets mask": Row(
+        "backward() of {0} passes gradients where its forward() is flat",
         "what {code} returns is the slope of forward() where it has one, and goes on where forward() does not change, as below a "
         "relu or outside of a clamp: a mask is forgotten",
         "In {line}, multiply by the mask: grad_output * ((x > low) & (x < high)).",
     ),
-    "state": (
-        "backward() of {name} depends on a later forward()",
-        "the gradients of one application change when forward() runs again with other numbers: {name} keeps them on the class or "
+    "keeps state": Row(
+        "backward() of {0} depends on a later forward()",
+        "the gradients of one application change when forward() runs again with other numbers: {0} keeps them on the class or "
         "in a global variable, where the next call writes over them",
         "Keep tensors on ctx: ctx.save_for_backward(x) in forward(), and ctx.saved_tensors in backward().",
     ),
-    "in place": (
-        "backward() of {name} changes grad_output in place",
+    "writes gradient": Row(
+        "backward() of {0} changes grad_output in place",
         "{code} writes into the gradient that it is given, which other functions of the graph may hold, too",
         "Compute a new tensor: grad_output * mask in place of grad_output.mul_(mask). Or change grad_output.clone().",
     ),
 }  # fmt: skip
-"""What is said of each fault: summary, why and fix. {0}, {1} are its words."""
 
 
 @check("wrong-backward", "warning", "backward() of a custom Function is not the derivative of its forward()")
@@ -72,7 +70,4 @@ def wrong_backward(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    for replayed in context.record.replayed:
-        words = {"name": one_line(replayed.function), "code": code(replayed.source), "line": line(replayed.source)}
-        summary, why, fix = (text.format(*replayed.words, **words) for text in _ROWS[replayed.fault])
-        yield Diagnosis(summary, (replayed.function,), why, fix, source=replayed.source)
+    yield from told(context, *_ROWS, rows=_ROWS)

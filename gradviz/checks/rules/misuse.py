@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import instead
 from gradviz.checks.record import Misuse
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, code
-from gradviz.wording import plural
+from gradviz.checks.words import Names, code, line
+from gradviz.wording import one_line, plural
 
 
 class Row(NamedTuple):
@@ -72,9 +73,10 @@ def told(context: CheckContext, *kinds: str, rows: Mapping[str, Row] = ROWS) -> 
     for misuse in context.record.misuses:
         if misuse.kind in kinds and not _is_fine(context, misuse):
             words = {"code": code(misuse.source), "text": misuse.source.text, "times": plural(misuse.times, "time")}
-            row = rows[misuse.kind]
-            summary, why, fix = (part.format(*misuse.words, **words) for part in row[:3])
-            yield Diagnosis(summary, (), why, fix, source=misuse.source, follows=row.follows)
+            given, row = list(map(one_line, misuse.words)), rows[misuse.kind]
+            summary, why, fix = (part.format(*given, line=line(misuse.source), **words) for part in row[:3])
+            edit = instead(misuse.source, misuse.mended)
+            yield Diagnosis(summary, misuse.names, why, fix, source=misuse.source, follows=row.follows, edit=edit)
 
 
 def _is_fine(context: CheckContext, misuse: Misuse) -> bool:

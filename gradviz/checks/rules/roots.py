@@ -13,9 +13,9 @@ from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
 from gradviz.graph import Root, SourceLine
 from gradviz.recording.cut_words import CUT
-from gradviz.recording.cuts import DetachKind
+from gradviz.recording.cuts import Cut, DetachKind
 from gradviz.source.code_line import assigned, in_place, parsed
-from gradviz.source.provenance import DetachPoint, Provenance
+from gradviz.source.provenance import Provenance
 from gradviz.wording import one_line
 
 MEND: dict[DetachKind, str] = {
@@ -53,10 +53,10 @@ _INTEGERS = {
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
 
 
-def passed_around(cut: DetachPoint) -> tuple[str, str] | None:
+def passed_around(cut: Cut) -> tuple[str, str] | None:
     """Of `x + (f - x).detach()`, which lets the gradient pass around f on purpose: f and x; None for other cuts.
 
-    >>> cut = DetachPoint("detach", SourceLine("a.py", 1, "f", "q = x + (z[i] - x).detach()"), "z[i] - x")
+    >>> cut = Cut("detach", SourceLine("a.py", 1, "f", "q = x + (z[i] - x).detach()"))
     >>> passed_around(cut), passed_around(cut._replace(source=SourceLine("a.py", 1, "f", "q = x + z.detach()")))
     (('z[i]', 'x'), None)
     """
@@ -74,7 +74,7 @@ def passed_around(cut: DetachPoint) -> tuple[str, str] | None:
     return None
 
 
-def mend(cut: DetachPoint) -> str:
+def mend(cut: Cut) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
     names = assigned(cut.source) if cut.kind == "no_grad" else ()
     changed = in_place(cut.source, names[0]) if len(names) == 1 else ""
@@ -92,7 +92,7 @@ def mend(cut: DetachPoint) -> str:
     return (_INTEGERS.get(cut.operation) if cut.kind == "integer" else None) or MEND[cut.kind]
 
 
-def uncut(cuts: Sequence[DetachPoint]) -> Edit | None:
+def uncut(cuts: Sequence[Cut]) -> Edit | None:
     """The line of a cut without its `.detach()` or `.data`, where that is all and it is there once."""
     cut = cuts[0] if cuts else None
     word = _SPELLED.get(cut.kind, "") if cut is not None and cut.kind in ("detach", "data") else ""
@@ -186,7 +186,7 @@ def no_graph(context: CheckContext) -> Diagnoses:
 _REAL = ("float", "bfloat", "complex")
 
 
-def expression(cut: DetachPoint) -> str:
+def expression(cut: Cut) -> str:
     """The code that drops the graph, as far as the kind of cut tells it; else what loses it, and what that is given to."""
     if cut.kind in _SPELLED:
         return f"{cut.of}{_SPELLED[cut.kind]}"
@@ -246,7 +246,7 @@ def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
     return "; ".join(parts)
 
 
-def cut_words(cut: DetachPoint) -> str:
+def cut_words(cut: Cut) -> str:
     """One place, and how sure it is that the graph ends there."""
     words = CUT[cut.kind].format(of=one_line(cut.of) or "a tensor")
     inside = f" in {one_line(cut.inside)}" if cut.inside else ""
@@ -256,7 +256,7 @@ def cut_words(cut: DetachPoint) -> str:
     return f"{text}; its input still has a graph" if cut.alive else text
 
 
-def mend_all(cuts: Sequence[DetachPoint]) -> str:
+def mend_all(cuts: Sequence[Cut]) -> str:
     """What to do about cuts, once for all lines where it is the same."""
     lines: dict[str, dict[str, None]] = {}
     for cut in cuts:
