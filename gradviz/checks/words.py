@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gradviz.graph import Graph, Node, SourceLine
 from gradviz.graph.origins import forward_name, own_line
 from gradviz.source.code_line import parsed
-from gradviz.source.statements import names_in, targets_of
+from gradviz.source.statements import called, names_in, targets_of
 from gradviz.wording import clip, few, one_line, place_text, verb as verb
 
 SHOWN = 3
@@ -258,12 +258,6 @@ def _operation(statements: ast.Module, node: Node) -> ast.expr | None:
         or (isinstance(expression, (ast.BinOp, ast.UnaryOp)) and isinstance(expression.op, operators))
     ]
     return operations[0] if len(operations) == 1 else None
-
-
-def called(node: ast.AST) -> str:
-    """The name of the function or method that is called, if one is."""
-    function = node.func if isinstance(node, ast.Call) else None
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _about(statements: ast.Module, node: Node | None) -> ast.stmt | None:

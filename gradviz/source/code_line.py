@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from gradviz.graph import SourceLine
-from gradviz.source.statements import InPlace, flattened, names_in, pieces_in_place, targets_of, without_index
+from gradviz.source.statements import InPlace, flattened, is_empty, names_in, pieces_in_place, targets_of, without_index
 
 
 def assigned(source: SourceLine | None) -> tuple[str, ...]:
@@ -27,9 +27,7 @@ def wrapped(source: SourceLine | None, function: str) -> str:
     """
     for statement in parsed(source):
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            value = statement.value
-            empty = not (getattr(value, "elts", None) or getattr(value, "keys", None))
-            inside = "" if isinstance(value, (ast.List, ast.Dict)) and empty else ast.unparse(value)
+            inside = "" if is_empty(statement.value) else ast.unparse(statement.value)
             return f"{ast.unparse(statement.targets[0])} = {function}({inside})"
     return ""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from types import CodeType
 from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
@@ -20,20 +19,21 @@ from gradviz.source.statements import (
     bodies,
     body_around,
     body_at,
-    body_of,
     expressions_at,
+    is_empty,
     line_of,
     method_calls,
     names_of,
     nodes_of,
-    own_expressions,
+    own_parts,
     pieces_in_place,
-    recording_off,
+    subject,
+    switches,
     text_of,
     tree_of,
     without_index,
 )
-from gradviz.variables.scanner import Namespace, value_of
+from gradviz.variables.scanner import Namespace
 
 _FOLLOWED = 20  # lines that are followed upwards from one
 
@@ -50,11 +50,11 @@ def _first(file: str, numbers: Iterable[int]) -> SourceLine | None:
     return next((line_of(file, number) for number in numbers), None)
 
 
-def only_compares(file: str, attribute: str) -> SourceLine | None:
-    """The first line of a file that compares an attribute and does nothing with the answer."""
+def only_compares(file: str) -> SourceLine | None:
+    """The first line of a file that compares `requires_grad` of something and does nothing with the answer."""
     values = (statement.value for statement in nodes_of(file, ast.Expr))
     compared = (value.left for value in values if isinstance(value, ast.Compare))
-    return _first(file, (left.lineno for left in compared if getattr(left, "attr", "") == attribute))
+    return _first(file, (left.lineno for left in compared if getattr(left, "attr", "") == "requires_grad"))
 
 
 def registers_buffer(file: str, name: str) -> SourceLine | None:
@@ -117,8 +117,11 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
     lines: dict[str, SourceLine] = {}
     if body is not None:
         for statement in body.statements:
-            parts = (part for expression in own_expressions(statement.node) for part in ast.walk(expression))
-            read = {ast.unparse(part) for part in parts if isinstance(getattr(part, "ctx", None), ast.Load)}
+            read = {
+                ast.unparse(part)
+                for part in own_parts(statement.node)
+                if isinstance(getattr(part, "ctx", None), ast.Load)
+            }
             for name in filter(read.__contains__, assigned(statement.node)[0]):
                 lines.setdefault(name, body.source(statement.node))
     return lines
@@ -132,31 +135,20 @@ def step_begins(source: SourceLine) -> SourceLine | None:
 
 def switch_around(file: str, number: int) -> SourceLine | None:
     """The `with torch.no_grad():`, or the like, that a line stands in, within its function."""
-    inside = [
-        node.lineno
-        for node in nodes_of(file, ast.With, ast.AsyncWith)
-        if node.lineno < number <= node.end_lineno and any(recording_off(item.context_expr) for item in node.items)
-    ]
+    blocks = (node for node, _, _ in switches(file) if hasattr(node, "items"))
+    inside = [node.lineno for node in blocks if node.lineno < number <= node.end_lineno]
     return line_of(file, max(inside)) if inside else None
 
 
 def switch_above(file: str, first: int) -> SourceLine | None:
     """The `@torch.no_grad()`, or the like, above a function whose first line, decorators included, is this."""
-    for node in nodes_of(file, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
-        lines = [decorator.lineno for decorator in node.decorator_list]
-        if lines and min(lines) == first:
-            switches = (decorator for decorator in node.decorator_list if recording_off(decorator))
-            return next((line_of(file, switch.lineno) for switch in switches), None)
-    return None
+    above = ((getattr(node, "decorator_list", []), switch.lineno) for node, switch, _ in switches(file))
+    return _first(file, (number for marks, number in above if first in [mark.lineno for mark in marks[:1]]))
 
 
 def inference_modes(file: str) -> list[SourceLine]:
     """The lines of a file that switch inference mode on, for a block or a function."""
-    withs = (item.context_expr for node in nodes_of(file, ast.With, ast.AsyncWith) for item in node.items)
-    above = (mark for node in nodes_of(file, ast.FunctionDef, ast.AsyncFunctionDef) for mark in node.decorator_list)
-    lines = {
-        switch.lineno for switches in (withs, above) for switch in switches if recording_off(switch) == "inference"
-    }
+    lines = {switch.lineno for _, switch, how in switches(file) if how == "inference"}
     return [line_of(file, number) for number in sorted(lines)]
 
 
@@ -192,19 +184,6 @@ class Change(NamedTuple):
     what: str  # as the code spells it
 
 
-def location_at(code: CodeType, line: int | None, variables: Sequence[Namespace]) -> CodeLocation | None:
-    """The place in a function that is running."""
-    body = body_of(code)
-    return CodeLocation(body, line, variables) if body is not None else None
-
-
-def location_at_end(variables: Sequence[Namespace]) -> CodeLocation | None:
-    """The end of a script whose global variables these are."""
-    file = value_of("__file__", variables)
-    body = body_at(file) if isinstance(file, str) else None
-    return CodeLocation(body, None, variables) if body is not None else None
-
-
 def changes(body: Body) -> Iterator[Change]:
     """The statements that change a tensor in place, or take a step, as far as their text shows it."""
     source = body.source
@@ -212,9 +191,9 @@ def changes(body: Body) -> Iterator[Change]:
         for piece in pieces_in_place(statement.node):
             whole = statement.node if isinstance(piece.node, ast.Subscript) else piece.node
             yield Change(source(piece.node), (piece.name,), text_of(whole))
-        for call, called in method_calls(statement.node):
-            if called.attr == "step":
-                yield Change(source(call), (ast.unparse(called.value),), text_of(call))
+        for call, method in method_calls(statement.node):
+            if method.attr == "step":
+                yield Change(source(call), (ast.unparse(method.value),), text_of(call))
 
 
 _ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
@@ -227,26 +206,12 @@ def additions(body: Body) -> dict[str, SourceLine]:
         node = statement.node
         targets = node.targets if isinstance(node, ast.Assign) else ()
         into = [target.value for target in targets if isinstance(target, ast.Subscript)]
-        if _is_empty(getattr(node, "value", None)):
+        if is_empty(getattr(node, "value", None)):
             into = []  # an empty list for a key is filled elsewhere
         into += [called.value for _, called in method_calls(node) if called.attr in _ADDING]
         for container in into:
             lines.setdefault(ast.unparse(without_index(container)), body.source(node))
     return lines
-
-
-def _is_empty(value: object) -> bool:
-    """Whether an expression makes a new container with nothing in it: `[]`, `deque(maxlen=9)`."""
-    if isinstance(value, ast.Call):
-        kind = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
-        return kind in ("list", "dict", "deque", "defaultdict", "OrderedDict", "Counter") and (
-            not value.args or kind == "defaultdict"
-        )
-    return (
-        isinstance(value, (ast.List, ast.Dict))
-        and not getattr(value, "elts", None)
-        and not getattr(value, "keys", None)
-    )
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:
@@ -263,10 +228,9 @@ def grad_reads(body: Body) -> dict[str, SourceLine]:
     """Where the code reads `.grad` of a variable, by the variable's name."""
     lines: dict[str, SourceLine] = {}
     for statement in body.statements:
-        for expression in own_expressions(statement.node):
-            for node in ast.walk(expression):
-                if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
-                    lines.setdefault(ast.unparse(node.value), body.source(node))
+        for node in own_parts(statement.node):
+            if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
+                lines.setdefault(ast.unparse(node.value), body.source(node))
     return lines
 
 
@@ -289,7 +253,6 @@ _OPERATORS: dict[type[ast.operator], tuple[str, ...]] = {
 }
 _ACTS = frozenset(("step", "zero_grad", "backward", "eval", "train", "half", "cuda", "detach_", "requires_grad_"))
 """Methods of which the name alone, without a call, can only be meant as a call."""
-_LIBRARIES = frozenset(("torch", "F", "nn", "functional"))
 
 
 class Alone(NamedTuple):
@@ -343,12 +306,9 @@ def _alone(statement: ast.Expr) -> Alone | None:
         return _assigned(statement.lineno, text, given, _OPERATORS[type(value.op)])
     if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MADE.split()):
         return None
-    if any(keyword.arg in ("out", "inplace", None) for keyword in value.keywords):
-        return None
-    owner = value.func.value
-    library = ast.unparse(owner).rpartition(".")[2] in _LIBRARIES
-    first = value.args[0] if library and value.args else owner
-    return _assigned(statement.lineno, text, first, (value.func.attr,))
+    changes = any(keyword.arg in ("out", "inplace", None) for keyword in value.keywords)
+    first = subject(value) if not changes else ()
+    return _assigned(statement.lineno, text, first[0], (value.func.attr,)) if first else None
 
 
 def _assigned(line: int, text: str, given: ast.expr, functions: tuple[str, ...]) -> Alone:

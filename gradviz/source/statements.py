@@ -20,6 +20,8 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (*FUNCTION, ast.Lambda, ast.ClassDef)
 _OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
+_LIBRARIES = ("copy", "torch", "autograd", "F", "nn", "functional", "init", "np", "numpy")
+_CONTAINERS = ("list", "dict", "deque", "OrderedDict", "Counter")
 _parsed: dict[str, tuple[str, ast.Module | None]] = {}
 
 
@@ -174,13 +176,20 @@ def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Stateme
 
 def recording_off(node: ast.expr) -> str:
     """ "no_grad" or "inference" for an expression such as `torch.no_grad()`, else ""."""
-    called = node.func if isinstance(node, ast.Call) else node
-    name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-    arguments = node.args if isinstance(node, ast.Call) else []
-    first = arguments[0].value if arguments and isinstance(arguments[0], ast.Constant) else None
-    if name == "set_grad_enabled":
-        return "no_grad" if first is False else ""
-    return "" if first is False else _OFF.get(name, "")
+    first = next((getattr(argument, "value", None) for argument in getattr(node, "args", ())), None)
+    name = last_name(getattr(node, "func", node))
+    if first is False:
+        return "no_grad" if name == "set_grad_enabled" else ""
+    return _OFF.get(name, "")
+
+
+def switches(file: str) -> Iterator[tuple[Any, ast.expr, str]]:
+    """What switches recording off in a file: the block, function or class, the expression that does, and how."""
+    for node in nodes_of(file, ast.With, ast.AsyncWith, *FUNCTION, ast.ClassDef):
+        items = [item.context_expr for item in getattr(node, "items", ())]
+        for switch in getattr(node, "decorator_list", items):
+            if how := recording_off(switch):
+                yield node, switch, how
 
 
 def assigned(statement: ast.stmt) -> tuple[tuple[str, ...], ast.expr | None]:
@@ -224,6 +233,37 @@ def own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
             yield value.context_expr
 
 
+def own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
+    """All parts of these expressions."""
+    return (part for expression in own_expressions(statement) for part in ast.walk(expression))
+
+
+def last_name(node: object) -> str:
+    """`step` of `optimizer.step` and of `step`; "" for what is no name."""
+    return getattr(node, "attr", "") or getattr(node, "id", "")
+
+
+def called(node: ast.AST) -> str:
+    """The name of the function or method that is called, if one is."""
+    return last_name(getattr(node, "func", None))
+
+
+def subject(call: ast.Call) -> Sequence[ast.expr]:
+    """What a call is about: the object of a method, or the first argument of a function, if it has one."""
+    if isinstance(call.func, ast.Attribute) and last_name(call.func.value) not in _LIBRARIES:
+        return [call.func.value]
+    return call.args[:1]
+
+
+def is_empty(value: ast.AST | None) -> bool:
+    """Whether an expression makes a new container with nothing in it: `[]`, `deque(maxlen=9)`."""
+    if isinstance(value, ast.Call):
+        return called(value) == "defaultdict" or (called(value) in _CONTAINERS and not value.args)
+    return isinstance(value, (ast.List, ast.Dict)) and not (
+        getattr(value, "elts", None) or getattr(value, "keys", None)
+    )
+
+
 def text_of(node: ast.AST, limit: int = 60) -> str:
     """A piece of code as text, cut when it is long."""
     text = ast.unparse(node)
@@ -233,7 +273,6 @@ def text_of(node: ast.AST, limit: int = 60) -> str:
 # -- what changes in place ----------------------------------------------------------------------------------------------
 
 _METHOD = re.compile(r"_?[a-z](\w*[a-z0-9])?_")  # `add_`, as torch names what changes a tensor
-_NAMESPACES = ("torch", "functional", "F", "init")  # whose functions of such a name change their first argument
 
 
 class InPlace(NamedTuple):
@@ -259,19 +298,16 @@ def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
             yield InPlace(target, target)
     if isinstance(statement, ast.AugAssign):
         yield InPlace(statement, statement.target)
-    for call, called in method_calls(statement):
-        if _METHOD.fullmatch(called.attr):
-            function = ast.unparse(called.value).rpartition(".")[2] in _NAMESPACES
-            for changed in call.args[:1] if function else [called.value]:
-                yield InPlace(call, changed)
+    for call, method in method_calls(statement):
+        if _METHOD.fullmatch(method.attr):
+            yield from (InPlace(call, changed) for changed in subject(call))
 
 
 def method_calls(statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
     """The calls of methods, and of functions of modules, that a statement itself makes, each with what it calls."""
-    for expression in own_expressions(statement):
-        for node in ast.walk(expression):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                yield node, node.func
+    for node in own_parts(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node, node.func
 
 
 def without_index(target: ast.expr) -> ast.expr:

@@ -10,14 +10,16 @@ from gradviz.checks.context import CheckContext
 from gradviz.graph import column
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.provenance import Provenance, provenance
-from gradviz.source.search import Change, CodeLocation, changes, grad_reads, location_at, location_at_end
+from gradviz.source.search import Change, CodeLocation, changes, grad_reads
+from gradviz.source.statements import body_at, body_of
+from gradviz.variables.scanner import value_of
 
 
 def location_of(live: LiveOutputs) -> CodeLocation | None:
-    frame = users_frame(live.frame)
-    if frame is None:
-        return location_at_end(live.variables)
-    return location_at(frame.f_code, frame.f_lineno, live.variables)
+    """The line that runs now, or the end of a script whose global variables are left."""
+    frame, file = users_frame(live.frame), value_of("__file__", live.variables)
+    body, line = (body_of(frame.f_code), frame.f_lineno) if frame is not None else (body_at(str(file)), None)
+    return CodeLocation(body, line, live.variables) if body is not None else None
 
 
 def _provenances(context: CheckContext, location: CodeLocation) -> dict[str, Provenance]:

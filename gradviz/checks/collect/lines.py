@@ -16,21 +16,23 @@ import torch
 
 from gradviz.checks.context import Dropped, Home
 from gradviz.checks.record import Raised
-from gradviz.checks.words import COMPARISONS, Names, called
+from gradviz.checks.words import COMPARISONS, Names
 from gradviz.errors import text_of as message_of
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, code_line, is_foundation, package_of, with_text
 from gradviz.recording.cuts import Cut
 from gradviz.source.code_line import assigned as given, read
-from gradviz.source.search import lines_behind, switch_above, switch_around
+from gradviz.source.search import lines_behind, returned_by, switch_above, switch_around
 from gradviz.source.statements import (
     Body,
     Statement,
     assigned,
     body_around,
     body_of,
+    called,
     expressions_at,
-    own_expressions,
+    own_parts,
+    subject,
     text_of,
 )
 from gradviz.variables.objects import class_attribute, members, tensors_in
@@ -94,7 +96,7 @@ def _unread(name: str, body: Body, start: int) -> Dropped | None:
 def _reads(statement: ast.stmt, name: str) -> bool:
     if isinstance(statement, ast.AugAssign) and name == getattr(statement.target, "id", ""):
         return True
-    inside: Iterator[ast.AST] = (part for expression in own_expressions(statement) for part in ast.walk(expression))
+    inside = own_parts(statement)
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         inside = ast.walk(statement)
     return any(isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load) for part in inside)
@@ -192,7 +194,6 @@ def _container(tail: str) -> str:
 # -- what cuts a graph off -------------------------------------------------------------------------------------------------
 
 _BUILT_IN = {"__float__": "float", "__int__": "int"}
-_LIBRARIES = {"copy", "torch", "autograd", "F", "nn", "functional", "np", "numpy"}
 
 
 def described(cut: Cut) -> Cut:
@@ -225,14 +226,7 @@ def _lost(source: SourceLine, operation: str) -> Iterator[ast.expr]:
         elif isinstance(node, ast.Attribute) and node.attr == operation == "data":
             yield node.value
         elif isinstance(node, ast.Call) and called(node) == _BUILT_IN.get(operation, operation):
-            yield from _subject(node)
-
-
-def _subject(call: ast.Call) -> Sequence[ast.expr]:
-    """What a call is about: the object of a method, or the first argument of a function, if it has one."""
-    if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value).rpartition(".")[2] not in _LIBRARIES:
-        return [call.func.value]
-    return call.args[:1]
+            yield from subject(node)
 
 
 # -- where a run failed --------------------------------------------------------------------------------------------------
@@ -320,7 +314,7 @@ def _custom(text: str) -> SourceLine | None:
             for name in ("forward", "backward")
         )
         if match is not None and kind.__name__ == match[1] and backward is not None:
-            return _ends(backward)
+            return returned_by(_begins(backward))
         inherited = kind.backward is not torch.autograd.Function.backward or kind.vjp is not torch.autograd.Function.vjp
         if without and forward is not None and not inherited and not package_of(forward.co_filename):
             bare.append(_begins(forward))
@@ -337,12 +331,6 @@ def returned_in(codes: Sequence[CodeType]) -> SourceLine | None:
         if code.co_name == "<lambda>" and not package_of(code.co_filename):
             lines.append(with_text(code_line(code, code.co_firstlineno)))
     return next((line for line in lines if "//" in line.text), lines[0] if len(lines) == 1 else None)
-
-
-def _ends(code: CodeType) -> SourceLine:
-    """The line where a function returns, if it does so in one place; else where it begins."""
-    body = body_of(code)
-    return body.source(body.returns[0]) if body is not None and len(body.returns) == 1 else _begins(code)
 
 
 def _begins(code: CodeType) -> SourceLine:

@@ -89,7 +89,7 @@ def mistyped(
             for key in _off(module.__dict__):
                 if not key.startswith("_") and any(weight.requires_grad for weight in module.parameters()):
                     by_attribute.setdefault((key, True), []).append(joined(name, path))
-    compared = next(filter(None, (only_compares(file, "requires_grad") for file in _files_of(variables))), None)
+    compared = next(filter(None, (only_compares(file) for file in _files_of(variables))), None)
     if compared is not None:
         yield Mistyped((), "requires_grad ==", False, compared)
     for (key, of_module), names in by_attribute.items():

@@ -10,12 +10,12 @@ from gradviz.checks.flow import from_outputs
 from gradviz.checks.ops import made
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, expression, mend_all, uncut
-from gradviz.checks.words import all_names, called, code, first_names, line, listed, title, verb
+from gradviz.checks.words import all_names, code, first_names, line, listed, title, verb
 from gradviz.graph import Edge, Graph, Leaf, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.recording.cuts import Cut
 from gradviz.source.search import lines_behind
-from gradviz.source.statements import expressions_at
+from gradviz.source.statements import called, expressions_at
 from gradviz.wording import one_line, plural
 
 _SUMS = ("AddBackward0", "SubBackward0", "RsubBackward1", "RsubBackward0", "AddBackward1", "SubBackward1")

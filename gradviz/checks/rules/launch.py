@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -51,24 +51,22 @@ def missing_rank(context: CheckContext) -> Diagnoses:
     ```
     """
     together = context.ranks
-    if together is None:
-        return
-    gone = _gone(together)
-    if not gone:
+    gone = _gone(together) if together is not None else {}
+    if together is None or not gone:
         return
     first = _first_gone(together, gone)
     waiting = _others(together, gone, first)
     end, last = gone[first], together.last_call(first)
-    told = _told(together, first)
+    what, fix = _told(together, first)
     source = end.source or (last and last.source)
     after = ""
     if last is not None and last.ended:
         after = f"; its last call of torch.distributed was {last.op} at {line(last.source)}"
     yield Diagnosis(
-        f"rank {first} {told.what}" + (f", and {plural(len(waiting), 'other')} waited for it" if waiting else ""),
+        f"rank {first} {what}" + (f", and {plural(len(waiting), 'other')} waited for it" if waiting else ""),
         (),
         "; ".join([*waiting, f"rank {first} left no result{after}"]),
-        told.fix.format(rank=first, place=f" after {line(source)}" if source is not None else ""),
+        fix.format(rank=first, place=f" after {line(source)}" if source is not None else ""),
         where=f"rank {first}" + (f": {line(source)}" if source is not None else ""),
         source=source,
     )
@@ -111,27 +109,23 @@ def _others(together: Together, gone: Mapping[int, RankEnd], first: int) -> list
     return said
 
 
-class _Told(NamedTuple):
-    """How a rank ended, and what to do: `{rank}`, and ` after line 18` as `{place}`."""
-
-    what: str
-    fix: str
-
-
-_BY_SIGNAL = {
-    0: _Told(
+_Told = tuple[str, str]
+"""How a rank ended, and what to do: `{rank}`, and ` after line 18` as `{place}`."""
+_BY_SIGNAL: dict[int, _Told] = {
+    0: (
         "died without a word",
         "See why the process of rank {rank} ended: a process that is killed without a word mostly ran out of memory.",
     ),
-    signal.SIGKILL: _Told(
+    signal.SIGKILL: (
         "was killed (SIGKILL)",
         "Look at the memory of the machine: a process that gets SIGKILL has mostly run out of it.",
     ),
-    signal.SIGTERM: _Told(
-        "was told to end (SIGTERM)", "Find out what ended the launch, such as a scheduler's limit of time."
+    signal.SIGTERM: (
+        "was told to end (SIGTERM)",
+        "Find out what ended the launch, such as a scheduler's limit of time.",
     ),
 }
-_HUNG = _Told(
+_HUNG = (
     "did not make its next call before the launch was ended",
     "See what rank {rank} does{place}: while it hangs, `py-spy dump --pid PROCESS` shows where it is.",
 )
@@ -141,23 +135,20 @@ def _told(together: Together, rank: int) -> _Told:
     end, call = together.ends[rank], _inside(together, rank)
     inside = f" in {call.op}" if call is not None else ""
     if end.failed:
-        return _Told(f"raised {clip(end.failed, 120)}{inside}", "Fix what ends rank {rank}.")
+        return f"raised {clip(end.failed, 120)}{inside}", "Fix what ends rank {rank}."
     if end.state == "absent":
-        return _Told("never began", _BY_SIGNAL[0].fix)
+        return "never began", _BY_SIGNAL[0][1]
     alone = _never_called(together, rank, call)
     if call is not None and alone:
-        return _Told(
-            f"ended in {call.op}, which {named(alone)} did not call",
-            f"Call {call.op} on every rank or on none: all ranks must make the same calls in the same order.",
-        )
+        fix = f"Call {call.op} on every rank or on none: all ranks must make the same calls in the same order."
+        return f"ended in {call.op}, which {named(alone)} did not call", fix
     waited_for = end.signal == signal.SIGTERM and any(_inside(together, other) for other in together.ends)
     if call is None and (waited_for or (end.late and not end.signal)):
         return _HUNG
-    if end.signal in _BY_SIGNAL:
-        what, fix = _BY_SIGNAL[signal.Signals(end.signal) if end.signal else 0]
-        return _Told(what + inside, fix)
     name = signal.Signals(end.signal).name if end.signal in set(signal.Signals) else f"signal {end.signal}"
-    return _Told(f"was ended by {name}{inside}", "Read what rank {rank} printed last: code below Python ended it.")
+    by_another = f"was ended by {name}", "Read what rank {rank} printed last: code below Python ended it."
+    what, fix = _BY_SIGNAL.get(end.signal, by_another)
+    return what + inside, fix
 
 
 def _never_called(together: Together, rank: int, call: CollectiveCall | None) -> list[int]:

@@ -63,7 +63,8 @@ def ranks_differ(context: CheckContext) -> Diagnoses:
         if ranks not in parts:  # told with the others
             continue
         mine, theirs = parts[ranks], parts.pop(others, [])
-        source = own_line(graph.nodes[_first(graph, mine)])
+        source, scopes = own_line(graph.nodes[_first(graph, mine)]), (graph.nodes[node].scope for node in mine)
+        modules = dict.fromkeys(graph.scopes[scope].path for scope in scopes if scope is not None)
         where, instead = f"{named(ranks)}: {place(graph, _first(graph, mine))}", "nothing"
         if theirs:
             first = _first(graph, theirs)
@@ -71,7 +72,7 @@ def ranks_differ(context: CheckContext) -> Diagnoses:
             instead = f"{_ops(graph, theirs)} ({line(own_line(graph.nodes[first]))})"
         yield Diagnosis(
             f"{named(ranks)} {verb(ranks, 'takes', 'take')} another branch than {named(others)}",
-            tuple(dict.fromkeys(filter(None, (_module(graph, node) for node in mine)))),
+            tuple(filter(None, modules)),
             f"{named(ranks)} {verb(ranks, 'runs', 'run')} {_ops(graph, mine)} at {code(source)}; "
             f"{named(others)} {verb(others, 'runs', 'run')} {instead} there",
             "Make the condition the same on all ranks: decide it on one and broadcast it, or compute both branches and choose "
@@ -94,11 +95,6 @@ def _comparable(context: CheckContext) -> RankDiff | None:
 def _first(graph: Graph, nodes: Sequence[int]) -> int:
     """The one that ran first."""
     return min(nodes, key=lambda node: 2**64 if (number := graph.nodes[node].sequence) is None else number)
-
-
-def _module(graph: Graph, node: int) -> str:
-    scope = graph.nodes[node].scope
-    return graph.scopes[scope].path if scope is not None else ""
 
 
 def _ops(graph: Graph, nodes: Sequence[int]) -> str:
