@@ -85,11 +85,10 @@ class Model(NamedTuple):
 
 
 class OptimizerTensor(NamedTuple):
-    """A tensor that an optimizer updates. `parameter` is an index into `CheckContext.parameters`."""
+    """A tensor that an optimizer updates."""
 
     names: Names
     node: int | None = None
-    parameter: int | None = None
 
 
 class Optimizer(NamedTuple):

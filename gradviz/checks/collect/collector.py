@@ -21,7 +21,7 @@ from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.labels import LabelWatch
 from gradviz.checks.collect.lines import Models, Variables, described, home, line_at
 from gradviz.checks.collect.misuse import MisuseWatch
-from gradviz.checks.collect.models import ModelReader
+from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of
 from gradviz.checks.collect.overwrites import OverwriteWatch
 from gradviz.checks.collect.parameters import Replaced, Switches
@@ -116,7 +116,8 @@ class Collector:
         self.calls, self.replaced = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None), Replaced(place)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
         self._earlier: list[Earlier] = []
-        self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
+        self._call: int | None = None
+        self._parameters: Sequence[torch.Tensor] = ()  # of the call that was read last, until its backward has run
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
         self.leaf_names: dict[int, Names] = {}  # of the calls that were read, by identity
         self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
@@ -133,15 +134,13 @@ class Collector:
             return self._read(live, scaled)
 
     def _read(self, live: LiveOutputs, scaled: bool) -> CheckContext:
-        self._reader.recording = live.recording
+        self._reader.recording, self._call = live.recording, live.call
         attribution = live.recording.attribution(self._model, live.variables) if live.recording is not None else None
-        collected: list[CheckContext] = []
-        walks: list[Walked] = []
+        collected: list[tuple[Walked, CheckContext]] = []
         parts = self.cuts.parts_of(attribution, live.outputs)
 
         def inspect(walked: Walked) -> None:
-            collected.append(self._collect(walked, live, scaled))
-            walks.append(walked)
+            collected.append((walked, self._collect(walked, live, scaled)))
 
         graph = capture(
             live.outputs,
@@ -152,28 +151,28 @@ class Collector:
             attribution=parts or attribution,
             inspect=inspect,
         )
-        drawn = None
+        (walked, context), drawn = collected[0], None
         if parts is not None:
             reasons = Reasons(live.variables, live.recording, CutLines(watch=self.cuts, calls=self.calls))
-            absent = tuple(without_gradient(walks[0], reasons))
-            drawn = replace(parts.joined(graph, walks[0].names), absent=absent).with_root_names(live.names)
-        read = replace(collected[0], graph=graph.with_root_names(live.names), drawn=drawn)
-        location = self._part("the script's code", live.call, lambda: location_of(live), None)
+            absent = tuple(without_gradient(walked, reasons))
+            drawn = replace(parts.joined(graph, walked.names), absent=absent).with_root_names(live.names)
+        read = replace(context, graph=graph.with_root_names(live.names), drawn=drawn)
+        location = self._part("the script's code", lambda: location_of(live), None)
         if location is not None:
-            read = self._part("the script's code", live.call, partial(with_code, read, location), read)
+            read = self._part("the script's code", partial(with_code, read, location), read)
         if live.call is not None and not live.create_graph:  # that is a part of a step, and does not end one
             history = partial(self._with_history, read, live.call, live.variables, location, attribution)
-            read = self._part("what earlier steps left", live.call, history, read)
+            read = self._part("what earlier steps left", history, read)
         return read
 
-    def _part(self, name: str, call: int | None, read: Callable[[], T], without: T) -> T:
+    def _part(self, name: str, read: Callable[[], T], without: T) -> T:
         """One part of what is known at a call. Without it where it cannot be read: the user's script is to run on."""
         try:
             return read()
         except Exception as error:
             if signalled(error):
                 raise
-            at = f" at call {call}" if call is not None else ""
+            at = f" at call {self._call}" if self._call is not None else ""
             self.dropped.setdefault(name, f"could not be read{at}: {type(error).__name__}")
             return without
 
@@ -196,7 +195,7 @@ class Collector:
 
     def afterwards(self, context: CheckContext, filled: bool | None) -> CheckContext:
         """The same context when backward has run, with what it left in `.grad`."""
-        live, self._parameters = self._parameters, []
+        live, self._parameters = self._parameters, ()
         leaves, self._leaves = self._leaves, {}
         with isolated():
             self.recorder.between.after(bool(filled))
@@ -221,67 +220,59 @@ class Collector:
     # -- facts about tensors, modules and optimizers --------------------------------------------------------------------
 
     def _collect(self, walked: Walked, live: LiveOutputs, scaled: bool) -> CheckContext:
-        graph, variables = walked.graph, live.variables
-        ignored = _ignored(graph)
-        leaf_of = {id(tensor): node for node, tensor in walked.variables.items() if node not in ignored}
-        models, optimizers = self._reader.models(variables), self._reader.optimizers(variables)
-        read, tensors = self._reader.parameters(models, leaf_of)
-        if ignored:
-            inside = {id(walked.variables[node]): node for node in ignored}
-            read = [parameter._replace(compiled=inside.get(id(tensor))) for parameter, tensor in zip(read, tensors)]
-        index = {id(tensor): i for i, tensor in enumerate(tensors)}
-
-        def part(name: str, read: Callable[[], T], without: T) -> T:
-            return self._part(name, live.call, read, without)
-
-        self._parameters, loss = [], None
+        graph, reading, coming = walked.graph, self._reader.reading(walked, live), live.call is not None
+        parameters, tensors = zip(*reading.parameters) if reading.parameters else ((), ())
+        self._parameters, loss = (), loss_of(live.outputs) if coming else None
         intervals: dict[int, tuple[str, ...]] = {}
-        if live.call is not None:
-            loss, intervals = (
-                loss_of(live.outputs),
-                part("gradients", lambda: self._begin(walked, live, tensors), intervals),
-            )
-            rows = partial(self._fill_rows, walked, live, models, list(zip(read, tensors)), intervals)
-            part("the optimizers", rows, None)
-            part("numbers", partial(self.overwrites.read, walked), None)
-        suspicious = self._values or is_broken(loss, variables, scaled)
-        if live.call is not None and not live.ran and not scaled:
-            suspicious = suspicious or at_a_pole(walked.nodes)
+        if coming:
+            intervals = self._part("gradients", lambda: self._begin(walked, live, tensors), intervals)
+            self._part("the optimizers", lambda: self._fill_rows(reading, intervals), None)
+            self._part("numbers", lambda: self.overwrites.read(walked), None)
+        suspicious = self._is_suspicious(reading, loss, scaled)
         context = CheckContext(
             graph,
             intervals=intervals,
             ran=live.ran,
             scaled=scaled,
             call=live.call,
-            after=live.call is None and (_flagged(graph, "freed") or any(leaf.has_grad for leaf in graph.leaves)),
+            after=not coming and (_flagged(graph, "freed") or any(leaf.has_grad for leaf in graph.leaves)),
             grad_enabled=torch.is_grad_enabled(),
-            frozen_at=self.switches.off_at(tensors[-1]) if all_frozen(read) else None,
-            models=tuple(self._reader.facts(name, model) for name, model in models),
-            parameters=tuple(read),
+            frozen_at=self.switches.off_at(tensors[-1]) if all_frozen(parameters) else None,
+            models=tuple(self._reader.facts(name, model) for name, model in reading.models),
+            parameters=parameters,
             loss=loss,
         )
         parts: dict[str, Callable[[], Any]] = {
-            "optimizers": lambda: tuple(self._reader.held(walked, optimizers, leaf_of, index, read)),
-            "named_tensors": lambda: tuple(_named_tensors(walked, leaf_of, index)),
-            "homes": lambda: _homes(graph, read, models),
+            "optimizers": lambda: tuple(self._reader.held(reading)),
+            "named_tensors": lambda: tuple(_named_tensors(reading)),
+            "homes": lambda: _homes(graph, parameters, reading.models),
             "born": lambda: self._births(walked),
             "copies": lambda: tuple(copies(walked)),
             "cycles": lambda: tuple(cycles(walked)),
             "breaks": lambda: tuple(graph_breaks()),
             "entered": lambda: dict(self._entered(walked)),
-            "filled": lambda: dict(self._filled(read, tensors)),
+            "filled": lambda: dict(self._filled(reading)),
             "given": lambda: tuple(self._given(walked)),
             "numbers": lambda: self._described(walked, self.cuts.numbers.values()),
             "provenances": lambda: dict(self._cut_roots(walked, live)),
             "broken_data": lambda: tuple(place.source for place in self.results.broken.values()),
             "values": lambda: values_of(walked, live.outputs) if suspicious else None,
-            "saturated": lambda: all_saturated(walked.nodes) if live.call is not None and not self._earlier else (),
+            "saturated": lambda: all_saturated(walked.nodes) if coming and not self._earlier else (),
             "poles": lambda: all_at_a_pole(walked.nodes) if suspicious else {},
         }
-        known = {name: part(_WORDS.get(name, "cuts"), fact, getattr(context, name)) for name, fact in parts.items()}
+        known = {
+            name: self._part(_WORDS.get(name, "cuts"), fact, getattr(context, name)) for name, fact in parts.items()
+        }
         return replace(context, **known)
 
-    def _begin(self, walked: Walked, live: LiveOutputs, tensors: list[torch.Tensor]) -> dict[int, tuple[str, ...]]:
+    def _is_suspicious(self, reading: Reading, loss: float | None, scaled: bool) -> bool:
+        """Whether all numbers are to be read."""
+        live = reading.live
+        if self._values or is_broken(loss, live.variables, scaled):
+            return True
+        return live.call is not None and not live.ran and not scaled and at_a_pole(reading.walked.nodes)
+
+    def _begin(self, walked: Walked, live: LiveOutputs, tensors: Sequence[torch.Tensor]) -> dict[int, tuple[str, ...]]:
         """A call is about to run: what was done with its leaves since the last one, by node."""
         self._parameters, self._leaves = tensors, dict(walked.variables)
         self.leaf_names |= {id(leaf): walked.graph.leaf_of[i].names for i, leaf in walked.variables.items()}
@@ -289,18 +280,9 @@ class Collector:
         self._fresh = {i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, intervals.get(i))}
         return intervals
 
-    def _fill_rows(
-        self,
-        walked: Walked,
-        live: LiveOutputs,
-        models: Models,
-        parameters: Sequence[tuple[Parameter, torch.Tensor]],
-        intervals: Mapping[int, tuple[str, ...]],
-    ) -> None:
-        assert live.call is not None
-        optimizers = self._reader.optimizers(live.variables)
-        self._rows.switched(self.switches, parameters)
-        self._rows.reached(walked, live.call, live.variables, models, parameters, optimizers, intervals, live.frame)
+    def _fill_rows(self, reading: Reading, intervals: Mapping[int, tuple[str, ...]]) -> None:
+        self._rows.switched(self.switches, reading.parameters)
+        self._rows.reached(reading, intervals)
 
     def _births(self, walked: Walked) -> dict[int, SourceLine]:
         """The lines that made the leaves that are younger than an optimizer, by node."""
@@ -320,9 +302,9 @@ class Collector:
             if cuts:
                 yield i, self._described(walked, cuts)
 
-    def _filled(self, read: Sequence[Parameter], tensors: Sequence[torch.Tensor]) -> Iterator[tuple[str, SourceLine]]:
+    def _filled(self, reading: Reading) -> Iterator[tuple[str, SourceLine]]:
         """The parameters that a line has filled before the first call."""
-        for parameter, tensor in zip(read, tensors) if self.results.filled else ():
+        for parameter, tensor in reading.parameters if self.results.filled else ():
             place = self.results.filled.get(tensor.data_ptr()) if is_readable(tensor) else None
             if place is not None:
                 yield parameter.names[0], line_at(place)
@@ -393,14 +375,6 @@ def _homes(graph: Graph, listed: Sequence[Parameter], models: Models) -> dict[in
     return {leaf.node: place for leaf in lost if (place := home(leaf.names, models)) is not None}
 
 
-def _ignored(graph: Graph) -> set[int]:
-    """Leaves that a compiled function takes, and for which its backward gives nothing: no edge of its inside leads there."""
-    if not _flagged(graph, "in_compiled"):
-        return set()
-    reached = {edge.producer for edge in graph.edges} | {root.node for root in graph.roots}
-    return {leaf.node for leaf in graph.leaves} - reached
-
-
 def _is_empty(leaf: torch.Tensor, intervals: tuple[str, ...] | None) -> bool:
     """Whether nothing is in the `.grad` of a leaf before a call, so that what is there afterwards is of that call."""
     return (leaf.is_leaf and leaf.grad is None) or bool(intervals and "z" in intervals[-1])
@@ -410,8 +384,9 @@ def _flagged(graph: Graph, flag: str) -> bool:
     return any(flag in flags for flags in column(graph.nodes, "flags"))
 
 
-def _named_tensors(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -> Iterator[NamedTensor]:
+def _named_tensors(reading: Reading) -> Iterator[NamedTensor]:
     """The named tensors that are not parameters of a model."""
+    walked, parameters = reading.walked, {id(tensor) for _, tensor in reading.parameters}
     for tensor, names in walked.names.named():
         if id(tensor) in parameters:
             continue
@@ -422,7 +397,7 @@ def _named_tensors(walked: Walked, leaf_of: dict[int, int], parameters: dict[int
             continue
         yield NamedTensor(
             names=names,
-            node=walked.position_of.get(function) if function is not None else leaf_of.get(id(tensor)),
+            node=walked.position_of.get(function) if function is not None else reading.leaf_of.get(id(tensor)),
             storage=walked.storage_id(tensor),
             leaf=leaf,
             requires_grad=tensor.requires_grad,

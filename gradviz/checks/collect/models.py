@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -11,15 +12,29 @@ from gradviz.checks.collect.lines import ClassLines, Models, Variables
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.collect.rows import Optimizers
 from gradviz.checks.context import Model, Optimizer, OptimizerTensor, Parameter
+from gradviz.graph import Graph, column
 from gradviz.recording.record import ModuleRun, Recording
+from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.objects import every_path, joined, parameters as own_parameters
 from gradviz.variables.scanner import scan
 from gradviz.walker.names import outermost_modules, registered
 from gradviz.walker.private import fsdp_parameters
 from gradviz.walker.tensors import tensor_info
 from gradviz.walker.walk import Walked
+
+Optimizers = Sequence[tuple[str, torch.optim.Optimizer]]
+
+
+class Reading(NamedTuple):
+    """The live objects of one call: what was walked, the nodes of leaves by identity, and which models and optimizers there are."""
+
+    walked: Walked
+    live: LiveOutputs
+    leaf_of: Mapping[int, int]
+    models: Models
+    optimizers: Optimizers
+    parameters: Sequence[tuple[Parameter, torch.Tensor]]
 
 
 class ModelReader:
@@ -35,6 +50,16 @@ class ModelReader:
         self._model, self._optimizer, self._recorder, self._replaced = model, optimizer, recorder, replaced
         self.recording: Recording | None = None  # that is asked how modules ran
 
+    def reading(self, walked: Walked, live: LiveOutputs) -> Reading:
+        """What there is at a call."""
+        ignored, variables = _ignored(walked.graph), live.variables
+        inside = {id(walked.variables[node]): node for node in ignored}
+        leaf_of = {id(tensor): node for node, tensor in walked.variables.items() if node not in ignored}
+        models = self.models(variables)
+        return Reading(
+            walked, live, leaf_of, models, self.optimizers(variables), self._parameters(models, leaf_of, inside)
+        )
+
     def models(self, variables: Variables) -> Models:
         if self._model is not None:
             return [("", self._model)]
@@ -47,10 +72,11 @@ class ModelReader:
         run = self.recording.run_of(model) if self.recording is not None else None
         return Model(name, type(model).__name__, self._model is not None, run.source if run is not None else None)
 
-    def parameters(self, models: Models, leaf_of: dict[int, int]) -> tuple[list[Parameter], list[torch.Tensor]]:
-        """Each parameter once, under all its names, and the live tensors in the same order."""
-        by_tensor: dict[int, Parameter] = {}
-        live: dict[int, torch.Tensor] = {}
+    def _parameters(
+        self, models: Models, leaf_of: Mapping[int, int], inside: Mapping[int, int]
+    ) -> list[tuple[Parameter, torch.Tensor]]:
+        """Each parameter once, under all its names, and the live tensor."""
+        by_tensor: dict[int, tuple[Parameter, torch.Tensor]] = {}
         lines = ClassLines()
         for i, (prefix, model) in enumerate(models):
             modules = dict(every_path(model))
@@ -62,13 +88,12 @@ class ModelReader:
                 tensor, whole = gathered.get(id(tensor), (tensor, tensor))
                 name, known = joined(prefix, path), by_tensor.get(id(tensor))
                 if known is not None:
-                    by_tensor[id(tensor)] = known._replace(names=(*known.names, name))
+                    by_tensor[id(tensor)] = known[0]._replace(names=(*known[0].names, name)), tensor
                     continue
                 owner = path.rpartition(".")[0]
-                live[id(tensor)] = tensor
                 node = leaf_of.get(id(whole))
                 made, forward = lines.of(modules, path) if node is None and tensor.requires_grad else (None, None)
-                by_tensor[id(tensor)] = Parameter(
+                parameter = Parameter(
                     names=(name,),
                     module=joined(prefix, owner),
                     type=type(modules[owner]).__name__,
@@ -77,6 +102,7 @@ class ModelReader:
                     requires_grad=tensor.requires_grad,
                     has_grad=tensor.grad is not None,
                     node=node,
+                    compiled=inside.get(id(tensor)),
                     made=made,
                     forward=forward,
                     sharded=type(tensor).__name__ == "DTensor",
@@ -84,7 +110,8 @@ class ModelReader:
                     run=self._run(modules, owner),
                     replaced=self._replaced.at(tensor) if node is None else None,
                 )
-        return list(by_tensor.values()), list(live.values())
+                by_tensor[id(tensor)] = parameter, tensor
+        return list(by_tensor.values())
 
     def _run(self, modules: dict[str, torch.nn.Module], path: str) -> ModuleRun | None:
         """How the module ran that owns a parameter. A list of parameters has no forward: the module around it counts."""
@@ -94,24 +121,19 @@ class ModelReader:
             path = path.rpartition(".")[0]
         return self.recording.run_of(modules[path])
 
-    def held(
-        self,
-        walked: Walked,
-        optimizers: Optimizers,
-        leaf_of: dict[int, int],
-        index: dict[int, int],
-        parameters: Sequence[Parameter],
-    ) -> Iterator[Optimizer]:
-        for name, optimizer in optimizers:
-            tensors = []
-            for tensor in optimized(optimizer):
-                number = index.get(id(tensor))
-                names = parameters[number].names if number is not None else walked.names.leaf(tensor)
-                node = parameters[number].node if number is not None else leaf_of.get(id(tensor))
-                tensors.append(OptimizerTensor(names, node, number))
+    def held(self, reading: Reading) -> Iterator[Optimizer]:
+        known = {
+            id(tensor): OptimizerTensor(parameter.names, parameter.node) for parameter, tensor in reading.parameters
+        }
+        for name, optimizer in reading.optimizers:
+            tensors = tuple(
+                known.get(id(tensor))
+                or OptimizerTensor(reading.walked.names.leaf(tensor), reading.leaf_of.get(id(tensor)))
+                for tensor in optimized(optimizer)
+            )
             made, eps = self._recorder.source_of(optimizer), _eps(optimizer)
             up = any(group.get("maximize") for group in optimizer.param_groups)
-            yield Optimizer(name, type(optimizer).__name__, tuple(tensors), made, eps, up)
+            yield Optimizer(name, type(optimizer).__name__, tensors, made, eps, up)
 
     def optimizers(self, variables: Variables) -> Optimizers:
         if self._optimizer is not None:
@@ -121,6 +143,14 @@ class ModelReader:
             if variable.kind == "optimizer":
                 by_object.setdefault(id(variable.value), (variable.name, variable.value))
         return list(by_object.values())
+
+
+def _ignored(graph: Graph) -> set[int]:
+    """Leaves that a compiled function takes, and for which its backward gives nothing: no edge of its inside leads there."""
+    if not any("in_compiled" in flags for flags in column(graph.nodes, "flags")):
+        return set()
+    reached = {edge.producer for edge in graph.edges} | {root.node for root in graph.roots}
+    return {leaf.node for leaf in graph.leaves} - reached
 
 
 def _eps(optimizer: torch.optim.Optimizer) -> float | None:

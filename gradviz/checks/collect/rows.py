@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from gradviz.checks.collect.lines import Models, Variables, made_at, users_frame
+from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.numbers import TensorRef, is_readable, is_scaled, optimized
 from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eval, pairs, still_tied, switched_in
 from gradviz.checks.collect.recorder import RunRecorder
@@ -35,7 +35,6 @@ _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
 _ZERO_CALLS = 3  # for which it is seen whether a weight is zero and stays so
 _Parameters = Sequence[tuple[Parameter, torch.Tensor]]
 _Modules = dict[str, tuple[str, torch.nn.Module]]
-Optimizers = Sequence[tuple[str, torch.optim.Optimizer]]
 
 
 class _Watched:
@@ -76,27 +75,18 @@ class RowKeeper:
         self._in_a_row = True
         self._models: tuple[ModelState, ...] = ()  # at the last call
 
-    def reached(
-        self,
-        walked: Walked,
-        call: int,
-        variables: Variables,
-        models: Models,
-        parameters: _Parameters,
-        optimizers: Optimizers,
-        intervals: Mapping[int, tuple[str, ...]],
-        frame: FrameType | None,
-    ) -> None:
+    def reached(self, reading: Reading, intervals: Mapping[int, tuple[str, ...]]) -> None:
         """A call is about to run through these leaves."""
-        record = self._record
-        for name, optimizer in optimizers:
+        record, walked, models, parameters = self._record, reading.walked, reading.models, reading.parameters
+        variables, frame = reading.live.variables, users_frame(reading.live.frame)
+        for name, optimizer in reading.optimizers:
             self._recorder.row(optimizer).name = name
         record.names |= {id(tensor): parameter.names for parameter, tensor in parameters}
-        held = (tensor for _, optimizer in optimizers for tensor in optimized(optimizer))
+        held = (tensor for _, optimizer in reading.optimizers for tensor in optimized(optimizer))
         record.names |= {id(tensor): walked.names.leaf(tensor) for tensor in held if id(tensor) not in record.names}
         rows = list(self._recorder.look())
         modules = _by_path(models)
-        self._read_leaves(walked, call, parameters, modules, rows)
+        self._read_leaves(walked, reading.live.call or 0, parameters, modules, rows)
         for parameter, tensor in parameters:
             if not tensor.requires_grad and any(id(tensor) in row.held for row in rows):
                 record.made.setdefault(parameter.names[0], _made_in(parameter.names[0], modules))
@@ -111,7 +101,6 @@ class RowKeeper:
         record.ties = tuple(still_tied(self._alike(models), variables))
         self._models = tuple(self._state(name, model, parameters, variables) for name, model in models)
         record.models = record.models or self._models
-        frame = users_frame(frame)
         source = with_text(code_line(frame.f_code, frame.f_lineno)) if frame is not None else None
         self._coming = _Last(walked.graph, reached, source, {row: row.steps for row in rows})
         if self._last is not None:

@@ -324,7 +324,7 @@ def _rebound(context: CheckContext) -> Diagnoses:
 
 def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
     """Tensors that only the optimizer knows: no model, no variable, no graph of this run has them."""
-    known = [one for one in optimizer.tensors if (one.node, one.parameter, one.names) != (None, None, ())]
+    known = [one for one in optimizer.tensors if (one.node, one.names) != (None, ())]
     stray = len(optimizer.tensors) - len(known)
     if not stray or all(root.node is None for root in context.graph.roots):
         return
