@@ -33,7 +33,7 @@ import torch.jit._builtins as scripted
 from gradviz.packages import is_foundation
 from gradviz.walker.private import FunctionModes
 from gradviz.walker.signals import uninterrupted
-from gradviz.walker.taps import Ended, tapped
+from gradviz.walker.taps import Ended, all_tapped
 
 Given = tuple[Any, ...]
 
@@ -212,8 +212,8 @@ class TorchCalls:
             self._undo.callback(_exchange, theirs)
             _exchange(mine)
             self._scripts(mine)
-            self._undo.enter_context(tapped(torch.autograd.graph._engine_run_backward, self._backward_began))
-            self._undo.enter_context(tapped(torch.nn.Parameter.__new__, self._parameter_began))
+            engine = torch.autograd.graph._engine_run_backward, self._backward_began
+            self._undo.enter_context(all_tapped([engine, (torch.nn.Parameter.__new__, self._parameter_began)]))
             self._undo.callback(self._leave)
             self._references = sys.getrefcount(mode)
             _enter(mode)

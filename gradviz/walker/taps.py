@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from types import CodeType, FunctionType
 from typing import Any
@@ -96,6 +96,15 @@ def tapped(function: Any, listener: Began) -> Iterator[None]:
         yield
     finally:
         tap.listen(tuple(known for known in tap.listeners if known is not listener))
+
+
+@contextmanager
+def all_tapped(listeners: Iterable[tuple[Any, Began]]) -> Iterator[None]:
+    """The same for several functions, each with its listener."""
+    with ExitStack() as until:
+        for function, listener in listeners:
+            until.enter_context(tapped(function, listener))
+        yield
 
 
 # -- the same function with a call in it -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import gc
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from difflib import get_close_matches
 from types import CodeType, FrameType, GeneratorType
 from typing import Any
@@ -19,7 +19,7 @@ from gradviz.packages import Place, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real
 from gradviz.variables.objects import parameters
 from gradviz.walker.isolation import isolated
-from gradviz.walker.taps import Ended, tapped
+from gradviz.walker.taps import Ended, all_tapped
 from gradviz.walker.tensors import storage_of
 from gradviz.walker.walk import live_nodes
 
@@ -49,19 +49,16 @@ class EffectWatch:
         """A call of backward comes."""
         self._step += 1
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Inside, calls are noted that can be without an effect."""
         clips = torch.nn.utils.clip_grad
-        listeners: list[tuple[Any, Callable[..., Ended | None]]] = [
-            *((clip, self._clips) for clip in (clips.clip_grad_norm_, clips.clip_grad_value_)),
-            *((registers, self._hooks) for registers in _HOOKED),
-            (torch.nn.Module.load_state_dict, self._loads),
-        ]
-        with ExitStack() as until:
-            for function, listener in listeners:
-                until.enter_context(tapped(function, listener))
-            yield
+        return all_tapped(
+            (
+                *((clip, self._clips) for clip in (clips.clip_grad_norm_, clips.clip_grad_value_)),
+                *((registers, self._hooks) for registers in _HOOKED),
+                (torch.nn.Module.load_state_dict, self._loads),
+            )
+        )
 
     def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
         """A function of torch has returned: whether it changes a tensor by itself, or subtracts what is the same."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from difflib import SequenceMatcher
 from itertools import product
 from types import FrameType
@@ -22,7 +22,7 @@ from gradviz.graph import SourceLine
 from gradviz.packages import Place
 from gradviz.source.search import calls_method, only_compares, sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
-from gradviz.walker.taps import tapped
+from gradviz.walker.taps import all_tapped
 from gradviz.walker.tensors import storage_of
 
 _ALIKE = 0.8  # from which an attribute's name counts as `requires_grad` mistyped
@@ -190,32 +190,23 @@ class Replaced:
         self._noted: dict[int, tuple[TensorRef, Place | None]] = {}
         self._calls: dict[int, tuple[weakref.ref[torch.nn.Module], tuple[Any, ...]]] = {}  # with the names given
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Inside, such calls are noted."""
         original = getattr(stateless, "_functional_call", None)
-        if original is None:
-            yield
-            return
+        return all_tapped([(original, self._called)] if original is not None else [])
 
-        def called(frame: FrameType, module: Any, given: Any, *_: Any, **__: Any) -> None:
-            with suppress(Exception):
-                self._note(module, given, frame)
-
-        with tapped(original, called):
-            yield
-
-    def _note(self, module: torch.nn.Module, given: Mapping[str, torch.Tensor], frame: FrameType) -> None:
-        names, known = tuple(given), self._calls.get(id(module))
-        if known is not None and known[0]() is module and known[1] == names:
-            return
-        self._calls[id(module)] = weakref.ref(module), names
-        place = self._place(frame)
-        for path, owner in submodules(module):
-            for key, tensor in owner._parameters.items():
-                name = joined(path, key)
-                if tensor is not None and name in given and given[name] is not tensor:
-                    self._noted[id(tensor)] = weakref.ref(tensor), place
+    def _called(self, frame: FrameType, module: torch.nn.Module, given: Any, *_: Any, **__: Any) -> None:
+        with suppress(Exception):
+            names, known = tuple(given), self._calls.get(id(module))
+            if known is not None and known[0]() is module and known[1] == names:
+                return
+            self._calls[id(module)] = weakref.ref(module), names
+            place = self._place(frame)
+            for path, owner in submodules(module):
+                for key, tensor in owner._parameters.items():
+                    name = joined(path, key)
+                    if tensor is not None and name in given and given[name] is not tensor:
+                        self._noted[id(tensor)] = weakref.ref(tensor), place
 
     def at(self, tensor: torch.Tensor) -> SourceLine | None:
         """The line that ran a parameter's module with something else in its place; None when none did."""

@@ -32,7 +32,7 @@ from gradviz.variables.objects import is_a, parameters
 from gradviz.walker.isolation import isolated
 from gradviz.walker.private import has_compiled
 from gradviz.walker.signals import uninterrupted
-from gradviz.walker.taps import Ended, tapped
+from gradviz.walker.taps import Ended, all_tapped
 from gradviz.walker.tensors import version_of
 
 KEPT = 3000
@@ -113,10 +113,7 @@ _steps = _StepHooks()
 @contextmanager
 def hooked(begins: StepListener, ends: StepListener, listeners: Iterable[Listener]) -> Iterator[None]:
     """Inside, `begins` and `ends` are told of every step of an optimizer, and listeners of calls of other functions."""
-    with ExitStack() as until:
-        until.enter_context(_steps.told(begins, ends))
-        for function, listener in listeners:
-            until.enter_context(tapped(function, listener))
+    with _steps.told(begins, ends), all_tapped(listeners):
         yield
 
 

@@ -98,8 +98,9 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
 
 def _loose(context: CheckContext) -> Diagnoses:
     """Tensors that an optimizer holds and no module does, of which the loss takes a value without a graph."""
+    registered = {parameter.names for parameter in context.parameters}
     for optimizer in context.optimizers:
-        lost = [one for one in optimizer.tensors if (one.node, one.parameter) == (None, None)]
+        lost = [one for one in optimizer.tensors if one.node is None and one.names not in registered]
         for tensor in lost if len(lost) < len(optimizer.tensors) else ():
             names = {*tensor.names}
             cut = next((cut for cut in context.cuts if names & {*cut.leaf, *cut.behind}), None)

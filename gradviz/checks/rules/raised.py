@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
 from gradviz.checks.record import Raised
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import all_names, as_code, as_leaf, code, line, listed
+from gradviz.checks.words import Names, all_names, as_code, as_leaf, code, line, listed
 from gradviz.graph import SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import read
@@ -22,16 +21,22 @@ from gradviz.wording import clip, one_line
 _Find = Callable[[CheckContext, Raised], SourceLine | None]
 
 
-class _Known(NamedTuple):
-    """A message that is understood. {name}, {names}, {line} and the groups of the pattern are filled in."""
+class Message(NamedTuple):
+    """A message that is understood. {name}, {line} and the like, and the groups of the pattern, are filled in."""
 
     pattern: str
     summary: str
     why: str
     fix: str
-    said_by: str = ""  # the check whose finding this is the consequence of
+    said_by: Names = ()  # checks that say it more exactly
     find: _Find = lambda context, raised: None
     fix_there: str = ""  # what to do when `find` finds the line that has to change, {at}
+
+
+def understood(text: str, messages: Sequence[Message]) -> tuple[Message, dict[str, str]] | None:
+    """The first message that a text is, with the groups of its pattern."""
+    matches = ((known, re.search(known.pattern, text, re.DOTALL)) for known in messages)
+    return next(((known, match.groupdict("")) for known, match in matches if match), None)
 
 
 def _only(lines: Sequence[SourceLine]) -> SourceLine | None:
@@ -64,7 +69,7 @@ def _made_of_a_leaf(context: CheckContext, raised: Raised) -> SourceLine | None:
 
 _UNREDUCED = _passes(reduction="'none'", reduce="False")
 _KNOWN = (
-    _Known(
+    Message(
         r"(?P<optimizer>\w+) does not support sparse gradients",
         "{optimizer} cannot use the sparse gradient of an embedding",
         "an embedding made with sparse=True gets a sparse gradient, and {optimizer} keeps a state for every element",
@@ -72,7 +77,7 @@ _KNOWN = (
         find=_passes(sparse="True"),
         fix_there="In {at}, leave out sparse=True; or use torch.optim.SparseAdam for these parameters.",
     ),
-    _Known(
+    Message(
         "grad can be implicitly created only for scalar outputs",
         "backward() began at {name}, which is not one number",
         "{name} has the shape {shape}, and backward() without an argument needs a single number to begin at",
@@ -81,7 +86,7 @@ _KNOWN = (
         fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}: "
         "{name}.mean().backward().",
     ),
-    _Known(
+    Message(
         r"differentiated Tensors?(?: at index \d+)? (?:appears to not have been used|does not require grad)",
         "autograd.grad was asked for the gradient of {missing}, which {name} does not depend on",
         "no path in the graph of {name} leads to {missing}: it was replaced, detached, or left out on the way",
@@ -92,14 +97,14 @@ _KNOWN = (
         ),
         fix_there="In {at}, use {missing} itself, without .detach() or .data, so that {name} depends on it.",
     ),
-    _Known(
+    Message(
         "You must implement either the backward or vjp method for your custom autograd.Function",
         "backward() reached a custom Function that has none",
         "autograd does not look into forward() of a custom Function: without a backward() it has no gradient",
         "Write it below forward(): @staticmethod, then def backward(ctx, gradient), which returns one gradient for "
         "each argument of forward(). For an operation that is flat, such as sign or round, return gradient itself.",
     ),
-    _Known(
+    Message(
         "BackwardHookFunction is a view and is being modified inplace",
         "what a module with a full backward hook returned is changed in place",
         "the hook gives out a view of the result, and autograd cannot follow a change of that",
@@ -107,7 +112,7 @@ _KNOWN = (
         find=_passes(inplace="True"),
         fix_there="In {at}, leave out inplace=True.",
     ),
-    _Known(
+    Message(
         r"function (?P<op>\w+)Backward returned an incorrect number of gradients \(expected (?P<want>\d+), got "
         r"(?P<got>\d+)\)",
         "backward() of {op} returns {got} gradients, and its forward() took {want} arguments",
@@ -117,7 +122,7 @@ _KNOWN = (
         fix_there="In {at}, return {want} values, in the order of the arguments of forward(): None for each that is "
         "no tensor or needs no gradient.",
     ),
-    _Known(
+    Message(
         r"[Ff]unction (?P<op>\w+) returned an invalid gradient at index (?P<index>\d+) - (?P<what>.*)",
         "{op} gives a gradient that does not fit its input {index}",
         "a gradient has the shape, dtype and device of the tensor that it belongs to: {what}",
@@ -128,14 +133,14 @@ _KNOWN = (
         "where their order is, too, or put parts together with torch.stack along the dimension that is missing, and "
         "not with torch.cat.",
     ),
-    _Known(
+    Message(
         r"a (?P<view>view of a )?leaf Variable that requires grad is being used in an in-place operation",
         "a {view}leaf that requires grad is changed in place while autograd records",
         "the operation would have to be part of the graph, and a leaf has no history",
         "Change it without recording: put the line inside `with torch.no_grad():`. To have the change in the graph, "
         "make a new tensor, as in w = w.clone(), and change that.",
     ),
-    _Known(
+    Message(
         "can't optimize a non-leaf Tensor",
         "an optimizer was given a tensor that is the result of an operation",
         "an optimizer updates leaves; a result such as torch.randn(3, requires_grad=True) * 0.1, or .to(device) of a "
@@ -145,16 +150,16 @@ _KNOWN = (
         find=_made_of_a_leaf,
         fix_there="Create the leaf last, in {at}: {leaf}.",
     ),
-    _Known(
+    Message(
         r"NoneType.*\n.*?(?P<owner>[\w.\[\]]+)\.grad\b",
         "{owner}.grad is None where it is used",
         "backward() fills .grad of leaves that require grad and that the output depends on, and of no other tensor",
         "Call backward() before this line. If {owner} is the result of an operation, make it a leaf, or call {owner}.retain_grad() "
         "before backward(). If the output need not depend on it in every step, leave out what has no gradient: if {owner}.grad is "
         "not None.",
-        "none-grad",
+        ("none-grad",),
     ),
-    _Known(
+    Message(
         "Inference tensors cannot be saved for backward|Inplace update to inference tensor|[Ii]nference tensors? ",
         "a tensor made in torch.inference_mode() is used where autograd records",
         "such a tensor has no version and can never take part in a graph",
@@ -162,7 +167,7 @@ _KNOWN = (
         find=_in_file(inference_modes),
         fix_there="In {at}, use torch.no_grad() instead of inference_mode(); or give a copy, x.clone(), to {line}.",
     ),
-    _Known(
+    Message(
         "Only Tensors created explicitly by the user .* support the deepcopy protocol",
         "copy.deepcopy met a tensor with a graph",
         "only leaves can be copied so: something that is copied holds the result of an operation",
@@ -170,60 +175,60 @@ _KNOWN = (
         find=lambda context, raised: raised.source if raised.missing else None,
         fix_there="In front of {at}, detach what is copied: {code} = {code}.detach(). Or store it so where it is made.",
     ),
-    _Known(
+    Message(
         r"Can't call numpy\(\) on Tensor that requires grad",
         "NumPy was given a tensor that requires grad",
         "autograd does not see what NumPy computes",
         "Hand over x.detach().cpu().numpy() where no gradient has to pass; else compute it with torch functions.",
     ),
-    _Known(
+    Message(
         r"'(?P<kind>(?:float|int|numpy\.\w+|ndarray|NoneType))' object has no attribute 'backward'",
         "backward() was called on a {kind}, which has no graph",
         "a number taken out of a tensor, by .item(), float() or NumPy, does not know how it was computed",
         "Call backward() on the tensor itself, and use .item() only to print or add up: loss.backward(); total += "
         "loss.item().",
     ),
-    _Known(
+    Message(
         "all elements of (?:input|target) should be between 0 and 1",
         "binary_cross_entropy was given numbers outside of 0 to 1",
         "it takes probabilities, and its input are scores as a layer gives them, or NaN",
         "Use torch.nn.BCEWithLogitsLoss, which takes scores, in place of BCELoss; or give it torch.sigmoid(scores).",
     ),
-    _Known(
+    Message(
         r"Function '(?P<op>\w+?)Backward\d*' returned nan values in its (?P<index>\d+)th output",
         "backward makes NaN in {op}",
         "anomaly detection found that this operation gives NaN for its input {index}",
         "Keep its input away from where its slope is infinite or undefined: add a small number, as in torch.sqrt(x + "
         "1e-12).",
-        "nonfinite",
+        ("nonfinite",),
     ),
-    _Known(
+    Message(
         "save_for_backward can only save (?:variables|tensors)",
         "ctx.save_for_backward() was given something that is no tensor",
         "it keeps tensors only",
         "Set other values as attributes, ctx.scale = scale, and give save_for_backward() the tensors.",
     ),
-    _Known(
+    Message(
         "Legacy autograd function with non-static forward method",
         "a custom Function has a forward() that is no static method",
         "a Function is never made into an object: autograd calls forward(ctx, ...) and backward(ctx, ...) of the class",
         "Write @staticmethod above both, with ctx as first argument, and call it with Mine.apply(x) in place of "
         "Mine()(x).",
     ),
-    _Known(
+    Message(
         "trying to differentiate twice a function that was marked with @once_differentiable",
         "a second derivative runs through a custom Function that has none",
         "its backward() is marked with @once_differentiable, so autograd did not record it",
         "Take the mark away and compute its backward() with torch functions only; else leave out create_graph=True.",
     ),
-    _Known(
+    Message(
         r"step\(\) has already been called since the last update\(\)|unscale_\(\) has already been called",
         "a GradScaler was not updated before its next step",
         "it takes one unscale_() and one step() for each optimizer until update() is called",
         "Call scaler.update() once in every step, after scaler.step(optimizer), and scaler.unscale_(optimizer) at "
         "most once before it.",
     ),
-    _Known(
+    Message(
         "No inf checks were recorded|Attempted .*but _scale is None",
         "a GradScaler was told to step, and has scaled no loss",
         "it finds no gradient of a scaled loss",
@@ -231,13 +236,13 @@ _KNOWN = (
         find=lambda context, raised: context.backward,
         fix_there="In {at}, call scaler.scale(loss).backward() in place of loss.backward().",
     ),
-    _Known(
+    Message(
         "Attempting to unscale FP16 gradients",
         "a GradScaler was given a model whose parameters are half precision",
         "it needs gradients in float32: parameters stay in float32, and autocast picks the operations that run in half",
         "Leave out model.half(), and run the forward pass inside `with torch.autocast('cuda', dtype=torch.float16):`.",
     ),
-    _Known(
+    Message(
         r"(?:expected (?:m1 and m2|mat1 and mat2|scalar type)|mat1 and mat2 must have the same dtype).*",
         "tensors of two dtypes meet in one operation",
         "an operation needs its tensors in one dtype, but for the few that promote them",
@@ -245,7 +250,7 @@ _KNOWN = (
         find=lambda context, raised: raised.made if raised.missing else None,
         fix_there="{missing} is float64, as data from NumPy is. Behind {at}, convert it: {code} = {code}.float().",
     ),
-    _Known(
+    Message(
         "optimizer got an empty parameter list",
         "an optimizer was given no parameter",
         "parameters() of a module lists what is assigned as nn.Parameter or nn.Module: not plain tensors, nor layers "
@@ -255,33 +260,33 @@ _KNOWN = (
         find=_used_up,
         fix_there="In {at}, keep a list, since parameters() can be gone through once only: {listed}.",
     ),
-    _Known(
+    Message(
         "[Oo]nly Tensors of floating point (?:and complex )?dtype can require gradients",
         "an integer or boolean tensor was told to require grad",
         "gradients exist for floating-point numbers only",
         "Leave requires_grad out for indices, labels and masks; for numbers, use x.float() first.",
     ),
-    _Known(
+    Message(
         "you can only change requires_grad flags of leaf variables",
         "requires_grad was changed on the result of an operation",
         "whether a result requires grad follows from what it was computed from",
         "Use x = x.detach() to cut the graph there; freeze parameters with requires_grad_(False) before they are used.",
     ),
-    _Known(
+    Message(
         r"Mismatch in shape: grad_output\[\d+\] has a shape of (?P<got>.*?) and output\[\d+\] has a shape of "
         r"(?P<want>[^.]*)",
         "the gradient given to backward has another shape than {name}",
         "it has {got}, and the output has {want}",
         "Give a gradient of the output's shape, such as torch.ones_like(output).",
     ),
-    _Known(
+    Message(
         r"derivative for '?(?P<op>[\w:]+)'? is not implemented",
         "{op} cannot be differentiated here",
         "torch has no formula for it; for a fused attention it is the second derivative that is missing",
         "Use another implementation: for attention, run the forward pass inside `with "
         "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):`.",
     ),
-    _Known(
+    Message(
         r"use_reentrant=True, torch.utils.checkpoint is incompatible|Checkpointing is not compatible with",
         "a reentrant checkpoint lies behind a backward with inputs",
         "autograd.grad and backward(inputs=...) cannot run through it",
@@ -289,13 +294,13 @@ _KNOWN = (
         find=_passes(use_reentrant="True"),
         fix_there="In {at}, pass use_reentrant=False to the checkpoint.",
     ),
-    _Known(
+    Message(
         r"none of output has requires_grad=True, this checkpoint\(\) is not necessary",
         "a reentrant checkpoint is around something that needs no gradient",
         "nothing that it computes depends on a parameter or input that requires grad",
         "Pass use_reentrant=False to the checkpoint, or call the function without it.",
     ),
-    _Known(
+    Message(
         "different number of tensors was saved during the original forward and recomputation|save more tensors "
         "during recomputation|Recomputed values for the following tensors have different metadata",
         "what runs in a checkpoint takes another way when backward runs it again",
@@ -308,7 +313,7 @@ _KNOWN = (
         fix_there="In {at}, another number is drawn the second time ({text}). Draw it in front of the checkpoint and "
         "give it to the function as an argument; or draw with torch.rand(()), whose generator the checkpoint sets back.",
     ),
-    _Known(
+    Message(
         "cannot register a hook on a tensor that doesn't require grad|can't retain_grad on Tensor that has "
         "requires_grad=False",
         "a tensor without a graph was asked to keep or show its gradient",
@@ -316,19 +321,19 @@ _KNOWN = (
         "For data, call x.requires_grad_() before the forward pass; a result needs recording where it is made, "
         "without no_grad() or .detach(). Else leave this line out: if x.requires_grad: x.retain_grad().",
     ),
-    _Known(
+    Message(
         "assigned grad has data of a different (?P<what>\\w+)|attempting to assign a gradient of (?P<kind>\\w+)",
         ".grad was given a tensor of another {what}{kind} than its parameter has",
         "the gradient of a leaf has the shape, dtype and device of the leaf",
         "Assign one like the parameter: p.grad = gradient.reshape(p.shape).to(p).",
     ),
-    _Known(
+    Message(
         "more than one element of the written-to tensor refers to a single memory location",
         "an expanded tensor is changed in place",
         "expand() repeats numbers without copying them, so a change of one would be a change of all",
         "Change a copy: x = x.clone() in front of this line; or write x = x + change in place of x += change.",
     ),
-    _Known(
+    Message(
         r"only one element tensors can be converted to Python scalars|a Tensor with \d+ elements cannot be converted "
         r"to Scalar",
         "a tensor of several numbers was taken for one number",
@@ -339,21 +344,21 @@ _KNOWN = (
         fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}, as in "
         "losses.mean().item().",
     ),
-    _Known(
+    Message(
         "must override the setup_context staticmethod",
         "a transform of torch.func met a custom Function in the older form",
         "vmap, grad and the others need forward(*arguments), without ctx, and a setup_context() of its own",
         "Write forward(*arguments) without ctx, and @staticmethod def setup_context(ctx, inputs, output), which "
         "saves what backward() needs; set generate_vmap_rule = True in the class for vmap.",
     ),
-    _Known(
+    Message(
         r"Target (?P<target>-?\d+) is out of bounds",
         "the loss is given label {target}, for which there is no class",
         "labels go from 0 to the number of scores less one; only ignore_index is left out, which is -100 unless it is passed",
         "If {target} marks padding, pass ignore_index={target}. Else let the last layer give a score for each class, and count the "
         "classes from 0.",
     ),
-    _Known(
+    Message(
         "DefaultCPUAllocator: .*memory|CUDA out of memory",
         "there was no memory left",
         "most of what training holds are tensors that the forward pass saves for backward, and what earlier steps "
@@ -361,26 +366,26 @@ _KNOWN = (
         "Run `gradviz saved` on this script with a smaller batch: it lists what is held, by module, and what a "
         "checkpoint would free. Graphs that are kept from step to step are findings of their own (growing-graph).",
     ),
-    _Known(
+    Message(
         "Found dtype (?P<got>\\w+) but expected (?P<want>\\w+)",
         "backward meets {got} where the forward pass had {want}",
         "a loss between tensors of two dtypes works forward, and its gradient has the wrong one",
         "Give both arguments of the loss one dtype: target.to(prediction.dtype).",
     ),
-    _Known(
+    Message(
         "Expected all tensors to be on the same device",
         "tensors of two devices meet in one operation",
         "an operation needs all its tensors on one device",
         "Move data and model to one device with .to(device), before the optimizer is made.",
     ),
-    _Known(
+    Message(
         "cannot assign .* as parameter",
         "a tensor is assigned in place of a registered parameter",
         "a module takes nn.Parameter under that name, and those are leaves",
         "For a trained leaf, assign torch.nn.Parameter(t). To keep the graph of t, call the module with "
         "torch.func.functional_call(module, {{'weight': t}}, x) instead.",
     ),
-    _Known(
+    Message(
         "Output \\d+ of Unbind\\w* is a view",
         "a part of a tensor that is gone through is changed in place",
         "a loop over a tensor gives views of it, several from one operation, whose change autograd cannot follow",
@@ -388,34 +393,34 @@ _KNOWN = (
         "parts in a list and use torch.stack(parts) behind the loop. A change of a copy would not be seen in the "
         "tensor itself.",
     ),
-    _Known(
+    Message(
         "is a view and (?:is being|its base or another view).*modified in-?place",
         "a view from a function that gives several is changed in place",
         "unbind, split and the like give views whose change autograd cannot follow",
         "Change a copy: x = x.clone() before the line, or make a new tensor instead of changing it.",
     ),
-    _Known(
+    Message(
         "does not require grad and does not have a grad_fn",
         "{name} has no graph, so backward() cannot begin at it",
         "nothing that it was computed from requires grad, or its graph was dropped on the way",
         "Compute it from the parameters without no_grad(), .detach(), .item(), argmax or a comparison on the way.",
-        "no-graph",
+        ("no-graph",),
     ),
-    _Known(
+    Message(
         "has been modified by an inplace operation",
         "a tensor that backward needs was changed in place",
         "it had been saved in the forward pass, and its version is another one now",
         "Change a copy, x = x.clone(), or write x = x + 1 instead of x += 1; call every backward() before the step() "
         "that changes its weights.",
-        "stale-saved",
+        ("stale-saved",),
     ),
-    _Known(
+    Message(
         "backward through the graph a second time|saved tensors after they have already been freed",
         "backward() ran a second time through the same graph",
         "the first time has freed what was saved",
         "Compute the output again in every step; detach what is carried from step to step; or retain_graph=True in "
         "the first call.",
-        "freed-graph",
+        ("freed-graph",),
     ),
 )
 
@@ -448,11 +453,12 @@ def raised_exception(context: CheckContext) -> Diagnoses:
     if raised is None:
         return
     text = f"{raised.text}\n{raised.source.text if raised.source is not None else ''}"
-    matches = ((known, re.search(known.pattern, text, re.DOTALL)) for known in _KNOWN)
-    yield from islice((_explained(known, context, raised, match.groupdict("")) for known, match in matches if match), 1)
+    told = understood(text, _KNOWN)
+    if told is not None:
+        yield _explained(*told, context, raised)
 
 
-def _explained(known: _Known, context: CheckContext, raised: Raised, parts: dict[str, str]) -> Diagnosis:
+def _explained(known: Message, parts: dict[str, str], context: CheckContext, raised: Raised) -> Diagnosis:
     shape = f"({', '.join(map(str, raised.shape))}{',' if len(raised.shape) == 1 else ''})"
     words = {key: one_line(value.splitlines()[0] if value else "") for key, value in parts.items()}
     name = listed(raised.outputs) or "the output"
@@ -475,7 +481,7 @@ def _explained(known: _Known, context: CheckContext, raised: Raised, parts: dict
         f"{code(raised.source)} raised {_message(raised)}; {known.why.format(**words)}",
         (known.fix if there is None else known.fix_there).format(**words),
         source=source,
-        follows=(known.said_by,) if known.said_by and parts.get("owner") in results else (),
+        follows=known.said_by if parts.get("owner") in results else (),
         edit=instead(there, as_leaf(there)) if known.find is _made_of_a_leaf else None,
     )
 
