@@ -102,13 +102,6 @@ class Optimizer(NamedTuple):
     maximizes: bool = False
 
 
-class Given(NamedTuple):
-    """What `kl_div`, which leaves no node of its own, was given as its input: the node that made it, and the line of the call."""
-
-    node: int
-    source: SourceLine
-
-
 class LeafGradient(NamedTuple):
     """The gradient that a leaf would get."""
 
@@ -220,7 +213,7 @@ class CheckContext:
     entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
     filled: Mapping[str, SourceLine] = field(default_factory=dict)  # the lines that filled parameters last, by name
     saturated: tuple[int, ...] = ()  # tanh and sigmoid that are flat for most of their inputs, at the first call
-    given: tuple[Given, ...] = ()  # to losses that the graph does not show
+    given: Mapping[int, SourceLine] = field(default_factory=dict)  # to kl_div, which leaves no node of its own: by node
     numbers: tuple[Cut, ...] = ()  # Python numbers that this step made of tensors with a graph
     record: RunRecord = field(default_factory=RunRecord)  # of the whole run; known to its last context only
     scaled: bool = False  # a GradScaler multiplies losses: gradients may overflow, and the step is then left out

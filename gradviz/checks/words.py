@@ -10,7 +10,7 @@ import ast
 import linecache
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -214,20 +214,17 @@ def _statements_at(source: SourceLine | None) -> tuple[str, ast.Module]:
     indent = len(first) - len(first.lstrip())
     for line in lines if first else ():
         text += line[indent:] if not line[:indent].strip() else line
-        for attempt in _attempts(text):
-            with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-                return first, ast.parse(attempt)
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            return first, ast.parse(_completed(text))
     return first, nothing
 
 
-def _attempts(text: str) -> Iterator[str]:
-    yield text
-    stripped = text.rstrip()
-    if stripped.endswith(":"):
-        yield f"{stripped} pass"
-        yield f"{stripped.replace('elif', 'if  ', 1)} pass"
-    if stripped.startswith("@"):
-        yield f"{stripped}\ndef f(): pass"
+def _completed(text: str) -> str:
+    """The head of a block with something in it, its columns as they are."""
+    text = re.sub(r"^elif\b", "if  ", text.rstrip())
+    if text.startswith("@"):
+        return f"{text}\ndef f(): pass"
+    return f"{text} pass" if text.endswith(":") else text
 
 
 def _part(text: str, part: str, statements: ast.Module) -> tuple[int, int] | None:

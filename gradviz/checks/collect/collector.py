@@ -33,7 +33,6 @@ from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
     Earlier,
-    Given,
     Gradients,
     Home,
     NamedTensor,
@@ -246,13 +245,21 @@ class Collector:
             "optimizers": lambda: tuple(self._reader.held(reading)),
             "named_tensors": lambda: tuple(_named_tensors(reading)),
             "homes": lambda: _homes(graph, parameters, reading.models),
-            "born": lambda: self._births(walked),
+            "born": lambda: {
+                node: birth[0]
+                for node, leaf in walked.variables.items()
+                if (birth := self.recorder.birth(leaf)) is not None
+            },
             "copies": lambda: tuple(copies(walked)),
             "cycles": lambda: tuple(cycles(walked)),
             "breaks": lambda: tuple(graph_breaks()),
             "entered": lambda: dict(self._entered(walked)),
             "filled": lambda: dict(self._filled(reading)),
-            "given": lambda: tuple(self._given(walked)),
+            "given": lambda: {
+                node.id: line_at(place)
+                for node in graph.nodes
+                if (place := self.results.given.get(node.sequence)) is not None
+            },
             "numbers": lambda: self._described(walked, self.cuts.numbers.values()),
             "provenances": lambda: dict(self._cut_roots(walked, live)),
             "broken_data": lambda: tuple(place.source for place in self.results.broken.values()),
@@ -284,11 +291,6 @@ class Collector:
         self._rows.switched(self.switches, reading.parameters)
         self._rows.reached(reading, intervals)
 
-    def _births(self, walked: Walked) -> dict[int, SourceLine]:
-        """The lines that made the leaves that are younger than an optimizer, by node."""
-        born = ((node, self.recorder.birth(leaf)) for node, leaf in walked.variables.items())
-        return {node: birth[0] for node, birth in born if birth is not None}
-
     # -- what was cut off -------------------------------------------------------------------------------------------------
 
     def _entered(self, walked: Walked) -> Iterator[tuple[int, tuple[Cut, ...]]]:
@@ -308,13 +310,6 @@ class Collector:
             place = self.results.filled.get(tensor.data_ptr()) if is_readable(tensor) else None
             if place is not None:
                 yield parameter.names[0], line_at(place)
-
-    def _given(self, walked: Walked) -> Iterator[Given]:
-        """What losses were given that leave no node of their own."""
-        given = self.results.given
-        for node in walked.graph.nodes if given else ():
-            if node.sequence in given:
-                yield Given(node.id, line_at(given[node.sequence]))
 
     def _cut_roots(self, walked: Walked, live: LiveOutputs) -> Iterator[tuple[str, Provenance]]:
         """The outputs that were cut off themselves."""

@@ -134,26 +134,14 @@ def forward_of(kind: type) -> SourceLine | None:
     return with_text(code_line(code, code.co_firstlineno))
 
 
-class ClassLines:
-    """Where the nearest class of the user's around a parameter makes it, or the module it is in, and where its forward() begins.
-
-    Of one reading, in which each question is answered once.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, str], tuple[SourceLine | None, SourceLine | None]] = {}
-
-    def of(self, modules: Mapping[str, torch.nn.Module], path: str) -> tuple[SourceLine | None, SourceLine | None]:
-        """The lines about the parameter with this path."""
-        while path:
-            path, _, attribute = path.rpartition(".")
-            for kind in type(modules[path]).__mro__:
-                if not kind.__module__.startswith(("torch.", "builtins")):
-                    key = id(kind), attribute
-                    if key not in self._known:
-                        self._known[key] = made_at(kind, attribute), forward_of(kind)
-                    return self._known[key]
-        return None, None
+def class_around(modules: Mapping[str, torch.nn.Module], path: str) -> tuple[type, str] | None:
+    """The nearest class of the user's around the parameter with this path, and the attribute of it that leads there."""
+    while path:
+        path, _, attribute = path.rpartition(".")
+        for kind in type(modules[path]).__mro__:
+            if not kind.__module__.startswith(("torch.", "builtins")):
+                return kind, attribute
+    return None
 
 
 _FIRST = re.compile(r"(\w+)(.*)", re.DOTALL)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
 
-from gradviz.checks.collect.lines import ClassLines, Models, Variables
+from gradviz.checks.collect.lines import Models, Variables, class_around, forward_of, made_at
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import RunRecorder
@@ -77,7 +78,7 @@ class ModelReader:
     ) -> list[tuple[Parameter, torch.Tensor]]:
         """Each parameter once, under all its names, and the live tensor."""
         by_tensor: dict[int, tuple[Parameter, torch.Tensor]] = {}
-        lines = ClassLines()
+        made_in, forward_in = cache(made_at), cache(forward_of)
         for i, (prefix, model) in enumerate(models):
             modules = dict(every_path(model))
             gathered = _gathered(model)
@@ -92,7 +93,7 @@ class ModelReader:
                     continue
                 owner = path.rpartition(".")[0]
                 node = leaf_of.get(id(whole))
-                made, forward = lines.of(modules, path) if node is None and tensor.requires_grad else (None, None)
+                around = class_around(modules, path) if node is None and tensor.requires_grad else None
                 parameter = Parameter(
                     names=(name,),
                     module=joined(prefix, owner),
@@ -103,8 +104,8 @@ class ModelReader:
                     has_grad=tensor.grad is not None,
                     node=node,
                     compiled=inside.get(id(tensor)),
-                    made=made,
-                    forward=forward,
+                    made=made_in(*around) if around is not None else None,
+                    forward=forward_in(around[0]) if around is not None else None,
                     sharded=type(tensor).__name__ == "DTensor",
                     gathered=whole is not tensor,
                     run=self._run(modules, owner),

@@ -54,7 +54,9 @@ class ResultWatch:
         self.broken: dict[tuple[str, int], Place] = {}  # lines that made NaN or Inf of finite data, without a graph
         self.nan: Place | None = None  # the first of these lines that made NaN
         self.filled: dict[int, Place] = {}  # the lines that filled memory before the first call, by address
-        self.given: dict[int, Place] = {}  # where kl_div was called, by the number of the node that made its input
+        self.given: dict[
+            int | None, Place
+        ] = {}  # where kl_div was called, by the number of the node that made its input
 
     def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
         """A function of torch has returned."""

@@ -169,12 +169,12 @@ def _in_graph(graph: Graph) -> Iterator[Diagnosis]:
 def _in_calls(context: CheckContext) -> Iterator[Diagnosis]:
     """Of `kl_div`, which leaves no node of its own."""
     graph = context.graph
-    for given in context.given:
+    for node, source in context.given.items():
         for pair in _PAIRS:
-            made = _origin(graph, given.node, pair.made_by) if "KlDiv" in pair.user else None
+            made = _origin(graph, node, pair.made_by) if "KlDiv" in pair.user else None
             if made is not None:
-                yield _wrong(graph, f"kl_div in {code(given.source)}", line(given.source), made, pair)._replace(
-                    source=given.source if pair.at_user else own_line(graph.nodes[made])
+                yield _wrong(graph, f"kl_div in {code(source)}", line(source), made, pair)._replace(
+                    source=source if pair.at_user else own_line(graph.nodes[made])
                 )
 
 
