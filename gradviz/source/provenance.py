@@ -49,15 +49,16 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     Follows what has no graph now. A place at which what goes in still has one comes first.
     """
     first = name.split("[")[0].split("(")[0].split(".")[0]
-    waiting, steps = [(first, location.line)], list[_Origin]()
+    waiting, origins = [(first, location.line)], dict[str, _Origin]()
     for name, before in waiting:  # grows while it is read
-        steps.append(origin := _origin(location, name, before))
-        known = {name for name, _ in waiting}
-        waiting += [pair for pair in origin.follow if pair[0] not in known and len(waiting) < _MOST]
-    once = {(cut.source, cut.kind): cut for origin in reversed(steps) for cut in reversed(origin.cuts)}
-    made = next((origin.made for origin in steps if origin.made is not None), None)
-    plain = (name for (name, _), origin in zip(waiting[1:], steps[1:]) if not (origin.follow or origin.cuts))
-    without = (name for name in plain if _is_plain(value_of(name, location.variables)))
+        if name not in origins and len(origins) < _MOST:
+            origins[name] = _origin(location, name, before)
+            waiting += origins[name].follow
+    every = list(origins.values())
+    once = {(cut.source, cut.kind): cut for origin in reversed(every) for cut in reversed(origin.cuts)}
+    made = next((origin.made for origin in every if origin.made is not None), None)
+    ends = (name for name, origin in origins.items() if name != first and not (origin.follow or origin.cuts))
+    without = (name for name in ends if _is_plain(value_of(name, location.variables)))
     return Provenance(tuple(once.values())[::-1], made, tuple(without))
 
 
@@ -73,7 +74,7 @@ def _origin(location: CodeLocation, name: str, before: int | None) -> _Origin:
     statement = _assignment(location, name, before)
     value = assigned(statement.node)[1] if statement is not None else None
     if statement is None or value is None:
-        return _Origin(made=location.body.source(statement.node) if statement is not None else None)
+        return _Origin()
     found = list(_cuts(location, statement, value))
     names = dict.fromkeys(name for _, under in found for name in names_of(under))
     follow = [(name, statement.node.lineno) for name in names if _may_be_followed(location, name)]

@@ -90,12 +90,11 @@ def lines_behind(source: SourceLine, term: str = "") -> list[SourceLine]:
     """The lines of the same function that give a value to what a line, or a term in it, reads, and to what those read in turn."""
     body = body_around(source.file, source.line)
     wanted, lines = set(names_of(ast.parse(term))) or set(_reads(source)), list[SourceLine]()
-    if body is not None:
-        for statement in reversed(body.statements):
-            names, value = assigned(statement.node)
-            if value is not None and wanted.intersection(names) and len(lines) < _FOLLOWED:
-                lines.append(body.source(statement.node))
-                wanted.update(names_of(value))
+    for statement in reversed(body.statements):
+        names, value = assigned(statement.node)
+        if value is not None and wanted.intersection(names) and len(lines) < _FOLLOWED:
+            lines.append(body.source(statement.node))
+            wanted.update(names_of(value))
     return lines
 
 
@@ -108,22 +107,18 @@ def _reads(source: SourceLine) -> Iterator[str]:
 def returned_by(source: SourceLine) -> SourceLine:
     """Where the function that begins at a line returns, if at one place only; else that line."""
     body = body_at(source.file, source.function, source.line)
-    return body.source(body.returns[0]) if body is not None and len(body.returns) == 1 else source
+    return body.source(body.returns[0]) if len(body.returns) == 1 else source
 
 
 def taken_over(source: SourceLine) -> dict[str, SourceLine]:
     """What statements around a line both read and give a value, as `out, state = cell(x, state)` does with `state`."""
     body = body_around(source.file, source.line)
     lines: dict[str, SourceLine] = {}
-    if body is not None:
-        for statement in body.statements:
-            read = {
-                ast.unparse(part)
-                for part in own_parts(statement.node)
-                if isinstance(getattr(part, "ctx", None), ast.Load)
-            }
-            for name in filter(read.__contains__, assigned(statement.node)[0]):
-                lines.setdefault(name, body.source(statement.node))
+    for statement in body.statements:
+        loaded = (part for part in own_parts(statement.node) if isinstance(getattr(part, "ctx", None), ast.Load))
+        read = set(map(ast.unparse, loaded))
+        for name in filter(read.__contains__, assigned(statement.node)[0]):
+            lines.setdefault(name, body.source(statement.node))
     return lines
 
 
@@ -161,7 +156,7 @@ def draws_by_chance(file: str) -> list[SourceLine]:
             rerun.add(ast.unparse(call.args[0]).rpartition(".")[2])
     generators = ("random.", "np.random.", "numpy.random.")
     drawn = {call.lineno for name, call in calls if name.startswith(generators) and not name.endswith("seed")}
-    inside = (number for number in sorted(drawn) if (body := body_around(file, number)) and body.function in rerun)
+    inside = (number for number in sorted(drawn) if body_around(file, number).function in rerun)
     return [line_of(file, number) for number in inside]
 
 
@@ -277,9 +272,8 @@ def alone(file: str) -> dict[int, Alone]:
     >>> [line.mended for line in alone("a.py").values()]
     ['x = x.clamp(0, 1)', 'loss = loss / 4', 'optimizer.step()']
     """
-    tree = tree_of(file)
     by_line: dict[int, Alone] = {}
-    for statement in _statements(tree.body) if tree is not None else ():
+    for statement in _statements(tree_of(file).body):
         told = _alone(statement)
         if told is not None:
             by_line |= dict.fromkeys(range(told.line, (statement.end_lineno or told.line) + 1), told)

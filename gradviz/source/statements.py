@@ -22,7 +22,7 @@ _FUNCTIONS = (*FUNCTION, ast.Lambda, ast.ClassDef)
 _OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
 _LIBRARIES = ("copy", "torch", "autograd", "F", "nn", "functional", "init", "np", "numpy")
 _CONTAINERS = ("list", "dict", "deque", "OrderedDict", "Counter")
-_parsed: dict[str, tuple[str, ast.Module | None]] = {}
+_parsed: dict[str, tuple[str, ast.Module]] = {}
 
 
 class Statement(NamedTuple):
@@ -48,37 +48,33 @@ class Body(NamedTuple):
         return line_of(self.file, number, self.function)
 
 
-def body_of(code: CodeType) -> Body | None:
-    """What a code object was compiled from, None where there is no text."""
+def body_of(code: CodeType) -> Body:
+    """What a code object was compiled from, empty where there is no text."""
     return body_at(code.co_filename, code.co_name, code.co_firstlineno)
 
 
-def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body | None:
-    """The body of the function `name` that begins at `first_line`, or of the module's top level."""
-    tree = tree_of(file)
-    if tree is not None and name == "<module>":
-        return _body(file, name, tree.body, "")
+def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body:
+    """The body of the function `name` that begins at `first_line`, or of the module's top level; empty where there is none."""
+    if name == "<module>":
+        return _body(file, name, tree_of(file).body, "")
     for node in nodes_of(file, *FUNCTION):
         lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
         if node.name == name and min(lines) <= first_line <= max(lines):
             off = next(filter(None, map(recording_off, node.decorator_list)), "")
             return _body(file, name, node.body, off)
-    return None
+    return Body(file, name, (), ())
 
 
 def bodies(file: str) -> Iterator[Body]:
     """The top level of a file, and the body of each function in it."""
-    tree = tree_of(file)
-    if tree is not None:
-        yield _body(file, "<module>", tree.body, "")
+    yield body_at(file)
     for node in nodes_of(file, *FUNCTION):
         yield _body(file, node.name, node.body, "")
 
 
 def expressions_at(file: str, line: int) -> Iterator[ast.expr]:
     """The expressions of a file that begin on a line, or that go across it."""
-    tree = tree_of(file)
-    return iter(_expressions_at(tree, line) if tree is not None else ())
+    return iter(_expressions_at(tree_of(file), line))
 
 
 @lru_cache(maxsize=1_000)
@@ -86,13 +82,11 @@ def _expressions_at(tree: ast.Module, line: int) -> tuple[ast.expr, ...]:
     return tuple(node for node in ast.walk(tree) if isinstance(node, ast.expr) and covers(node, line))
 
 
-def body_around(file: str, number: int) -> Body | None:
+def body_around(file: str, number: int) -> Body:
     """The body of the innermost function around a line, or of the module's top level."""
     functions = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
-    if not functions:
-        return body_at(file)
-    inner = max(functions, key=lambda node: node.lineno)
-    return _body(file, inner.name, inner.body, "")
+    inner = max(functions, key=lambda node: node.lineno, default=None)
+    return _body(file, inner.name, inner.body, "") if inner is not None else body_at(file)
 
 
 class Around(NamedTuple):
@@ -104,10 +98,9 @@ class Around(NamedTuple):
 
 def around(file: str, line: int) -> Around:
     """The loops and conditions around a line of a file, within the function that it is in."""
-    tree = tree_of(file)
     loops: list[int] = []
     tests: list[str] = []
-    inside: Sequence[ast.AST] = tree.body if tree is not None else ()
+    inside: Sequence[ast.AST] = tree_of(file).body
     while inside:
         blocks = (part for part in inside if isinstance(part, (ast.stmt, ast.excepthandler)))
         node = next((block for block in blocks if covers(block, line)), None)
@@ -133,20 +126,19 @@ def line_of(file: str, number: int, function: str = "") -> SourceLine:
 
 def nodes_of(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
     """All nodes of these kinds in a file, from the outermost inwards."""
-    tree = tree_of(file)
-    return (node for node in (ast.walk(tree) if tree is not None else ()) if isinstance(node, kinds))
+    return (node for node in ast.walk(tree_of(file)) if isinstance(node, kinds))
 
 
-def tree_of(file: str) -> ast.Module | None:
-    """A file as a tree; None where there is no text, or it does not parse."""
+def tree_of(file: str) -> ast.Module:
+    """A file as a tree, empty where there is no text, or it does not parse."""
     linecache.checkcache(file)
     text = "".join(linecache.getlines(file))
     known = _parsed.get(file)
     if known is None or known[0] != text:
         try:
-            tree = ast.parse(text) if text else None
+            tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError):
-            tree = None
+            tree = ast.Module([], [])
         known = _parsed[file] = (text, tree)
     return known[1]
 

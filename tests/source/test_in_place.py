@@ -34,7 +34,6 @@ def test_a_line_and_a_function_are_read_alike(text: str, changed: str | None, tm
     file = tmp_path / "script.py"
     file.write_text(f"with torch.no_grad():\n    {text}\n")
     body = body_at(str(file))
-    assert body is not None
     found = list(changes(body))
     expected = () if changed is None else (changed,)
     assert changed_in_place(SourceLine("script.py", 1, "", text)) == expected

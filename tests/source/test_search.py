@@ -15,7 +15,6 @@ def test_what_puts_something_into_a_container(tmp_path: Path) -> None:
         "by_step['a'] = []\nby_step['a'].append(3)\n"
     )
     body = body_at(str(path))
-    assert body is not None
     assert {name: source.line for name, source in additions(body).items()} == {"losses": 3, "kept": 4, "by_step": 6}
 
 

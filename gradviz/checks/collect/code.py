@@ -19,7 +19,7 @@ def location_of(live: LiveOutputs) -> CodeLocation | None:
     """The line that runs now, or the end of a script whose global variables are left."""
     frame, file = users_frame(live.frame), value_of("__file__", live.variables)
     body, line = (body_of(frame.f_code), frame.f_lineno) if frame is not None else (body_at(str(file)), None)
-    return CodeLocation(body, line, live.variables) if body is not None else None
+    return CodeLocation(body, line, live.variables) if body.statements else None
 
 
 def _provenances(context: CheckContext, location: CodeLocation) -> dict[str, Provenance]:

@@ -68,9 +68,9 @@ _SIMPLE = (ast.Assign, ast.AnnAssign, ast.Expr)
 
 def dropped(line: SourceLine | None) -> Dropped | None:
     """How the result of a line is lost, when no statement behind it in the same function reads it; else None."""
-    body = body_around(line.file, line.line) if line is not None and not line.package else None
-    if line is None or body is None:
+    if line is None or line.package:
         return None
+    body = body_around(line.file, line.line)
     for i, statement in enumerate(body.statements):
         node = statement.node
         if isinstance(node, _SIMPLE) and node.lineno <= line.line <= (node.end_lineno or 0):
@@ -113,10 +113,9 @@ def _in_loop(statements: Sequence[Statement], line: int) -> bool:
 
 def assignment_in(code: CodeType | None, attribute: str) -> SourceLine | None:
     """The line of a method that assigns an attribute of its first argument."""
-    body = body_of(code) if code is not None and code.co_varnames else None
-    if code is None or body is None:
+    if code is None or not code.co_varnames:
         return None
-    name = f"{code.co_varnames[0]}.{attribute}"
+    body, name = body_of(code), f"{code.co_varnames[0]}.{attribute}"
     return next((body.source(node) for node, _ in body.statements if name in assigned(node)[0]), None)
 
 
@@ -313,16 +312,15 @@ def _custom(text: str) -> SourceLine | None:
 def returned_in(codes: Sequence[CodeType]) -> SourceLine | None:
     """The line of a function of the user's that returns its value, of several the first that rounds a quotient down."""
     lines: list[SourceLine] = []
-    for code in codes:
-        body = body_of(code) if not package_of(code.co_filename) else None
-        lines += [body.source(value) for value in body.returns] if body is not None else []
-        if code.co_name == "<lambda>" and not package_of(code.co_filename):
+    for code in (code for code in codes if not package_of(code.co_filename)):
+        body = body_of(code)
+        lines += [body.source(value) for value in body.returns]
+        if code.co_name == "<lambda>":
             lines.append(with_text(code_line(code, code.co_firstlineno)))
     return next((line for line in lines if "//" in line.text), lines[0] if len(lines) == 1 else None)
 
 
 def _begins(code: CodeType) -> SourceLine:
     """The line of `def`, behind the decorators."""
-    body = body_of(code)
-    known = body is not None and body.statements
+    known = body_of(code).statements
     return with_text(code_line(code, max(code.co_firstlineno, known[0].node.lineno - 1) if known else 0))

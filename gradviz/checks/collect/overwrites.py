@@ -134,7 +134,7 @@ class OverwriteWatch:
             tensors: list[Any] = [one for _, one in flatten([*given]) if type(one) in PLAIN]
             grads = [one for one in tensors if not (one.is_leaf and one.requires_grad)]
             body = body_of(hook.f_code)
-            if body is not None and not body.returns and storage in map(storage_of, grads):
+            if body.statements and not body.returns and storage in map(storage_of, grads):
                 self._note("gradient overwritten", self._place(frame), hook.f_code.co_name)
 
     def read(self, walked: Walked) -> None:

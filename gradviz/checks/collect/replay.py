@@ -74,8 +74,7 @@ class FunctionReplay:
                 self._spent += time.perf_counter() - began
             definition = kind.backward.__code__
             returns = returned_by(with_text(code_line(definition, definition.co_firstlineno)))
-            body = body_of(definition)
-            written = next((change.source for change in changes(body)), returns) if body is not None else returns
+            written = next((change.source for change in changes(body_of(definition))), returns)
             for fault, *words in told:
                 source = written if fault == "writes gradient" else returns
                 self.found.append(Misuse(fault, source, (kind.__name__, *words), names=(kind.__name__,)))

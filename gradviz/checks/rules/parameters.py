@@ -350,13 +350,11 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
 
 def _assigned_later(source: SourceLine | None, names: set[str]) -> SourceLine | None:
     """The last line of the same function that gives one of these names a value after another line."""
-    body = body_around(source.file, source.line) if source is not None else None
-    lines = (
-        [body.source(one.node) for one in body.statements if names & {*assigned(one.node)[0]}]
-        if body is not None
-        else []
-    )
-    return next((at for at in reversed(lines) if source is not None and at.line > source.line), None)
+    if source is None:
+        return None
+    body = body_around(source.file, source.line)
+    lines = (body.source(one.node) for one in reversed(body.statements) if names & {*assigned(one.node)[0]})
+    return next((at for at in lines if at.line > source.line), None)
 
 
 def _unlisted(context: CheckContext) -> Diagnoses:
