@@ -123,6 +123,10 @@ class Place(NamedTuple):
     script_line: SourceLine | None = None
 
 
+PlaceOf = Callable[[FrameType | None], Place | None]
+"""Tells where the user's code is at in a frame, as `UserCode.place` does."""
+
+
 class Known(Protocol):
     """A running frame of which the place is known already: everything outside it stands still while it runs."""
 

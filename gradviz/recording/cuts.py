@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from gradviz.graph import SourceLine, column
-from gradviz.packages import Place, package_of, with_text
+from gradviz.packages import Place, PlaceOf, package_of, with_text
 from gradviz.recording.cut_parts import CutPart, CutParts, Drop, part_behind
 from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
 from gradviz.walker.description import Attribution
@@ -152,7 +152,7 @@ class _Loose(NamedTuple):
 class CutWatch:
     """Of one run, in one thread. `place` tells the user's line of a frame."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+    def __init__(self, place: PlaceOf) -> None:
         self._place = place
         self._loose: dict[int, _Loose] = {}  # by identity of the tensor or array
         self._numbers: dict[float, Cuts] = {}

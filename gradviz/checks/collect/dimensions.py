@@ -19,7 +19,7 @@ from gradviz.checks.record import Misuse
 from gradviz.checks.words import code
 from gradviz.formulas.dimensions import ORDERS, PRODUCTS, Shape, followed, place_of, terms
 from gradviz.graph import SourceLine
-from gradviz.packages import Place
+from gradviz.packages import Place, PlaceOf
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.search import calls_method
 from gradviz.variables.scanner import first_argument
@@ -89,7 +89,7 @@ class _Call(NamedTuple):
 class DimensionWatch:
     """Of one run, in one thread. `place` tells the user's line of a frame."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+    def __init__(self, place: PlaceOf) -> None:
         self._place, self._steps = place, 0
         self._known: dict[int, _Known] = {}
         self._found: dict[Misuse, tuple[int, frozenset[int]]] = {}  # size, and the other sizes of the data there

@@ -15,7 +15,7 @@ import torch
 
 from gradviz.checks.collect.lines import leaf_of
 from gradviz.checks.collect.numbers import is_readable
-from gradviz.packages import Place, package_of
+from gradviz.packages import PlaceOf, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real
 from gradviz.variables.objects import parameters
 from gradviz.walker.isolation import isolated
@@ -39,7 +39,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 class EffectWatch:
     """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
+    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
         self._place, self._note = place, note
         self._step = 0
         self._looked: Counter[tuple[CodeType, int]] = Counter()

@@ -17,7 +17,7 @@ import torch
 
 from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.numbers import is_readable
-from gradviz.packages import Place
+from gradviz.packages import Place, PlaceOf
 from gradviz.recording.torch_calls import PLAIN, Given
 from gradviz.walker.isolation import isolated
 
@@ -116,7 +116,7 @@ def padding_of(tensor: torch.Tensor) -> Padding | None:
 class LabelWatch:
     """Of one run, in one thread. `note` keeps a line with words; `place` tells the user's line of a frame."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
+    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
         self._place, self._note = place, note
         self._facts: dict[int, tuple[weakref.ref[torch.Tensor], _Followed]] = {}
         self._means: dict[

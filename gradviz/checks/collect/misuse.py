@@ -16,7 +16,7 @@ import torch
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
 from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, order_before
-from gradviz.packages import Place, is_foundation, package_of
+from gradviz.packages import Place, PlaceOf, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real
 from gradviz.source.statements import expressions_at
 from gradviz.variables.objects import parameters, submodules
@@ -45,7 +45,7 @@ _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm":
 class MisuseWatch:
     """Of one run, in one thread. `place` tells the user's line of a frame."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+    def __init__(self, place: PlaceOf) -> None:
         self._place = place
         self._found: dict[tuple[str, str, int], Misuse] = {}
         self._spread: dict[int, tuple[weakref.ref[torch.Tensor], tuple[str, Place, str]]] = {}

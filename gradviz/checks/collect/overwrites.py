@@ -18,7 +18,7 @@ import torch.utils.checkpoint
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradviz.checks.ops import kind
-from gradviz.packages import Place, package_of
+from gradviz.packages import Place, PlaceOf, package_of
 from gradviz.recording.torch_calls import PLAIN, Given
 from gradviz.source.statements import body_of
 from gradviz.variables.scanner import local_variables
@@ -65,7 +65,7 @@ class _Alias(NamedTuple):
 class OverwriteWatch:
     """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
+    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
         self._place, self._note = place, note
         self._aliases: dict[int, _Alias] = {}  # by identity of the storage
         self._looked: Counter[tuple[CodeType, int]] = Counter()

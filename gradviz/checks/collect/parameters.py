@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from difflib import SequenceMatcher
 from itertools import product
@@ -19,7 +19,7 @@ from gradviz.checks.context import Parameter
 from gradviz.checks.record import Mistyped, Thawed, Tie
 from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
-from gradviz.packages import Place
+from gradviz.packages import Place, PlaceOf
 from gradviz.source.search import calls_method, only_compares, sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
 from gradviz.walker.taps import all_tapped
@@ -145,7 +145,7 @@ class _Switched(NamedTuple):
 class Switches:
     """Of one run, until its first backward call. `place` tells the user's line of a frame."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+    def __init__(self, place: PlaceOf) -> None:
         self._place = place
         self._noted: list[_Switched] = []
 
@@ -185,7 +185,7 @@ class Switches:
 class Replaced:
     """The parameters that `torch.func.functional_call` has run their module without, and the line that called it, of one run."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+    def __init__(self, place: PlaceOf) -> None:
         self._place = place
         self._noted: dict[int, tuple[TensorRef, Place | None]] = {}
         self._calls: dict[int, tuple[weakref.ref[torch.nn.Module], tuple[Any, ...]]] = {}  # with the names given

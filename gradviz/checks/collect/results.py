@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from gradviz.checks.record import Misuse
-from gradviz.packages import Place, is_foundation, package_of
+from gradviz.packages import Place, PlaceOf, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
 from gradviz.source.search import Alone, alone
 from gradviz.source.statements import line_of
@@ -44,7 +44,7 @@ _THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional")
 class ResultWatch:
     """Of one run, in one thread. `place` tells the user's line of a frame."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+    def __init__(self, place: PlaceOf) -> None:
         self._place = place
         self._files: dict[str, dict[int, Alone]] = {}  # of the user's, with the lines that compute something for nobody
         self._dropping = False  # whether any file has such lines

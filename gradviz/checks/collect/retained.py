@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
-from gradviz.packages import Place
+from gradviz.packages import Place, PlaceOf
 from gradviz.run.engine import EngineCall
 from gradviz.walker.names import flatten
 from gradviz.walker.walk import live_nodes
@@ -31,7 +30,7 @@ class _RetainingLine:
 class RetainedGraphs:
     """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
+    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
         self._place, self._note = place, note
         self._lines: dict[object, _RetainingLine] = {}
         self._looked = 0

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from gradviz.checks.collect.lines import users_frame
-from gradviz.packages import Place, is_foundation, package_of
+from gradviz.packages import PlaceOf, is_foundation, package_of
 from gradviz.walker.taps import tapped
 
 _INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
@@ -20,7 +20,7 @@ _INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
 class WarningWatch:
     """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
 
-    def __init__(self, place: Callable[[FrameType | None], Place | None], note: Callable[..., None]) -> None:
+    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
         self._place, self._note = place, note
 
     def watching(self) -> AbstractContextManager[None]:
