@@ -13,7 +13,10 @@ from pathlib import Path
 
 import networkx
 
+import gradviz
+
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(gradviz.__file__).parent
 PAGE = ROOT / "ARCHITECTURE.md"
 TABLE = re.compile(r"(?<=<!-- packages -->\n).*?(?=<!-- end -->)", re.DOTALL)
 IMPORTS = re.compile(r"(?<=<!-- imports -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -22,7 +25,7 @@ IMPORTS = re.compile(r"(?<=<!-- imports -->\n).*?(?=<!-- end -->)", re.DOTALL)
 def parts() -> dict[str, Path]:
     """Packages and modules directly below gradviz, by name; a package ends with a slash."""
     found = {}
-    for path in sorted((ROOT / "gradviz").iterdir()):
+    for path in sorted(PACKAGE.iterdir()):
         if (path / "__init__.py").exists():
             found[f"{path.name}/"] = path / "__init__.py"
         elif path.suffix == ".py" and path.stem not in ("__init__", "__main__"):
@@ -33,7 +36,7 @@ def parts() -> dict[str, Path]:
 def owns(path: Path) -> str:
     """What a module says that it owns, up to the first full stop.
 
-    >>> owns(ROOT / "gradviz" / "errors.py")
+    >>> owns(PACKAGE / "errors.py")
     'Every error gradviz raises on purpose'
     """
     line = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]

@@ -21,6 +21,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+import gradviz
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("adding-a-*.md"))
 EDIT = re.compile(
@@ -39,7 +41,7 @@ class Outcome(NamedTuple):
 
 def applied(folder: Path) -> list[Path]:
     """Copy the package into a folder, apply every example to the copy, and give the files that they touched."""
-    shutil.copytree(ROOT / "gradviz", folder / "gradviz", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(gradviz.__file__).parent, folder / "gradviz", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "samples").symlink_to(ROOT / "samples")
     touched = []
     for page in PAGES:
@@ -81,8 +83,6 @@ def run(folder: Path) -> Outcome:
 def inside() -> int:
     """What `run` runs: 1 when a test fails."""
     import pytest
-
-    import gradviz
 
     assert Path(gradviz.__file__).is_relative_to(Path.cwd())
     maker = runpy.run_path(str(ROOT / "docs" / "make_outputs.py"))

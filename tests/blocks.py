@@ -10,7 +10,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import gradviz
+
 ROOT = Path(__file__).parent.parent
+PACKAGE = Path(gradviz.__file__).parent  # the folder in a checkout, or the wheel's
 MADE = ("docs/checks.md",)  # written whole by a program; a test compares it with what that writes
 PAGES = sorted(
     path

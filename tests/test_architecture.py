@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import runpy
 
-from tests.blocks import ROOT
+from tests.blocks import PACKAGE, ROOT
 
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-HOMES = (ROOT, ROOT / "gradviz")
+HOMES = (ROOT, PACKAGE)
 MAKER = runpy.run_path(str(ROOT / "docs" / "make_architecture.py"))
 
 
@@ -18,9 +18,9 @@ def test_its_table_is_what_the_packages_say() -> None:
 
 def test_every_package_has_its_line_and_no_line_names_one_that_is_gone() -> None:
     named = re.findall(r"^\| `([\w./]+)` \|", PAGE, re.MULTILINE)
-    there = {f"{path.parent.name}/" for path in (ROOT / "gradviz").glob("*/__init__.py")}
+    there = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
     assert {name for name in named if name.endswith("/")} == there
-    assert len(named) == len(set(named)) and all((ROOT / "gradviz" / name).exists() for name in named)
+    assert len(named) == len(set(named)) and all((PACKAGE / name).exists() for name in named)
 
 
 def test_files_and_folders_that_it_names_are_there() -> None:

@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 import gradviz
 from gradviz.cli.main import cli
@@ -32,6 +31,7 @@ from tests.blocks import (
     Block,
     blocks,
 )
+from tests.command_line import CliRunner
 
 BLOCKS = {path.relative_to(ROOT).as_posix(): blocks(path.read_text(encoding="utf-8")) for path in PAGES}
 STAND_IN = Path(__file__).parent / "stand_in.py"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradviz.cli.main import MODULE_OF, NEEDS
-from tests.blocks import ROOT
+from tests.blocks import PACKAGE, ROOT
 from tests.forks import Forks
 from tests.test_structure import CORE, FEATURES, MODULES, imports, part
 
@@ -70,7 +70,7 @@ def forks() -> Iterator[Forks]:
 
 def _without(folder: Path, *features: str) -> Path:
     """A copy of the package without the folders of these features, beside what is run with it."""
-    shutil.copytree(ROOT / "gradviz", folder / "gradviz")  # with what is compiled
+    shutil.copytree(PACKAGE, folder / "gradviz")  # with what is compiled
     for feature in features:
         shutil.rmtree(folder / "gradviz" / feature)
     (folder / "tests.py").write_text(TESTS)

@@ -12,7 +12,8 @@ import gradviz
 from benchmarks.size import ambiguous_names, branches, tokens, wide_functions
 from gradviz.graph import Graph, Group, StorageKind
 from gradviz.wording import few_lines
-from tests.test_structure import MODULES, ROOT
+from tests.blocks import PACKAGE
+from tests.test_structure import MODULES
 
 _KINDS = set(get_args(StorageKind))
 _COPIES = {
@@ -70,12 +71,12 @@ def test_a_folded_graph_knows_which_nodes_are_in_each_box() -> None:
 
 
 def test_a_class_name_means_one_thing() -> None:
-    assert len(ambiguous_names(ROOT)) <= 3
+    assert len(ambiguous_names(PACKAGE)) <= 3
 
 
 def test_functions_are_narrow() -> None:
     """But for those of checks and fold, the page's sheets, and a few in hot loops."""
-    wide = [place for place in wide_functions(ROOT) if not place.startswith(("checks/", "fold/", "page/"))]
+    wide = [place for place in wide_functions(PACKAGE) if not place.startswith(("checks/", "fold/", "page/"))]
     assert len(wide) <= 4, wide
 
 

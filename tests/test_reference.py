@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import gradviz
-from tests.blocks import PAGES, ROOT
+from tests.blocks import PACKAGE, PAGES, ROOT
 
-SOURCES = sorted((ROOT / "gradviz").rglob("*.py"))
+SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
 @pytest.fixture(scope="module")

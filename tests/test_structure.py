@@ -12,11 +12,11 @@ from typing import NamedTuple
 import pytest
 
 import gradviz
+from tests.blocks import PACKAGE, ROOT
 
-ROOT = Path(gradviz.__file__).parent
 MODULES = {
-    ".".join(("gradviz", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
-    for path in sorted(ROOT.rglob("*.py"))
+    ".".join(("gradviz", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
 }
 
 # A package may import from those on lower levels and from itself.
@@ -203,7 +203,7 @@ def test_an_unknown_name_is_refused() -> None:
 
 
 def test_the_distribution_has_a_name_of_its_own_and_brings_the_package_and_the_command() -> None:
-    lines = (ROOT.parent / "pyproject.toml").read_text().splitlines()
+    lines = (ROOT / "pyproject.toml").read_text().splitlines()
     assert any(line.startswith('name = "gradviz-autograd"') for line in lines)  # PyPI's gradviz is another project
     assert {'gradviz = "gradviz.__main__:main"', 'packages = ["gradviz"]'} <= set(lines)
-    assert "called `gradviz-autograd`" in (ROOT.parent / "README.md").read_text()
+    assert "called `gradviz-autograd`" in (ROOT / "README.md").read_text()

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.output import report
 from gradviz.cli.main import COMMANDS, cli
+from tests.blocks import PACKAGE, ROOT
+from tests.command_line import CliRunner
 
-ROOT = Path(__file__).parents[1]
 WORST = {
     r"\bhand(s|ed)? over\b": "pass, add, keep",
     r"\btake[sn]? along\b": "reference, still has",
@@ -75,8 +75,8 @@ def test_pages_written_by_hand_are_plain(page: Path) -> None:
 
 def test_so_are_the_sentences_of_the_product() -> None:
     wrong = {
-        f"{path.relative_to(ROOT)}: {one}"
-        for path in (ROOT / "gradviz").rglob("*.py")
+        f"{path.relative_to(PACKAGE)}: {one}"
+        for path in PACKAGE.rglob("*.py")
         for text in sentences(path)
         for one in found(text, EVERYWHERE)
     }

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 from gradviz.cli.main import cli
 from tests.attack.budget import (
@@ -23,6 +22,7 @@ from tests.attack.budget import (
     report,
 )
 from tests.cli.scripts import script
+from tests.command_line import CliRunner
 
 pytestmark = pytest.mark.slow
 

@@ -7,11 +7,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from gradviz.checks.output import EXAMPLE, SECTIONS, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
+from tests.command_line import CliRunner
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from gradviz.cli.main import cli
 from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.checks.test_scripts import written
+from tests.command_line import CliRunner
 
 WARM = """
         import torch

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 from hypothesis import given, strategies as st
 from rich.cells import cell_len
 from torch import nn
@@ -22,6 +21,7 @@ from gradviz.cli.main import cli
 from gradviz.graph import Node, SourceLine
 from tests.checks.advice import alarms
 from tests.checks.test_scripts import check, written
+from tests.command_line import CliRunner
 
 
 def finding(id: str, severity: Severity = "warning", names: tuple[str, ...] = ("w",)) -> Finding:

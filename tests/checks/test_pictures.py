@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 import gradviz
 from gradviz.cli.main import cli
 from gradviz.draw.options import Options
 from gradviz.draw.output import render
 from gradviz.draw.scene import scene
+from tests.command_line import CliRunner
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "problems"
 

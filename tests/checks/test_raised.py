@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
 from gradviz.cli.main import cli
 from tests.checks.test_scripts import check, written
+from tests.command_line import CliRunner
 
 
 class Case(NamedTuple):

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
 from gradviz.cli.main import cli
 from gradviz.run import selection
 from tests.checks.test_scripts import check, written
+from tests.command_line import CliRunner
 
 
 class Case(NamedTuple):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from gradviz.cli.main import cli
 from tests.checks.test_one_cause import UNUSED
 from tests.checks.test_scripts import check, written
+from tests.command_line import CliRunner
 
 REQUIRED = {
     "log": {"version", "runs"},

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 from gradviz.checks.finding import KEYS
 from gradviz.checks.output import EXAMPLE, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 from tests.checks.near_misses import NEAR
+from tests.command_line import CliRunner
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 EVERY = {one.id: one for one in checks() if not one.ranks}  # tests/ranks has those that need several processes

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 from gradviz.checks.collect.recorder import Between
 from gradviz.cli.main import cli
 from tests.checks.test_scripts import check, written
+from tests.command_line import CliRunner
 
 MODEL = """
 import torch

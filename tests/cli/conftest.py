@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner, Result
+
+from tests.command_line import CliRunner, Result
 
 Gradviz = Callable[..., Result]
 

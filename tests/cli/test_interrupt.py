@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
 from gradviz.cli.main import cli
 from gradviz.draw.output import save
 from gradviz.graph import Edge, Graph, Node
 from tests.builders import chain
 from tests.cli.scripts import environment, python, script
+from tests.command_line import CliRunner
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="needs signals and process groups")]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from gradviz.cli.main import COMMANDS, cli
 from gradviz.cli.target import TargetCommand
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
+from tests.command_line import CliRunner
 
 
 def test_help_names_every_command_with_one_whole_line(gradviz: Gradviz) -> None:

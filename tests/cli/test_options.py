@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
 import gradviz
 from gradviz.cli.check import command as check_command
@@ -15,6 +14,7 @@ from gradviz.cli.gradients import paths_command
 from gradviz.cli.options import render_options
 from gradviz.draw.options import Options, option_fields
 from gradviz.gradients.paths import LIMIT
+from tests.command_line import CliRunner
 
 
 def invoke(*arguments: str) -> tuple[dict[str, Any], str]:

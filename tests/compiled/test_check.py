@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch._dynamo
-from click.testing import CliRunner
 
 import gradviz
 from gradviz.cli.main import cli
+from tests.command_line import CliRunner
 from tests.compiled.models import Block
 
 SCRIPT = """

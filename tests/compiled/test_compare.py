@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo
-from click.testing import CliRunner
 
 import gradviz
 from gradviz.cli.main import cli
@@ -18,6 +17,7 @@ from gradviz.compiled.compare import CompiledDiff, compiled_diff
 from gradviz.compiled.picture import _FATES, places
 from gradviz.graph import Edge, Graph, Leaf, Node, NodeFlag, SourceLine, TensorInfo
 from gradviz.memory.saved import saved
+from tests.command_line import CliRunner
 from tests.compiled.models import Block
 
 

@@ -10,13 +10,13 @@ import torch
 import torch._dynamo
 import torch._dynamo.utils
 import torch._functorch.config
-from click.testing import CliRunner
 
 import gradviz
 from gradviz.cli.main import cli
 from gradviz.graph import Graph
 from gradviz.walker import private
 from gradviz.walker.walk import capture
+from tests.command_line import CliRunner
 from tests.compiled.models import Block, region_node
 
 

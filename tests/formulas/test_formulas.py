@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 from gradviz.cli.main import cli
 from gradviz.formulas.derivatives import derivatives
 from gradviz.formulas.lookup import UnknownOpError, find, lines
 from gradviz.formulas.notation import kept, mathml, plain
 from gradviz.formulas.table import FORMULA_OF, FORMULAS, MIXES
+from tests.command_line import CliRunner
 from tests.formulas.cases import CASES, Case, functions
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from gradviz.cli.main import cli
 from tests.cli.scripts import script
 from tests.cli.test_why import NET, REASONS
+from tests.command_line import CliRunner
 from tests.page.conftest import Open
 
 pytestmark = pytest.mark.slow

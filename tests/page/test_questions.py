@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 import gradviz
 from gradviz.cli.main import cli
@@ -20,6 +19,7 @@ from gradviz.draw.options import Options
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph
 from gradviz.page.html import render_difference
+from tests.command_line import CliRunner
 from tests.page.conftest import Open
 from tests.page.graphs import blocks
 from tests.page.test_browser import title_at
