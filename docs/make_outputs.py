@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from click.testing import CliRunner
 
 from gradviz.cli.main import cli
 
@@ -40,6 +39,10 @@ CUT = "..."
 
 def run(command: str) -> str:
     """What a command prints to standard output, or its error message when it ends with one."""
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    from tests.command_line import CliRunner
+
     program, *words = shlex.split(command)
     with beside_samples(), torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -54,6 +54,10 @@ class GradientError(GradvizError, RuntimeError):
     """A gradient that cannot be computed without disturbing the graph, or not at all."""
 
 
+class UnreadableError(GradvizError, RuntimeError):
+    """Something that the torch which recorded the graph shows to nobody without running hooks."""
+
+
 class NoPathError(GradientError):
     """A tensor that the output does not depend on, so that no gradient path leads to it."""
 

@@ -23,8 +23,8 @@ class Result(testing.Result):
 class CliRunner(testing.CliRunner):
     """Runs a command in this process."""
 
-    def __init__(self) -> None:
-        super().__init__(**({"mix_stderr": False} if _MIXES else {}))
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, **({"mix_stderr": False} if _MIXES else {}))
 
     def invoke(self, *arguments: Any, **options: Any) -> testing.Result:
         result = super().invoke(*arguments, **options)

@@ -8,7 +8,7 @@ import runpy
 from tests.blocks import PACKAGE, ROOT
 
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-HOMES = (ROOT, PACKAGE)
+HOMES = (ROOT, PACKAGE, PACKAGE.parent)
 MAKER = runpy.run_path(str(ROOT / "docs" / "make_architecture.py"))
 
 

@@ -35,7 +35,8 @@ def test_the_hosted_runs_are_those_of_the_matrix() -> None:
     jobs = read(".github/workflows/ci.yml")["jobs"]
     assert [(case["python"], case["torch"]) for case in jobs["versions"]["strategy"]["matrix"]["include"]] == CASES
     commands = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
-    assert ".ci/run" in commands and ".ci/matrix ${{ matrix.python }}:${{ matrix.torch }}" in commands
+    assert {".ci/run", ".ci/matrix --wheel --lowest 3.11:2.6.0"} <= set(commands)
+    assert ".ci/matrix ${{ matrix.python }}:${{ matrix.torch }}" in commands
     assert all((ROOT / command.split()[0]).exists() for command in commands if command.startswith(".ci/"))
 
 
@@ -51,6 +52,7 @@ def test_the_matrix_can_install_hosts_and_the_lowest_versions() -> None:
     assert wanted(hosts=False, lowest=False) == others
     hosts = wanted(hosts=True, lowest=False)[len(others) :]
     assert [re.split("[>=]", host)[0] for host in hosts[:4]] == ["skorch", "lightning", "pytorch-ignite", "accelerate"]
+    assert wanted(hosts=False, lowest=False, wheel=True) == [*others, *MATRIX["listed"]("test")]
     lowest = wanted(hosts=False, lowest=True)
     assert {"click==8.1", "rich==13.0", "numpy==1.24"} <= set(lowest)
     names = [re.split("[<>=]", name)[0] for name in lowest]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import io
 import pkgutil
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -20,8 +22,10 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(name))
-    assert result.failed == 0
+    told = io.StringIO()
+    with redirect_stdout(told):
+        result = doctest.testmod(importlib.import_module(name))
+    assert result.failed == 0, told.getvalue()
 
 
 def test_there_are_examples() -> None:

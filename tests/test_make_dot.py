@@ -17,6 +17,7 @@ from torch import nn
 
 from gradviz.errors import NotATensorError
 from gradviz.torchviz import make_dot, make_dot_from_trace
+from tests.walker.graphs import needs_raw
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -227,9 +228,9 @@ def cat_and_expand() -> Case:
 
 CASES: list[Callable[[], Case]] = [
     add, chain_rule, mlp, double_backward, lstm_cell, tuple_of_two, output_and_leaf, leaf_alone, no_graph, output_twice,
-    view, view_of_view, view_of_leaf, two_views_of_one, view_and_base, base_and_view, custom_function, in_place,
+    view, view_of_view, view_of_leaf, two_views_of_one, view_and_base, base_and_view, in_place,
     in_place_on_view, split_and_stack, indexing, parallel_edges, conv_and_norm, attention, loss_of_classes,
-    multi_output_ops, cat_and_expand,
+    multi_output_ops, cat_and_expand, pytest.param(custom_function, marks=needs_raw),
 ]  # fmt: skip
 
 
@@ -246,6 +247,7 @@ def test_is_torchvizs_picture(case: Callable[[], Case], with_params: bool) -> No
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 @pytest.mark.parametrize("width", [50, 8])
+@needs_raw
 def test_attributes_are_torchvizs(case: Callable[[], Case], width: int) -> None:
     var, params = case()
     ours = make_dot(var, params, show_attrs=True, max_attr_chars=width)
@@ -265,6 +267,7 @@ def signed(drawn: networkx.MultiDiGraph) -> networkx.MultiDiGraph:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@needs_raw
 def test_saved_tensors_are_torchvizs_slot_by_slot(case: Callable[[], Case]) -> None:
     """Every (function, slot label) pair that torchviz draws is drawn; torchviz merges slots that hold one tensor, we do not."""
     var, params = case()
@@ -333,6 +336,7 @@ def test_draws_where_torchviz_raises(make: Callable[[], object]) -> None:
     assert all("label" in data for _, data in drawn.nodes(data=True))
 
 
+@needs_raw
 def test_says_freed_and_modified() -> None:
     assert "freed" in make_dot(freed(), show_saved=True).source
     assert "modified" in make_dot(modified(), show_saved=True).source

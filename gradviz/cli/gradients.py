@@ -126,9 +126,10 @@ def paths_command(source: Source, name: str, top: int | None, limit: int, run_cu
 def _find(live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool, cuts: list[CutLines]) -> Paths:
     from gradviz.gradients.paths import find_paths
 
+    graph = opened(live)  # before the name is looked for: an old torch cannot answer whatever it is
     target = named_tensor(name, live, place)
     try:
-        return find_paths(opened(live), target, limit=limit, run_custom=run_custom).with_names(name, live.names)
+        return find_paths(graph, target, limit=limit, run_custom=run_custom).with_names(name, live.names)
     except NoPathError as error:
         hint = next((lines.sentence(target, name) for lines in cuts), "")
         if not hint and target.requires_grad:

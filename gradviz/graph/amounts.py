@@ -16,6 +16,13 @@ from typing import NamedTuple, TypeVar
 from gradviz.graph.model import Graph, Leaf, LeafKind, NodeFlag, Root, StorageKind, TensorInfo, column
 
 _BITS = re.compile(r"\d+")
+NOT_SHOWN = "cannot show saved tensors without running hooks"
+"""What the note of a graph says whose saved tensors nobody could read: none stands in it, and zero bytes would be a guess."""
+
+
+def why_not_shown(graph: Graph) -> str:
+    """The note that saved tensors could not be read, "" where they could."""
+    return next((note for note in graph.notes if NOT_SHOWN in note), "")
 
 
 def item_bytes(dtype: str) -> int | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
+from gradviz.memory.saved import shown
 from gradviz.memory.series import pattern, series
 from gradviz.memory.wrapping import CallCosts, Wrapping
 from gradviz.report.results import displayed
@@ -92,14 +93,14 @@ def checkpoint_plan(graph: Graph, budget: int, step: StepTime | None = None) -> 
     programming over the tree of modules: for each part the cheapest sets that free so much, none inside another. What a set frees
     is then counted exactly, with what its modules have in common, and the cheapest that fits is taken.
 
-    Raises FormatError for a graph without recorded modules and for a budget that is not above 0.
+    Raises FormatError for a graph without recorded modules and for a budget that is not above 0; UnreadableError as `saved`.
 
     Sources: https://docs.pytorch.org/docs/stable/checkpoint.html; T. Chen and others, "Training Deep Nets with Sublinear
     Memory Cost", 2016, https://arxiv.org/abs/1604.06174
     """
     if budget <= 0:
         raise FormatError(f"budget cannot be {budget}: it is a number of bytes above 0")
-    graph = graph.original or graph
+    graph = shown(graph.original or graph)
     if not any(node.scope is not None for node in graph.nodes):
         raise FormatError(
             "this graph has no modules that could be wrapped: only gradviz.record() and the command line see modules, "

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
-from gradviz.errors import FormatError, did_you_mean
+from gradviz.errors import FormatError, UnreadableError, did_you_mean
 from gradviz.graph import Graph, Leaf, Node, SavedState, SavedTensor, Scope, SourceLine, Storage, StorageKind
-from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
+from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes, why_not_shown
 from gradviz.graph.origins import Lines, ScopeTree, op_line, telling_lines
 from gradviz.memory.frozen import frozen_notes
 from gradviz.report.labels import source_text
@@ -158,7 +158,8 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
             library's, and a note says so; "tensor" has a row for each storage, with the slot that holds it and, in compiled
             functions, what made it; "op-line" is always the line that called torch.
 
-    Raises FormatError for another `by`, and for "module" or a line when the graph has none.
+    Raises FormatError for another `by`, and for "module" or a line when the graph has none; UnreadableError where torch did not
+    show what is saved (before 2.10).
 
     >>> from gradviz.graph import Graph, Node, SavedTensor, Storage, TensorInfo
     >>> slot = SavedTensor("result", TensorInfo((2,), "float32", "cpu"), 0, "activation", "live", 8)
@@ -169,7 +170,7 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
 
     Source: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors
     """
-    graph = graph.original or graph
+    graph = shown(graph.original or graph)
     chosen = _checked(graph, by)
     first = holders(graph)
     totals = totals_of(graph, first.keys())
@@ -191,6 +192,15 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
             ]
             chosen, rows = "module", by_module
     return Saved(chosen, rows, totals, (*notes, *frozen_notes(graph)))
+
+
+def shown(graph: Graph) -> Graph:
+    """The graph itself. Raises UnreadableError where its saved tensors could not be read: its bytes would be zeros."""
+    note = why_not_shown(graph)
+    if note:
+        torch = note.partition(",")[0]
+        raise UnreadableError(f"{torch}: memory held for backward is unknown. torch 2.10 and later show it")
+    return graph
 
 
 # -- who holds what --------------------------------------------------------------------------------------------------

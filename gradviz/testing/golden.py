@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from gradviz.graph import Graph, Node
+from gradviz.graph.amounts import why_not_shown
 from gradviz.memory.saved import saved
 from gradviz.wording import plural, tensor_line
 
@@ -22,14 +23,10 @@ def golden_text(graph: Graph, level: Level = "strict") -> str:
 
     >>> import torch, gradviz
     >>> w = torch.ones(2, requires_grad=True)
-    >>> print(golden_text(gradviz.walk((w * 3).sum(), params={"w": w})), end="")
-    graph, strict
+    >>> print(golden_text(gradviz.walk((w * 3).sum(), params={"w": w}), "loose"), end="")
+    graph, loose
     output () float32
-    2 backward functions, 1 leaf
-    saved for backward: 8 bytes
       w (2,) float32
-      MulBackward0 (2,) float32
-      SumBackward0 () float32
     """
     return "".join(f"{line}\n" for line in _lines(graph, level))
 
@@ -42,7 +39,8 @@ def _lines(graph: Graph, level: Level) -> Iterator[str]:
     if level == "strict":
         functions = len(graph.nodes) - len(leaves)
         yield f"{plural(functions, 'backward function')}, {plural(len(leaves), 'leaf', 'leaves')}"
-        yield f"saved for backward: {plural(saved(graph).total.held, 'byte')}"
+        held = "unknown" if why_not_shown(graph) else plural(saved(graph).total.held, "byte")
+        yield f"saved for backward: {held}"
     inside: dict[int | None, list[Node]] = defaultdict(list)
     for node in reversed(graph.nodes):
         if node.id not in leaves:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.graph.amounts import NOT_SHOWN
 from gradviz.variables.objects import class_attribute, submodules
 
 Node = Any  # a torch.autograd.graph.Node; its private members are not typed
@@ -87,7 +88,7 @@ def missing() -> tuple[str, ...]:
     if not HAS_METADATA:
         notes.append(f"torch {torch.__version__} does not tell the shapes of the tensors that a node made")
     if not HAS_RAW_DATA:
-        notes.append(f"torch {torch.__version__} cannot show saved tensors without running hooks, so they are left out")
+        notes.append(f"torch {torch.__version__} {NOT_SHOWN}, so they are left out")
     return tuple(notes)
 
 

@@ -32,6 +32,7 @@ from tests.builders import (
     freed,
     tensor,
 )
+from tests.walker.graphs import needs_raw
 
 
 def ids(findings: Findings) -> list[str]:
@@ -67,6 +68,7 @@ def test_findings_are_a_sequence_and_print_themselves() -> None:
     assert found.reach("warning") and found.reach("note") and not found.reach("error")
 
 
+@needs_raw
 def test_the_worst_comes_first() -> None:
     net = Two(lambda self, x: self.a(x))
     x = torch.randn(1, 4, requires_grad=True)
@@ -315,6 +317,7 @@ def test_an_optimizer_of_a_copied_model() -> None:
     assert "nonleaf-parameter" not in ids(gradviz.check(net(torch.ones(1, 2)).sum(), net, right))
 
 
+@needs_raw
 def test_a_weight_that_the_optimizer_changed_before_backward() -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -23,6 +23,7 @@ from tests.blocks import ROOT
 from tests.builders import chain, leaf, tensor
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import script
+from tests.walker.graphs import needs_raw
 
 
 def test_numbers_of_a_hand_made_graph() -> None:
@@ -112,6 +113,7 @@ loss.backward()
 """
 
 
+@needs_raw
 def test_findings_memory_and_gradient_are_on_the_screen(gradviz: Gradviz, tmp_path: Path) -> None:
     said = gradviz("info", script(tmp_path, FAULTY)).stdout
     assert "warning  2 parameters of net.a (Linear) do not reach the output" in said
@@ -143,6 +145,7 @@ def test_markdown_has_names_as_they_are_and_nothing_of_them_means_anything(
     assert all("@you" not in child.content for child in inline if child.type == "text")
 
 
+@needs_raw
 def test_markdown_of_a_model_is_at_most_3_kb(gradviz: Gradviz) -> None:
     text = gradviz("info", ROOT / "samples" / "gpt.py", "--format", "md").stdout
     assert len(text.encode()) <= 3_000

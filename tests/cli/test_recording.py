@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gradviz.walker.private import missing
 from tests.run.running import run_target
 
 _SCRIPT = """\
@@ -43,4 +44,4 @@ def test_modules_and_lines(tmp_path: Path, at: int | None) -> None:
         "TBackward0": ("net.layer", 10),
     }
     assert [(scope.path, scope.call) for scope in graph.scopes] == [("net", 1), ("net.layer", 1)]
-    assert graph.attribution == "recorded" and graph.notes == ()
+    assert graph.attribution == "recorded" and graph.notes == missing()

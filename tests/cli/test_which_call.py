@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gradviz.walker.private import missing
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import script
 
@@ -73,11 +74,10 @@ def test_a_backward_is_preferred_to_the_penalty_before_it(gradviz: Gradviz, tmp_
     found = info(gradviz, path, "--", "--epochs", "2")
     assert found["title"] == "script.py: critic_loss.backward() at script.py:18, call 2"
     assert [root["name"] for root in found["roots"]] == ["critic_loss"]
-    assert found["notes"] == [
-        "a call of autograd.grad came before this backward(), the first at script.py:8: --at 1 shows it"
-    ]
+    told = "a call of autograd.grad came before this backward(), the first at script.py:8: --at 1 shows it"
+    assert found["notes"] == [told, *missing()]
     first = info(gradviz, path, "--at", "1")
-    assert (first["title"], first["notes"]) == ("script.py: autograd.grad() at script.py:8, call 1", [])
+    assert (first["title"], first["notes"]) == ("script.py: autograd.grad() at script.py:8, call 1", [*missing()])
 
 
 def test_the_picture_says_which_call_it_is(gradviz: Gradviz, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from gradviz.graph import Edge, Graph, Leaf, Node, NodeFlag, SourceLine, TensorI
 from gradviz.memory.saved import saved
 from tests.command_line import CliRunner
 from tests.compiled.models import Block
+from tests.walker.graphs import needs_raw
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +62,7 @@ def test_the_same_module_and_line_are_one_row() -> None:
     assert rows["norm"].ops_after == ("aten.native_layer_norm_backward",)
 
 
+@needs_raw
 def test_what_is_recomputed_is_no_longer_held() -> None:
     kept, again = compared(1.0), compared(0.0)
     assert sum(row.recomputed for row in kept.rows) == 0 < sum(row.recomputed for row in again.rows)
@@ -105,6 +107,7 @@ def test_compiling_again_changes_nothing() -> None:
     assert gradviz.diff(*graphs).empty
 
 
+@needs_raw
 def test_the_picture_has_a_box_for_each_line_of_each_module(tmp_path: Path) -> None:
     found = compared(0.0)
     files = [
@@ -133,6 +136,7 @@ def test_two_eager_graphs_are_compared_as_ever() -> None:
     assert compiled_diff(graph, graph) is None
 
 
+@needs_raw
 def test_the_command_compares_files(tmp_path: Path) -> None:
     found = compared(0.0)
     files = [

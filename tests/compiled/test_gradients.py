@@ -15,6 +15,7 @@ from gradviz.errors import GradientError
 from gradviz.gradients.values import tensor_in
 from gradviz.walker import private
 from tests.compiled.models import Block, region_node
+from tests.walker.graphs import needs_raw
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +138,7 @@ def logarithm(x: Any) -> Any:
     ("function", "what"),
     [(root, "the gradient of x becomes NaN or Inf in sqrt"), (logarithm, "log makes NaN or Inf in the forward pass")],
 )
+@needs_raw
 def test_check_finds_where_nan_begins_inside(function: Callable[..., Any], what: str) -> None:
     x = torch.tensor([[-1.0, 1.0, 2.0]], requires_grad=True)
     loss = torch.compile(function, backend="aot_eager")(x)
@@ -146,6 +148,7 @@ def test_check_finds_where_nan_begins_inside(function: Callable[..., Any], what:
     assert "derivative of sqrt" in found.why or "og of 0 is -inf" in found.why
 
 
+@needs_raw
 def test_a_slot_inside_is_read_by_its_name() -> None:
     net, x = Block(), torch.randn(3, 8)
     loss = torch.compile(net, backend="aot_eager")(x).sum()

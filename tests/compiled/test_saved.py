@@ -19,6 +19,7 @@ import gradviz
 from gradviz.graph import Graph
 from gradviz.memory.saved import saved
 from tests.compiled.models import Block, held
+from tests.walker.graphs import needs_raw
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +103,7 @@ def test_every_storage_that_is_held_is_counted_once(name: str, backend: str, dyn
 
 
 @pytest.mark.parametrize("budget", [1.0, 0.0])
+@needs_raw
 def test_under_autocast_the_casts_that_are_kept_are_counted(budget: float) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16), torch._functorch.config.patch(activation_memory_budget=budget):
         loss = torch.compile(Block(), backend="aot_eager")(torch.randn(3, 8)).float().sum()

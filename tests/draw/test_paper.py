@@ -18,6 +18,7 @@ from gradviz.draw.svg import render
 from gradviz.graph import Graph
 from gradviz.graph.files import dump, loads
 from tests.draw.test_scene import GRAPHS
+from tests.walker.graphs import needs_raw
 
 PAPER = Options(style="paper")
 
@@ -35,6 +36,7 @@ def boxes(made: Scene, kind: str) -> list[tuple[str, ...]]:
     return [box.lines for box in made.boxes if box.kind == kind]
 
 
+@needs_raw
 def test_ops_are_boxes_and_tensors_stand_on_edges() -> None:
     made = scene(attention(), PAPER)
     assert sorted(boxes(made, "op")) == [("/ 2.83",), ("matmul",), ("matmul",), ("matmul",), ("permute",), ("softmax",)]
@@ -44,6 +46,7 @@ def test_ops_are_boxes_and_tensors_stand_on_edges() -> None:
     assert made.footer == () and made.title == "" and made.dtype == "dtype float32"
 
 
+@needs_raw
 def test_an_input_without_gradient_is_one_box_for_all_its_users() -> None:
     """Also in a graph that was read from a file."""
     graph = attention()

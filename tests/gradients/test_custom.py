@@ -12,6 +12,7 @@ from torch import Tensor
 
 import gradviz
 from gradviz.errors import GradientError
+from tests.walker.graphs import needs_raw
 
 
 class Fading(torch.autograd.Function):
@@ -96,6 +97,7 @@ def test_no_path_is_followed_through_one() -> None:
         gradviz.paths(Fading.apply(w).sum(), w)
 
 
+@needs_raw
 def test_check_says_where_it_stopped_and_keeps_what_it_found() -> None:
     w, v = torch.ones(2, requires_grad=True), torch.zeros(2, requires_grad=True)
     found = gradviz.check((Fading.apply(w) + v.sqrt()).sum(), values=True)

@@ -13,7 +13,7 @@ from gradviz.graph import Graph, column
 from gradviz.graph.columns import EdgeColumns, NodeColumns, StorageColumns
 from gradviz.graph.files import load
 from gradviz.walker import walk
-from tests.walker.graphs import leaf
+from tests.walker.graphs import leaf, needs_raw
 
 
 class Twice(torch.autograd.Function):
@@ -112,6 +112,7 @@ def test_columns_survive_a_file_and_a_pickle(name: str, monkeypatch: pytest.Monk
     assert load(columns.save(str(tmp_path / "graph.json"))) == records
 
 
+@needs_raw
 def test_what_nodes_share_is_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def chain() -> torch.Tensor:
         y = leaf()

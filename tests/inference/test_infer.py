@@ -24,6 +24,7 @@ from gradviz.graph.origins import Ownership, Registered
 from gradviz.inference import infer_scopes
 from tests.builders import cycles
 from tests.fold.test_closing import scattered
+from tests.walker.graphs import needs_raw
 
 
 def places(graph: Graph) -> dict[str, str | None]:
@@ -176,6 +177,7 @@ def test_attention_multiplies_by_a_layer_that_it_does_not_call() -> None:
     assert [scope.path for scope in graph.scopes] == [""]
 
 
+@needs_raw
 def test_a_layer_without_gradient_is_seen_beside_its_adapter() -> None:
     net = CASES["LoRA"]()[0]
     graph = gradviz.walk(net(torch.randn(2, 8)).sum(), model=net)

@@ -25,6 +25,7 @@ from gradviz.recording.record import record
 from gradviz.report.results import console
 from gradviz.run.program import Target
 from gradviz.wording import bytes_text
+from tests.walker.graphs import needs_raw
 
 QUICK = [
     "MLP, AdamW",
@@ -54,6 +55,7 @@ def graph_of(name: str) -> Graph:
 
 
 @pytest.mark.parametrize("share", [0.8, 0.6])
+@needs_raw
 def test_a_checkpoint_saves_what_was_said(share: float) -> None:
     """The plan of the one planner, replayed and applied to the model."""
     plain, graph = predicted(MODELS["GPT"]), graph_of("GPT")
@@ -153,6 +155,7 @@ def test_the_tables_fit_the_terminal(told: Prediction, width: int) -> None:
     assert any(line.split()[:1] == ["activations"] for line in lines)
 
 
+@needs_raw
 def test_the_cheapest_change_comes_first_and_each_saves(told: Prediction) -> None:
     costs = [change.cost for change in told.changes]
     assert costs[0].startswith("recomputes ") and costs[1:] == ["smaller kernels", "trains differently"]

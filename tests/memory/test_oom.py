@@ -13,6 +13,7 @@ from torch import nn
 import gradviz
 from gradviz.memory.oom import explanation, out_of_memory
 from tests.cli.scripts import environment, gradviz as gradviz_process, script
+from tests.walker.graphs import needs_raw
 
 LIMITED = """
 import resource
@@ -81,6 +82,7 @@ ERRORS = (
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=["accelerator", "cpu", "python"])
+@needs_raw
 def test_every_kind_of_it_is_known(error: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.excepthook
     with pytest.raises(type(error)), gradviz.explain_oom():
@@ -112,6 +114,7 @@ def test_a_call_is_undone_by_close_and_shows_what_the_hook_before_it_shows(capsy
         sys.excepthook = before
 
 
+@needs_raw
 def test_no_tensor_is_made_for_it() -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -10,6 +10,7 @@ import gradviz
 from gradviz.graph.ready_queue import engine_order
 from gradviz.page.records import backward_steps
 from tests.builders import GRAPHS, chain
+from tests.walker.graphs import needs_raw
 
 
 def _note(called: list[str], name: str, gradients: object) -> None:
@@ -45,6 +46,7 @@ def test_the_measured_order_is_kept() -> None:
     assert backward_steps(measured).nodes == [step.node for step in measured.backward] == engine_order(measured)
 
 
+@needs_raw
 def test_memory_is_freed_by_the_last_function_that_needs_it() -> None:
     x = torch.randn(100, requires_grad=True)
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import gradviz
-from gradviz.errors import GradientError
+from gradviz.errors import GradientError, UnreadableError
+from gradviz.testing import assert_saved_at_most
+from gradviz.testing.golden import golden_text
 from gradviz.walker import private
 from tests.walker.graphs import leaf, ops
 
@@ -27,7 +29,15 @@ def test_without_raw_saved_tensors_none_are_read(monkeypatch: pytest.MonkeyPatch
     assert all(not node.saved for node in graph.nodes)
     assert graph.nodes[0].attributes == {"exponent": 2}
     assert any("cannot show saved tensors" in note for note in graph.notes)
-    assert "cannot show saved tensors" in str(gradviz.saved(graph))
+    with pytest.raises(
+        UnreadableError, match=r"cannot show saved tensors .* is unknown. torch 2\.10 and later show it"
+    ):
+        gradviz.saved(graph)
+    with pytest.raises(UnreadableError):
+        gradviz.checkpoint_plan(graph, 1)
+    with pytest.raises(UnreadableError):
+        assert_saved_at_most(y, "2 GiB")
+    assert "saved for backward: unknown" in golden_text(graph)
 
 
 def test_without_raw_saved_tensors_no_backward_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def test_memory_is_flat_while_it_runs() -> None:
             if step in (450, 850):  # with as many rows waiting
                 gc.collect()
                 counts.append(sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects()))
-    assert counts[0] == counts[1]
+    assert counts[1] <= counts[0]  # fewer: garbage of earlier tests
 
 
 def test_nan_shows_the_steps_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

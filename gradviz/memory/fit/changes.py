@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.graph import Graph
+from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import ScopeTree
 from gradviz.memory.checkpoint import Advice, checkpoint_plan, titles
 from gradviz.memory.fit.trace import Forecast, Trace
@@ -56,7 +57,7 @@ def _candidates(
     sizes: Forecast, graph: Graph | None, batch: int, limit: int, varies: bool, autocast: Forecast | None
 ) -> Iterator[tuple[str, str, Forecast, int]]:
     yield "optimizer.zero_grad(set_to_none=True) right after optimizer.step()", "nothing", _early_freed(sizes), 1
-    if graph is not None and any(node.scope is not None for node in graph.nodes):
+    if graph is not None and not why_not_shown(graph) and any(node.scope is not None for node in graph.nodes):
         plan = _plan(sizes, graph, batch, limit)
         modules = few(titles(plan), _NAMED)
         yield f"checkpoint {modules}", f"recomputes {plan.again} of {plan.ops} ops", _wrapped(sizes, graph, plan), 1
