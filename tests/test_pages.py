@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from tests.blocks import PAGES, ROOT
+from tests.walker.graphs import needs_raw
 
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 
@@ -37,6 +38,7 @@ def test_outputs_are_those_of_the_commands(path: Path) -> None:
     assert MAKER.filled(page) == page, "run: python docs/make_outputs.py"
 
 
+@needs_raw
 def test_an_output_that_changed_is_written_anew_and_a_part_that_is_gone_is_told() -> None:
     page = (ROOT / "docs" / "guide" / "1-graph.md").read_text(encoding="utf-8")
     assert "├─ a" in page and MAKER.filled(page.replace("├─ a", "├─ z")) == page

@@ -17,6 +17,7 @@ from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
 from gradviz.checks.words import Names, excerpt, line
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import SourceLine
+from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 
 FAMILIES = (
@@ -85,7 +86,8 @@ class Check(NamedTuple):
     """One registered check. `needs_values` when it reads numbers, and so runs only when asked to.
 
     `follows` are ids of checks: what one of them says of the same names, or of more, explains what this check says.
-    `once`: of several graphs, only the first is told of.
+    `once`: of several graphs, only the first is told of. `reads_saved` when it has nothing to read where torch does not show
+    saved tensors.
     """
 
     id: str
@@ -96,6 +98,7 @@ class Check(NamedTuple):
     follows: Names = ()
     ranks: int = 0  # processes that its example needs; above 1 it runs on all ranks of a launch together
     once: bool = False
+    reads_saved: bool = False
 
 
 _CHECKS: dict[str, Check] = {}
@@ -138,12 +141,16 @@ def run(
     diagnoses: dict[tuple[object, ...], Explained] = {}
     ran, skipped = [], []
     together = any(about.ranks is not None for about in context)
+    unshown = next(filter(None, (why_not_shown(about.graph) for about in context)), "").partition(",")[0]
     readable = [about for about in context if about.values is not None or about.gradients is not None]
     for rule in chosen(only, ignore):
         if (rule.ranks > 1) != together:
             continue
         if rule.needs_values and not values and not readable:
             skipped.append((rule.id, "reads numbers: add --values, in Python values=True"))
+            continue
+        if rule.reads_saved and unshown:
+            skipped.append((rule.id, unshown))
             continue
         ran.append(rule.id)
         for explained in _explained(rule, (readable or context) if rule.needs_values else context):

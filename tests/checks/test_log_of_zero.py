@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.test_scripts import check, written
+from tests.walker.graphs import needs_raw
 
 RIGHT = {
     "mask of an attention": """
@@ -72,6 +73,7 @@ def test_alone_it_is_no_finding(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRONG)
+@needs_raw
 def test_it_counts_when_it_reaches(name: str, tmp_path: Path) -> None:
     """And the mask is never blamed."""
     blamed, text = WRONG[name]

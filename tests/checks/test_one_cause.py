@@ -22,6 +22,7 @@ from gradviz.graph import Node, SourceLine
 from tests.checks.advice import alarms
 from tests.checks.test_scripts import check, written
 from tests.command_line import CliRunner
+from tests.walker.graphs import needs_raw
 
 
 def finding(id: str, severity: Severity = "warning", names: tuple[str, ...] = ("w",)) -> Finding:
@@ -66,6 +67,7 @@ def test_unused_and_without_gradient_is_one_finding(tmp_path: Path) -> None:
     assert [one["id"] for one in found["consequences"]] == ["none-grad"]
 
 
+@needs_raw
 def test_tensors_that_one_line_changed_are_one_finding(tmp_path: Path) -> None:
     script = """
     import torch

@@ -13,6 +13,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import render
 from gradviz.draw.scene import scene
 from tests.command_line import CliRunner
+from tests.walker.graphs import needs_raw
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "problems"
 
@@ -31,11 +32,13 @@ def drawn(name: str, *options: str) -> str:
         ("no_graph.py", "1. no-graph", 1, "1. error: loss has no graph"),
     ],
 )
+@needs_raw
 def test_boxes_and_edges_are_marked_and_listed(name: str, mark: str, boxes: int, listed: str) -> None:
     text = drawn(name, "--depth", "all")
     assert text.count(mark) == boxes and listed in text
 
 
+@needs_raw
 def test_the_title_says_which_backward_call_is_drawn() -> None:
     assert "at second_backward.py:33, call 2" in drawn("second_backward.py")
     assert "at growing_loss.py:31, call 4" in drawn("growing_loss.py", "--at", "2")
@@ -47,6 +50,7 @@ def test_a_finding_about_what_is_not_in_the_graph_is_listed() -> None:
     assert "2. warning: 2 parameters of model.forgotten" in text and "(not in this picture)" in text
 
 
+@needs_raw
 def test_a_folded_box_is_marked_for_what_is_inside() -> None:
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), torch.nn.Linear(2, 1))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.test_scripts import check, written
+from tests.walker.graphs import needs_raw
 
 HIGHER_ORDER = {
     "physics-informed": """
@@ -285,6 +286,7 @@ def test_a_container_that_grows_is_told_with_the_line_that_adds_to_it(adding: st
 
 
 @pytest.mark.parametrize("change", ["h += 1", "h.add_(1)", "h[0] = 1", "torch.relu_(h)"])
+@needs_raw
 def test_a_change_inside_a_module_is_told_with_its_line(change: str, tmp_path: Path) -> None:
     """The tensor has no name any more when backward is called; the graph has the line."""
     text = f"""
@@ -307,6 +309,7 @@ def test_a_change_inside_a_module_is_told_with_its_line(change: str, tmp_path: P
 
 
 @pytest.mark.parametrize("change", ["torch.relu_(h)", "h.relu_()"])
+@needs_raw
 def test_a_change_under_no_grad_is_told_with_its_line(change: str, tmp_path: Path) -> None:
     """No node has the line, only the text does."""
     text = f"""

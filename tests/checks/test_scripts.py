@@ -17,6 +17,7 @@ from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 from tests.checks.near_misses import NEAR
 from tests.command_line import CliRunner
+from tests.walker.graphs import needs_raw
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 EVERY = {one.id: one for one in checks() if not one.ranks}  # tests/ranks has those that need several processes
@@ -43,7 +44,11 @@ def values(one: Check) -> list[str]:
     return ["--values"] if one.needs_values else []
 
 
-@pytest.mark.parametrize("one", EVERY.values(), ids=list(EVERY))
+@pytest.mark.parametrize(
+    "one",
+    [pytest.param(one, marks=needs_raw if one.reads_saved or one.needs_values else ()) for one in EVERY.values()],
+    ids=list(EVERY),
+)
 def test_the_example_triggers_the_check(one: Check, tmp_path: Path) -> None:
     found, code = check(written(tmp_path, page(one)[EXAMPLE]), *values(one))
     mine = [finding for finding in found if finding["id"] == one.id]
@@ -94,11 +99,16 @@ def test_no_false_alarm_on_a_sample(
     [
         ("naive_sgd.py", {("nonleaf-parameter", "x1", 39)}),
         ("problems/no_graph.py", {("no-graph", "loss", 25)}),
-        ("problems/inplace_saved.py", {("stale-saved", "activation", 21)}),
-        ("problems/second_backward.py", {("freed-graph", "state", 31)}),
+        *(
+            pytest.param(f"problems/{name}.py", {expected}, marks=needs_raw)
+            for name, expected in (
+                ("inplace_saved", ("stale-saved", "activation", 21)),
+                ("second_backward", ("freed-graph", "state", 31)),
+                ("vanishing", ("vanishing-gradient", "model.layers.6.weight", None)),
+            )
+        ),
         ("problems/growing_loss.py", {("growing-graph", "total_loss", 33)}),
-        ("problems/nan.py", {("nonfinite", "weight", 29), ("nonfinite", "entropy", 39)}),
-        ("problems/vanishing.py", {("vanishing-gradient", "model.layers.6.weight", None)}),
+        pytest.param("problems/nan.py", {("nonfinite", "weight", 29), ("nonfinite", "entropy", 39)}, marks=needs_raw),
     ],
 )
 def test_a_problem_is_found_at_its_line(script: str, expected: set[tuple[str, str, int | None]]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.checks.test_scripts import check, written
+from tests.walker.graphs import needs_raw
 
 TURNS = """
         import torch
@@ -104,6 +105,7 @@ def test_gradients_that_are_thrown_away_are_a_note(detached: bool, tmp_path: Pat
 
 
 @pytest.mark.parametrize("again", [False, True])
+@needs_raw
 def test_a_graph_that_is_retained_for_nobody_is_a_note_with_its_bytes(again: bool, tmp_path: Path) -> None:
     script = """
         import torch

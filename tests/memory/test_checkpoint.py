@@ -30,6 +30,7 @@ from gradviz.memory.saved import saved
 from gradviz.memory.table import advice_table
 from gradviz.memory.wrapping import CallCosts, TensorStorage, Wrapping
 from gradviz.report.results import plain
+from tests.walker.graphs import needs_raw
 
 Saving = tuple[str, int]
 """The name of a slot and its storage."""
@@ -128,6 +129,7 @@ def test_without_modules_there_is_nothing_to_wrap() -> None:
 # -- identity of tensors ---------------------------------------------------------------------------------------------
 
 
+@needs_raw
 def test_views_share_the_storage_of_what_they_look_at() -> None:
     w, x = torch.randn(4, 4, requires_grad=True), torch.randn(3, 4)
     graph = gradviz.walk((x @ w).exp().view(4, 3).t().mm(torch.ones(4, 2, requires_grad=True)))

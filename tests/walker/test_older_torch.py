@@ -49,6 +49,9 @@ def test_without_raw_saved_tensors_no_backward_function_is_called(monkeypatch: p
         with pytest.raises(GradientError, match="does not tell which saved tensors a hook would have to unpack"):
             ask(y)
     found = gradviz.check((y, torch.ones(1)), values=True)
+    told = "cannot show saved tensors without running hooks"
+    assert {"stale-saved", "freed-graph", "large-saved"} <= {one for one, why in found.skipped if why.endswith(told)}
+    assert not {"stale-saved", "freed-graph"} & {*found.checked}
     assert "no-graph" in [one.id for one in found] and "a hook" in dict(found.skipped)["gradients"]
 
 

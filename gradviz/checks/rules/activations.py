@@ -24,6 +24,7 @@ _KEEPS = RESHAPES.union(("NativeDropout", "Mul", "MaxPool2DWithIndices", "AvgPoo
     needs_values=True,
     follows=("nonfinite", "exploding-gradient"),
     once=True,
+    reads_saved=True,
 )
 def dead_relu(context: CheckContext) -> Diagnoses:
     """All ReLUs of a layer give zero for every sample: what is in front of them gets no gradient any more, and never recovers.
@@ -98,6 +99,7 @@ def _dead_in_front(graph: Graph, leaf: int, alive: set[int]) -> int | None:
     "hidden layers of tanh or sigmoid are flat for nearly all inputs from the start",
     follows=("nonfinite", "vanishing-gradient", "exploding-gradient"),
     once=True,
+    reads_saved=True,
 )
 def saturated(context: CheckContext) -> Diagnoses:
     """The results of tanh or sigmoid lie next to their limits, where the slope is zero: hardly any gradient comes through.

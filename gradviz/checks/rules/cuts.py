@@ -12,6 +12,7 @@ from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, expression, mend_all, uncut
 from gradviz.checks.words import all_names, code, first_names, line, listed, title, verb
 from gradviz.graph import Edge, Graph, Leaf, SavedTensor, SourceLine
+from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 from gradviz.recording.cuts import Cut
 from gradviz.source.search import lines_behind
@@ -305,7 +306,7 @@ def _samples(graph: Graph, root: int) -> list[int]:
         record = graph.nodes[node]
         edges = graph.inputs(node)
         if record.op in _SCALED and len(edges) == 1:
-            if within and any(not _is_one(slot) for slot in record.saved):
+            if within and (why_not_shown(graph) or any(not _is_one(slot) for slot in record.saved)):
                 return []
         elif record.op in _SUMS:
             if within:

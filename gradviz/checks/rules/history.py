@@ -20,7 +20,9 @@ from gradviz.source.statements import around
 from gradviz.wording import one_line, plural
 
 
-@check("freed-graph", "error", "backward() has already run through a part of this graph, so it will fail")
+@check(
+    "freed-graph", "error", "backward() has already run through a part of this graph, so it will fail", reads_saved=True
+)
 def freed_graph(context: CheckContext) -> Diagnoses:
     """`backward()` has run through (part of) this graph and freed what it had saved: a second time fails.
 

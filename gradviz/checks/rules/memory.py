@@ -131,7 +131,7 @@ WORTH_TELLING = 1024
 """Bytes that are kept twice, from which it is said."""
 
 
-@check("large-saved", "note", "one saved tensor is a large part of the memory held for backward")
+@check("large-saved", "note", "one saved tensor is a large part of the memory held for backward", reads_saved=True)
 def large_saved(context: CheckContext) -> Diagnoses:
     """One saved tensor is at least 16 MiB, and at least a quarter of all that is held for backward.
 
@@ -172,7 +172,7 @@ def large_saved(context: CheckContext) -> Diagnoses:
             )
 
 
-@check("duplicate-saved", "note", "one value is saved twice, in two storages")
+@check("duplicate-saved", "note", "one value is saved twice, in two storages", reads_saved=True)
 def duplicate_saved(context: CheckContext) -> Diagnoses:
     """The same numbers are saved twice, because a copy was made between two operations that both keep their input.
 
@@ -199,7 +199,7 @@ def duplicate_saved(context: CheckContext) -> Diagnoses:
     yield from _copies(context, cast=False)
 
 
-@check("saved-cast", "note", "a value is saved in two dtypes")
+@check("saved-cast", "note", "a value is saved in two dtypes", reads_saved=True)
 def saved_cast(context: CheckContext) -> Diagnoses:
     """A tensor and its cast to another dtype are both saved, such as a float32 activation beside its float16 copy.
 

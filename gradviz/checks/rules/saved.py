@@ -40,7 +40,12 @@ class _Stale(NamedTuple):
         return one_line(self.names[0]) if self.names else f"a tensor {tensor_line(self.slots[0].slot.tensor)}"
 
 
-@check("stale-saved", "error", "a tensor that was saved for backward has been modified in place: backward() will fail")
+@check(
+    "stale-saved",
+    "error",
+    "a tensor that was saved for backward has been modified in place: backward() will fail",
+    reads_saved=True,
+)
 def stale_saved(context: CheckContext) -> Diagnoses:
     """A saved tensor was modified in place, so `backward()` will raise "modified by an inplace operation".
 
