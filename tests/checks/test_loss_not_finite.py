@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.checks.test_scripts import check, written
+from tests.walker.graphs import needs_raw
 
 
 class Case(NamedTuple):
@@ -119,6 +120,7 @@ def test_nothing_is_found(name: str, tmp_path: Path) -> None:
     assert "nonfinite" not in {one["id"] for one in found}
 
 
+@needs_raw
 def test_a_loss_that_diverges_because_it_is_a_sum(tmp_path: Path) -> None:
     script = HEAD.replace("range(3)", "range(60)").replace("lr=0.1", "lr=0.01") + (
         "    loss = torch.nn.functional.mse_loss(h.repeat(200, 1), torch.zeros(400, 3), reduction='sum')" + TAIL

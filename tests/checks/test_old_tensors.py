@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.test_scripts import check, written
+from tests.walker.graphs import needs_raw
 
 SCRIPTS = {
     "one of two results": (
@@ -116,6 +117,7 @@ def test_so_does_that_about_a_graph_that_grows(name: str, tmp_path: Path) -> Non
     assert code == 1 and finding["fix"].endswith(f": {expected.copy().pop()}.")
 
 
+@needs_raw
 def test_a_name_that_only_the_code_tells(tmp_path: Path) -> None:
     """The tensors of the first step have no variable any more, and the line that made them gives several."""
     text = """

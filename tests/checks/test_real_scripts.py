@@ -61,6 +61,7 @@ def test_gradients_of_gradients_do_not_grow(name: str, values: list[str], tmp_pa
     assert {one["id"] for one in found if one["severity"] != "note"} == set() and code == 0
 
 
+@needs_raw
 def test_a_state_in_a_dict_is_cut_as_a_dict(tmp_path: Path) -> None:
     text = """
     import torch
@@ -180,6 +181,7 @@ def test_a_running_total_that_an_object_keeps(start: str, add: str, name: str, t
     assert check(written(tmp_path, text.replace("loss)", "loss.item())").replace("+= loss", "+= loss.item()")))[1] == 0
 
 
+@needs_raw
 def test_only_an_optimizer_that_holds_the_parameter_is_blamed(tmp_path: Path) -> None:
     text = """
     import torch
@@ -196,6 +198,7 @@ def test_only_an_optimizer_that_holds_the_parameter_is_blamed(tmp_path: Path) ->
     assert stale and all("od.step()" in one["why"] and "og.step()" not in one["why"] for one in stale)
 
 
+@needs_raw
 def test_a_gradient_of_zeros_that_is_no_fault(tmp_path: Path) -> None:
     """The bias of a critic cancels out of the difference; a layer that begins at zero moves at the second step."""
     text = """

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from tests.checks.test_scripts import check, written
 
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.cpu.Stream, "record_event"), reason="this torch itself cannot shard on a CPU"
+)
 SCRIPT = """
 import torch
 from torch import nn

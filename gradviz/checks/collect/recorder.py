@@ -182,6 +182,9 @@ class RunRecorder:
         ]
         if hasattr(home, "_update_lr"):
             listeners.append((home._update_lr, self._scheduled))
+        else:  # an older torch, as 2.6: the guard that only step() makes
+            guard = torch.optim.lr_scheduler._enable_get_lr_call
+            listeners.append((guard.__init__, lambda frame, _, scheduler: self._scheduled(frame, scheduler)))
         with hooked(self._step_begins, self._step_ends, listeners):
             yield
 
@@ -203,14 +206,16 @@ class RunRecorder:
 
         return ended
 
-    def _scheduled(self, frame: FrameType, scheduler: Any, epoch: Any = None) -> None:
+    def _scheduled(self, frame: FrameType, scheduler: Any, *_: Any) -> None:
         """A learning rate scheduler takes its step; that which torch makes when it is made is left out.
 
         What `step()` calls is what is seen: torch's warning about their order names the line that calls `step()` itself.
         """
         step = frame.f_back
         caller = step.f_back if step is not None else None
-        if epoch is None and caller is not None and caller.f_code.co_name != "_initial_step":
+        if step is None or caller is None or caller.f_code.co_name == "_initial_step":
+            return
+        if step.f_locals.get("epoch") is None:
             with suppress(Exception):
                 row = self.row(scheduler.optimizer)
                 row.scheduled.add(len(row.rates))

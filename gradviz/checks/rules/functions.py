@@ -32,7 +32,12 @@ _ROWS = {
 }  # fmt: skip
 
 
-@check("wrong-backward", "warning", "backward() of a custom Function is not the derivative of its forward()")
+@check(
+    "wrong-backward",
+    "warning",
+    "backward() of a custom Function is not the derivative of its forward()",
+    reads_saved=True,
+)
 def wrong_backward(context: CheckContext) -> Diagnoses:
     """A custom `torch.autograd.Function` returns gradients that do not belong to what its `forward()` computes.
 
