@@ -15,7 +15,7 @@ import torch
 from gradviz.graph import SourceLine
 from gradviz.recording.cuts import Cut, DetachKind
 from gradviz.source.search import CodeLocation, switch_around
-from gradviz.source.statements import Statement, assigned, names_of, text_of
+from gradviz.source.statements import Statement, assigned, called, last_name, names_of, subject, text_of
 from gradviz.variables.objects import members, own_attributes, parameters
 from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.isolation import isolated
@@ -36,6 +36,7 @@ _METHODS: dict[str, DetachKind] = {
     "numpy": "numpy",
     **dict.fromkeys(("argmax", "argmin", "argsort", "long", "int", "bool", "byte", "short"), "integer"),
 }
+_FUNCTIONS: dict[str, DetachKind] = {"float": "number", "int": "number"}
 _MAKERS: dict[str, DetachKind] = {
     **dict.fromkeys(("tensor", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor"), "new"),
     "from_numpy": "numpy",
@@ -140,20 +141,15 @@ def _cut(node: ast.expr) -> tuple[DetachKind | str, ast.expr | None]:
         return "integer", node.left
     if not isinstance(node, ast.Call):
         return "", None
-    first = node.args[0] if node.args else None
-    if isinstance(node.func, ast.Name):
-        return ("number", first) if node.func.id in ("float", "int") else ("", None)
-    if not isinstance(node.func, ast.Attribute):
-        return "", None
-    owner, method = node.func.value, node.func.attr
-    library = owner.id if isinstance(owner, ast.Name) else ""
+    name, library = called(node), getattr(getattr(node.func, "value", None), "id", "")
+    kind = _METHODS.get(name, "") if isinstance(node.func, ast.Attribute) else _FUNCTIONS.get(name, "")
     if library in ("np", "numpy"):
-        return "numpy", first
-    if library == "torch":
-        return _MAKERS.get(method, _METHODS.get(method, "")), first
-    if method in ("to", "type") and any(getattr(argument, "attr", "") in _INTEGERS for argument in node.args):
-        return "integer", owner
-    return _METHODS.get(method, ""), owner
+        kind = "numpy"
+    elif library == "torch":
+        kind = _MAKERS.get(name, kind)
+    elif name in ("to", "type") and any(last_name(argument) in _INTEGERS for argument in node.args):
+        kind = "integer"
+    return kind, next(iter(subject(node)), None)
 
 
 def _value(expression: ast.AST, variables: Sequence[Namespace]) -> Any:
