@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradviz.checks.finding import Finding, Findings
-from gradviz.checks.output import code_lines
-from gradviz.checks.words import SHOWN
-from gradviz.report import labels
+from gradviz.checks.output import code_lines, consequences
 from gradviz.report.markdown import block, span
 from gradviz.wording import few, plural
 
@@ -29,12 +27,11 @@ def _finding(finding: Finding) -> Iterator[str]:
     if finding.code is not None:
         yield from ("", block(code_lines(finding.code, _WIDTH)))
     yield ""
-    followed = [f"{item.summary}  [{item.id}]" for item in finding.consequences]
     rows = {
         "names": few(finding.names, _NAMES) if len(finding.names) > 1 else "",
         "where": finding.where,
         "why": finding.why,
-        "effect": "; ".join((*followed[:SHOWN], *([labels.more(len(followed) - SHOWN)] if followed[SHOWN:] else []))),
+        "effect": "; ".join(consequences(finding)),
         "fix": finding.fix,
     }
     yield from (f"- {word}: {span(text)}" for word, text in rows.items() if text)

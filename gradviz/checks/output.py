@@ -104,7 +104,7 @@ def _rows(finding: Finding, width: int, verbose: bool, short: bool) -> _Rows:
         "code": [f"{'':{INDENT}}{line}" for line in code_lines(code, width - INDENT)] if code is not None else [],
         "when": row("when", f"backward call {finding.call}" if (finding.call or 0) > 1 else ""),
         "why": row("why", _shorter(finding.why, code)),
-        "effect": row("effect", *_consequences(finding)),
+        "effect": row("effect", *consequences(finding)),
         "fix": row("fix", _shorter(finding.fix, code)),
         "heals": _row("heals", map(one_line, edit.difference())) if edit is not None and healed else [],
     }
@@ -121,7 +121,7 @@ def _heading(finding: Finding) -> str:
     return f"{finding.severity}{where}: {one_line(finding.summary)}  [{finding.id}]"
 
 
-def _consequences(finding: Finding) -> Iterator[str]:
+def consequences(finding: Finding) -> Iterator[str]:
     """One line for the findings of each check that follow from this one."""
     groups: dict[str, list[Finding]] = {}
     for consequence in finding.consequences:

@@ -14,6 +14,7 @@ from torch import nn
 
 import gradviz
 from gradviz.checks.finding import Finding, Findings, Severity
+from gradviz.checks.markdown import markdown
 from gradviz.checks.output import code_lines, report
 from gradviz.checks.registry import Explained, joined
 from gradviz.checks.words import Excerpt, excerpt
@@ -183,6 +184,7 @@ def test_consequences_of_one_check_are_one_line() -> None:
     found = Findings((replace(finding("a"), consequences=effects),), ("a", "b"))
     lines = [line.strip() for line, _ in report(found) if "[b]" in line]
     assert lines == ["effect: b, +2 more  [b]"]
+    assert "- effect: `b, +2 more  [b]`\n" in markdown(found)
 
 
 @given(
