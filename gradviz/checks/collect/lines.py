@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,7 +26,7 @@ from gradviz.source.code_line import assigned as given, read
 from gradviz.source.search import lines_behind, returned_by, switch_above, switch_around
 from gradviz.source.statements import (
     Body,
-    Statement,
+    around,
     assigned,
     body_around,
     body_of,
@@ -77,7 +78,7 @@ def dropped(line: SourceLine | None) -> Dropped | None:
             if isinstance(node, ast.Expr):
                 return Dropped("", None) if isinstance(node.value, ast.Call) else None
             names = assigned(node)[0]
-            if len(names) != 1 or "." in names[0] or _in_loop(body.statements, node.lineno):
+            if len(names) != 1 or "." in names[0] or around(body.file, node.lineno).loops:
                 return None  # of several some may be used; an attribute and a loop are read elsewhere
             return _unread(names[0], body, i + 1)
     return None
@@ -100,12 +101,6 @@ def _reads(statement: ast.stmt, name: str) -> bool:
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         inside = ast.walk(statement)
     return any(isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load) for part in inside)
-
-
-def _in_loop(statements: Sequence[Statement], line: int) -> bool:
-    """Whether a loop is around a line: the next round may read what it made."""
-    loops = (node for node, _ in statements if isinstance(node, (ast.For, ast.AsyncFor, ast.While)))
-    return any(loop.lineno < line <= (loop.end_lineno or 0) for loop in loops)
 
 
 # -- where a part of a class is made, used and kept ----------------------------------------------------------------------
@@ -224,10 +219,7 @@ _Stack = Sequence[tuple[FrameType, int]]
 
 def raised(error: BaseException) -> Raised:
     """The facts about the exception that ended the user's code, while its traceback is there."""
-    stack, trace = [], error.__traceback__
-    while trace is not None:
-        stack.append((trace.tb_frame, trace.tb_lineno))
-        trace = trace.tb_next
+    stack = list(walk_tb(error.__traceback__))
     own = [(frame, line) for frame, line in stack if not is_foundation(frame.f_code.co_filename)]
     own = [(frame, line) for frame, line in own if not package_of(frame.f_code.co_filename)] or own
     text = message_of(error)
