@@ -12,7 +12,7 @@ import torch
 from gradviz.compiled.live import region_behind, saved_input
 from gradviz.graph import SavedTensor
 from gradviz.walker import private
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import isolated, unseen
 from gradviz.walker.names import flatten
 from gradviz.walker.slots import tensors_on
 from gradviz.walker.tensors import answers_itself, grad_fn_of, parts_of
@@ -70,7 +70,7 @@ _CLASSES = {
 
 def outgrown(tensor: torch.Tensor) -> str:
     """The same, only for a tensor, or a part of one, that does not fit into its storage any more."""
-    with isolated():
+    with unseen():
         parts = [part for _, part in parts_of(tensor)]
         for block in parts or [tensor]:
             needed, there = _extent(block)

@@ -28,10 +28,9 @@ class LightningWatch(Callback):  # type: ignore[misc]  # which mypy need not kno
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """The fit has ended."""
-        if self.watch is not None:
-            self.watch.close()
+        self.on_exception(trainer, pl_module, None)
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException | None) -> None:
         """The fit has failed."""
         if self.watch is not None:
             self.watch.close(exception)

@@ -28,14 +28,11 @@ class TrainerWatch(TrainerCallback):  # type: ignore[misc]  # which mypy need no
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """The model and its optimizer are there."""
-        self._close()
+        self.on_train_end(args, state, control)
         self.watch = watch(given["model"], given.get("optimizer"), **self._options).__enter__()
         weakref.finalize(self, self.watch.close)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """The training has ended."""
-        self._close()
-
-    def _close(self) -> None:
         if self.watch is not None:
             self.watch.close()

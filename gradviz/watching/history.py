@@ -72,7 +72,7 @@ class History:
         found: dict[str, float | None] = {}
         for optimizer, step in last.items():
             prefix = f"{optimizer}/" if len(last) > 1 else ""
-            found |= {f"{prefix}loss": step.loss, f"{prefix}grad_norm": step.norm}
+            found |= {"step": step.step, f"{prefix}loss": step.loss, f"{prefix}grad_norm": step.norm}
             found |= {f"{prefix}grad_norms/{name}": norm for name, norm in zip(self.modules, step.norms)}
         return found
 
@@ -85,8 +85,8 @@ class History:
             -3:
         ]
         losses = ", ".join(number(known.loss) for known in [*last, step])
-        what = "the loss" if step.loss is not None and not math.isfinite(step.loss) else "a gradient"
-        value = step.loss if what == "the loss" else step.norm
+        bad = step.loss is not None and not math.isfinite(step.loss)
+        what, value = ("the loss", step.loss) if bad else ("a gradient", step.norm)
         return f"{what} is {number(value)} at step {step.step:,} (losses: {losses})"
 
 

@@ -81,13 +81,9 @@ class OpenLook:
 
     def begin(self) -> None:
         """From now on the run is recorded."""
-        try:
-            if CAN_RECORD and not _is_compiled(self._model):
-                self._recording = self._undo.enter_context(record())
-            self._undo.enter_context(self._collector.recorder.watching())
-        except BaseException:
-            self._undo.close()
-            raise
+        if CAN_RECORD and not _is_compiled(self._model):
+            self._recording = self._undo.enter_context(record())
+        self._undo.enter_context(self._collector.recorder.watching())
 
     @property
     def is_over(self) -> bool:

@@ -29,10 +29,10 @@ _STYLE, _SCRIPT = "\x02", "\x03"  # stand for those of the graph page; no text o
 
 
 class RunPage:
-    """Of one run, with the packed graph pages. `ended` says how the run ended, "" while it runs."""
+    """Of one run, with the packed graph pages. `ended` says how the run ended, "" while it runs; `steps` is how many there were."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.ended = name, ""
+        self.name, self.ended, self.steps = name, "", 0
         self._graphs: dict[int, str] = {}  # by step
         self._at: dict[int, int] = {}  # by step of a look: the step whose graph it opens
         self._shown: dict[
@@ -58,6 +58,7 @@ class RunPage:
         own_style, own_script = _asset("watch.css"), _asset("watch.js")
         data = {
             "ended": self.ended,
+            "count": self.steps,
             "notes": list(map(one_line, notes)),
             "modules": list(map(one_line, history.modules)),
             "steps": list(map(_step, history.steps)),

@@ -2,7 +2,7 @@
 
 The loss of a step is what backward was called on since the step before. Gradients are measured as a step begins, or as it ends
 where it runs a closure, which computes them. Numbers stay on the device, those of the last steps only, until `read` waits for it.
-What that costs is measured: beyond a share of the run some norms are left out.
+What that costs is measured: beyond a share of the run, steps are only counted until the rest of the run has made up for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from traceback import walk_tb
 from types import FrameType
@@ -31,13 +31,15 @@ from gradviz.watching.history import StepNumbers
 
 SIZE = 200
 """Steps whose numbers wait on the device."""
+FREE, SHARE = 0.1, 0.009
+"""Seconds, and the part of the run, that noting all steps may take."""
 OTHER = "no module"
 """What holds the tensors of an optimizer that no module of the model does."""
 _MOST_MODULES = 100
 
 
 class Budget:
-    """The time that something may take: `free` seconds, and a share of the time since it was made."""
+    """The time that something may take: `free` seconds, and a share of the time since it was made. What runs inside counts."""
 
     def __init__(self, free: float, share: float) -> None:
         self._free, self._share = free, share
@@ -47,14 +49,11 @@ class Budget:
     def left(self) -> bool:
         return self.spent <= self._free + self._share * (time.perf_counter() - self._began)
 
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """What runs inside counts."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.spent += time.perf_counter() - began
+    def __enter__(self) -> None:
+        self.spent -= time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self.spent += time.perf_counter()
 
 
 class _Row(NamedTuple):
@@ -76,7 +75,7 @@ class StepMeter:
         self._given = {id(group) for optimizer in optimizers for group in optimizer.param_groups}
         self._expected = len(optimizers)  # to step in the first step
         self.modules, self._module_of = _modules(model)
-        self._rows: list[_Row] = []
+        self.rows: list[_Row] = []  # to be read when there are as many as SIZE
         self._loss: torch.Tensor | None = None  # of the step that comes, so far
         self._calls = 0
         self._scaler: Any = None  # that multiplied the next loss
@@ -84,10 +83,12 @@ class StepMeter:
             WeakKeyDictionary()
         )  # of optimizers that stepped; of the model, by hand
         self._stepped: set[str] = set()  # in this step
+        self._taken = 0  # steps of each optimizer, together
         self._open: list[int] = []  # optimizers whose step() runs
         self._here = threading.get_ident(), os.getpid()
-        self.budget = Budget(free=1.0, share=0.01)
-        self.step = self.unmeasured = self.elsewhere = 0  # steps, those without norms, and those in other threads
+        self.budget = Budget(FREE, SHARE)
+        self.due = True  # whether the numbers of the step that comes are noted
+        self.step = self.unmeasured = self.elsewhere = 0  # steps, those only counted, and those in other threads
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -97,14 +98,9 @@ class StepMeter:
             yield
 
     @property
-    def full(self) -> bool:
-        """Whether the numbers have to be read before the next step."""
-        return len(self._rows) >= SIZE
-
-    @property
     def is_between(self) -> bool:
         """Whether all optimizers that ever stepped have done so in this step."""
-        return self._stepped >= {*self.names.values()} and (self.step != 1 or len(self._stepped) >= self._expected)
+        return len(self._stepped) >= max(len(self.names), self._expected if self.step == 1 else 0)
 
     def is_here(self) -> bool:
         """Whether this is the thread, of the process, whose run is watched."""
@@ -115,8 +111,10 @@ class StepMeter:
     def backward(self, call: EngineCall) -> None:
         """A backward call comes. One with `create_graph` is a part of a step."""
         scaler, self._scaler = self._scaler, None
-        scale = scaler._get_scale_async() if scaler is not None else None
-        with self.budget.timed(), unseen(), torch.no_grad(), _tolerant():  # outputs of any class
+        if not self.due:
+            return
+        with self.budget, unseen(), torch.no_grad(), _tolerant():  # outputs of any class
+            scale = scaler._get_scale_async() if scaler is not None else None
             (loss,) = call.outputs
             if loss.numel() == 1 and loss.is_floating_point() and is_readable(loss) and not call.create_graph:
                 loss = loss.detach().reshape(()).float().clone()
@@ -128,13 +126,13 @@ class StepMeter:
         self._scaler = scaler if self.is_here() and scaler.is_enabled() else self._scaler
 
     def _scaler_steps(self, frame: FrameType, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> Ended:
-        before = len(self._rows), self.step
+        before = self._taken
 
         @uninterrupted
         def ended(returned: bool, result: object) -> None:
-            if returned and self.is_here() and (len(self._rows), self.step) == before and scaler.is_enabled():
+            if returned and self.is_here() and self._taken == before and scaler.is_enabled():
                 self._add(optimizer, [], skipped=True)
-                self._ended()
+                self._step_ended()
 
         return ended
 
@@ -157,36 +155,46 @@ class StepMeter:
         if not self._open:  # else another one, such as a wrapper, calls this one
             if _has_closure(given, options):
                 self._measure(optimizer)
-            self._ended()
+            self._step_ended()
 
     def step_by_hand(self) -> None:
         """The code has updated parameters itself."""
         self._add(self.model, list(self.model.parameters()))
+        self._step_ended()
+
+    def _step_ended(self) -> None:
+        if self.is_between:
+            self.due = self.budget.left
         self._ended()
 
     # -- rows -------------------------------------------------------------------------------------------------------------
 
     def _measure(self, optimizer: torch.optim.Optimizer) -> None:
-        tensors = list(optimized(optimizer))
-        groups = {id(group) for group in optimizer.param_groups} & self._given
-        if groups if self._given else not self._module_of.keys().isdisjoint(map(id, tensors)):
+        known = optimizer in self.names
+        tensors = list(optimized(optimizer)) if self.due or not known else []
+        keys, watched = (optimizer.param_groups, self._given) if self._given else (tensors, self._module_of.keys())
+        if known or not watched.isdisjoint(map(id, keys)):
             self._add(optimizer, tensors)
 
     def _add(self, owner: Any, tensors: Sequence[torch.Tensor], skipped: bool = False) -> None:
         """A step is complete, with the gradients of these tensors."""
-        norms, modules = None, tuple[int, ...]()
-        with self.budget.timed(), unseen(), torch.no_grad(), _tolerant():  # gradients of any class
-            scale = getattr(owner, "grad_scale", None)  # of a fused optimizer, which divides by it itself
-            norms, modules = self._norms(tensors, scale) if tensors and self.budget.left else (None, ())
-        self.unmeasured += not modules
-        if owner not in self.names:
+        name = self.names.get(owner)
+        if name is None:
             name = "by hand" if owner is self.model else type(owner).__name__
-            self.names[owner] = distinct(name, {*self.names.values()})
-        if self.names[owner] in self._stepped or not self.step:
+            name = self.names[owner] = distinct(name, {*self.names.values()})
+        if name in self._stepped or not self.step:
             self.step, self._stepped = self.step + 1, set()
-        self._stepped.add(self.names[owner])
-        step = StepNumbers(self.step, self.names[owner], None, self._calls, skipped, ())
-        self._rows = [*self._rows[1 - SIZE :], _Row(step, self._loss, norms, modules)]
+        self._stepped.add(name)
+        self._taken += 1
+        if not self.due:
+            self.unmeasured += 1
+            return
+        norms, modules = None, tuple[int, ...]()
+        with self.budget, unseen(), torch.no_grad(), _tolerant():  # gradients of any class
+            scale = getattr(owner, "grad_scale", None)  # of a fused optimizer, which divides by it itself
+            norms, modules = self._norms(tensors, scale) if tensors else (None, ())
+        step = StepNumbers(self.step, name, None, self._calls, skipped, ())
+        self.rows.append(_Row(step, self._loss, norms, modules))
         self._loss, self._calls = None, 0
 
     def _norms(self, tensors: Sequence[torch.Tensor], scale: Any) -> tuple[torch.Tensor | None, tuple[int, ...]]:
@@ -206,23 +214,20 @@ class StepMeter:
 
     def read(self) -> list[StepNumbers]:
         """The numbers of all steps since this was called last. Waits for the device."""
-        rows, self._rows = self._rows, []
+        rows, self.rows = self.rows, []
         modules, places = _modules(self.model)  # parameters may come and go
         self._module_of = places if modules == self.modules else self._module_of
-        with isolated(), torch.no_grad():
-            losses = iter(_together([row.loss.reshape(1) for row in rows if row.loss is not None]))
-            norms = _together([row.norms for row in rows if row.norms is not None])
+        with self.budget, isolated(), torch.no_grad():
+            losses, norms = _together(row.loss for row in rows), _together(row.norms for row in rows)
             return [self._numbers(row, losses, norms) for row in rows]
 
-    def _numbers(self, row: _Row, losses: Iterator[float], norms: list[float]) -> StepNumbers:
+    def _numbers(self, row: _Row, losses: Iterator[float], norms: Iterator[float]) -> StepNumbers:
         """The next row. Takes its numbers away from the others."""
-        own, norms[: len(row.modules)] = torch.tensor(norms[: len(row.modules)], dtype=torch.float64), []
-        squares = torch.zeros(len(self.modules), dtype=own.dtype).index_add(
-            0, torch.tensor(row.modules, dtype=torch.int64), own * own
-        )
-        there = {*row.modules}
-        by_module = tuple(value if i in there else None for i, value in enumerate(squares.sqrt().tolist()))
-        return row.step._replace(loss=next(losses) if row.loss is not None else None, norms=by_module if there else ())
+        squares: list[float | None] = [None] * len(self.modules) if row.modules else []
+        for module, norm in zip(row.modules, norms):
+            squares[module] = (squares[module] or 0.0) + norm * norm
+        by_module = tuple(None if square is None else square**0.5 for square in squares)
+        return row.step._replace(loss=next(losses) if row.loss is not None else None, norms=by_module)
 
 
 @contextmanager
@@ -235,10 +240,10 @@ def _tolerant() -> Iterator[None]:
             raise
 
 
-def _together(tensors: Sequence[torch.Tensor]) -> list[float]:
+def _together(tensors: Iterable[torch.Tensor | None]) -> Iterator[float]:
     """All numbers, in one copy."""
-    home = tensors[0].device if tensors else None
-    return torch.cat([tensor.to(home) for tensor in tensors]).tolist() if tensors else []
+    known = [tensor.reshape(-1) for tensor in tensors if tensor is not None]
+    return iter(torch.cat([tensor.to(known[0].device) for tensor in known]).tolist() if known else ())
 
 
 def _local(grad: Any) -> torch.Tensor:

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import torch
 
 from gradviz.checks.context import LeafGradient
-from gradviz.gradients.values import why_unreadable
+from gradviz.gradients.values import outgrown, why_unreadable
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import flatten, registered
@@ -28,7 +28,7 @@ def optimized(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 def is_readable(tensor: torch.Tensor) -> bool:
     """Whether a tensor is one plain block of numbers, which can be read."""
-    return is_plain(tensor) and not tensor.is_nested and not why_unreadable(tensor)
+    return is_plain(tensor) and not tensor.is_nested and not tensor.is_meta and not outgrown(tensor)
 
 
 def loss_of(outputs: object) -> float | None:

@@ -25,9 +25,8 @@
   const short = (number) => (number && (Math.abs(number) >= 1e6 || Math.abs(number) < 1e-4) ? number.toExponential(3).replace(/\.?0+e/, "e").replace("e+", "e") : String(Number(number.toPrecision(4))));
   const digits = (number) => (number === null ? "–" : Number.isFinite(number) ? short(number) : String(number).toLowerCase().replace("infinity", "inf"));
   const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-  const last = steps.length ? steps[steps.length - 1].step : 0;
   const found = new Set(run.looks.flatMap((look) => look.findings.map((finding) => finding[1] + finding[5]))).size;
-  byId("counts").textContent = `${plural(last, "step")}, ${plural(run.looks.length, "look")}, ${plural(found, "finding")}${run.ended ? `, ${run.ended}` : ", running"}`;
+  byId("counts").textContent = `${plural(run.count, "step")}, ${plural(run.looks.length, "look")}, ${plural(found, "finding")}${run.ended ? `, ${run.ended}` : ", running"}`;
   for (const note of run.notes) element("li", note, byId("notes"));
 
   // -- which steps are shown ------------------------------------------------------------------------------------------------
