@@ -71,7 +71,7 @@ class WatchedRun:
 
     def _passed(self, number: int, call: EngineCall, reading: bool) -> None:
         self._reader.recorder.backward(number, call.frame)
-        self._reader.passed(number, reading)
+        self._reader.passed(number, reading, call.outputs)
         self._reader.graphs.backward(call)
         self._evaluations.backward(call.outputs, call.frame)
         self._histories.backward(number, call.frame, call.create_graph)

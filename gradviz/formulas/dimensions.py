@@ -44,9 +44,19 @@ def cuts_samples(old: Shape, new: Shape) -> bool:
 
     >>> cuts_samples((8, 5, 3), (5, 8, 3)), cuts_samples((8, 4, 10, 16), (8, 10, 64)), cuts_samples((8, 3, 4), (24, 2, 2))
     (True, True, False)
+    >>> cuts_samples((8, 12, 12, 3), (8, 3, 12, 12)), cuts_samples((8, 4, 16, 5), (8, 16, 20)), cuts_samples((8, 16, 20), (32, 80))
+    (True, True, False)
     """
     before, after = _places(old), _places(new)
     if any(new_cut % cut and cut % new_cut for new_cut in after for cut in before):
+        return True
+    inside = (
+        begin < low < cut < high < end
+        for begin, cut, end in zip(after, after[1:], after[2:])
+        for low, high in pairwise(before)
+    )
+    swapped = sorted(old) == sorted(new) and [size for size in old if size > 1] != [size for size in new if size > 1]
+    if swapped or (any(inside) and order_before(old, new)):
         return True
     return any(
         old.count(size) == new.count(size) == 1

@@ -20,11 +20,12 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from operator import methodcaller
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -45,6 +46,9 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 FIRST, SEEN, EVERY = 32, 8, 128
 """Backward calls up to which all calls are seen; from then on those before `SEEN` of `EVERY` backward calls."""
+
+ATTENDED = 2
+"""How often what a line evaluates is seen, beside that."""
 
 _PATIENCE, _AGAIN = 1.0, 0.001  # seconds
 
@@ -198,6 +202,8 @@ class TorchCalls:
     def __init__(self, *seen: Seen, stepped: Callable[[], None] | None = None) -> None:
         self._seen, self._stepped = seen, stepped
         self._paused = self._backwards = 0
+        self._seeing = True  # the mode is on
+        self._attended: Counter[tuple[CodeType, int]] = Counter()  # lines that began an evaluation
         self._ended = False
         self._undo = ExitStack()
 
@@ -212,8 +218,13 @@ class TorchCalls:
             self._undo.callback(_exchange, theirs)
             _exchange(mine)
             self._scripts(mine)
-            engine = torch.autograd.graph._engine_run_backward, self._backward_began
-            self._undo.enter_context(all_tapped([engine, (torch.nn.Parameter.__new__, self._parameter_began)]))
+            evaluates = (torch.nn.Module.train, torch.no_grad.__enter__, torch.inference_mode.__enter__)
+            listeners: dict[Any, Any] = {
+                torch.autograd.graph._engine_run_backward: self._backward_began,
+                torch.nn.Parameter.__new__: self._parameter_began,
+                **dict.fromkeys(evaluates, self._evaluation_began),
+            }
+            self._undo.enter_context(all_tapped(listeners.items()))
             self._undo.callback(self._leave)
             self._references = sys.getrefcount(mode)
             _enter(mode)
@@ -244,8 +255,9 @@ class TorchCalls:
         self._backwards += 1
         if self._stepped is not None:
             self._stepped()
-        elif _is_seen(self._backwards) != _is_seen(self._backwards - 1):
-            if _is_seen(self._backwards):
+        elif _is_seen(self._backwards) != self._seeing:
+            self._seeing = not self._seeing
+            if self._seeing:
                 _enter(self._mode)
             else:
                 self._leave()
@@ -306,6 +318,19 @@ class TorchCalls:
                     self._aside(torch.autograd.grad, (outputs, arguments[3]), result, engine.f_back)
 
         return ended
+
+    def _evaluation_began(self, frame: FrameType, _: Any, training: bool = False) -> None:
+        """The user's code evaluates: what comes until the next backward call is seen, the first times for each line."""
+        caller = frame.f_back
+        if caller is not None and caller.f_code.co_name in ("eval", "decorate_context"):
+            caller = caller.f_back
+        if training or self._seeing or self._ended or caller is None or is_foundation(caller.f_code.co_filename):
+            return
+        line = caller.f_code, caller.f_lineno or 0
+        self._attended[line] += 1
+        if self._attended[line] <= ATTENDED and threading.get_ident() == self._thread:
+            self._seeing = True
+            _enter(self._mode)
 
     def _parameter_began(self, frame: FrameType, kind: Any, data: Any = None, *_: Any, **__: Any) -> Ended:
         def ended(returned: bool, made: Any) -> None:

@@ -773,4 +773,14 @@ NEAR: dict[str, str] = {
         share = torch.zeros(4) / torch.zeros(4)
         share = share.nan_to_num()
     """,
+    "inverted-mask": """
+        import torch
+
+        words = torch.nn.Embedding(9, 4)
+        attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+        ids = torch.tensor([[5, 3, 7, 2], [4, 8, 0, 0], [6, 1, 3, 0]])
+        x = words(ids)
+        loss = attention(x, x, x, key_padding_mask=ids == 0)[0].square().mean()
+        loss.backward()
+    """,
 }

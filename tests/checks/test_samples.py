@@ -146,7 +146,7 @@ MEANT = {
         def objective():
             tokens = torch.randint(0, 30, (7, 9))
             states, (last, _) = net["reader"](net["words"](tokens))
-            return F.cross_entropy(net["out"](net["reader"](states + last[0])[0]).flatten(0, 1), tokens.flatten())
+            return F.cross_entropy(net["out"](net["reader"](states + last[0])[0]).flatten(0, 1), tokens.flip(0).flatten())
 """,
     "each step with each symbol": """
         net = nn.ModuleDict(dict(reader=nn.LSTM(5, 8, batch_first=True), words=nn.Embedding(6, 8), out=nn.Linear(8, 6)))

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from gradviz.checks.collect.calls import CallReaders
 from gradviz.checks.collect.code import location_of, with_code
 from gradviz.checks.collect.dimensions import DimensionWatch
 from gradviz.checks.collect.effects import EffectWatch
@@ -25,10 +26,13 @@ from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of
 from gradviz.checks.collect.overwrites import OverwriteWatch
 from gradviz.checks.collect.parameters import Replaced, Switches
+from gradviz.checks.collect.picks import PickWatch
+from gradviz.checks.collect.policies import PolicyWatch
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import RowKeeper
+from gradviz.checks.collect.sequences import SequenceWatch
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
@@ -106,12 +110,15 @@ class Collector:
         self._rows = RowKeeper(self.recorder)
         place = UserCode().place
         self.misuse, self.dimensions = MisuseWatch(place), DimensionWatch(place)
-        self.effects, self.graphs = EffectWatch(place, self.misuse.note), RetainedGraphs(place, self.misuse.note)
+        self.graphs = RetainedGraphs(place, self.misuse.note)
         self.warned, self.labels = WarningWatch(place, self.misuse.note), LabelWatch(place, self.misuse.note)
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
         self.cuts.parts, self.overwrites = {} if cuts else None, OverwriteWatch(place, self.misuse.note)
-        watches = (self.results, self.switches, self.cuts, self.misuse, self.dimensions, self.labels, self.effects)
-        seen = [watch.seen for watch in (*watches, self.overwrites)]
+        self.effects, self.sequences = EffectWatch(place, self.misuse.note), SequenceWatch(place, self.misuse.note)
+        self.policies, self.picks = PolicyWatch(place, self.misuse.note), PickWatch(place, self.misuse.note)
+        read = self.misuse, self.dimensions, self.labels, self.sequences, self.policies, self.picks, self.effects
+        watches = (self.results, self.switches, self.cuts, CallReaders(*(one.readers for one in read)), self.overwrites)
+        seen = [watch.seen for watch in watches]
         self.calls, self.replaced = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None), Replaced(place)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
         self._earlier: list[Earlier] = []
@@ -175,9 +182,12 @@ class Collector:
             self.dropped.setdefault(name, f"could not be read{at}: {type(error).__name__}")
             return without
 
-    def passed(self, number: int, reading: bool) -> None:
+    def passed(self, number: int, reading: bool, outputs: Sequence[object] = ()) -> None:
         """Call `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
         self.labels.next_step()
+        self.sequences.next_step()
+        self.picks.next_step()
+        self.policies.next_step(outputs)
         self.effects.next_step()
         if self._unread is not None:
             call, boundary = self._unread

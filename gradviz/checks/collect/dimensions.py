@@ -7,13 +7,13 @@ picked, and where something is added to all of them alike. Reads no number, and 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.checks.collect.calls import MOST, Call, Facts, Readers
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
 from gradviz.checks.words import code
@@ -26,8 +26,6 @@ from gradviz.variables.scanner import first_argument
 
 STEPS = 2
 """Backward calls before which dimensions are followed."""
-MOST = 10_000
-"""Tensors of one step that are followed."""
 Places = dict[int, int]
 """The dimensions of the data that a tensor has: place by size."""
 _RECURRENT = {
@@ -46,7 +44,14 @@ _TOLD = (
     "Transformer",
 )
 _KEEPS = frozenset(("dropout", "masked_fill", "contiguous", "clone", "to", "float", "native_dropout"))
-_LOSSES = frozenset(("nll_loss_nd", "binary_cross_entropy", "binary_cross_entropy_with_logits"))
+_LOSSES = frozenset(
+    [
+        *("nll_loss_nd", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy_loss", "nll_loss"),
+        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "multilabel_margin_loss"),
+        *("poisson_nll_loss", "gaussian_nll_loss", "hinge_embedding_loss", "multi_margin_loss", "margin_ranking_loss"),
+        *("cosine_embedding_loss", "triplet_margin_loss"),
+    ]
+)
 
 
 _SAFE = ("softmax over samples", "normalized over samples")
@@ -56,7 +61,6 @@ _SAFE = ("softmax over samples", "normalized over samples")
 class _Known(NamedTuple):
     """What is known of a tensor. `paired`: a size whose elements meet each other; `softmax`: the dimension it was taken over."""
 
-    ref: weakref.ref[torch.Tensor]
     places: Places
     product: bool = False
     paired: int = 0
@@ -71,6 +75,10 @@ class _Call(NamedTuple):
     arguments: Sequence[Any]
     result: Any
     frame: FrameType
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        return self.result if isinstance(self.result, (tuple, list)) else (self.result,)
 
     @property
     def shape(self) -> Shape:
@@ -91,18 +99,20 @@ class DimensionWatch:
 
     def __init__(self, place: PlaceOf) -> None:
         self._place, self._steps = place, 0
-        self._known: dict[int, _Known] = {}
+        self._facts = Facts[_Known]()
         self._found: dict[Misuse, tuple[int, frozenset[int]]] = {}  # size, and the other sizes of the data there
         self._batches: set[int] = set()  # sizes at which predictions meet targets
         self._certain: set[int] = set()
+        self._hinted: set[int] = set()  # counts where nothing else is known
         self._joined: dict[int, int] = {}  # sizes of joined batches, and of their first part
         self._several: set[Place | None] = set()  # where a softmax has run over more than one element
 
     def result(self) -> tuple[Misuse, ...]:
         """What relates samples of a batch with each other, one for each line."""
+        self._certain |= {part for size, part in self._joined.items() if size in self._certain}
         self._certain |= {size for size, part in self._joined.items() if part in self._certain}
         several = {line_at(place) for place in self._several if place is not None}
-        sure = self._certain
+        sure = self._certain or self._hinted
         wanted = [
             misuse
             for misuse, (size, others) in self._found.items()
@@ -115,69 +125,69 @@ class DimensionWatch:
     def next_step(self) -> None:
         """A backward call has run."""
         self._steps += 1
-        self._known.clear()
+        self._facts.clear()
 
-    def seen(self, function: Any, arguments: Sequence[Any], options: Any, result: Any, frame: FrameType) -> None:
+    @property
+    def readers(self) -> Readers:
+        """All functions of torch are looked at."""
+        return (((), self._seen),)
+
+    def _seen(self, told: Call) -> None:
         """A function of torch has returned."""
-        if self._steps >= STEPS or not arguments or len(self._known) > MOST:
+        call = self._read(told) if self._steps < STEPS and told.arguments and len(self._facts) < MOST else None
+        if call is None:
             return
-        name, first = function.__name__.strip("_"), arguments[0]
-        if name == "arange" and type(result) in PLAIN:
-            self._known[id(result)] = _Known(weakref.ref(result), {})
-            return
-        several = next((one for one in arguments[:2] if isinstance(one, (tuple, list))), arguments)
-        given = [one for one in (arguments if type(first) in PLAIN else several) if type(one) in PLAIN]
-        if not given or not (type(result) in PLAIN or isinstance(result, (tuple, list))):
-            return
-        dim = (options or {}).get("dim", arguments[1] if len(arguments) > 1 else None)
-        call = _Call(name, given, list(map(self._of, given)), dim, arguments, result, frame)
-        if name == "cat" or (name == "stack" and frame.f_globals.get("__name__", "").startswith("torch.utils.data")):
-            self._stacked(call)
-        made = _JUDGES[name](self, call) if name in _JUDGES else {}
-        if (
-            name in _LOSSES
-            or (name.endswith("loss") and name != "ctc_loss")
-            or (name in ("sub", "rsub") and _compares(given))
-        ):
-            self._compared(call)
-        for i, output in enumerate(result if type(result) not in PLAIN else (result,)):
+        judge = _JUDGES.get(call.name)
+        made = (judge(self, call) if judge is not None else None) or {}
+        for i, output in enumerate(call.outputs):
             if type(output) in PLAIN and not (output.is_leaf and output.requires_grad):
                 known = self._made(call, i, output)._replace(**made)
                 if known.places or output.requires_grad:  # else it is new data
-                    self._known[id(output)] = known
+                    self._facts.put(output, known)
+
+    def _read(self, told: Call) -> _Call | None:
+        """What is known of a call that makes tensors of tensors."""
+        if told.name == "arange":
+            self._facts.put(told.result, _Known({}))
+        several = next((one for one in told.arguments[:2] if isinstance(one, (tuple, list))), told.arguments)
+        given = [one for one in (told.arguments if type(told.first) in PLAIN else several) if type(one) in PLAIN]
+        call = _Call(told.name, given, list(map(self._of, given)), told.dim, told.arguments, told.result, told.frame)
+        return call if given and all(type(output) in PLAIN for output in call.outputs[:1]) else None
 
     def _of(self, tensor: torch.Tensor) -> _Known:
         if tensor.is_leaf and tensor.requires_grad:
-            return _Known(weakref.ref(tensor), {})
-        known = self._known.get(id(tensor))
-        if known is None or known.ref() is not tensor:
+            return _Known({})
+        known = self._facts.of(tensor)
+        if known is None:
             shape = tuple(tensor.shape)
             sizes = [*enumerate(shape)][: -1 if len(shape) > 1 and is_real(tensor) else None]
             data = sizes if tensor.is_leaf else []
-            places = {size: place_of(shape, dim) for dim, size in data if size > 1 and shape.count(size) == 1}
-            known = self._known[id(tensor)] = _Known(weakref.ref(tensor), places)
+            known = _Known({size: place_of(shape, dim) for dim, size in data if size > 1 and shape.count(size) == 1})
+            self._facts.put(tensor, known)
         return known
 
     def _made(self, call: _Call, number: int, output: torch.Tensor) -> _Known:
         """What is known of a result from what is known of the inputs."""
-        new, places, clash = tuple(output.shape), Places(), set[int]()
-        for i, known in enumerate(call.known):
-            for size, place in known.places.items():
-                to = self._followed(call, i, number, (size, place), new)
-                if to is not None and places.setdefault(size, to) != to:
-                    clash.add(size)
-        pairs = call.name in PRODUCTS or call.name == "einsum"  # each sample with each
-        places = {size: to for size, to in places.items() if size not in clash and not (pairs and new.count(size) > 1)}
-        if call.name == "cat":
-            places |= self._joined_in(call, new)
+        new = tuple(output.shape)
+        places = self._places(call, number, new) | (self._joined_in(call, new) if call.name == "cat" else {})
         first, same = call.known[0], new == call.shape and call.name not in ORDERS
         return _Known(
-            weakref.ref(output),
             places,
             same and any(known.product for known in call.known),
             max(known.paired for known in call.known) if same else 0,
             first.softmax if same and call.name in _KEEPS else None,
         )
+
+    def _places(self, call: _Call, number: int, new: Shape) -> Places:
+        """Where the dimensions of all inputs lie in a result, as far as that is certain."""
+        places, clash = Places(), set[int]()
+        for i, known in enumerate(call.known):
+            for size, place in known.places.items():
+                to = _place_in(call, i, number, (size, place), new)
+                if to is not None and places.setdefault(size, to) != to:
+                    clash.add(size)
+        pairs = call.name in PRODUCTS or call.name == "einsum"  # each sample with each
+        return {size: to for size, to in places.items() if size not in clash and not (pairs and new.count(size) > 1)}
 
     def _joined_in(self, call: _Call, new: Shape) -> Places:
         """Batches that are joined to a larger one."""
@@ -187,26 +197,6 @@ class DimensionWatch:
             return {}
         self._joined[new[dim]] = sizes[0]
         return {new[dim]: place_of(new, dim)}
-
-    def _followed(self, call: _Call, i: int, number: int, dimension: tuple[int, int], new: Shape) -> int | None:
-        old = tuple(call.given[i].shape)
-        if call.name == "einsum":
-            letters = terms(call.arguments[0])
-            at = next((d for d in range(len(old)) if call.at(i, d) == dimension[0]), None)
-            to = letters[-1].find(letters[i][at]) if letters and at is not None else -1
-            return place_of(new, to) if to >= 0 else None
-        if call.name in PRODUCTS:
-            operand = i - len(call.given) + 2  # the last two
-            contracted = -1 if operand == 0 or len(old) < 2 else -2
-            if call.at(i, contracted) == dimension[0]:
-                return None
-            rank = len(new)
-            kept = next((d for d in range(-min(rank, len(old)), 0) if call.at(i, d) == dimension[0] == new[d]), None)
-            return place_of(new, kept) if kept is not None else None
-        if call.name in _RECURRENT and number:  # the state: the batch is its second dimension
-            batch = call.at(i, 0 if call.arguments[-1] else 1)
-            return new[0] if batch == dimension[0] and len(new) == 3 else None
-        return followed(call.name, dimension, old, new, call.arguments, call.dim)
 
     # -- what relates samples -----------------------------------------------------------------------------------------
 
@@ -224,9 +214,9 @@ class DimensionWatch:
             used = line_at(place)
             self._found.setdefault(Misuse(kind, _maker(call.frame) or used, (code(used), *words)), (size, others))
 
-    def _softmax(self, call: _Call) -> Mapping[str, Any]:
+    def _softmax(self, call: _Call) -> Found:
         if not isinstance(call.dim, int) or not call.result.requires_grad:
-            return {}
+            return None
         rank, known = len(call.shape), call.known[0]
         if call.shape[call.dim] > 1:
             self._several.add(self._place(call.frame))
@@ -237,11 +227,11 @@ class DimensionWatch:
             self._note("softmax over samples", size, call, call.name, str(call.dim % rank), str(call.shape))
         elif known.paired and call.dim % rank == rank - 1:
             self._note_module("attention over samples", known.paired, call, str(call.shape))
-        return {"softmax": call.dim % rank} if known.product else {}
+        return {"softmax": call.dim % rank} if known.product else None
 
-    def _multiplied(self, call: _Call) -> Mapping[str, Any]:
+    def _multiplied(self, call: _Call) -> Found:
         if len(call.given) < 2:
-            return {}
+            return None
         rank, last, (first, second) = call.given[-2].dim(), len(call.given) - 1, call.given[-2:]
         self._sums(call, rank, call.at(last - 1, -1), call.at(last, -2))
         softmax, row = call.known[-2].softmax, call.at(last - 1, -2)
@@ -251,12 +241,23 @@ class DimensionWatch:
         meets = rank > 2 and row and row == call.at(last, -1) and len(call.known[-2].places) > 1
         return {"product": first.requires_grad and second.requires_grad, "paired": row if meets else 0}
 
-    def _contracted(self, call: _Call) -> Mapping[str, Any]:
+    def _contracted(self, call: _Call) -> None:
         letters = terms(call.arguments[0])
         for letter in {*"".join(letters[:-1])} - {*letters[-1]} if letters else ():
             sizes = [call.at(i, term.index(letter)) for i, term in enumerate(letters[:-1]) if letter in term]
             self._sums(call, call.given[0].dim(), *sizes)
-        return {}
+        alone = [
+            (tuple(given.shape)[term.index(letter)], letter, term)
+            for given, term in zip(call.given, letters)
+            for letter in term
+            if "".join(letters).count(letter) == 1
+        ]
+        if (
+            len({term for *_, term in alone}) == len(alone) == 2
+            and len({size for size, *_ in alone}) == 1 < alone[0][0]
+        ):
+            words = (str(alone[0][0]), *(letter for _, letter, _ in alone))
+            self._note("summed alone", 0, call, str(call.arguments[0]), *words)
 
     def _sums(self, call: _Call, rank: int, *sizes: int) -> None:
         """A product sums over a dimension of the data, and keeps another one: in a covariance there is none."""
@@ -264,13 +265,12 @@ class DimensionWatch:
         if rank > 2 and len(sizes) > 1 and len({*sizes}) == 1 and sizes[0] and others:
             self._note("summed over samples", sizes[0], call, call.name, str(call.shape))
 
-    def _attends(self, call: _Call) -> Mapping[str, Any]:
+    def _attends(self, call: _Call) -> None:
         size = call.at(0, -2)
         if size and len(call.known[0].places) > 1 and call.at(1, -2) == size:
             self._note_module("attention over samples", size, call, str(call.shape))
-        return {}
 
-    def _recurs(self, call: _Call) -> Mapping[str, Any]:
+    def _recurs(self, call: _Call) -> None:
         if len(call.arguments) == _RECURRENT[call.name]:
             first = bool(call.arguments[-1])
             size, other = call.at(0, int(first)), call.at(0, int(not first))
@@ -278,42 +278,43 @@ class DimensionWatch:
                 self._note_module(
                     "recurrence over samples", size, call, call.name, str(call.shape), str(first), str(not first)
                 )
-        return {}
 
-    def _normalized(self, call: _Call) -> Mapping[str, Any]:
-        dims = call.arguments[2] if len(call.arguments) > 2 else None
+    def _normalized(self, call: _Call) -> None:
         inside = any(frame.f_code.co_name == "normalize" for frame in _frames(call.frame))
-        if inside and isinstance(dims, list) and len(dims) == 1 and call.result.requires_grad:
-            size = call.at(0, dims[0])
-            if size:
-                self._note("normalized over samples", size, call, str(dims[0]), str(call.shape))
-        return {}
+        size = call.at(0, call.dim) if inside and isinstance(call.dim, int) and call.result.requires_grad else 0
+        if size:
+            self._note("normalized over samples", size, call, str(call.dim), str(call.shape))
 
     # -- which dimension is the batch ---------------------------------------------------------------------------------
 
     def _stacked(self, call: _Call) -> None:
         """A loader of data makes a batch."""
-        if call.name == "stack":
+        if call.frame.f_globals.get("__name__", "").startswith("torch.utils.data"):
             self._certain.add(call.result.shape[0])
 
-    def _indexed(self, call: _Call) -> Mapping[str, Any]:
+    def _indexed(self, call: _Call) -> None:
         """Samples are picked from the data."""
         index = call.arguments[1]
         if type(index) in PLAIN and index.dim() == 1 and not is_real(index) and not call.given[0].requires_grad:
             self._certain.add(call.result.shape[0])
-        return {}
 
-    def _added(self, call: _Call) -> Mapping[str, Any]:
+    def _added(self, call: _Call) -> None:
         """What is added to all samples alike, as positions are, shows which dimension they are."""
         if len(call.given) == 2 and type(call.result) in PLAIN and call.result.dim() > 2:
             for i in (0, 1):
                 wide, other = call.given[i], tuple(call.given[1 - i].shape)
                 outer, inner = call.at(i, 0), call.at(i, 1)
                 padded = (1,) * (wide.dim() - len(other)) + other
-                alike = not call.known[1 - i].places and call.result.shape == wide.shape  # it comes from no data
-                if alike and outer and inner and padded[:2] in ((1, inner), (outer, 1)):
-                    self._certain.add(outer if padded[0] == 1 else inner)
-        return {}
+                table = not call.known[1 - i].places or (self._steps and _is_cut_off(call.given[1 - i]))  # and no data
+                if table and call.result.shape == wide.shape and padded[:2] == (1, inner) and outer and inner:
+                    self._certain.add(outer)
+                elif table and call.result.shape == wide.shape and padded[:2] == (outer, 1) and outer and inner:
+                    self._hinted.add(inner)
+                    self._note("added over samples", outer, call, str(other), str(tuple(wide.shape)))
+
+    def _subtracted(self, call: _Call) -> None:
+        if _compares(call.given):
+            self._compared(call)
 
     def _compared(self, call: _Call) -> None:
         """Predictions meet targets."""
@@ -326,12 +327,32 @@ class DimensionWatch:
             places[0] = {
                 size: at // (shapes[0][1] if at >= place_of(shapes[0], 2) else 1) for size, at in places[0].items()
             }
+        if shapes == [2 * shapes[1], shapes[1]] and len(shapes[1]) == 1:  # each row is to find another one
+            self._certain.add(shapes[1][0])
         common = places[0].keys() & places[1].keys()
         moved = [size for size in common if places[0][size] != places[1][size]]
         if moved:
             self._note("other order", 0, call, *map(str, shapes))
         self._batches |= {size for size in common if places[1][size] == 1}
         self._certain |= common if len(common) == 1 and len(places[1]) == 1 else set()
+
+
+def _place_in(call: _Call, i: int, number: int, dimension: tuple[int, int], new: Shape) -> int | None:
+    """The place that a dimension of an input has in a result."""
+    old, size = tuple(call.given[i].shape), dimension[0]
+    if call.name == "einsum":
+        letters = terms(call.arguments[0])
+        at = next((d for d in range(len(old)) if call.at(i, d) == size), None)
+        to = letters[-1].find(letters[i][at]) if letters and at is not None else -1
+        return place_of(new, to) if to >= 0 else None
+    if call.name in PRODUCTS:
+        contracted = -1 if i == len(call.given) - 2 or len(old) < 2 else -2  # of the last two
+        places = range(-min(len(new), len(old)), 0) if call.at(i, contracted) != size else ()
+        kept = next((d for d in places if call.at(i, d) == size == new[d]), None)
+        return place_of(new, kept) if kept is not None else None
+    if call.name in _RECURRENT and number:  # the state: the batch is its second dimension
+        return new[0] if call.at(i, 0 if call.arguments[-1] else 1) == size and len(new) == 3 else None
+    return followed(call.name, dimension, old, new, call.arguments, call.dim)
 
 
 def _maker(frame: FrameType) -> SourceLine | None:
@@ -353,18 +374,31 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def _is_cut_off(tensor: torch.Tensor) -> bool:
+    """Whether it is the beginning of a longer tensor, in a step that is not the first: batches of data move on."""
+    base = tensor._base
+    return (
+        base is not None and base.dim() == tensor.dim() and base.shape != tensor.shape and not tensor.storage_offset()
+    )
+
+
 def _compares(given: Sequence[torch.Tensor]) -> bool:
     """Whether a prediction is compared with a target."""
     return len(given) == 2 and given[0].shape == given[1].shape and given[0].requires_grad != given[1].requires_grad
 
 
-_JUDGES: Mapping[str, Callable[[DimensionWatch, _Call], Mapping[str, Any]]] = {
+Found = Mapping[str, Any] | None
+"""What is known of the result of a call, beside where its dimensions lie."""
+_JUDGES: Mapping[str, Callable[[DimensionWatch, _Call], Found]] = {
     **dict.fromkeys(("softmax", "log_softmax"), DimensionWatch._softmax),
     **dict.fromkeys(PRODUCTS, DimensionWatch._multiplied),
     **dict.fromkeys(_RECURRENT, DimensionWatch._recurs),
     **dict.fromkeys(("norm", "linalg_vector_norm"), DimensionWatch._normalized),
+    **dict.fromkeys(_LOSSES, DimensionWatch._compared),
+    **dict.fromkeys(("sub", "rsub"), DimensionWatch._subtracted),
     "scaled_dot_product_attention": DimensionWatch._attends,
     "einsum": DimensionWatch._contracted,
     "getitem": DimensionWatch._indexed,
     "add": DimensionWatch._added,
+    "stack": DimensionWatch._stacked,
 }

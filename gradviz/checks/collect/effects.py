@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.collect.calls import Call, Readers
 from gradviz.checks.collect.lines import leaf_of
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import PlaceOf, package_of
-from gradviz.recording.torch_calls import PLAIN, Given, is_real
+from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.variables.objects import parameters
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import Ended, all_tapped
@@ -26,8 +27,8 @@ from gradviz.walker.walk import live_nodes
 _STEPS = 3  # of which each registers the same hook once more
 _ALIKE = 0.8
 _LOOKS = 8  # differences of a line that are looked at
-_CHANGES = frozenset(("copy_", "lerp_", "add_"))
-_PAIRS = _CHANGES | {"sub", "__sub__", "mse_loss", "l1_loss", "smooth_l1_loss"}
+_CHANGES = ("copy", "lerp", "add")
+_DIFFERENCES = ("sub", "mse_loss", "l1_loss", "smooth_l1_loss")
 _HOOKED = (
     torch.nn.Module.register_forward_hook,
     torch.nn.Module.register_forward_pre_hook,
@@ -60,27 +61,27 @@ class EffectWatch:
             )
         )
 
-    def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
-        """A function of torch has returned: whether it changes a tensor by itself, or subtracts what is the same."""
-        name = function.__name__
-        if (
-            name not in _PAIRS
-            or len(arguments) < 2
-            or type(arguments[0]) not in PLAIN
-            or type(arguments[1]) not in PLAIN
-        ):
-            return
-        first, second = arguments[:2]
-        if name in _CHANGES:
-            same = first.shape == second.shape and _memory(first) == _memory(second) is not None
-            if same and (name != "add_" or (options or {}).get("alpha", 1) != 1):
-                self._note("changes by itself", self._place(frame), name)
-        elif first.requires_grad and second.requires_grad and first.shape == second.shape and first is not second:
-            self._subtracted(first, second, frame)
+    @property
+    def readers(self) -> Readers:
+        """Which functions of torch are looked at, and how."""
+        return ((_CHANGES, self._changed), (_DIFFERENCES, self._subtracted))
 
-    def _subtracted(self, first: torch.Tensor, second: torch.Tensor, frame: FrameType) -> None:
+    def _changed(self, call: Call) -> None:
+        """A tensor is changed in place: whether by itself."""
+        first, second = call.pairs[0]
+        if type(first) not in PLAIN or type(second) not in PLAIN or not call.in_place:
+            return
+        same = first.shape == second.shape and _memory(first) == _memory(second) is not None
+        if same and (call.name != "add" or call.options.get("alpha", 1) != 1):
+            self._note("changes by itself", self._place(call.frame), f"{call.name}_")
+
+    def _subtracted(self, call: Call) -> None:
         """Two results of the same leaves, which are equal and not constant."""
-        line = frame.f_code, frame.f_lineno
+        first, second = call.pairs[0]
+        recorded = all(type(one) in PLAIN and one.requires_grad for one in (first, second))
+        if not recorded or first.shape != second.shape or first is second:
+            return
+        line = call.frame.f_code, call.frame.f_lineno
         self._looked[line] += 1
         if (
             self._looked[line] > _LOOKS
@@ -92,7 +93,7 @@ class EffectWatch:
         with isolated(), torch.no_grad():
             equal = torch.equal(first, second) and bool((first != first.flatten()[0]).any())
         if equal and _leaves(first) == _leaves(second):
-            self._note("cancels", self._place(frame))
+            self._note("cancels", self._place(call.frame))
 
     def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
         behind = gc.get_referents(parameters) if type(parameters) in (filter, map) else [parameters]

@@ -6,7 +6,6 @@ few batches of each line, and what is computed of padding is followed while it l
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,17 +14,19 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.lines import users_frame
+from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place, PlaceOf
-from gradviz.recording.torch_calls import PLAIN, Given
+from gradviz.recording.torch_calls import PLAIN
+from gradviz.source.search import passes
 from gradviz.walker.isolation import isolated
 
 LARGEST = 1_000_000
 """Elements of a tensor whose numbers are read."""
-FOLLOWED = 10_000
 _LOOKS = 6  # batches of a line that are read for padding
 _ENOUGH, _BATCHES = 64, 3  # labels of one class, and batches of them, from which it is said
+_HITS, _AS_OFTEN = 8, (0.4, 2.5)  # how often the index of padding comes, and how often for each other index
 _CONSTANT = frozenset(
     ["zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"]
 )
@@ -33,20 +34,8 @@ _FLAT = frozenset(("reshape", "view", "flatten", "contiguous", "long", "to", "cl
 _ERRORS = frozenset(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"))
 _POINTWISE = frozenset(
     [
-        "square",
-        "pow",
-        "abs",
-        "sub",
-        "add",
-        "neg",
-        "relu",
-        "tanh",
-        "gelu",
-        "dropout",
-        "layer_norm",
-        "linear",
-        "mul",
-        "div",
+        *("square", "pow", "abs", "sub", "add", "neg", "relu", "tanh", "gelu", "mul", "div"),
+        *("dropout", "layer_norm", "linear"),
     ]
 )
 _MASKS = frozenset(("mul", "masked_fill", "where"))
@@ -83,11 +72,42 @@ class _Classes:
         self.batches, self.count, self.constant = self.batches + 1, self.count + count, self.constant or constant
 
 
+@dataclass
+class _Indices:
+    """What a line that looks rows up in an embedding was given. `size`: of the embedding; `padding`: its padding_idx."""
+
+    place: Place | None
+    size: int
+    padding: int
+    batches: int = 0
+    total: int = 0
+    hits: int = 0  # indices that are `padding`
+    last: int = 0  # those at the end of a row
+    rows: int = 0
+    pads: bool = False  # sequences end early, or are parts of others
+
+    def add(self, indices: torch.Tensor, pads: bool) -> None:
+        """Another batch of indices."""
+        with isolated(), torch.no_grad():
+            hit = indices == self.padding
+            ends = hit.reshape(-1, indices.shape[-1])[:, -1] if indices.dim() > 1 else hit
+            self.hits, self.last = self.hits + int(hit.sum()), self.last + int(ends.sum())
+        self.batches += 1
+        self.total, self.rows, self.pads = self.total + indices.numel(), self.rows + ends.numel(), self.pads or pads
+
+    def hits_a_row(self) -> bool:
+        """Whether the index of padding comes as often as any other, anywhere."""
+        share = self.hits * self.size / self.total if self.total else 0
+        ends = self.last * self.size / self.rows if self.rows else 0
+        return not self.pads and self.hits >= _HITS and _AS_OFTEN[0] < share < _AS_OFTEN[1] and ends < _AS_OFTEN[1]
+
+
 class _Followed(NamedTuple):
-    """What is known of a tensor: "flat" of which shape, "constant", "masked", "padded" or "recurrent" with which padding."""
+    """What is known of a tensor: "flat" of which shape, "constant" at which version, "masked", "padded" or "recurrent" with
+    which padding."""
 
     kind: str
-    about: Any = None
+    about: Any
 
 
 def padding_of(tensor: torch.Tensor) -> Padding | None:
@@ -118,11 +138,10 @@ class LabelWatch:
 
     def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
         self._place, self._note = place, note
-        self._facts: dict[int, tuple[weakref.ref[torch.Tensor], _Followed]] = {}
-        self._means: dict[
-            int, tuple[str, Place | None, tuple[str, ...]]
-        ] = {}  # by identity, until the call of backward
+        self._facts = Facts[_Followed]()
+        self._means: dict[int, tuple[str, Place | None, tuple[str, ...]]] = {}  # until backward, by identity
         self._looked: Counter[tuple[object, int]] = Counter()
+        self._indices: dict[object, _Indices] = {}
         self._classes: dict[tuple[object, int], _Classes] = {}
 
     def next_step(self) -> None:
@@ -132,36 +151,28 @@ class LabelWatch:
         self._means.clear()
         self._facts.clear()
 
-    def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
-        """A function of torch has returned."""
-        name = function.__name__.strip("_")
-        if name in _CONSTANT:
-            self._put(result, _Followed("constant"))
-        elif name in ("cross_entropy_loss", "nll_loss_nd"):
-            self._classified(*arguments[:5], frame=frame)
-        elif name in _ERRORS and len(arguments) > 2 and arguments[2]:
-            self._averaged("padding in error", self._padding(arguments[1], frame), frame)
-        elif name == "embedding" and len(arguments) > 1:
-            self._put(result, _Followed("padded", self._padding(arguments[1], frame)))
-        elif name in _MASKS and len(arguments) > 1 and type(arguments[1]) in PLAIN:
-            self._masked(arguments[0], arguments[1], result, frame)
-        elif arguments and (fact := self._of(arguments[0])) is not None:
-            self._follow(name, fact, arguments, options or {}, result, frame)
-        elif name in _LAYERS and type(arguments[0]) in PLAIN and arguments[0].dim() == 3:
-            fact = _Followed("padded", self._padding(arguments[0], frame))
-            self._follow(name, fact, arguments, options or {}, result, frame)
-        elif name in _FLAT and type(result) in PLAIN and arguments[0].dim() > result.dim():
-            self._put(result, _Followed("flat", arguments[0].shape))
-        if name in ("div", "truediv", "mul") and self._means:
-            self._means.pop(id(arguments[0]), None)
+    @property
+    def readers(self) -> Readers:
+        """Which functions of torch are looked at, and how."""
+        return (
+            (_CONSTANT, lambda call: self._facts.put(call.result, _Followed("constant", _version(call.result)))),
+            (("cross_entropy_loss", "nll_loss_nd"), self._classified),
+            (_ERRORS, self._error),
+            (("embedding",), self._embedded),
+            (("binary_cross_entropy", "binary_cross_entropy_with_logits"), self._swapped),
+            (_MASKS, self._masked),
+            (_FLAT, self._flattened),
+            (("mean",), self._averaged),
+            (("getitem",), self._picked),
+            (_LAYERS, self._layered),
+            (_POINTWISE, self._passed),
+            (("div", "truediv", "mul"), self._divided),
+        )
 
-    def _put(self, tensor: Any, fact: _Followed) -> None:
-        if type(tensor) in PLAIN and len(self._facts) < FOLLOWED and (fact.about or fact.kind == "constant"):
-            self._facts[id(tensor)] = weakref.ref(tensor), fact
-
-    def _of(self, tensor: object) -> _Followed | None:
-        ref, fact = self._facts.get(id(tensor), (None, None))
-        return fact if ref is not None and ref() is tensor else None
+    def _of(self, tensor: object, *kinds: str) -> Any:
+        """What is known of a tensor, if it is of these kinds."""
+        fact = self._facts.of(tensor)
+        return fact.about if fact is not None and fact.kind in kinds else None
 
     def _line(self, frame: FrameType) -> tuple[object, int]:
         users = users_frame(frame)
@@ -175,81 +186,122 @@ class LabelWatch:
         self._looked[line] += 1
         return padding_of(tensor)
 
-    def _averaged(self, kind: str, padding: Padding | None, frame: FrameType) -> None:
+    def _tell(self, kind: str, padding: Padding | None, call: Call) -> None:
         if padding is not None:
-            self._note(kind, self._place(frame), *padding.words())
+            self._note(kind, self._place(call.frame), *padding.words())
+
+    def _error(self, call: Call) -> None:
+        if len(call.arguments) > 2 and call.arguments[2]:
+            self._tell("padding in error", self._padding(call.arguments[1], call.frame), call)
 
     # -- what padding is computed with ------------------------------------------------------------------------------------
 
-    def _masked(self, first: Any, second: Any, result: Any, frame: FrameType) -> None:
-        """Elements are multiplied by a mask, or filled where it says so."""
-        masks = [one for one in (first, second) if type(one) in PLAIN and not one.requires_grad and one.dim() in (2, 3)]
-        recorded = type(result) in PLAIN and result.requires_grad
-        for mask in masks if recorded else ():
-            padding = self._padding(mask, frame)
-            if (
-                padding is not None
-                and padding.value in (0, 1)
-                and int(mask.sum()) in (padding.padded, padding.total - padding.padded)
-            ):
-                self._put(result, _Followed("masked", padding))
+    def _embedded(self, call: Call) -> None:
+        indices, padding = call.arguments[1], self._padding(call.arguments[1], call.frame)
+        self._follow(call.result, "padded", padding)
+        key = self._line(call.frame), len(call.first), call.given(2, "padding_idx", -1)
+        seen = self._indices.setdefault(key, _Indices(self._place(call.frame), *key[1:]))
+        part = indices._base is not None and indices._base.dim() > indices.dim()  # a column of sequences, say
+        if seen.padding >= 0 and seen.batches < _BATCHES * _LOOKS and is_readable(indices):
+            seen.add(indices.detach(), padding is not None or part)
 
-    def _follow(
-        self, name: str, fact: _Followed, arguments: Given, options: Any, result: Any, frame: FrameType
-    ) -> None:
-        kind, padding = fact
-        made, given = result[0] if type(result) is tuple and result else result, arguments[0]
-        if type(made) not in PLAIN:
-            return
-        if name in _FLAT and kind in ("constant", "flat"):
-            self._put(made, fact)
-        elif name == "mean" and made.dim() == 0 and kind == "masked":
-            self._means[id(made)] = "masked mean", self._place(frame), padding.words()
-        elif name == "mean" and made.dim() == 2 and given.dim() == 3 and kind in ("padded", "recurrent"):
-            dim = options.get("dim", arguments[1] if len(arguments) > 1 else None)
-            self._averaged("padded mean", padding if dim in (1, -2, [1], (1,)) else None, frame)
-        elif name == "getitem" and kind == "recurrent":
-            index = arguments[1]
-            if type(index) is tuple and index[:2] == (slice(None), -1):
-                self._averaged("last of padded", padding, frame)
-        elif name in _RECURRENT and kind == "padded" and made.shape[:2] == given.shape[:2]:
-            self._put(made, _Followed("recurrent", padding))
-        elif name in _POINTWISE and made.shape[:2] == given.shape[:2] and kind != "flat":
-            self._put(made, fact)
+    def _swapped(self, call: Call) -> None:
+        """A loss takes hard labels for probabilities, and probabilities for labels."""
+        given, target = call.arguments[:2]
+        if type(given) in PLAIN and type(target) in PLAIN and target.requires_grad and not given.requires_grad:
+            with isolated(), torch.no_grad():
+                hard = is_readable(given) and bool(((given == 0) | (given == 1)).all())
+            self._note("swapped", self._place(call.frame) if hard else None, call.name)
+
+    def _masked(self, call: Call) -> None:
+        """Elements are multiplied by a mask, or filled where it says so."""
+        recorded = type(call.result) in PLAIN and call.result.requires_grad
+        for mask in call.arguments[:2] if recorded else ():
+            padding = self._padding(mask, call.frame) if type(mask) in PLAIN and mask.dim() in (2, 3) else None
+            sums = (padding.padded, padding.total - padding.padded) if padding is not None else ()
+            if padding is not None and padding.value in (0, 1) and int(mask.sum()) in sums:
+                self._follow(call.result, "masked", padding)
+
+    def _flattened(self, call: Call) -> None:
+        """Labels get another shape."""
+        if call.makes and call.first.dim() > call.result.dim():
+            self._follow(call.result, "flat", self._of(call.first, "flat") or call.first.shape)
+        if self._of(call.first, "constant") == _version(call.first):
+            self._follow(call.result, "constant", _version(call.result))
+
+    def _averaged(self, call: Call) -> None:
+        padding, rank = self._of(call.first, "masked", "padded", "recurrent"), call.makes and call.result.dim()
+        if padding is not None and rank == 0 and self._of(call.first, "masked"):
+            self._means[id(call.result)] = "masked mean", self._place(call.frame), padding.words()
+        elif padding is not None and rank == 2 and call.first.dim() == 3 and call.dim in (1, -2):
+            self._tell("padded mean", padding if not self._of(call.first, "masked") else None, call)
+
+    def _divided(self, call: Call) -> None:
+        self._means.pop(id(call.first), None)
+
+    def _picked(self, call: Call) -> None:
+        index = call.arguments[1]
+        if type(index) is tuple and index[:2] == (slice(None), -1):
+            self._tell("last of padded", self._of(call.first, "recurrent"), call)
+
+    def _layered(self, call: Call) -> None:
+        """A layer is given sequences that may be data."""
+        padding = self._of(call.first, "padded")
+        if padding is None and type(call.first) in PLAIN and call.first.dim() == 3:
+            padding = self._padding(call.first, call.frame)
+        made = call.result[0] if type(call.result) is tuple else call.result
+        if padding is not None and made.shape[:2] == call.first.shape[:2]:
+            self._follow(made, "padded" if call.name == "linear" else "recurrent", padding)
+
+    def _passed(self, call: Call) -> None:
+        new = call.makes and self._facts.of(call.result) is None
+        kept = new and call.result.shape[:2] == call.first.shape[:2]
+        for kind in ("masked", "padded", "recurrent") if kept else ():
+            self._follow(call.result, kind, self._of(call.first, kind))
+
+    def _follow(self, tensor: Any, kind: str, about: Any) -> None:
+        if about is not None:
+            self._facts.put(tensor, _Followed(kind, about))
 
     # -- labels -------------------------------------------------------------------------------------------------------------
 
-    def _classified(
-        self, scores: Any, labels: Any, weight: Any, reduction: int = 1, ignored: int = -100, *, frame: FrameType
-    ) -> None:
+    def _classified(self, call: Call) -> None:
         """A loss over classes is computed."""
+        scores, labels = call.arguments[:2]
         if type(labels) not in PLAIN or labels.dtype != torch.int64 or not is_readable(labels) or not labels.numel():
             return
-        line, fact = self._line(frame), self._of(labels)
-        seen = self._classes.setdefault(line, _Classes(self._place(frame)))
+        seen = self._classes.setdefault(self._line(call.frame), _Classes(self._place(call.frame)))
         if seen.batches >= _BATCHES * _LOOKS or labels.numel() > LARGEST:
             return
-        left, total = int((labels == ignored).sum()), labels.numel()
-        seen.add(labels.unique().tolist(), total - left, fact is not None and fact.kind == "constant")
-        flat = fact.about if fact is not None and fact.kind == "flat" else ()
-        padding = padding_of(labels.detach().reshape(flat or labels.shape)) if reduction and weight is None else None
-        words = str(ignored), f"{left:,}", f"{total:,}"
-        if padding is not None and padding.value != ignored:
-            self._note("padding in loss", seen.place, *padding.words(), str(ignored))
-        elif left == total and reduction == 1:
-            self._note("all ignored", seen.place, *words)
-        elif (
-            left
-            and ignored >= 0
-            and scores.dim() == 2
-            and not flat
-            and not _is_flattened(scores)
-            and self._of(scores) is None
-        ):
-            self._note("class ignored", seen.place, *words, str(scores.shape[1]))
+        ignored, total = call.arguments[4], labels.numel()
+        left = int((labels == ignored).sum())
+        seen.add(labels.unique().tolist(), total - left, self._of(labels, "constant") == _version(labels))
+        if not self._pads(call, seen.place, ignored):
+            words = str(ignored), f"{left:,}", f"{total:,}"
+            single = scores.dim() == 2 and self._of(labels, "flat") is None and self._facts.of(scores) is None
+            if left == total and call.arguments[3] == 1:
+                self._note("all ignored", seen.place, *words)
+            elif left and ignored >= 0 and single and not _is_flattened(scores):
+                self._note("class ignored", seen.place, *words, str(scores.shape[1]))
+
+    def _pads(self, call: Call, place: Place | None, ignored: int) -> bool:
+        """Whether labels that are padding count in a loss, none of which is weighed."""
+        labels, weight, reduction = call.arguments[1:4]
+        shaped = labels.detach().reshape(self._of(labels, "flat") or labels.shape)
+        padding = padding_of(shaped) if reduction and weight is None else None
+        if padding is None or padding.value == ignored:
+            return False
+        self._note("padding in loss", place, *padding.words(), str(ignored))
+        return True
 
     def ended(self) -> None:
         """Nothing more comes: which lines have seen one class only."""
+        for indices in self._indices.values():
+            if indices.place is not None and indices.hits_a_row():
+                used = line_at(indices.place)
+                made = passes(used.file, "padding_idx", str(indices.padding))
+                words = str(indices.padding), f"{indices.hits:,}", f"{indices.total:,}", str(indices.size)
+                self._note("row of padding", made[0] if len(made) == 1 else used, *words)
         for seen in self._classes.values():
             if len(seen.classes) == 1 and seen.batches >= _BATCHES and seen.count >= _ENOUGH and not seen.constant:
                 self._note("one class", seen.place, str(*seen.classes), f"{seen.count:,}")
@@ -259,3 +311,8 @@ def _is_flattened(scores: torch.Tensor) -> bool:
     """Whether scores of several positions of each sample were put into one dimension."""
     base = scores._base
     return base is not None and base.dim() > 2
+
+
+def _version(tensor: Any) -> int:
+    """How often something was written into a tensor, and one more, so that it is not 0."""
+    return 1 if type(tensor) not in PLAIN or tensor.is_inference() else tensor._version + 1

@@ -1,23 +1,27 @@
 """Sees calls that run without an error and do something else than they look like: broadcasts, reshapes, and modes.
 
-Is told of each call by `recording/torch_calls`. Looks at shapes, modes and identities, reads no number, and keeps tensors weakly.
+Looks at shapes, modes and identities, reads no number, and keeps tensors weakly.
 """
 
 from __future__ import annotations
 
 import ast
-import weakref
-from collections.abc import Callable, Container
+from collections import Counter
+from collections.abc import Container
+from math import prod
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.checks.collect.calls import Call, Facts, Readers
 from gradviz.checks.collect.lines import line_at, users_frame
+from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.record import Misuse
 from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, order_before
+from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf, is_foundation, package_of
-from gradviz.recording.torch_calls import PLAIN, Given, is_real
+from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.statements import expressions_at
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
@@ -25,7 +29,7 @@ from gradviz.walker.isolation import isolated
 
 MOST = 100
 """Lines that are noted, and results that are followed until they are reduced."""
-_LOOKS = 20  # how often the module around a line that drops out is asked for its mode
+_LOOKS = 50  # how often the module around a line that drops out is asked for its mode
 _ELEMENTWISE = frozenset(
     ["add", "sub", "rsub", "mul", "div", "truediv", "eq", "ne", "gt", "lt", "ge", "le", "pow", "maximum", "minimum"]
 )
@@ -34,12 +38,33 @@ _COUNTED = frozenset(("arange", "linspace", "logspace"))
 _OTHERS = PRODUCTS | {"linear"}  # what they make of data is no error, whatever its shape
 _REDUCES = frozenset(("mean", "sum"))
 _RESHAPES = frozenset(("view", "reshape"))
-_KEEP = frozenset(["sum", "mean", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin"])
+_KEEP = frozenset(
+    ["sum", "mean", "std", "var", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin"]
+)
+_LOSSES = (
+    "cross_entropy_loss",
+    "nll_loss_nd",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "binary_cross_entropy_with_logits",
+)
+_SCALES = ("mul", "div", "truediv")
+_MAPS = frozenset(["square", "abs", "exp", "sqrt", "clamp", "clamp_min"])
 _COLUMNS = frozenset(("unsqueeze", "getitem", "view", "reshape"))
 _ROUNDS = frozenset(("floor_divide", "floordiv", "rfloordiv", "to", "type", "int", "long", "byte", "short"))
 _ROUNDED, _SEVERAL = 8, 16  # how often rounding is looked at, and elements at least
 _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
 """Functions that take `training`, and at which place."""
+
+
+class _Reduction(NamedTuple):
+    """A tensor that a function of this name has reduced: which, of which shape, and along which dimension."""
+
+    of: int
+    shape: tuple[int, ...]
+    dim: int
+    name: str
 
 
 class MisuseWatch:
@@ -48,11 +73,14 @@ class MisuseWatch:
     def __init__(self, place: PlaceOf) -> None:
         self._place = place
         self._found: dict[tuple[str, str, int], Misuse] = {}
-        self._spread: dict[int, tuple[weakref.ref[torch.Tensor], tuple[str, Place, str]]] = {}
-        self._columns: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}  # made of rows, and in which line
-        self._positions: dict[int, weakref.ref[torch.Tensor]] = {}
-        self._looked: dict[object, int] = {}
-        self._sources: dict[int, Callable[[], torch.Tensor | None]] = {}  # that batches are picked from
+        self._spread = Facts[tuple[str, Place, str]](MOST)
+        self._columns = Facts[int]()  # made of rows, and in which line
+        self._positions = Facts[bool](MOST)  # which were counted and are no samples
+        self._sources = Facts[bool](MOST)  # that batches are picked from
+        self._origins = Facts[int](MOST)  # what square matrices were computed from, element by element, by identity
+        self._reductions = Facts[_Reduction](MOST)
+        self._wholes = Facts[tuple[str, tuple[int, ...]]](MOST)  # single numbers, and what was reduced to them
+        self._looked = Counter[object]()
 
     def result(self, trained_with: Container[tuple[str, int]] = ()) -> tuple[Misuse, ...]:
         """All that was found, one for each line. What a loss is computed from is no evaluation: `trained_with` are such lines."""
@@ -63,51 +91,67 @@ class MisuseWatch:
             if kind != evaluated or tuple(line) not in trained_with
         )
 
-    def note(self, kind: str, place: Place | None, *words: str, tensors: frozenset[int] = frozenset()) -> None:
+    def note(
+        self, kind: str, place: Place | SourceLine | None, *words: str, tensors: frozenset[int] = frozenset()
+    ) -> None:
         if place is not None and len(self._found) < MOST:
-            source = line_at(place)
+            source = place if isinstance(place, SourceLine) else line_at(place)
             key = kind, source.file, source.line
             times = self._found[key].times if key in self._found else 0
             self._found[key] = Misuse(kind, source, words, times + 1, tensors)
 
     # -- calls of torch -------------------------------------------------------------------------------------------------
 
-    def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
-        """A function of torch has returned."""
-        name = function.__name__.strip("_")
-        counted = name in _COUNTED or (
-            name in _ELEMENTWISE and type(arguments[0]) in PLAIN and self._counts(arguments[0])
+    @property
+    def readers(self) -> Readers:
+        """Which functions of torch are looked at, and how."""
+        return (
+            ((*_COUNTED, *_ELEMENTWISE), self._count),
+            (_TRAINS, self._switched),
+            (("broadcast_tensors",), self._compared),
+            (("getitem",), self._picked),
+            (_RESHAPES, self._reshaped),
+            ((*_COLUMNS, *_KEEP), self._column),
+            (_KEEP, self._reduced),
+            ((*_REDUCES, *_LOSSES), self._ends),
+            ((*_SCALES, "neg"), self._scaled),
+            ((*_ELEMENTWISE, *_MAPS), self._mapped),
+            (_ELEMENTWISE, self._meets),
+            ((), self._follow),
+            (_ROUNDS, self._rounded),
         )
-        if counted and type(result) in PLAIN and result.dim() == 1 and len(self._positions) < MOST:
-            self._positions[id(result)] = weakref.ref(result)
-        if name in _TRAINS:
-            self._switched(name, arguments, frame)
-        elif name == "broadcast_tensors" and frame.f_back is not None:
-            given, loss = arguments[0] if type(arguments[0]) is tuple else arguments, frame.f_back
-            words = _spreads(*given) if len(given) == 2 and loss.f_code.co_name.endswith("_loss") else ""
+
+    def _count(self, call: Call) -> None:
+        """Positions are counted, and computed with."""
+        counted = call.name in _COUNTED or self._positions.of(call.first)
+        if counted and type(call.result) in PLAIN and call.result.dim() == 1:
+            self._positions.put(call.result, True)
+
+    def _compared(self, call: Call) -> None:
+        """A loss of torch gives its input and its target one shape."""
+        given, loss = call.first if type(call.first) is tuple else call.arguments, call.frame.f_back
+        if loss is not None and len(given) == 2 and loss.f_code.co_name.endswith("_loss"):
+            words = _spreads(*given)
             if words and local_variables(loss).get("reduction") != "none":
                 self.note("broadcast", self._place(loss), loss.f_code.co_name, words)
-        elif type(result) in PLAIN and arguments and type(arguments[0]) in PLAIN:
-            if name == "getitem" and torch.is_grad_enabled() and arguments[0].is_leaf and len(self._sources) < MOST:
-                self._sources[id(arguments[0])] = weakref.ref(arguments[0])
-            if name in _RESHAPES:
-                self._reshaped(name, arguments[0], result, frame)
-            if result.dim() > 1 and result.shape[1] == 1 and (name in _COLUMNS or arguments[0].dim() == 2):
-                self._column(name, arguments[0], result, frame)
-            if name in _ELEMENTWISE and len(arguments) > 1 and result.dim() > 1:
-                self._meets(name, arguments, result, frame)
-            if self._spread:
-                self._follow(name, arguments, result)
-            if name in _ROUNDS and not result.requires_grad and result.numel() >= _SEVERAL:
-                self._rounded(name, arguments[0], result, frame)
 
-    def _rounded(self, name: str, before: torch.Tensor, result: torch.Tensor, frame: FrameType) -> None:
+    def _picked(self, call: Call) -> None:
+        if torch.is_grad_enabled() and call.makes and call.first.is_leaf:
+            self._sources.put(call.first, True)
+
+    def _rounded(self, call: Call) -> None:
         """Data is rounded; whether nothing but zeros is left of it each time that it is looked at."""
-        if before.dtype == result.dtype and name in ("to", "type"):
+        name, before, result = call.name, call.first, call.result
+        if (
+            not call.makes
+            or result.requires_grad
+            or result.numel() < _SEVERAL
+            or (before.dtype == result.dtype and name in ("to", "type"))
+        ):
             return
-        key = name, frame.f_code, frame.f_lineno
-        self._looked[key] = self._looked.get(key, 0) + 1
-        place = self._place(frame) if self._looked[key] <= _ROUNDED else None
+        key = name, call.frame.f_code, call.frame.f_lineno
+        self._looked[key] += 1
+        place = self._place(call.frame) if self._looked[key] <= _ROUNDED else None
         if place is None:
             return
         with isolated(), torch.no_grad():
@@ -119,87 +163,115 @@ class MisuseWatch:
             source = line_at(place)
             self._found.pop(("rounds to zero", source.file, source.line), None)
 
-    def _reshaped(self, name: str, before: torch.Tensor, after: torch.Tensor, frame: FrameType) -> None:
+    def _reshaped(self, call: Call) -> None:
         """A new shape with the sizes of the old one in another order, in the user's own code: elements stay where they are."""
-        old, new = tuple(before.shape), tuple(after.shape)
-        moved = len(old) > 1 and is_real(before) and cuts_samples(old, new)
-        users = not (is_foundation(frame.f_code.co_filename) or package_of(frame.f_code.co_filename))
-        if users and moved:
+        if not call.makes or not is_real(call.first) or call.first.dim() < 2:
+            return
+        old, new, file = tuple(call.first.shape), tuple(call.result.shape), call.frame.f_code.co_filename
+        if not (is_foundation(file) or package_of(file)) and cuts_samples(old, new):
             kind = "reshape" if sorted(old) == sorted(new) else "cut anew"
-            place = self._place(frame)
-            self.note(kind, place, name, str(old), str(new), _moved(name, old, new, place))
+            place = self._place(call.frame)
+            self.note(kind, place, call.name, str(old), str(new), _moved(call.name, old, new, place))
 
-    def _column(self, name: str, before: torch.Tensor, result: torch.Tensor, frame: FrameType) -> None:
+    def _column(self, call: Call) -> None:
         """A column is made of a row, or by a reduction that keeps the dimension, as for distances of all pairs."""
-        reduced = before.dim() == 2 and before.shape[1] > 1 and name in _KEEP
-        if reduced or (before.dim() == result.dim() - 1 and name in _COLUMNS):
-            self._columns[id(result)] = weakref.ref(result), 0 if reduced else frame.f_lineno or 0
+        if not call.makes or call.result.shape[1:2] != (1,):
+            return
+        rank = call.first.dim()
+        reduced = rank == 2 and call.first.shape[1] > 1 and call.name in _KEEP
+        if reduced or (rank == call.result.dim() - 1 and call.name in _COLUMNS):
+            self._columns.put(call.result, 0 if reduced else call.frame.f_lineno or 0)
 
-    def _meets(self, name: str, arguments: Given, result: torch.Tensor, frame: FrameType) -> None:
+    def _ends(self, call: Call) -> None:
+        """A loss of several samples becomes one number."""
+        if call.makes and call.result.requires_grad and call.result.dim() == 0 < call.first.dim():
+            self._wholes.put(call.result, (call.name, tuple(call.first.shape)))
+
+    def _scaled(self, call: Call) -> None:
+        """One number is scaled: by a number, or by one for each sample, for which it comes too late."""
+        for one, other in call.pairs:
+            whole = self._wholes.of(one)
+            if whole is not None and type(other) not in PLAIN:
+                self._wholes.put(call.result, whole)
+            elif whole is not None and not other.requires_grad and _counts_samples(tuple(other.shape), whole[1]):
+                self.note(
+                    "reduced too early", self._place(call.frame), whole[0], str(whole[1]), str(tuple(other.shape))
+                )
+
+    def _reduced(self, call: Call) -> None:
+        """A square matrix is reduced along another dimension than its first, which leaves a row for a column."""
+        if call.makes and isinstance(call.dim, int) and call.result.dim() == call.first.dim() - 1 and call.result.dim():
+            shape, dim = tuple(call.first.shape), call.dim % call.first.dim()
+            if dim and len({*shape[: dim + 1]}) == 1 < shape[0]:
+                of = self._origins.of(call.first) or id(call.first)
+                self._reductions.put(call.result, _Reduction(of, shape, dim, call.name.removeprefix("linalg_vector_")))
+
+    def _mapped(self, call: Call) -> None:
+        """Each element is computed of that which has its place, or of a reduction that does not."""
+        if not call.makes:
+            return
+        for one, other in call.pairs:
+            reduced = self._reductions.of(one)
+            if reduced is not None and type(other) not in PLAIN:
+                self._reductions.put(call.result, reduced)
+            elif reduced is not None and reduced.of == id(other) and tuple(other.shape) == reduced.shape:
+                words = reduced.name, str(reduced.dim), str(reduced.shape), str(tuple(one.shape))
+                self.note("row for column", self._place(call.frame) if _is_lopsided(other) else None, *words)
+        shape, (first, second) = call.result.shape, call.pairs[0]
+        squares = len(shape) > 1 and shape[0] == shape[1] and first.shape == shape
+        if squares and not call.in_place and (second is first or type(second) not in PLAIN):
+            self._origins.put(call.result, self._origins.of(first) or id(first))
+
+    def _meets(self, call: Call) -> None:
         """Two tensors are computed with each other, element by element."""
-        first, second = arguments[:2]
-        if type(first) not in PLAIN or type(second) not in PLAIN or len(self._spread) >= MOST:
+        words = _spreads(*call.arguments[:2]) if call.makes and len(call.arguments) > 1 else ""
+        place = self._place(call.frame) if words else None
+        if place is None or any(map(self._positions.of, call.arguments[:2])):
             return
-        words = _spreads(first, second)
-        place = self._place(frame) if words else None
-        column = max(first, second, key=torch.Tensor.dim)
-        ref, at = self._columns.get(id(column), (lambda: None, 0))
-        if self._counts(first) or self._counts(second):
+        if self._columns.of(max(call.arguments[:2], key=torch.Tensor.dim)) in (0, call.frame.f_lineno):  # it is meant
             return
-        if place is None or (ref() is column and at in (0, frame.f_lineno or 0)):  # it is meant
-            return
-        if result.dim() == 2:
-            self._spread[id(result)] = weakref.ref(result), (name, place, words)
-        elif name in _JOINS and result.requires_grad:
-            self.note("joins all", place, name, words, str(tuple(result.shape)))
+        if call.result.dim() == 2:
+            self._spread.put(call.result, (call.name, place, words))
+        elif call.name in _JOINS and call.result.requires_grad:
+            self.note("joins all", place, call.name, words, str(tuple(call.result.shape)))
 
-    def _counts(self, tensor: object) -> bool:
-        """Whether a tensor has positions, which were counted and are no samples."""
-        return id(tensor) in self._positions and self._positions[id(tensor)]() is tensor
-
-    def _follow(self, name: str, arguments: Given, result: torch.Tensor) -> None:
+    def _follow(self, call: Call) -> None:
         """What became of tensors that were spread: all of them averaged, as a loss is, or computed with others."""
-        if name.endswith("_like") or name in _OTHERS:
+        if not self._spread or not call.makes or call.name.endswith("_like") or call.name in _OTHERS:
             return
-        for given in arguments[:2]:
-            same = id(given) in self._spread and self._spread[id(given)][0]() is given
-            if not same:
-                continue
-            known = self._spread[id(given)][1]
-            if name in _REDUCES and result.dim() == 0:
+        for given in call.arguments[:2]:
+            known = self._spread.of(given)
+            if known is not None and call.name in _REDUCES and call.result.dim() == 0:
                 self.note("broadcast", known[1], known[0], known[2])
-            elif given.shape == result.shape and len(self._spread) < MOST:
-                self._spread[id(result)] = weakref.ref(result), known
+            elif known is not None and given.shape == call.result.shape:
+                self._spread.put(call.result, known)
 
     def next_step(self) -> None:
         """A backward call has run."""
-        self._spread.clear()
+        for facts in (self._spread, self._origins, self._reductions, self._wholes):
+            facts.clear()
         self._columns.clear()
 
     # -- modes ------------------------------------------------------------------------------------------------------------
 
-    def _switched(self, name: str, arguments: Given, frame: FrameType) -> None:
+    def _switched(self, call: Call) -> None:
         """Something that depends on the mode runs: as in training, inside of a model in eval mode, or where nothing is recorded."""
-        at = _TRAINS[name]
-        if len(arguments) <= at or arguments[at] is not True or (name != "batch_norm" and not arguments[1]):
+        drops, users = call.name != "batch_norm", users_frame(call.frame)
+        if call.arguments[_TRAINS[call.name] :][:1] != (True,) or (drops and not call.arguments[1]) or users is None:
             return
-        users = users_frame(frame)
-        if users is None:
+        key = call.name, users.f_code, users.f_lineno, torch.is_grad_enabled()
+        self._looked[key] += 1
+        model, calling, given = _model_around(call.frame)
+        if model is None or self._looked[key] > _LOOKS:
             return
-        key = name, users.f_code, users.f_lineno
-        self._looked[key] = self._looked.get(key, 0) + 1
-        if self._looked[key] > _LOOKS:
-            return
-        model, calling, given = _model_around(frame)
-        if model is None:
-            return
-        if not model.training and name != "batch_norm" and not _mixed(model):
-            self.note("dropout in eval", self._place(users), type(model).__name__)
-        elif name == "batch_norm" and self._sources.get(id(given), lambda: None)() is given is not None:
+        if not model.training and drops and not _mixed(model):
+            place = self._place(users)
+            self.note("dropout in eval", None if _is_told(place) else place, type(model).__name__)
+        elif not drops and self._sources.of(given):
             return  # it looks at the data that it is trained with, and learns no other statistics from that
         elif model.training and not torch.is_grad_enabled() and calling is not None:
             held = frozenset(map(id, parameters(model)))
-            self.note("train in evaluation", self._place(calling), type(model).__name__, name, tensors=held)
+            self.note("train in evaluation", self._place(calling), type(model).__name__, call.name, tensors=held)
 
 
 _IN_WORDS = (
@@ -240,6 +312,25 @@ def _sizes(name: str, new: tuple[int, ...], place: Place | None) -> list[str]:
             found.add(tuple(map(ast.unparse, given)))
     written = found.pop() if len(found) == 1 else ()
     return [*written] if len(written) == len(new) else [*map(str, new)]
+
+
+def _is_told(place: Place | None) -> bool:
+    """Whether a line passes `training` to a dropout: it is meant, then."""
+    source = line_at(place) if place is not None else None
+    calls = expressions_at(source.file, source.line) if source is not None else ()
+    drops = (call for call in calls if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("dropout"))
+    return any(len(call.args) > 2 or any(one.arg == "training" for one in call.keywords) for call in drops)
+
+
+def _counts_samples(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether a tensor has one number for each sample of a larger one, or for each step of it."""
+    return prod(shape) > 1 and shape == whole[: len(shape)]
+
+
+def _is_lopsided(matrix: torch.Tensor) -> bool:
+    """Whether it makes a difference along which dimension a matrix is reduced: not if it is symmetric."""
+    with isolated(), torch.no_grad():
+        return is_readable(matrix) and not torch.allclose(matrix, matrix.transpose(0, 1))
 
 
 def _mixed(model: torch.nn.Module) -> bool:

@@ -27,6 +27,12 @@ _WITHOUT = {
         "{code} is given two tensors that are one memory ({times} seen): what should be a copy that follows is the model itself",
         "Make the copy with copy.deepcopy(model), where it is made; a second name for a model copies nothing.",
     ),
+    "added once": Row(
+        "an indexed += adds only one of the numbers for each place",
+        "{code} adds to {0} places that an index names, of which {1} are different: x[index] += y reads all, adds, and writes all "
+        "back, and of those for one place the last remains",
+        "Use index_add, which adds all: x = x.index_add(0, index, y).",
+    ),
     "loads nothing": Row(
         "load_state_dict() loads nothing: the model has none of these names",
         "{code} is given {0} names such as {1}, and the model has {2}; strict=False says nothing of it",

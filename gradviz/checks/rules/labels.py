@@ -46,6 +46,31 @@ _LABELS = {
         "{code} is given one label for each sample, {1} of {2} of them {0}, and {3} scores: {0} is one of the classes",
         "Leave out ignore_index={0}.",
     ),
+    "swapped": Row(
+        "{0} is given its labels first and its predictions second",
+        "{code} takes numbers that are 0 or 1 and need no gradient as its input, and what the model computed as its target",
+        "Swap them in {text}: predictions first.",
+    ),
+    "row of padding": Row(
+        "index {0} is no padding: its row of the embedding is never learned",
+        "padding_idx={0}, and {1} of {2} indices are {0}, about as many as of each other one of {3}: none of them ends a sequence",
+        "Leave out padding_idx={0}. Or shift the indices by 1, and make the embedding larger by one row.",
+    ),
+    "not shifted": Row(
+        "the labels are the tokens that the model is given: it learns to repeat them",
+        "{code} compares the scores of each position with the token at that position, which the model has just read ({times} seen)",
+        "Predict the next token: scores[:, :-1] with ids[:, 1:] as labels.",
+    ),
+    "sees what comes": Row(
+        "the model sees the token that it is to predict",
+        "{code} lets each position of {0} see all others, and the labels are the same tokens, one position on",
+        "Hide what comes later: a causal mask, or is_causal=True, for attention; bidirectional=False for a recurrent layer.",
+    ),
+    "other partner": Row(
+        "the labels of {2} rows name another row than the partner",
+        "{code} pairs rows as if two batches were in another order: they were joined {0}",
+        "Give each row its partner: {1}.",
+    ),
     "one class": Row(
         "all labels are class {0}",
         "{code} was given {1} labels, and all of them are {0}: the model learns to say that, whatever its input",
@@ -53,6 +78,49 @@ _LABELS = {
         ("lost-numbers",),
     ),
 }  # fmt: skip
+
+
+_MASKS = {
+    "mask inverted": Row(
+        "the mask of attention hides what is real, and keeps padding",
+        "{code} hides every position of its mask {0} that has data, and none that is padding, in the rows that were looked at",
+        "Invert the mask: a key_padding_mask is True where padding is; a bool attn_mask is True where something may be seen.",
+    ),
+    "past hidden": Row(
+        "the mask of attention hides the past, and keeps what comes",
+        "{code} lets each of {0} positions see later ones, and no earlier one",
+        "Invert the mask. In nn.MultiheadAttention True hides: torch.triu(torch.ones(n, n, dtype=torch.bool), diagonal=1); in "
+        "scaled_dot_product_attention True keeps: torch.tril.",
+    ),
+}  # fmt: skip
+
+
+@check("inverted-mask", "warning", "a mask of attention hides what should be seen")
+def inverted_mask(context: CheckContext) -> Diagnoses:
+    """A mask keeps padding and hides the data, or keeps what comes later and hides the past.
+
+    Nothing fails: attention is then over padding, and the model learns from the rest of its layers alone. `nn.MultiheadAttention`
+    and `nn.TransformerEncoder` hide where a mask is True, `scaled_dot_product_attention` where it is False.
+
+    How it is found: what a mask hides, in the first steps, is compared with where the rows of the batch end, and with the order of
+    the positions.
+
+    What to do: invert the mask.
+
+    When to ignore it: when the model reads from the end to the beginning.
+
+    ```python
+    import torch
+
+    words = torch.nn.Embedding(9, 4)
+    attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+    ids = torch.tensor([[5, 3, 7, 2], [4, 8, 0, 0], [6, 1, 3, 0]])
+    x = words(ids)
+    loss = attention(x, x, x, key_padding_mask=ids != 0)[0].nan_to_num().square().mean()
+    loss.backward()
+    ```
+    """
+    yield from told(context, *_MASKS, rows=_MASKS)
 
 
 @check("padding-counted", "warning", "padding counts in a loss, a mean or a last step")
@@ -82,15 +150,18 @@ def padding_counted(context: CheckContext) -> Diagnoses:
     yield from told(context, *_PADDING, rows=_PADDING)
 
 
-@check("useless-labels", "warning", "labels are all ignored, all of one class, or of a class that is left out")
+@check("useless-labels", "warning", "labels teach nothing: all alike, all ignored, or what the model is given")
 def useless_labels(context: CheckContext) -> Diagnoses:
     """The labels that a loss over classes is given teach nothing, or not all that they should.
 
-    All labels of a batch are `ignore_index`, and the mean is NaN; or `ignore_index` is one of the classes; or all labels are alike.
+    All labels of a batch are `ignore_index`, and the mean is NaN; or `ignore_index` is one of the classes, `padding_idx` one of the
+    rows; or all labels are alike. Or a language model is to say the token that it has just read, not the next one, or may look at
+    the next one; or the labels of a contrastive loss name another row than the partner; or labels and predictions are swapped.
 
     How it is found: the labels of some batches of each line are counted. One class only is said from 64 labels in three batches
     on, and not where the code makes them with `zeros` or the like, as contrastive losses do; a class is taken for left out where
-    each sample has one label, not each position of a sequence or an image.
+    each sample has one label, not each position of a sequence or an image. Tokens that go into an embedding are compared with the
+    labels of the scores that are computed of them, position by position.
 
     What to do: what the finding says.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext
 from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, shape, user, weight
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.misuse import told
+from gradviz.checks.rules.misuse import Row, told
 from gradviz.checks.rules.softmax import across, dimension
 from gradviz.checks.words import Names, code, line, nodes_of, title_and_code, where as place
 from gradviz.graph import Graph
@@ -246,12 +246,22 @@ def _of_one(graph: Graph, node: int) -> Diagnosis | None:
     )
 
 
+_SIGNS = {
+    "entropy falls": Row(
+        "the entropy of the policy is made smaller: its sign is wrong",
+        "{code} adds the entropy of a distribution to the loss, which also has the log_prob() of its actions: the optimizer "
+        "lowers the entropy, and the policy soon takes one action only",
+        "Subtract the entropy: loss - coefficient * entropy.",
+    ),
+}  # fmt: skip
+
+
 @check("wrong-sign", "warning", "training makes the loss worse: its sign is wrong")
 def wrong_sign(context: CheckContext) -> Diagnoses:
     """A loss is negated as a whole, or the logarithms of probabilities are minimised, and the model is trained with that.
 
     An optimizer goes down: of a negated error it makes a large one, and of the mean logarithm of the right classes' probabilities
-    minus infinity.
+    minus infinity. An entropy that is added to the loss of a policy, not subtracted, falls as well.
 
     How it is found: the graph shows what is between the loss and the output, where it is nothing but a mean, a sum, a number or a
     change of sign; and one optimizer holds all parameters that are reached. Where it does not, as in a generator that works
@@ -275,6 +285,8 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
+    if not any(optimizer.maximizes for optimizer in context.optimizers):
+        yield from told(context, "entropy falls", rows=_SIGNS)
     if len(graph.roots) != 1 or not _held_by_one(context):
         return
     node, minus = graph.roots[0].node, 0
@@ -336,4 +348,4 @@ def broadcast(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, "broadcast", "joins all")
+    yield from told(context, "broadcast", "joins all", "row for column", "sample for column", "reduced too early")

@@ -38,6 +38,23 @@ ROWS = {
         "dimension of their own",
         "Give both one shape: .squeeze(1) on the one with a dimension of size 1.",
     ),
+    "row for column": Row(
+        "{0} of each row is spread along the columns: keepdim=True is missing",
+        "{code} computes a tensor of shape {2} with its own {0} over dimension {1}, of shape {3}: a number for each row, "
+        "which broadcasting gives to each column; it only fits since the sizes are equal",
+        "Pass keepdim=True to {0} in {text}.",
+    ),
+    "sample for column": Row(
+        "a number for each sample is spread along the columns",
+        "{code} computes {0} with {1}: the first has a number for each sample, picked by an index that also names a row for each, "
+        "and broadcasting gives it to each column; it only fits since the sizes are equal",
+        "Give it a dimension for the columns: .unsqueeze(1), or [:, None].",
+    ),
+    "reduced too early": Row(
+        "weights of shape {2} come after the {0}: they weigh nothing",
+        "{code} multiplies one number, the {0} of {1}, by {2}: all elements get the same loss, whatever their weight",
+        "Reduce after the weights: reduction='none' for a loss, or a sum over the last dimensions only, then weigh, then average.",
+    ),
     "reshape": Row(
         "{0} from {1} to {2} mixes the samples: it swaps no dimensions",
         "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",

@@ -39,6 +39,22 @@ ROWS = {
         "{code} divides by the norm over dimension {0} of {1}, which is the batch: each sample depends on all others",
         "Normalise each sample: dim=-1 in {text}.",
     ),
+    "added over samples": Row(
+        "a table of positions is added along the batch: each sample gets another row of it",
+        "{code} adds {0} to {1}: its first dimension is the batch, so all steps of a sample get the same numbers",
+        "Give the table the batch first, as (1, steps, features), and cut its second dimension: table[:, : x.size(1)].",
+    ),
+    "summed alone": Row(
+        "the einsum sums {2} and {3} apart: neither is in both inputs",
+        "{code} computes '{0}': {2} and {3} have the size {1} and are in one input each, so each input is summed over its own "
+        "before they are multiplied",
+        "If they are one dimension, give both the same letter: {2} in place of {3}.",
+    ),
+    "shuffled apart": Row(
+        "inputs and targets are shuffled into different orders",
+        "{code} compares predictions with targets of another random order: each of the {0} rows got the target of another one",
+        "Shuffle both by one permutation: order = torch.randperm(len(x)), then x[order] and y[order].",
+    ),
     "other order": Row(
         "predictions and targets are in another order",
         "{code} compares {0} with {1}: the samples and steps of the data stand in another order there, so most predictions "
@@ -50,7 +66,7 @@ ROWS = {
 
 @check("mixed-samples", "warning", "an operation relates samples of a batch that should be apart")
 def mixed_samples(context: CheckContext) -> Diagnoses:
-    """A softmax, an attention, a recurrent layer or a norm runs over the batch, or predictions meet the targets of other samples.
+    """A softmax, an attention, a recurrent layer, a norm or a table runs along the batch, or targets are of other samples.
 
     The shapes fit, so nothing fails: an LSTM without `batch_first=True` takes samples for steps, `softmax(dim=0)` makes
     probabilities that add up over the batch. The model then uses what it does not have when it is asked for one sample.

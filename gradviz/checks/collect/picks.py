@@ -1,0 +1,134 @@
+"""Follows what an index picks: numbers of each sample, sums that are written back, and the order that rows were shuffled into.
+
+Reads whether an index names a place twice, a few times for each line. Keeps no tensor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.numbers import is_readable
+from gradviz.packages import Place, PlaceOf
+from gradviz.recording.torch_calls import PLAIN, is_real
+from gradviz.walker.isolation import isolated
+
+_LOOKS = 8  # how often the index of a line is read
+_ADDS = ("add", "sub", "iadd", "isub")
+_MAPS = ("mul", "div", "truediv", "pow", "sqrt", "rsqrt", "exp", "log", "neg", "rsub", "square", "view", "to", "float")
+_CARRIES = ("getitem", "view", "reshape", "to", "float", "long", "unsqueeze", "contiguous", "narrow")
+_LAYERS = ("linear", "conv1d", "conv2d", "batch_norm", "embedding")
+_LOSSES = ("cross_entropy_loss", "nll_loss_nd", "mse_loss", "binary_cross_entropy_with_logits", "l1_loss")
+
+
+class _Pick(NamedTuple):
+    """What an index has picked of a tensor, and what was done with it."""
+
+    table: int
+    by: int
+    added: bool = False
+    scaled: bool = False
+
+
+class PickWatch:
+    """Of one run, in one thread. `note` keeps a line with words; `place` tells the user's line of a frame."""
+
+    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
+        self._place, self._note = place, note
+        self._numbers, self._count = Facts[int](), 0  # of indices
+        self._shuffles, self._orders = Facts[int](), Facts[tuple[int, int]]()  # number of a permutation, and its length
+        self._picks = Facts[_Pick]()
+        self._looked: Counter[object] = Counter()
+        self._inputs: set[tuple[int, int]] = set()  # the orders of what layers were given in a step
+        self._rows: set[int] = set()  # indices that name something for each sample
+        self._met: dict[int, tuple[Place | None, str, str]] = {}  # numbers of each sample that met columns, by index
+
+    @property
+    def readers(self) -> Readers:
+        """Which functions of torch are looked at, and how."""
+        return (
+            (("randperm",), lambda call: self._shuffles.put(call.result, self._number(call.result))),
+            (("getitem", "index_select", "take"), self._picked),
+            (_CARRIES, self._carried),
+            ((*_ADDS, *_MAPS), self._computed),
+            (("setitem",), self._written),
+            (_LAYERS, self._begins),
+            (_LOSSES, self._compared),
+        )
+
+    def next_step(self) -> None:
+        """A call of backward comes."""
+        for index in self._rows & self._met.keys():
+            place, *words = self._met[index]
+            self._note("sample for column", place, *words)
+        for seen in (self._rows, self._met, self._inputs):
+            seen.clear()
+        self._picks.clear()
+
+    def _number(self, index: torch.Tensor) -> int:
+        known = self._numbers.of(index)
+        if known is None:
+            self._count += 1
+            self._numbers.put(index, known := self._count)
+        return known
+
+    def _picked(self, call: Call) -> None:
+        index = call.arguments[-1]
+        if call.makes and type(index) in PLAIN and index.dim() == 1 and index.dtype == torch.int64:
+            self._picks.put(call.result, _Pick(id(call.first), self._number(index)))
+            shuffle = self._shuffles.of(index)
+            if shuffle is not None:
+                self._orders.put(call.result, (shuffle, len(index)))
+
+    def _carried(self, call: Call) -> None:
+        order = self._orders.of(call.first)
+        if order is not None and not self._orders.of(call.result):
+            self._orders.put(call.result, order)
+
+    def _computed(self, call: Call) -> None:
+        """Something is computed of what was picked: by itself, or with what has more dimensions."""
+        for given, other in call.pairs:
+            pick = self._picks.of(given)
+            if pick is not None and call.makes and given.shape == call.result.shape:
+                added = call.name in _ADDS
+                self._picks.put(call.result, pick._replace(added=pick.added or added, scaled=pick.scaled or not added))
+                return
+            elif pick is not None and type(other) in PLAIN and _meets_columns(given, other):
+                self._met[pick.by] = self._place(call.frame), str(tuple(given.shape)), str(tuple(other.shape))
+
+    def _written(self, call: Call) -> None:
+        """A sum of what was picked is written back to where it comes from."""
+        table, index, value = call.arguments
+        pick, line = self._picks.of(value), (call.frame.f_code, call.frame.f_lineno)
+        if pick is None or not pick.added or pick.scaled or type(index) not in PLAIN or self._looked[line] >= _LOOKS:
+            return
+        if (pick.table, pick.by) == (id(table), self._numbers.of(index)) and is_readable(index):
+            self._looked[line] += 1
+            with isolated(), torch.no_grad():
+                different = index.unique().numel()
+            if different < index.numel():
+                self._note("added once", self._place(call.frame), str(index.numel()), str(different))
+
+    def _begins(self, call: Call) -> None:
+        """A layer is given data, or the row of something for each sample."""
+        data = call.arguments[1] if call.name == "embedding" else call.first
+        order = self._orders.of(data)
+        if order is not None:
+            self._inputs.add(order)
+        if call.name == "embedding" and data.dim() == 1:
+            self._rows.add(self._number(data))
+
+    def _compared(self, call: Call) -> None:
+        """Predictions meet targets: whether these are in the order of what the model was given."""
+        order = next(filter(None, map(self._orders.of, call.arguments[:2])), None)
+        if order is not None and order not in self._inputs and any(length == order[1] for _, length in self._inputs):
+            self._note("shuffled apart", self._place(call.frame), str(order[1]))
+
+
+def _meets_columns(given: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a number for each row is broadcast to the columns, which are as many."""
+    return given.dim() == 1 < other.dim() and is_real(given) and other.shape[0] == other.shape[-1] == len(given) > 1

@@ -1,0 +1,244 @@
+"""Follows the batches of a step, in their order, to what masks and losses make of them: what may be seen, and what is to be said.
+
+Sequences are told from each other by their first rows, of which the numbers are kept until backward. Keeps no tensor.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+
+from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.labels import LARGEST, padding_of
+from gradviz.checks.collect.lines import line_at
+from gradviz.checks.collect.numbers import is_readable
+from gradviz.graph import SourceLine
+from gradviz.packages import Place, PlaceOf
+from gradviz.recording.torch_calls import PLAIN
+from gradviz.source.search import lines_behind
+from gradviz.source.statements import expressions_at
+from gradviz.walker.isolation import isolated
+
+STEPS = 6
+"""Backward calls before which sequences are followed."""
+_ROWS, _WIDTH = 8, 64  # of a batch, that are compared
+_HIDDEN = -1e4  # a score from which on nothing is left of a softmax
+_ENOUGH = 4  # time steps, and different tokens
+_RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu")
+_BIDIRECTIONAL = 7  # which argument of them says so
+Rows = Sequence[Sequence[Any]]
+
+
+class _Batch(NamedTuple):
+    """A batch by its first dimensions, the first rows of its indices, and where these are padded.
+
+    `halves`: two batches one after the other (True), or row by row in turn (False).
+    """
+
+    shape: tuple[int, ...]
+    rows: Rows = ()
+    padded: Rows = ()
+    halves: bool | None = None
+
+    def is_in(self, shape: Sequence[int]) -> bool:
+        """Whether a tensor of this shape, made of the batch, has its order: as it was, flat, or with the features in between."""
+        whole = len(shape) > len(self.shape) and tuple(shape[: len(self.shape)]) == self.shape
+        return whole or (*shape[:1], *shape[2:]) == self.shape or (len(shape) == 2 and shape[0] == prod(self.shape))
+
+
+class SequenceWatch:
+    """Of one run, in one thread. `note` keeps a line with words; `place` tells the user's line of a frame."""
+
+    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
+        self._place, self._note, self._steps = place, note, 0
+        self._followed = Facts[_Batch]()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._followed.clear()
+        self._batches: list[_Batch] = []
+        self._ordered = False  # something runs from the first step to the last only
+        self._sees_all: Place | None = None  # the line that lets each step see later ones
+
+    def next_step(self) -> None:
+        """A call of backward comes."""
+        self._steps += 1
+        self._forget()
+
+    @property
+    def readers(self) -> Readers:
+        """Which functions of torch are looked at, and how."""
+        return (
+            (("embedding", "linear", *_RECURRENT), self._begins),
+            (("cat", "stack", "reshape", "view", "flatten"), self._joined),
+            (("getitem",), self._shifted),
+            (_RECURRENT, self._recurs),
+            (("scaled_dot_product_attention",), self._attends),
+            (("softmax",), self._weighs),
+            ((), self._carried),
+            (("cross_entropy_loss", "nll_loss_nd"), self._classified),
+        )
+
+    # -- the batches of a step --------------------------------------------------------------------------------------------
+
+    def _begins(self, call: Call) -> None:
+        """A batch of sequences goes into the model."""
+        data = call.arguments[1] if call.name == "embedding" else call.first
+        rank = 2 if call.name == "embedding" else 3
+        if self._steps >= STEPS or type(data) not in PLAIN or data.dim() != rank or data.requires_grad:
+            return
+        if not is_readable(data) or data.numel() > LARGEST or not torch.is_grad_enabled():
+            return
+        padding = padding_of(data)
+        with isolated(), torch.no_grad():
+            part = data.detach()[:_ROWS, :_WIDTH]
+            padded = part == padding.value if padding is not None else None
+            padded = padded.all(2) if padded is not None and rank == 3 else padded
+            rows = part.tolist() if rank == 2 else ()
+            batch = _Batch(tuple(data.shape[:2]), rows, () if padded is None else padded.tolist())
+        if batch.padded or (batch.rows and batch.rows[1:] != batch.rows[:-1]):  # else the positions of all rows
+            self._batches.append(batch)
+            self._followed.put(call.result, batch)
+
+    def _joined(self, call: Call) -> None:
+        """Two batches become one: one after the other, or row by row in turn."""
+        if self._steps >= STEPS or type(call.result) not in PLAIN:
+            return
+        parts, shape = call.first, tuple(call.result.shape)
+        if type(parts) in (tuple, list) and len(parts) == 2 and parts[0].shape == parts[1].shape:
+            halves = call.name == "cat" and len(shape) > 1 and shape[0] == 2 * parts[0].shape[0]
+            if halves or (call.name == "stack" and call.dim == 1):
+                self._followed.put(call.result, _Batch(shape[:1] if halves else shape[:2], halves=halves))
+        batch = self._followed.of(parts)
+        if batch is not None and batch.halves is False and shape[:1] == (prod(batch.shape),) != batch.shape:
+            self._followed.put(call.result, batch._replace(shape=shape[:1]))
+
+    def _shifted(self, call: Call) -> None:
+        """The last step of each sequence is left out."""
+        batch, index = self._followed.of(call.first), call.arguments[1]
+        last = type(index) is tuple and any(type(one) is slice and one == slice(None, -1) for one in index)
+        if batch is not None and last and call.result.shape[1] == batch.shape[-1] - 1:
+            self._followed.put(call.result, batch._replace(shape=tuple(call.result.shape[:2])))
+
+    def _carried(self, call: Call) -> None:
+        """What is computed of a batch, in its order."""
+        if self._followed and call.arguments:
+            made = call.result[0] if type(call.result) is tuple and call.result else call.result
+            batch = next(filter(None, map(self._followed.of, call.arguments[:2])), None)
+            if batch is not None and type(made) in PLAIN and batch.is_in(made.shape) and not self._followed.of(made):
+                self._followed.put(made, batch)
+
+    # -- what each step sees ----------------------------------------------------------------------------------------------
+
+    def _recurs(self, call: Call) -> None:
+        if self._batches and call.first.dim() == 3:
+            both = bool(call.arguments[_BIDIRECTIONAL])
+            self._ordered |= not both
+            self._sees_all = self._place(call.frame) if both else self._sees_all
+
+    def _attends(self, call: Call) -> None:
+        mask, causal = call.given(3, "attn_mask"), call.given(5, "is_causal", False)
+        queries, keys = (one.shape[-2] if type(one) in PLAIN else 0 for one in call.arguments[:2])
+        if type(mask) in PLAIN:
+            self._hides(call, mask)
+        elif self._batches and queries == keys > 1:
+            self._ordered |= causal
+            self._sees_all = self._sees_all if causal else self._place(call.frame)
+
+    def _weighs(self, call: Call) -> None:
+        """Scores become weights, with what a mask has hidden far below."""
+        if call.makes and call.result.requires_grad:
+            self._hides(call, call.first)
+
+    def _hides(self, call: Call, mask: torch.Tensor) -> None:
+        """Some keys are hidden: from all queries, as padding is, or from those that are earlier."""
+        keys = mask.shape[-1] if mask.dim() > 1 else 0
+        if all(batch.shape[1] != keys for batch in self._batches) or not is_readable(mask):
+            return
+        with isolated(), torch.no_grad():
+            last = mask.detach()[..., -1, :].reshape(-1, keys) if mask.dim() > 2 else mask.detach()
+            for batch in self._batches:
+                each, rest = divmod(len(last), batch.shape[0])
+                rows = _hidden(last[::each][:_ROWS]) if batch.padded and batch.shape[1] == keys and not rest else []
+                if rows and rows == [[not one for one in row] for row in batch.padded]:
+                    self._note("mask inverted", self._place(call.frame), str(tuple(mask.shape)))
+            if mask.shape[-2] == keys >= _ENOUGH:
+                self._orders(call, _hidden(mask.detach().reshape(-1, keys, keys)[0, :_WIDTH]))
+
+    def _orders(self, call: Call, square: Rows) -> None:
+        """Each query of one sequence with each key of it."""
+        past = [[key < query for key, _ in enumerate(square)] for query, _ in enumerate(square)]
+        with_itself = [[key <= query for key, _ in enumerate(square)] for query, _ in enumerate(square)]
+        if square in (past, with_itself):
+            self._note("past hidden", self._place(call.frame), str(len(square)))
+        else:
+            self._ordered |= square[0][-1]
+            self._sees_all = self._sees_all if square[0][-1] else self._place(call.frame)
+
+    # -- what is to be said ---------------------------------------------------------------------------------------------------
+
+    def _classified(self, call: Call) -> None:
+        """Scores meet the labels of a batch."""
+        scores, labels = call.arguments[:2]
+        batch = self._followed.of(scores) if type(scores) in PLAIN else None
+        if batch is None or type(labels) not in PLAIN or labels.dtype != torch.int64 or not is_readable(labels):
+            return
+        if batch.halves is not None and tuple(scores.shape) == (*batch.shape, *batch.shape):
+            self._paired(call, batch.halves, labels.tolist())
+        elif batch.rows and labels.numel() == prod(batch.shape):
+            rows = labels.detach().reshape(batch.shape)[:_ROWS, :_WIDTH].tolist()
+            self._predicts(call, batch, rows)
+
+    def _paired(self, call: Call, halves: bool, labels: list[int]) -> None:
+        """Each row is to find its partner among all."""
+        half = len(labels) // 2
+        neighbours = [row ^ 1 for row in range(len(labels))]
+        opposite = [(row + half) % len(labels) for row in range(len(labels))]
+        if half >= _ENOUGH and labels == (neighbours if halves else opposite):
+            said = "one after the other" if halves else "row by row in turn"
+            meant = f"(torch.arange(n) + {half}) % n" if halves else "torch.arange(n) ^ 1"
+            self._note("other partner", _labels_made(self._place(call.frame)), said, meant, str(len(labels)))
+
+    def _predicts(self, call: Call, batch: _Batch, rows: Rows) -> None:
+        """Each position of a sequence is to say a token: which, and whether it is told that."""
+        ignored = call.arguments[4]
+        known = [
+            (row[i], tokens[i : i + 2])
+            for row, tokens in zip(rows, batch.rows)
+            for i in range(len(row))
+            if row[i] != ignored
+        ]
+        tokens, total = {label for label, _ in known}, sum(map(len, rows))
+        if len(tokens) < _ENOUGH or len(known) * 2 < total or batch.shape[1] < _ENOUGH:
+            return
+        if self._ordered and all(label == now[0] for label, now in known):
+            self._note("not shifted", self._place(call.frame), str(batch.shape))
+        elif sum(map(bool, (other.rows for other in self._batches))) == 1 and all(
+            label == now[1] for label, now in known if len(now) > 1
+        ):
+            self._note("sees what comes", self._sees_all, str(batch.shape))
+
+
+def _labels_made(place: Place | None) -> SourceLine | None:
+    """The line that gives labels their value, of the line that computes a loss with them, if it has a name for them."""
+    source = line_at(place) if place is not None else None
+    for call in expressions_at(source.file, source.line) if source is not None else ():
+        if (
+            source is not None
+            and isinstance(call, ast.Call)
+            and len(call.args) > 1
+            and isinstance(call.args[1], ast.Name)
+        ):
+            return next(iter(lines_behind(source, call.args[1].id)), source)
+    return source
+
+
+def _hidden(mask: torch.Tensor) -> list[list[bool]]:
+    """Which keys a mask hides: where it is False, or far below."""
+    part = mask[:, :_WIDTH]
+    hidden: list[list[bool]] = (~part if part.dtype == torch.bool else part <= _HIDDEN).tolist()
+    return hidden
