@@ -222,8 +222,6 @@ def _statements_at(source: SourceLine | None) -> tuple[str, ast.Module]:
 def _completed(text: str) -> str:
     """The head of a block with something in it, its columns as they are."""
     text = re.sub(r"^elif\b", "if  ", text.rstrip())
-    if text.startswith("@"):
-        return f"{text}\ndef f(): pass"
     return f"{text} pass" if text.endswith(":") else text
 
 
