@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from gradviz.errors import FormatError
 from gradviz.graph.amounts import forward_order
+from gradviz.graph.origins import ScopeTree
 from gradviz.report import labels
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, note_lines
 from gradviz.report.rich_parts import Group, RenderableType, Text
@@ -106,7 +107,7 @@ def _leaves(flow: GradientFlow) -> list[FlowRow]:
 
 
 def _modules(flow: GradientFlow) -> list[FlowRow]:
-    """Every module call that ran backward functions of its own, in forward order."""
+    """Every module call that ran backward functions of its own, in forward order; one that is around others comes before them."""
     graph, place_of = flow.graph, _places(flow)
     members: dict[int, list[int]] = {}
     for node in forward_order(graph):
@@ -114,8 +115,8 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
         if scope is not None and graph.nodes[node].sequence is not None:
             members.setdefault(scope, []).append(node)
     size_of = dict(flow.edges)
-    calls = []
-    for scope, inside in members.items():
+    calls, tree = [], ScopeTree(graph)
+    for scope, inside in sorted(members.items(), key=lambda call: (tree.place[call[0]], tree.depth[call[0]])):
         record = graph.scopes[scope]
         name = (record.path or "(outermost)") + (f" call {record.call}" if record.call > 1 else "")
         first = min((place_of[node] for node in inside if node in place_of), default=None)

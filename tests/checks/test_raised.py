@@ -222,3 +222,36 @@ def test_nothing_found_is_never_said_above_a_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["import nowhere_to_be_found", "raise ValueError('early')"])
 def test_json_is_printed_whenever_a_script_fails(text: str, tmp_path: Path) -> None:
     assert check(written(tmp_path, textwrap.dedent(text))) == ([], 3)
+
+
+def test_an_allocation_is_told_in_units_and_whole(tmp_path: Path) -> None:
+    found, _ = check(written(tmp_path, HEAD + "model(torch.ones(10**13, 3)).sum().backward()\n"))
+    (one,) = (one for one in found if one["id"] == "raised")
+    assert one["summary"] == "there was no memory left for 109.1 TiB"
+    assert "120000000000000 bytes" in one["why"] and "this line alone asked for 109.1 TiB" in one["why"]
+
+
+DISTRIBUTED = """
+import torch
+from torch import distributed, nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.spare = nn.Linear(3, 2), nn.Linear(2, 2)
+    def forward(self, x):
+        return self.body(x)
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+try:
+    net = nn.parallel.DistributedDataParallel(Net()OPTIONS)
+    for step in range(2):
+        net(torch.ones(2, 3)).sum().backward()
+finally:
+    distributed.destroy_process_group()
+"""
+
+
+def test_what_distributed_data_parallel_raises_is_an_effect_of_unused_parameters(tmp_path: Path) -> None:
+    report = CliRunner().invoke(cli, ["check", str(written(tmp_path, DISTRIBUTED.replace("OPTIONS", "")))])
+    assert "no gradient for its parameters 2 3" in " ".join(report.output.split())
+    found, _ = check(written(tmp_path, DISTRIBUTED.replace("OPTIONS", ", find_unused_parameters=True")))
+    assert {one["id"] for one in found} == {"unused-parameter"}

@@ -302,3 +302,19 @@ def test_a_hook_on_a_result_is_told() -> None:
     loss = y.sum()
     note = "hooks did not run, so what they change is not in these numbers: on y"
     assert note in gradviz.flow(loss).notes and note in gradviz.paths(loss, w).notes
+
+
+def test_a_module_stands_before_the_modules_in_it() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(x).tanh()) * 2
+
+    net = Net()
+    with gradviz.record() as recording:
+        loss = net(torch.ones(3, 2)).sum()
+    found = gradviz.flow(loss, model=net, recording=recording)
+    assert [row.name for row in rows(found, "module")] == ["(outermost)", "first", "last"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from textwrap import shorten
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
@@ -16,7 +17,7 @@ from gradviz.graph import SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import read
 from gradviz.source.search import draws_by_chance, inference_modes, lines_behind, passes
-from gradviz.wording import clip, one_line
+from gradviz.wording import bytes_text, one_line
 
 _Find = Callable[[CheckContext, Raised], SourceLine | None]
 
@@ -359,12 +360,21 @@ _KNOWN = (
         "classes from 0.",
     ),
     Message(
-        "DefaultCPUAllocator: .*memory|CUDA out of memory",
-        "there was no memory left",
-        "most of what training holds are tensors that the forward pass saves for backward, and what earlier steps "
-        "have kept",
-        "Run `gradviz saved` on this script with a smaller batch: it lists what is held, by module, and what a "
-        "checkpoint would free. Graphs that are kept from step to step are findings of their own (growing-graph).",
+        r"(?:DefaultCPUAllocator|CUDA out of memory).*?ried to allocate (?P<asked>[\d.]+ \w+)",
+        "there was no memory left for {asked}",
+        "this line alone asked for {asked}; most of what training holds beside are tensors that the forward pass saves for "
+        "backward, and what earlier steps have kept",
+        "If {asked} is more than the line needs, compute it in parts. Else run `gradviz saved` on this script with a smaller "
+        "batch: it lists what is held, by module, and what a checkpoint would free. Graphs that are kept from step to step are "
+        "findings of their own (growing-graph).",
+    ),
+    Message(
+        r"Expected to have finished reduction in the prior.*did not receive grad for rank \d+: (?P<indices>[\d ]*\d)",
+        "DistributedDataParallel fails: the step before computed no gradient for its parameters {indices}",
+        "every parameter that DistributedDataParallel holds has to get a gradient in every step",
+        "Let the loss use these parameters (numbers count those of model.parameters() that require grad, from 0), or remove them. "
+        "Where they take turns, pass find_unused_parameters=True.",
+        ("unused-parameter",),
     ),
     Message(
         "Found dtype (?P<got>\\w+) but expected (?P<want>\\w+)",
@@ -462,6 +472,7 @@ def _explained(known: Message, parts: dict[str, str], context: CheckContext, rai
     shape = f"({', '.join(map(str, raised.shape))}{',' if len(raised.shape) == 1 else ''})"
     words = {key: one_line(value.splitlines()[0] if value else "") for key, value in parts.items()}
     name = listed(raised.outputs) or "the output"
+    words["asked"] = re.sub(r"^(\d+) bytes", lambda found: bytes_text(int(found[1])), words.get("asked", ""))
     words |= {"name": name, "missing": listed(raised.missing) or "an input", "shape": shape}
     there = known.find(context, raised)
     if there is not None:
@@ -494,4 +505,4 @@ def _is_only_reshaped(raised: Raised) -> bool:
 
 
 def _message(raised: Raised) -> str:
-    return f"{raised.kind}: {clip(one_line((raised.text.splitlines() or [''])[0]), 120)}"
+    return f"{raised.kind}: {shorten(one_line((raised.text.splitlines() or [''])[0]), 160, placeholder=' …')}"
