@@ -259,6 +259,7 @@ class CutWatch:
         if not (name in _COPIES or self._may_matter(arguments, options, True)) or _goes_nowhere(name, frame):
             return
         given = list(_flat(arguments, options))
+        given = list(_elements(given)) if name in _COPIES else given
         first: Any = results[0] if results else None
         chooses = type(first) in PLAIN and not is_real(first)
         cuts = [cut._replace(chosen=cut.chosen or chooses) for cut in self._known(given)]
@@ -290,6 +291,10 @@ class CutWatch:
         self, kind: DetachKind, name: str, tensor: torch.Tensor, frame: FrameType, chooses: bool = False
     ) -> CutEvent:
         self._left -= 1
+        if (
+            tensor.is_leaf and tensor._base is not None
+        ):  # a view that was made while nothing is recorded looks like a leaf
+            tensor = tensor._base
         whole = _as_a_whole(frame)
         if whole is not None:
             kind = name = whole
@@ -468,6 +473,8 @@ def _results(function: Any, result: Any) -> Sequence[Any]:
     kind = type(result)
     if kind in PLAIN:
         return (result,)
+    if function.__name__ == "tolist":
+        return [number for number in _elements([result]) if type(number) is float and number % 1]  # not any 0 or 1
     if issubclass(kind, (tuple, list)):
         results = [tensor for tensor in result if type(tensor) in PLAIN and not tensor.requires_grad]
         if torch.is_grad_enabled() and function.__name__ != "grad":
@@ -527,6 +534,16 @@ def _flat(arguments: Given, options: Any) -> Iterator[Any]:
             yield from argument
         else:
             yield argument
+
+
+def _elements(values: Iterable[Any]) -> Iterator[Any]:
+    """The values, and in place of a list the first ones in it."""
+    waiting = [*values]
+    for value in waiting:  # grows while it is read
+        if type(value) is list or type(value) is tuple:
+            waiting += value[:MOST]
+        else:
+            yield value
 
 
 def _leaves_behind(tensor: torch.Tensor) -> dict[int, weakref.ref[torch.Tensor]]:

@@ -9,6 +9,87 @@ import pytest
 from tests.checks.advice import Fault, alarms, shows_and_heals
 
 FAULTS = {
+    "a straight-through estimator the wrong way round": Fault(
+        "zero-derivative",
+        "return q + (x - q).detach()",
+        "x + (rounded - x).detach()",
+        "q + (x - q).detach()",
+        "x + (q - x).detach()",
+        """
+        import torch
+        torch.manual_seed(0)
+        def coarse(x):
+            q = torch.round(4 * x) / 4
+            return q + (x - q).detach()
+        net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh())
+        head = torch.nn.Linear(8, 1)
+        opt = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
+        for _ in range(4):
+            loss = (head(coarse(net(torch.randn(16, 6)))) - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "signs whose gradient is taken off": Fault(
+        "zero-derivative",
+        "return hard - (hard - x.clamp(-1, 1)).detach()",
+        "x + (rounded - x).detach()",
+        "hard - (hard - x.clamp(-1, 1)).detach()",
+        "x.clamp(-1, 1) + (hard - x.clamp(-1, 1)).detach()",
+        """
+        import torch
+        torch.manual_seed(0)
+        class Signs(torch.nn.Module):
+            def forward(self, x):
+                hard = x.sign()
+                return hard - (hard - x.clamp(-1, 1)).detach()
+        net = torch.nn.Sequential(torch.nn.Linear(6, 8), Signs(), torch.nn.Linear(8, 1))
+        opt = torch.optim.Adam(net.parameters())
+        for _ in range(4):
+            loss = (net(torch.randn(16, 6)) - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "rows that go through a list": Fault(
+        "unused-parameter",
+        "rows = a(torch.randn(16, 6)).tolist()",
+        "compute the loss from the tensors themselves",
+        "    rows = a(torch.randn(16, 6)).tolist()\n    h = torch.as_tensor(rows)",
+        "    h = a(torch.randn(16, 6))",
+        """
+        import torch
+        a, b = torch.nn.Linear(6, 8), torch.nn.Linear(8, 1)
+        opt = torch.optim.SGD([*a.parameters(), *b.parameters()], lr=0.1)
+        for _ in range(4):
+            rows = a(torch.randn(16, 6)).tolist()
+            h = torch.as_tensor(rows)
+            loss = (b(h) - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "numbers that are taken out one by one": Fault(
+        "unused-parameter",
+        "[[float(v)",
+        "the tensor",
+        "torch.tensor([[float(v) for v in row] for row in a(torch.randn(16, 6))])",
+        "a(torch.randn(16, 6))",
+        """
+        import torch
+        a, b = torch.nn.Linear(6, 8), torch.nn.Linear(8, 1)
+        opt = torch.optim.SGD([*a.parameters(), *b.parameters()], lr=0.1)
+        for _ in range(4):
+            h = torch.tensor([[float(v) for v in row] for row in a(torch.randn(16, 6))])
+            loss = (b(h) - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
     "an inner loop whose gradients are constants": Fault(
         "first-order",
         "torch.autograd.grad(inner",

@@ -35,7 +35,86 @@ FAULTS = {
         """,
     ),
 }
+TRAINING = """
+import torch
+torch.manual_seed(0)
+{made}
+opt = torch.optim.Adam(torch.nn.ModuleList(v for v in list(vars().values()) if isinstance(v, torch.nn.Module)).parameters())
+for _ in range(4):
+    x = torch.randn(16, 6)
+    {steps}
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def training(made: str, *steps: str) -> str:
+    return TRAINING.format(made=made, steps="\n    ".join(steps))
+
+
+VAE = "enc, dec = torch.nn.Linear(6, 4), torch.nn.Linear(2, 6)"
+CODES = "enc, codes, dec = torch.nn.Linear(6, 4), torch.nn.Embedding(8, 4), torch.nn.Linear(4, 6)"
+NEAR = "torch.cdist(z, codes.weight).argmin(1)"
+FAULTS |= {
+    "a latent that sample() drew": Fault(
+        "draw-without-gradient", "z = q.sample()", "rsample() in place of sample()", "q.sample()", "q.rsample()",
+        training(
+            VAE,
+            "mean, width = enc(x).chunk(2, 1)",
+            "q = torch.distributions.Normal(mean, (0.5 * width).exp())",
+            "z = q.sample()",
+            "far = torch.distributions.kl_divergence(q, torch.distributions.Normal(0.0, 1.0))",
+            "loss = (dec(z) - x).square().mean() + far.mean()",
+        ),
+    ),
+    "a bottleneck of several samples, which is joined to a condition": Fault(
+        "draw-without-gradient", "z = torch.distributions", "rsample()", ".sample((3,))", ".rsample((3,))",
+        training(
+            "enc, dec = torch.nn.Linear(6, 2), torch.nn.Linear(8, 6)",
+            "mean = enc(x)",
+            "z = torch.distributions.Laplace(mean, torch.ones_like(mean)).sample((3,)).mean(0)",
+            "loss = (dec(torch.cat([z, x], 1)) - x).square().mean() + 0.1 * mean.square().mean()",
+        ),
+    ),
+    "codes without a straight-through estimator": Fault(
+        "draw-without-gradient", "dec(q)", "codes = z + (codes - z).detach()", "dec(q)", "dec(z + (q - z).detach())",
+        training(
+            CODES,
+            "z = enc(x)",
+            f"q = codes({NEAR})",
+            "loss = (dec(q) - x).square().mean() + (z - q.detach()).square().mean() + (q - z.detach()).square().mean()",
+        ),
+    ),
+    "a table of codes that is indexed": Fault(
+        "draw-without-gradient", "torch.relu(part(q", "codes = z + (codes - z).detach()",
+        "part(q.flatten(1))", "part((z + (q - z).detach()).flatten(1))",
+        training(
+            "enc, part = torch.nn.Linear(6, 4), torch.nn.Linear(4, 6)\ncodes = part.codes = torch.nn.Parameter(torch.randn(8, 4))",
+            "z = enc(x)",
+            "q = codes[(z[:, None] - codes).square().sum(2).argmin(1)]",
+            "near = (z - q.detach()).square().mean() + (q - z.detach()).square().mean()",
+            "loss = (torch.relu(part(q.flatten(1))) - x).square().mean() + near",
+        ),
+    ),
+}  # fmt: skip
 RIGHT = {
+    "an actor whose critic takes in its draws": training(
+        "actor, critic = torch.nn.Linear(6, 2), torch.nn.Linear(8, 1)",
+        "chances = torch.distributions.Normal(actor(x), 0.5)",
+        "action = chances.sample()",
+        "earned, value = -action.square().sum(1), critic(torch.cat([x, action], 1)).squeeze(1)",
+        "gain = (earned - value).detach()",
+        "loss = (value - earned).square().mean() - (chances.log_prob(action).sum(1) * gain).mean() - chances.entropy().mean()",
+    ),
+    "words that a model says itself, and clusters that no layer takes": training(
+        "words, body, centers = torch.nn.Embedding(9, 6), torch.nn.Linear(6, 6), torch.nn.Embedding(3, 6)",
+        "scores = body(x) @ words.weight.T",
+        "again = body(words(scores.argmax(1))) @ words.weight.T",
+        "nearest = torch.cdist(body(x), centers.weight).argmin(1)",
+        "apart = (body(x) - centers(nearest)).square().mean()",
+        "loss = sum(torch.nn.functional.cross_entropy(one, torch.arange(16) % 9) for one in (scores, again)) + apart",
+    ),
     "a policy that weighs the log probability of its draws": """
         import torch
         policy, value = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)

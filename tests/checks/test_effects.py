@@ -101,6 +101,44 @@ FAULTS = {
     ),
 }
 FAULTS |= {
+    "a hook on a weight, once more in each epoch": Fault(
+        "pile-of-hooks",
+        "net[2].weight.register_hook",
+        "in front of the loop",
+        "    net[2].weight.register_hook",
+        "    epoch or net[2].weight.register_hook",
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for epoch in range(5):
+            net[2].weight.register_hook(lambda gradient: gradient * 0.5)
+            for _ in range(2):
+                opt.zero_grad()
+                net(torch.randn(8, 3)).square().mean().backward()
+                opt.step()
+        """,
+    ),
+    "a function of each parameter, once more in each step": Fault(
+        "pile-of-hooks",
+        "p.register_post_accumulate_grad_hook(shrink)",
+        "in front of the loop",
+        "        p.register_post_accumulate_grad_hook(shrink)",
+        "        step or p.register_post_accumulate_grad_hook(shrink)",
+        """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        def shrink(p):
+            p.grad.mul_(0.9)
+        for step in range(5):
+            for p in net.parameters():
+                p.register_post_accumulate_grad_hook(shrink)
+            opt.zero_grad()
+            net(torch.randn(8, 3)).square().mean().backward()
+            opt.step()
+        """,
+    ),
     "a slow copy that is the model": Fault(
         "no-effect",
         "slow.lerp_(fast.detach(), 0.01)",
@@ -195,6 +233,19 @@ FAULTS |= {
     ),
 }
 RIGHT = {
+    "hooks on what each step computes, and one that is removed": """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
+        opt, sizes = torch.optim.SGD(net.parameters(), lr=0.1), []
+        for step in range(5):
+            hidden = net[0](torch.randn(8, 3))
+            hidden.register_hook(lambda gradient: sizes.append(gradient.norm().item()))
+            handle = net[1].weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
+            opt.zero_grad()
+            net[1](hidden).square().mean().backward()
+            opt.step()
+            handle.remove()
+    """,
     "a smooth parameter that begins at zero, a copy that follows, and a clipped ratio": """
         import copy, torch
         w, net = torch.zeros(6, requires_grad=True), torch.nn.Linear(6, 3)

@@ -57,6 +57,26 @@ FAULTS = {
         "wrong-backward", "return 3 * g", "multiply by the mask", "return 3 * g", "return 3 * g * (x > -0.2)",
         script(f"{SAVES}(3 * x).clamp(min=-0.6)", f"{LOADS}3 * g"),
     ),
+    "a mean that is taken off, and forgotten": Fault(
+        "wrong-backward", "return g  # same", "grad_output times", "return g  # same", "return g - g.mean(1, keepdim=True)",
+        script("def forward(ctx, x):\n    return x - x.mean(1, keepdim=True)", "def backward(ctx, g):\n    return g  # same"),
+    ),
+    "a second output with the wrong sign": Fault(
+        "wrong-backward", "b * x.sin()", "grad_output times", "a * x.cos() + b", "a * x.cos() - b",
+        script(
+            f"{SAVES}x.sin(), x.cos()",
+            "def backward(ctx, a, b):\n    (x,) = ctx.saved_tensors\n    return a * x.cos() + b * x.sin()",
+            "sum(Mine.apply(net(x)))",
+        ),
+    ),
+    "a weight that is left without a gradient": Fault(
+        "wrong-backward", "return g * w, None", "return its gradient in place of None", "w, None", "w, (g * x).sum(0)",
+        script(
+            "def forward(ctx, x, w):\n    ctx.save_for_backward(x, w)\n    return x * w",
+            "def backward(ctx, g):\n    x, w = ctx.saved_tensors\n    return g * w, None",
+            "Mine.apply(net(x), net.bias)",
+        ),
+    ),
     "what the class keeps": Fault(
         "wrong-backward", "return g * Mine.x.exp()", "ctx.save_for_backward(x)", "return g * Mine.x.exp()",
         "return g * ctx.x.exp()",

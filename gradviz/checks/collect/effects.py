@@ -33,8 +33,17 @@ _HOOKED = (
     torch.nn.Module.register_forward_hook,
     torch.nn.Module.register_forward_pre_hook,
     torch.nn.Module.register_full_backward_hook,
+    torch.nn.Module.register_full_backward_pre_hook,
+    torch.Tensor.register_hook,
+    torch.Tensor.register_post_accumulate_grad_hook,
 )
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_post_accumulate_grad_hooks",
+)
 
 
 class EffectWatch:
@@ -44,7 +53,7 @@ class EffectWatch:
         self._place, self._note = place, note
         self._step = 0
         self._looked: Counter[tuple[CodeType, int]] = Counter()
-        self._registered: dict[tuple[int, CodeType], tuple[weakref.ref[torch.nn.Module], set[int]]] = {}
+        self._registered: dict[tuple[int, CodeType], tuple[weakref.ref[Any], set[int]]] = {}
 
     def next_step(self) -> None:
         """A call of backward comes."""
@@ -119,16 +128,22 @@ class EffectWatch:
         if missing:
             self._note("loads nothing", self._place(frame.f_back), str(len(given)), key, mine or missing[0])
 
-    def _hooks(self, frame: FrameType, module: torch.nn.Module, hook: Any, *_: Any, **__: Any) -> Ended | None:
+    def _hooks(
+        self, frame: FrameType, module: torch.nn.Module | torch.Tensor, hook: Any, *_: Any, **__: Any
+    ) -> Ended | None:
         code = _code_of(hook)
         if code is None or package_of(code.co_filename):
             return None
 
         def ended(returned: bool, result: object) -> None:
-            ref, steps = self._registered.setdefault((id(module), code), (weakref.ref(module), set()))
+            key = id(module), code
+            if key not in self._registered or self._registered[key][0]() is not module:
+                self._registered[key] = weakref.ref(module), set()
+            steps = self._registered[key][1]
             steps.add(self._step)
-            alive = sum(_code_of(other) is code for name in _HOOKS for other in getattr(module, name).values())
-            if ref() is module and min(len(steps), alive) >= _STEPS:
+            every = [hooks.values() for name in _HOOKS if (hooks := getattr(module, name, None))]
+            alive = sum(_code_of(other) is code for hooks in every for other in hooks)
+            if min(len(steps), alive) >= _STEPS:
                 self._note("hooks pile up", self._place(frame.f_back), type(module).__name__, str(alive))
 
         return ended

@@ -130,42 +130,54 @@ class _Applied:
         self._kind = kind
         self.given = [value.detach().double() if _is_real(value) else value for value in given]
         self.places = [i for i, value in enumerate(given) if _is_real(value) and value.requires_grad]
-        self.output = self.forward().detach()
+        self.outputs = [output.detach() for output in self.forward() if _is_real(output)]
         self.saves = False  # whether forward() keeps tensors for backward()
-        self.pull = torch.rand_like(self.output) + 0.5
+        self.pulls = [torch.rand_like(output) + 0.5 for output in self.outputs]
 
-    def forward(self, place: int = -1, step: torch.Tensor | None = None) -> torch.Tensor:
-        """The first output, with one input moved by a step."""
+    def forward(self, place: int = -1, step: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
+        """The outputs, with one input moved by a step."""
         moved = [value + step if i == place else value for i, value in enumerate(self.given)]
         leaves = [value.clone().requires_grad_() if i in self.places else value for i, value in enumerate(moved)]
         torch.manual_seed(0)
         result = self._kind.apply(*leaves)
-        self._outputs = result if isinstance(result, tuple) else (result,)
-        first: torch.Tensor = self._outputs[0]
-        return first
+        return result if isinstance(result, tuple) else (result,)
 
     def backward(self) -> Callable[[], list[torch.Tensor | None]]:
         """What calls backward() of one application, without the engine, as often as it is called."""
-        node: Any = self.forward().grad_fn
-        self.saves = bool(node._raw_saved_tensors)
-        pulls = [torch.zeros_like(output) for output in self._outputs[1:]]
+        outputs = self.forward()
+        node: Any = next(output.grad_fn for output in outputs if output.grad_fn is not None)
+        self.saves, pulls = bool(node._raw_saved_tensors), iter(self.pulls)
+        given = [next(pulls) if _is_real(output) else torch.zeros_like(output) for output in outputs]
 
         def gradients() -> list[torch.Tensor | None]:
-            result = node.apply(self.pull, *pulls)
+            result = node.apply(*given)
             return list(result) if isinstance(result, tuple) else [result]
 
         return gradients
 
-    def slope(self, place: int, step: torch.Tensor) -> torch.Tensor:
-        """How the output changes along a step of one input."""
+    def slopes(self, place: int, step: torch.Tensor) -> list[torch.Tensor]:
+        """How the outputs change along a step of one input."""
         with torch.no_grad():
-            return (self.forward(place, _EPSILON * step) - self.forward(place, -_EPSILON * step)) / (2 * _EPSILON)
+            ahead, back = (self.forward(place, sign * _EPSILON * step) for sign in (1, -1))
+            return [(one - other) / (2 * _EPSILON) for one, other in zip(ahead, back) if _is_real(one)]
+
+    def along(self, place: int, step: torch.Tensor) -> float:
+        """The same as one number, as backward() would weigh it."""
+        return sum(float((slope * pull).sum()) for slope, pull in zip(self.slopes(place, step), self.pulls))
+
+    def is_elementwise(self, place: int) -> bool:
+        """Whether each element of the only output depends on the same element of an input, as far as a few steps show."""
+        value = self.given[place]
+        if len(self.outputs) > 1 or self.outputs[0].shape != value.shape:
+            return False
+        some = torch.arange(value.numel()).reshape(value.shape) % 3 == 0
+        return not bool(self.slopes(place, torch.randn_like(value) * some)[0][~some].abs().gt(_TINY).any())
 
 
 def _goes_on(applied: _Applied, gradient: torch.Tensor, moves: torch.Tensor) -> bool:
     """Whether a gradient is the same where the forward is flat, and was computed: what hands it on as it is was chosen."""
-    sizes = (gradient / applied.pull).abs()
-    chosen = torch.equal(gradient, applied.pull) and not applied.saves
+    sizes = (gradient / applied.pulls[0]).abs()
+    chosen = torch.equal(gradient, applied.pulls[0]) and not applied.saves
     return not chosen and bool((sizes[~moves] >= sizes[moves].median() / 2).all())
 
 
@@ -173,9 +185,9 @@ def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
     """What is wrong with a Function: each fault, and its words."""
     applied, faults = _Applied(kind, given), list[list[str]]()
     gradients = applied.backward()
-    version = applied.pull._version
+    versions = [pull._version for pull in applied.pulls]
     first = [gradient.clone() if gradient is not None else None for gradient in gradients()]
-    if applied.pull._version != version:
+    if [pull._version for pull in applied.pulls] != versions:
         return [["writes gradient"]]
     applied.forward(applied.places[0], torch.randn_like(applied.given[applied.places[0]]))
     if any(
@@ -183,38 +195,39 @@ def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
     ):
         return [["keeps state"]]
     for place in applied.places:
-        verdict = _compared(applied, place, first[place])
-        if verdict == "surrogate":
-            return []
-        if verdict == "mask":
-            return [["forgets mask"]]
+        verdict = _compared(applied, place, first)
+        if verdict in ("surrogate", "forgets mask", "gives none"):
+            return [[verdict, str(place + 1)]] if verdict != "surrogate" else []
         faults += [["other slope", str(place + 1), verdict]] if verdict else []
     return faults
 
 
-def _compared(applied: _Applied, place: int, gradient: torch.Tensor | None) -> str:
-    """By which factor a gradient differs from the slope, or "differs"; "" where it does not; "surrogate" where that is meant.
+def _compared(applied: _Applied, place: int, every: Sequence[torch.Tensor | None]) -> str:
+    """By which factor a gradient differs from the slope, or "not"; "" where it does not; "surrogate" where that is meant.
 
     A forward that is flat, or that hands its input on as it is, has a backward that somebody has chosen.
     """
-    value = applied.given[place]
-    if gradient is None or gradient.shape != value.shape:
+    value, gradient, ratios = applied.given[place], every[place], list[float]()
+    if gradient is None:
+        known = abs(applied.along(place, torch.randn_like(value)))
+        return "gives none" if known > _FAR and any(other is not None for other in every) else ""
+    if gradient.shape != value.shape:
         return ""
-    ratios = []
     for _ in range(2):
         step = torch.randn_like(value)
-        along, told = applied.slope(place, step), float((gradient * step).sum())
-        known = float((along * applied.pull).sum())
-        if not along.any() and told:
+        slopes = applied.slopes(place, step)
+        told, known = float((gradient * step).sum()), applied.along(place, step)
+        if told and not any(bool(slope.any()) for slope in slopes):
             return "surrogate"
-        if along.shape == step.shape and torch.allclose(along, step, rtol=_FAR):
+        if any(slope.shape == step.shape and torch.allclose(slope, step, rtol=_FAR) for slope in slopes):
             return ""  # it hands its input on
         if abs(told - known) <= _FAR * max(abs(told), abs(known), _TINY / _FAR):
             return ""
         ratios.append(told / known if known else 0.0)
-    if applied.output.shape == value.shape:  # element by element, where the forward is not flat
-        known_each = applied.slope(place, torch.ones_like(value)) * applied.pull
+    if applied.is_elementwise(place):
+        known_each = applied.slopes(place, torch.ones_like(value))[0] * applied.pulls[0]
         moves = known_each.abs() > _TINY
         if not moves.any() or torch.allclose(gradient[moves], known_each[moves], rtol=_FAR):
-            return "mask" if moves.any() and _goes_on(applied, gradient, moves) else "surrogate"
-    return f"{ratios[0]:.3g} times" if abs(ratios[0] - ratios[1]) < _FAR * abs(ratios[0]) else "not"
+            return "forgets mask" if moves.any() and _goes_on(applied, gradient, moves) else "surrogate"
+    scaled = value.numel() > 1 and abs(ratios[0] - ratios[1]) < _FAR * abs(ratios[0])
+    return f"{ratios[0]:.3g} times" if scaled else "not"

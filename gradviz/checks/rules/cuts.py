@@ -11,7 +11,7 @@ from gradviz.checks.ops import made
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, expression, mend_all, uncut
 from gradviz.checks.words import all_names, code, first_names, line, listed, title, verb
-from gradviz.graph import Edge, Graph, Leaf, SavedTensor, SourceLine
+from gradviz.graph import Edge, Graph, Leaf, Node, SavedTensor, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 from gradviz.recording.cuts import Cut
@@ -346,6 +346,18 @@ def _term(live: set[int], source: SourceLine | None) -> str:
     return ast.unparse(sums[0].right if 0 in live else sums[0].left)
 
 
+def _sums_with_constants(context: CheckContext, stops: Sequence[int]) -> Iterator[Node]:
+    """The sums and differences of what flat operations gave with something that was detached."""
+    graph = context.graph
+    waiting = [*stops]
+    for node in waiting:  # grows while it is read
+        for user in (edge.consumer for edge in graph.consumers(node)):
+            if graph.nodes[user].op in _SUMS and any(cut.kind == "detach" for cut in context.entered.get(user, ())):
+                yield graph.nodes[user]
+            elif graph.nodes[user].op in (*_SCALED, *_SAME):
+                waiting.append(user)
+
+
 @check("zero-derivative", "warning", "parameters reach the loss only through operations whose derivative is zero")
 def zero_derivative(context: CheckContext) -> Diagnoses:
     """Every way from a parameter to the loss leads through rounding or the like: its gradient is zero, always.
@@ -378,6 +390,19 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
     names = first_names(lost)
     source = own_line(graph.nodes[stops[0]])
     x = "x"
+    swapped = next((node for node in map(own_line, _sums_with_constants(context, stops)) if node is not None), None)
+    if swapped is not None:
+        yield Diagnosis(
+            f"the terms of a straight-through estimator are swapped: {listed(names, 3) or 'the leaves'} "
+            f"{verb(lost, 'gets', 'get')} a gradient of zeros",
+            names,
+            f"{code(swapped)} keeps the graph of {title(graph, stops[0])}, whose derivative is zero, and detaches the rest: the "
+            "gradient has to come from the input, and the value from the rounded one",
+            f"In {line(swapped)}, swap them: {x} + (rounded - {x}).detach().",
+            tuple(stops),
+            source=swapped,
+        )
+        return
     yield Diagnosis(
         f"the gradient of {plural(len(lost), 'parameter')} is always zero: {listed(names, 3) or 'the leaves'} "
         f"{verb(lost, 'reaches', 'reach')} the loss only through {listed(dict.fromkeys(graph.nodes[i].op for i in stops), 2)}",

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import behind, from_outputs
+from gradviz.checks.ops import RESHAPES, kind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import code, first_names, line, listed
-from gradviz.graph import Graph
+from gradviz.checks.words import Names, code, first_names, line, listed
+from gradviz.graph import Graph, SourceLine
 from gradviz.graph.origins import own_line
+from gradviz.recording.cuts import Cut
 
 _DRAWS = ("NormalBackward", "BernoulliBackward", "PoissonBackward", "BinomialBackward")
 _TURNED = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
 
 
-@check("draw-without-gradient", "warning", "a layer goes on with a random draw, whose gradient is zero")
+@check(
+    "draw-without-gradient",
+    "warning",
+    "a layer goes on with a random draw or a hard choice, which lets no gradient through",
+)
 def draw_without_gradient(context: CheckContext) -> Diagnoses:
     """A model draws from a distribution that it has computed, and a layer goes on with the draw, which has no graph.
 
-    `torch.normal(mean, std)` and `torch.bernoulli(p)` have a graph, and their derivative is zero. What computed the distribution is
+    `torch.normal(mean, std)` and `torch.bernoulli(p)` have a graph, and their derivative is zero; `sample()` of a distribution has
+    none; nor has the nearest of several codes. What computed the distribution is
     not trained by what comes after them, though another term of the loss may still reach it, as the divergence of a variational
     autoencoder does.
 
-    How it is found: in the graph alone. Reported when only layers take the draw in, and not the log probability of a policy
-    gradient, and the same parameters are reached in another way.
+    How it is found: in the graph, and for `sample()` in the operations that take in what it gave. Reported when only layers do, and
+    not the log probability of a policy gradient, and the same parameters are reached in another way.
 
-    What to do: draw so that the gradient passes: `mean + std * torch.randn_like(std)`.
+    What to do: draw so that the gradient passes: `rsample()`, or `mean + std * torch.randn_like(std)`.
 
     When to ignore it: when the draw is meant to be data.
 
@@ -43,32 +54,97 @@ def draw_without_gradient(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
+    for find in (_recorded, _unrecorded, _picked):
+        for draw in islice(find(context), 1):
+            words = {"code": code(draw.source), "lost": listed(draw.names), "how": draw.how, "line": line(draw.source)}
+            summary, why, fix = (text.format(**words) for text in _ROWS[find])
+            yield Diagnosis(summary, draw.names, why, fix, (draw.node,), source=draw.source)
+            return
+
+
+class _Draw(NamedTuple):
+    """A choice that only layers take in: its node or the first that takes it, whom it leaves without a gradient, and its line."""
+
+    node: int
+    how: str
+    names: Names
+    source: SourceLine | None
+
+
+def _recorded(context: CheckContext) -> Iterator[_Draw]:
+    """Draws that have a graph."""
     graph = context.graph
     draws = [node.id for node in graph.nodes if node.op.startswith(_DRAWS)]
     alive = from_outputs(graph, set(draws)) if draws else set()
     for node in draws:
-        lost = [
-            leaf for i in behind(graph, [node]) if (leaf := graph.leaf_of.get(i)) is not None and leaf.node in alive
-        ]
+        reached = (graph.leaf_of.get(i) for i in behind(graph, [node]))
+        lost = [leaf for leaf in reached if leaf is not None and leaf.node in alive]
         if lost and all(_is_layer(graph, edge.consumer, node) for edge in graph.consumers(node)):
-            source = own_line(graph.nodes[node])
-            how = "torch.bernoulli" if "Bernoulli" in graph.nodes[node].op else "torch.normal"
-            better = (
-                "mean + std * torch.randn_like(std)" if how == "torch.normal" else "a relaxed Bernoulli's rsample()"
-            )
-            yield Diagnosis(
-                f"a layer goes on with what {how} drew: its gradient is zero",
-                first_names(lost),
-                f"{code(source)} draws from what {listed(first_names(lost))} computed, and the derivative of a draw is zero: "
-                "nothing that is computed from it trains them, only other terms of the loss do",
-                f"In {line(source)}, draw so that the gradient passes: {better}.",
-                (node,),
-                source=source,
-            )
-            return
+            how = kind(graph, node).lower()
+            yield _Draw(node, how, first_names(lost), own_line(graph.nodes[node]))
 
 
-def _is_layer(graph: Graph, node: int, draw: int) -> bool:
+def _taken(context: CheckContext) -> dict[Cut, list[int]]:
+    """The nodes that take in what was cut off, by where."""
+    taken: dict[Cut, list[int]] = {}
+    for node, cuts in context.entered.items():
+        for cut in cuts:
+            taken.setdefault(cut, []).append(node)
+    return taken
+
+
+def _unrecorded(context: CheckContext) -> Iterator[_Draw]:
+    """Draws of `sample()`, which have no graph."""
+    graph = context.graph
+    for cut, nodes in _taken(context).items():
+        lost = [leaf for leaf in graph.leaves if cut.behind.intersection(leaf.names)]
+        drawn = cut.kind == "sample" and not cut.chosen and not cut.leaf
+        if drawn and lost and all(_is_layer(graph, node) for node in nodes):
+            yield _Draw(nodes[0], "sample()", first_names(lost), cut.source)
+
+
+def _picked(context: CheckContext) -> Iterator[_Draw]:
+    """The nearest of some codes, which was picked by a distance to the same codes, and which layers go on with."""
+    graph = context.graph
+    for cut, nodes in _taken(context).items():
+        for node in nodes if cut.kind == "integer" and cut.operation in ("argmin", "min") else ():
+            codes = {leaf.node for leaf in graph.leaves if cut.behind.intersection(leaf.names)}
+            own = {edge.producer for edge in graph.inputs(node)} & codes
+            lost = [graph.leaf_of[leaf] for leaf in sorted(codes - own)]
+            waiting = [node]
+            for at in waiting:  # grows while it is read
+                users = [edge.consumer for edge in graph.consumers(at)]
+                waiting += [user for user in users if kind(graph, user) in RESHAPES]
+                layer = next((user for user in users if _is_layer(graph, user, at)), None)
+                if own and lost and layer is not None:
+                    yield _Draw(
+                        layer, code(own_line(graph.nodes[node])), first_names(lost), own_line(graph.nodes[layer])
+                    )
+                    return
+
+
+_DRAWN = (
+    "a layer goes on with what {how} drew: its gradient is zero",
+    "{code} draws from what {lost} computed, and the derivative of a draw is zero: nothing that is computed from it trains them, "
+    "only other terms of the loss do",
+)
+_ROWS: dict[Callable[[CheckContext], Iterator[_Draw]], tuple[str, str, str]] = {
+    _recorded: (
+        *_DRAWN,
+        "In {line}, draw so that the gradient passes: mean + std * torch.randn_like(std), or a relaxed rsample().",
+    ),
+    _unrecorded: (*_DRAWN, "In {line}, draw so that the gradient passes: rsample() in place of sample()."),
+    _picked: (
+        "a layer goes on with the nearest codes: no gradient reaches what they are near to",
+        "{code} takes what {how} picked, and {lost} computed what it is near to: what is computed from the codes trains the codes "
+        "alone, and {lost} only by other terms of the loss",
+        "Pass the gradient around the choice before a layer takes it: codes = z + (codes - z).detach(), with z for what was near.",
+    ),
+}
+"""What is said of each kind: summary, why and fix."""
+
+
+def _is_layer(graph: Graph, node: int, draw: int | None = None) -> bool:
     """Whether a node computes something of a draw with parameters alone."""
     for edge in graph.inputs(node):
         inner = edge.producer
@@ -76,4 +152,4 @@ def _is_layer(graph: Graph, node: int, draw: int) -> bool:
             inner = graph.inputs(inner)[0].producer
         if inner not in graph.leaf_of and inner != draw:
             return False
-    return len(graph.inputs(node)) > 1
+    return len(graph.inputs(node)) > (draw is not None)

@@ -141,12 +141,12 @@ def cancelled_gradient(context: CheckContext) -> Diagnoses:
 
 @check("pile-of-hooks", "warning", "the same hook is registered again and again, and runs as often")
 def pile_of_hooks(context: CheckContext) -> Diagnoses:
-    """A hook is registered on a module in each epoch or step, and none of them is removed: it runs once more each time.
+    """A hook is registered on a module or parameter in each epoch or step, and none is removed: it runs once more each time.
 
     What it collects comes several times, each step takes longer, and what it holds is never freed.
 
-    How it is found: the function of each hook is noted. Reported when, between three steps, one was registered on one module each
-    time, and three of them are there.
+    How it is found: the function of each hook is noted. Reported when, between three steps, one was registered on the same one
+    each time, and three of them are there.
 
     What to do: register it once, before the loop; or keep the handle and call its `remove()`.
 

@@ -18,6 +18,11 @@ _ROWS = {
         "relu or outside of a clamp: a mask is forgotten",
         "In {line}, multiply by the mask: grad_output * ((x > low) & (x < high)).",
     ),
+    "gives none": Row(
+        "backward() of {0} returns no gradient for input {1}, on which its forward() depends",
+        "{code} returns None for input {1}, which requires grad: it is never trained through {0}",
+        "In {line}, return its gradient in place of None; or detach that input, if it is not to be trained.",
+    ),
     "keeps state": Row(
         "backward() of {0} depends on a later forward()",
         "the gradients of one application change when forward() runs again with other numbers: {0} keeps them on the class or "
