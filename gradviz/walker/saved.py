@@ -155,13 +155,11 @@ class SavedReader:
         if raw.unpack_hook is not None:
             self._read_packed(slot, raw)
             return False
-        tensor, note = raw.data, ""
+        tensor = raw.data
         if tensor is None:
             return True
         leaf, version = self._leaves.get(id(tensor)), version_of(tensor)
-        state = slots.state(raw, node, slot) if version else "live"
-        if state == "unknown":
-            note = "modified in place at some time; torch does not tell whether since it was saved"
+        state, note = slots.state(raw, node, slot) if version else ("live", "")
         key = (slot, leaf, version or 0) if leaf is not None and state == "live" else None
         record = self._of_leaves.get(key) if key is not None else None
         if record is None:

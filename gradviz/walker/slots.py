@@ -5,6 +5,7 @@ No hook runs: only its name and its closure are looked at, as those of a checkpo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import unwrap
@@ -184,16 +185,22 @@ def is_freed(node: Node, slot: str) -> bool:
     return False
 
 
-def state(raw: Any, node: Node | None, slot: str) -> SavedState:
-    """Whether torch says that an unhooked slot of `node` was modified since it was saved.
+_VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
+
+
+def state(raw: Any, node: Node | None, slot: str) -> tuple[SavedState, str]:
+    """Whether torch says that an unhooked slot of `node` was modified since it was saved, and what else it says.
 
     Of an element of a list, which has no node, `raw` is asked. Torch refuses to answer for an output of the node itself: unknown.
     """
     try:
         raw.unpack() if node is None else getattr(node, SAVED + slot)
     except (RuntimeError, AttributeError) as error:
-        return "modified" if "inplace" in str(error) else "unknown"
-    return "live"
+        versions = _VERSIONS.search(str(error))
+        if "inplace" in str(error):
+            return "modified", f"saved at version {versions[2]}, now at version {versions[1]}" if versions else ""
+        return "unknown", "modified in place at some time; torch does not tell whether since it was saved"
+    return "live", ""
 
 
 def tensors_on(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:

@@ -28,7 +28,7 @@ from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import own_line
 from gradviz.source.search import lines_behind, passes
-from gradviz.wording import plural
+from gradviz.wording import one_line, plural
 
 
 @check("nonfinite", "error", "NaN or Inf in the forward values or in the gradients", needs_values=True)
@@ -224,13 +224,12 @@ def _from_data(context: CheckContext, at: int, amount: str, names: tuple[str, ..
     """What the operation was given has no graph, and the line that made NaN or Inf of finite data is known."""
     graph, source = context.graph, context.broken_data[0]
     return Diagnosis(
-        "NaN or Inf comes in with the data",
+        f"{line(source)} makes NaN or Inf of finite data",
         names,
-        f"{code(source)} makes NaN or Inf of finite numbers, in a tensor without a graph; {title_and_code(graph, at)} "
-        f"is the first of the graph that was given such a tensor: {amount}",
-        f"In {line(source)}, keep the input away from where the function is infinite or not defined, "
-        "x.clamp(min=1e-6) (and max=1 - 1e-6 where the logarithm of 1 - x is taken), or set such elements to 0 "
-        "afterwards: y = torch.where(y.isfinite(), y, 0).",
+        f"{code(source)} makes them in a tensor without a graph; {title_and_code(graph, at)} is the first of the graph that was "
+        f"given such a tensor: {amount}",
+        f"In {line(source)}, keep a divisor and the input of a logarithm or root away from 0, as in x / (divisor + 1e-8) and "
+        "x.clamp(min=1e-6).log(); or set such elements to 0 afterwards: y = torch.where(y.isfinite(), y, 0).",
         (at,),
         source=source,
     )
@@ -238,10 +237,23 @@ def _from_data(context: CheckContext, at: int, amount: str, names: tuple[str, ..
 
 GROWN = 1e3
 """A loss that ends at more than this multiple of its least value did not fall, but diverge."""
-LARGE = 10.0
-"""Inputs above this are called large: layers are initialised for inputs of about 1."""
+LARGE, _DIVERGED = 10.0, 1e6
+"""Inputs above the first are called large: layers are initialised for inputs of about 1. Above the second, they may have diverged."""
 MANY = 64
 """Elements from which on a loss that adds them up is named where it diverges."""
+_CAUSES = (
+    *(
+        "gradient-not-reset",
+        "accumulation",
+        "clip-order",
+        "no-effect",
+        "two-optimizers",
+        "scaler-order",
+        "wrong-backward",
+    ),
+    *("unseen-change", "cancelled-gradient", "loss-input"),
+)
+"""Checks: what they find makes updates too large, so that the run diverges because of it."""
 _SUM = 2  # what torch calls the reduction "sum"
 _LEAST_HALF = 2.0**-25  # what is below rounds to 0 in float16
 
@@ -272,7 +284,7 @@ def _from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
         fix,
         tuple(value.made_by for value in bad if value.made_by is not None),
         source=source,
-        follows=("gradient-not-reset",),
+        follows=_CAUSES,
     )
 
 
@@ -290,15 +302,12 @@ def _looks(context: CheckContext) -> Iterator[tuple[str, str, SourceLine | None]
         fix = f"In {line(asked)}, take the mean: reduction='mean', or .mean() in place of .sum(); or divide the learning rate by "
         yield seen, f"{fix}{count:,}.", asked
     values = context.values
-    if values is not None and values.largest_input > LARGE:
-        made = (
-            lines_behind(context.backward, values.largest_name)
-            if context.backward and values.largest_name.isidentifier()
-            else []
-        )
+    if values is not None and LARGE < values.largest_input < _DIVERGED and values.largest_name:
+        name = one_line(values.largest_name)
+        made = lines_behind(context.backward, name) if context.backward and name.isidentifier() else []
         there = f" behind {line(made[0])}" if made else ""
-        fix = f"Scale the inputs to about 1{there}: x = (x - x.mean(0)) / x.std(0). Else lower the learning rate."
-        yield f"the largest number among the inputs is {values.largest_input:.4g}", fix, context.backward
+        fix = f"Scale {name} to about 1{there}: {name} = ({name} - {name}.mean(0)) / {name}.std(0). Else lower the learning rate."
+        yield f"{name} has numbers up to {values.largest_input:.4g}", fix, context.backward
     fix = "Lower the learning rate, tenfold at a time, until the loss falls; torch.nn.utils.clip_grad_norm_(parameters, 1.0) "
     rates = (one.source for one in context.optimizers if one.source is not None)
     yield (

@@ -52,8 +52,8 @@ _CLIPPED = (
     _Order(
         ROUND, "(?=.*S)(?=.*c.*s|[^s]*$)[^uc]*c.*", "c", "c",
         "gradients are clipped while the scaler's factor is in them",
-        "{call} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times the scale, by "
-        "default 65536, so nearly everything is clipped",
+        "{call} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times the scale, "
+        "so nearly everything is clipped",
         "Call scaler.unscale_(optimizer) directly before {text}.",
     ),
 )  # fmt: skip

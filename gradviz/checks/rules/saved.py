@@ -51,7 +51,7 @@ def stale_saved(context: CheckContext) -> Diagnoses:
 
     Autograd saves tensors, not copies, and each tensor counts its in-place changes. `backward()` compares the count with the one
     at saving and refuses. All such tensors are reported at once: who saved them where, whose they are, and the lines that may
-    have changed them. PyTorch does not tell the count at saving, only that it was another one.
+    have changed them.
 
     How it is found: The version of each saved tensor is compared with that of the tensor now, as `backward()` does. Lines that
     changed it come from the nodes that were recorded later, and from the text of the code around the call.
@@ -123,9 +123,9 @@ def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
     parts = [f"{words} {plural(count, 'time')}" if count > 1 else words for words, count in savers.items()][:3]
     if len(savers) > 3:
         parts.append(f"{len(savers) - 3:,} more nodes saved {'it' if len(stale) == 1 else 'one of them'}")
-    versions = sorted({tensor.slots[0].slot.version for tensor in stale if tensor.slots[0].slot.version is not None})
+    versions = stale[0].slots[0].slot.note
     if len(stale) == 1 and versions:
-        parts.append(f"it is at version {versions[0]} now, and was at another when it was saved")
+        parts.append(f"it was {versions}")
     changed = stale[0].changed
     if changed:
         is_in = verb(changed, "the change is", "the changes that the code shows are")
