@@ -238,7 +238,7 @@ def _from_data(context: CheckContext, at: int, amount: str, names: tuple[str, ..
 GROWN = 1e3
 """A loss that ends at more than this multiple of its least value did not fall, but diverge."""
 LARGE, _DIVERGED = 10.0, 1e6
-"""Inputs above the first are called large: layers are initialised for inputs of about 1. Above the second, they may have diverged."""
+"""Inputs above the first are called large: layers are initialised for inputs of about 1. Above the second, they may diverge."""
 MANY = 64
 """Elements from which on a loss that adds them up is named where it diverges."""
 _CAUSES = (
