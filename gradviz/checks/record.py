@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import isclose
+from math import inf, isclose
 from typing import NamedTuple
 
 from gradviz.checks.words import Names
@@ -88,6 +88,14 @@ class Mixed(NamedTuple):
     leads: bool = False  # its parameters come before those of the other in both graphs
 
 
+class Pace(NamedTuple):
+    """A sampled step: the norm of the elements that were looked at, of how they changed, and of their gradient."""
+
+    weights: float
+    change: float
+    gradient: float
+
+
 @dataclass(slots=True, eq=False)
 class OptimizerRow:
     """An optimizer over a run. Tensors are sets of identities."""
@@ -97,10 +105,19 @@ class OptimizerRow:
     source: SourceLine | None = None  # where it was made
     name: str = ""
     steps: int = 0  # begun
+    starved: int = 0  # of its last steps, those that found no gradient, each after another backward call
     idle_rates: int = 0  # steps in which every learning rate was 0
     rates: list[float] = field(default_factory=list)  # the largest of each step
     scheduled: set[int] = field(default_factory=set)  # how many of these there were when a scheduler took its step
     base: float = 0.0  # the largest that it was made with, where a scheduler changes it
+    paces: list[Pace] = field(default_factory=list)  # of the steps that were sampled
+    decay: float = 0.0  # the largest weight decay of its groups
+    averages: bool = False  # it keeps something of each step for the next one
+    before: OptimizerRow | None = None  # that was made before it for the same tensor
+    schedule: SourceLine | None = None  # where a scheduler of torch's own was made for it
+    idle_schedules: int = 0  # steps of schedulers since its last one, while other optimizers took theirs
+    counted: tuple[int, int] = (0, 0)  # its steps and those of all, at the last step of a scheduler
+    overrun: tuple[int, int] = (0, 0)  # T_max of a cosine, and how often its scheduler took a step, twice that or more
     factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
@@ -248,6 +265,11 @@ class RunRecord:
     calls: int = 0  # backward calls that filled gradients
     updates: int = 0  # steps of optimizers, but for those inside of others
     flat: int = 0  # of the first calls, those that left nothing but zeros in the gradients of all parameters
+    losses: Sequence[tuple[int, float]] = ()  # the calls and losses, as far as they were read
+    averages: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # by model: how far it went to a trained one, as a part
+    limit: float = inf  # the smallest norm that gradients were clipped to
     scaled: bool = False  # a GradScaler has scaled a loss
     scaler: bool = False  # a variable holds one, which decides whether steps are taken
     ended: bool = False  # the run ended by itself: nothing follows

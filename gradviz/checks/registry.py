@@ -27,6 +27,7 @@ FAMILIES = (
     "parameters",
     "updates",
     "invariants",
+    "rates",
     "frozen",
     "likeness",
     "saved",

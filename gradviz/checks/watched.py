@@ -123,6 +123,7 @@ class WatchedRun:
         record = self._reader.recorder.result(failure is None and not stopped)
         record.evaluations = self._evaluations.result()
         record.histories = self._histories.result([history for context in every for history in context.retained])
+        record.losses = watch.losses
         record.misuses = (
             *self._reader.misuse.result(self._reader.cuts.lines_entered()),
             *self._reader.dimensions.result(),

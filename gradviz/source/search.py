@@ -19,16 +19,20 @@ from gradviz.source.statements import (
     bodies,
     body_around,
     body_at,
+    covers,
     expressions_at,
+    flattened,
     is_empty,
     line_of,
     method_calls,
+    names_in,
     names_of,
     nodes_of,
     own_parts,
     pieces_in_place,
     subject,
     switches,
+    targets_of,
     text_of,
     tree_of,
     without_index,
@@ -44,6 +48,23 @@ def sets_attribute(file: str, *endings: str) -> SourceLine | None:
     targets = (target for statement in nodes_of(file, ast.Assign) for target in statement.targets)
     attributes = (target for target in targets if isinstance(target, ast.Attribute))
     return _first(file, (target.lineno for target in attributes if f".{ast.unparse(target)}".endswith(dotted)))
+
+
+def changes_gradients(file: str) -> bool:
+    """Whether a file assigns to a `.grad`, or calls a method of one whose name ends in `_`."""
+    targets: Iterator[Any] = (
+        target for node in nodes_of(file, ast.Assign, ast.AugAssign) for target in targets_of(node)
+    )
+    functions = (call.func for call in nodes_of(file, ast.Call))
+    owners = (function.value for function in functions if getattr(function, "attr", "").endswith("_"))
+    return any(getattr(part, "attr", "") == "grad" for node in (*targets, *owners) for part in ast.walk(node))
+
+
+def sets_item(file: str, key: str) -> SourceLine | None:
+    """The first line of a file that assigns to an item with this key, such as "lr" for `group["lr"] = 0.1`."""
+    targets = (target for kind in nodes_of(file, ast.Assign, ast.AugAssign) for target in targets_of(kind))
+    items = (target for target in targets if isinstance(target, ast.Subscript))
+    return _first(file, (item.lineno for item in items if getattr(item.slice, "value", None) == key))
 
 
 def _first(file: str, numbers: Iterable[int]) -> SourceLine | None:
@@ -273,11 +294,36 @@ def alone(file: str) -> dict[int, Alone]:
     ['x = x.clamp(0, 1)', 'loss = loss / 4', 'optimizer.step()']
     """
     by_line: dict[int, Alone] = {}
-    for statement in _statements(tree_of(file).body):
-        told = _alone(statement)
+    found = [(_alone(statement), statement) for statement in _statements(tree_of(file).body)]
+    for told, statement in [*found, *_rebound(file)]:
         if told is not None:
             by_line |= dict.fromkeys(range(told.line, (statement.end_lineno or told.line) + 1), told)
     return by_line
+
+
+def _rebound(file: str) -> Iterator[tuple[Alone, ast.stmt]]:
+    """Assignments to the variable of a loop, of something computed, that nothing reads: `for p in weights: p = p - update`."""
+    for loop in nodes_of(file, ast.For):
+        for statement, _ in flattened(loop.body):
+            (name, *others), value = assigned(statement)[0] or ("",), getattr(statement, "value", None)
+            if type(statement) is not ast.Assign or not isinstance(value, ast.BinOp) or others:
+                continue
+            inner = around(file, statement.lineno).loops[-1:] == (loop.lineno,)
+            if inner and name in names_in(loop.target) and not _read_behind(file, name, statement):
+                operators = {type(part.op) for part in ast.walk(value) if isinstance(part, ast.BinOp)}
+                functions = [name for operator in operators for name in _OPERATORS.get(operator, ())]
+                new = f"with torch.no_grad(): {name}.copy_({ast.unparse(value)})"
+                yield Alone(statement.lineno, ast.unparse(statement), name, new, (*functions,)), statement
+
+
+def _read_behind(file: str, name: str, statement: ast.stmt) -> bool:
+    """Whether a name is read below a statement, but for loops that give it a value of their own."""
+    loops = [
+        loop for loop in nodes_of(file, ast.For) if name in names_in(loop.target) and not covers(loop, statement.lineno)
+    ]
+    read = (part.lineno for part in nodes_of(file, ast.Name) if part.id == name and isinstance(part.ctx, ast.Load))
+    below = (number for number in read if number > (statement.end_lineno or 0))
+    return any(not any(covers(loop, number) for loop in loops) for number in below)
 
 
 def _statements(statements: Sequence[ast.stmt]) -> Iterator[ast.Expr]:

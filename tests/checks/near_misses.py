@@ -783,4 +783,37 @@ NEAR: dict[str, str] = {
         loss = attention(x, x, x, key_padding_mask=ids == 0)[0].square().mean()
         loss.backward()
     """,
+    **dict.fromkeys(
+        ("idle-schedule", "step-size", "wrong-average"),
+        """
+        import copy
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        target = copy.deepcopy(model)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.5)
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
+        for step in range(10):
+            loss = (model(torch.ones(2, 3)) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            with torch.no_grad():
+                for slow, fast in zip(target.parameters(), model.parameters()):
+                    slow.copy_(0.995 * slow + 0.005 * fast)
+    """,
+    ),
+    "lost-averages": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        for task in range(3):
+            optimizer = torch.optim.Adam(model.parameters())
+            for step in range(3):
+                loss = model(torch.ones(2, 3)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    """,
 }

@@ -20,7 +20,7 @@ from gradviz.checks.record import Mistyped, Thawed, Tie
 from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf
-from gradviz.source.search import calls_method, only_compares, sets_attribute
+from gradviz.source.search import calls_method, only_compares, passes, sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
 from gradviz.walker.taps import all_tapped
 from gradviz.walker.tensors import storage_of
@@ -71,7 +71,10 @@ def still_tied(alike: Iterable[Pair], variables: Variables) -> Iterator[Tie]:
     for names, first, second, shared in alike:
         apart = not shared and not torch.equal(first.detach(), second.detach())
         last = ".".join(names[1].split(".")[-2:])
-        source = _assigned_in(variables, last, f"{last}.data") if shared or apart else None
+        loads = (
+            at for file in _files_of(variables) for at in passes(file, "assign", "True")
+        )  # which unties what was tied
+        source = next(loads, None) or _assigned_in(variables, last, f"{last}.data") if shared or apart else None
         yield Tie(names, shared, apart, source)
 
 

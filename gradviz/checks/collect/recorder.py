@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gradviz.checks.collect.effects import settings_unread
 from gradviz.checks.collect.lines import returned_in, users_frame
 from gradviz.checks.collect.numbers import TensorRef, is_readable, optimized
-from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, RunRecord
+from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, Pace, RunRecord
 from gradviz.gradients.values import is_zero
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
@@ -128,10 +128,11 @@ class RunRecorder:
         self._optimizers: dict[int, _Watching] = {}
         self._births: dict[int, _Birth] = {}
         self._versions: dict[OptimizerRow, tuple[int, dict[int, int | None]]] = {}  # at the last call
-        self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # elements, and which are pushed
+        self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # elements, and their gradient
+        self._firsts: dict[int, tuple[TensorRef, OptimizerRow]] = {}  # the first tensor of each optimizer
         self._began, self._spent = time.perf_counter(), 0.0
         self._sets: dict[frozenset[int], frozenset[int]] = {}
-        self._call = 0
+        self._call = self._stepped_at = 0
         self._stepping: list[int] = []  # optimizers whose step() runs now: a closure may call backward inside
         self._line_of = functools.cache(code_line)
 
@@ -155,7 +156,8 @@ class RunRecorder:
         for known in self._optimizers.values():
             row = known.row
             row.factor = returned_in(known.factors) if row.idle_rates or row.squares_rate else None
-            row.source = with_text(row.source) if row.source is not None else None
+        for row in record.optimizers:
+            row.source, row.schedule = (with_text(at) if at is not None else None for at in (row.source, row.schedule))
         for key, leaf in record.leaves.items():
             leaf.holders = tuple(row.name or row.type for row in record.optimizers if key in row.held)
         record.ended = ended
@@ -192,7 +194,11 @@ class RunRecorder:
         @uninterrupted
         def ended(returned: bool, result: object) -> None:
             if returned:
-                self.row(optimizer, frame)
+                row, first = self.row(optimizer, frame), next(optimized(optimizer), None)
+                known = self._firsts.get(id(first))
+                row.before = known[1] if known is not None and known[0]() is first else None
+                if first is not None:
+                    self._firsts[id(first)] = weakref.ref(first), row
 
         return ended
 
@@ -200,7 +206,9 @@ class RunRecorder:
         @uninterrupted
         def ended(returned: bool, result: object) -> None:
             with suppress(Exception):  # a scheduler of the user's own may hold anything
-                self.row(optimizer)
+                row = self.row(optimizer)
+                seen = type(made).step is torch.optim.lr_scheduler.LRScheduler.step  # which calls what is tapped
+                row.schedule = self._line(frame) if seen else row.schedule
                 codes = [getattr(factor, "__code__", None) for factor in vars(made).get("lr_lambdas", ())]
                 self._optimizers[id(optimizer)].factors.extend(code for code in codes if code is not None)
 
@@ -217,8 +225,13 @@ class RunRecorder:
             return
         if step.f_locals.get("epoch") is None:
             with suppress(Exception):
-                row = self.row(scheduler.optimizer)
+                row, updates = self.row(scheduler.optimizer), self.record.updates
                 row.scheduled.add(len(row.rates))
+                still = row.steps == row.counted[0]
+                row.idle_schedules = row.idle_schedules + (updates > row.counted[1]) if still else 0
+                row.counted = row.steps, updates
+                period, taken = vars(scheduler).get("T_max", 0), scheduler.last_epoch
+                row.overrun = (period, taken) if 0 < 2 * period <= taken else row.overrun
                 if any(group["lr"] for group in scheduler.optimizer.param_groups):  # else 0 is left out on purpose
                     self._note("schedule", _tensors_of(scheduler.optimizer), caller)
 
@@ -294,7 +307,7 @@ class RunRecorder:
             row.mixed += [self.due.pop(row)] if row in self.due else []
             rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
             row.idle_rates += not any(rates)
-            row.base = max((float(group.get("initial_lr", 0.0)) for group in optimizer.param_groups), default=0.0)
+            row.base, row.decay = (_most(optimizer, name) for name in ("initial_lr", "weight_decay"))
             row.rates += [max(rates)] if rates and len(row.rates) < RATES else []
             row.unread |= settings_unread(optimizer)
             for group in optimizer.param_groups:
@@ -302,18 +315,23 @@ class RunRecorder:
                 if any(tensor.requires_grad for tensor in group["params"]):
                     row.frozen_groups[id(group)] = frozenset()
             row.groups.update(map(id, optimizer.param_groups))
-            for tensor in optimized(optimizer):
-                self._feed(row, tensor)
+            fed = [self._feed(row, tensor) for tensor in optimized(optimizer)]
+            trains = any(tensor.requires_grad for tensor in optimized(optimizer))
+            row.starved = row.starved + (trains and self._call > self._stepped_at) if not any(fed) else 0
+            self._stepped_at = self._call
             self._sample(optimizer, row)
 
-    def _feed(self, row: OptimizerRow, tensor: torch.Tensor) -> None:
+    def _feed(self, row: OptimizerRow, tensor: torch.Tensor) -> bool:
+        """Note what a step finds in a tensor: whether that is a gradient."""
         row.held.add(id(tensor))
-        if tensor.is_leaf and tensor.grad is not None:
+        fed = tensor.is_leaf and tensor.grad is not None
+        if fed:
             row.fed.add(id(tensor))
             if not tensor.requires_grad:
                 row.frozen.add(id(tensor))
             if id(tensor) in self.record.leaves:
                 self.record.leaves[id(tensor)].updates += 1
+        return fed
 
     def _sample(self, optimizer: torch.optim.Optimizer, row: OptimizerRow) -> None:
         """Keep a few elements of each parameter until the step is over, where it is one of those that are looked at."""
@@ -326,24 +344,29 @@ class RunRecorder:
             for tensor in group["params"] if float(group.get("lr", 1.0)) else ():
                 dense = type(tensor.grad) is torch.Tensor and not tensor.grad.is_sparse and is_readable(tensor.grad)
                 if id(tensor) in self.record.leaves and dense and is_readable(tensor):
-                    self._before.append((tensor, _few(tensor).clone(), _few(tensor.grad) != 0))
+                    self._before.append((tensor, _few(tensor).clone(), _few(tensor.grad).clone()))
         self._spent += time.perf_counter() - now
 
-    def _compare(self) -> None:
+    def _compare(self, row: OptimizerRow) -> None:
         began, before = time.perf_counter(), self._before
-        self._before = []
-        for tensor, elements, pushed in before:
-            leaf, count = self.record.leaves.get(id(tensor)), int(pushed.sum())
+        self._before, norms = [], list[list[float]]()
+        for tensor, elements, gradient in before:
+            leaf, pushed, change = self.record.leaves.get(id(tensor)), gradient != 0, _few(tensor) - elements
+            count = int(pushed.sum())
             if leaf is not None and count:
                 leaf.pushed += 1
-                leaf.still += float(((_few(tensor) == elements) & pushed).sum()) / count
+                leaf.still += float(((change == 0) & pushed).sum()) / count
+                norms.append([_norm(part) for part in (elements, change, gradient)])
+        row.paces += [Pace(*(math.hypot(*parts) for parts in zip(*norms)))] if norms else []
         self._spent += time.perf_counter() - began
 
     @uninterrupted
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         with isolated(), suppress(Exception):
             self.between.stepped(optimizer)
-            self._compare()
+            row = self.row(optimizer)
+            row.averages = bool(optimizer.state)
+            self._compare(row)
         if id(optimizer) in self._stepping:
             self._stepping.remove(id(optimizer))
 
@@ -357,7 +380,10 @@ class RunRecorder:
             about = first if first is not None else arguments[0] if arguments else None
             if kind == "scale" and about is not None and about.is_enabled():
                 self.record.scaled = True
-            if kind != "clip" or not _only_measures(*arguments, **options):
+            if kind == "clip":
+                limit = _limit(*arguments, **options)
+                self.record.limit = min(limit, self.record.limit)
+            if kind != "clip" or limit < math.inf:
                 self._note(kind, _tensors_of(about), frame)
 
         return noted
@@ -380,9 +406,20 @@ def _few(tensor: torch.Tensor) -> torch.Tensor:
     return flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS]
 
 
-def _only_measures(parameters: object = None, max_norm: object = None, *_: object, **__: object) -> bool:
-    """Whether a call of `clip_grad_norm_` with an infinite limit asks for the norm, and clips nothing."""
-    return isinstance(max_norm, float) and math.isinf(max_norm)
+def _norm(elements: torch.Tensor) -> float:
+    """Their norm; squares of half precision overflow."""
+    return float(torch.linalg.vector_norm(elements.to(torch.promote_types(elements.dtype, torch.float32))))
+
+
+def _most(optimizer: torch.optim.Optimizer, name: str) -> float:
+    """The largest of a setting of its groups."""
+    return max((float(group.get(name) or 0.0) for group in optimizer.param_groups), default=0.0)
+
+
+def _limit(parameters: object = None, max_norm: Any = None, clip_value: Any = None, **_: object) -> float:
+    """What gradients are clipped to. An infinite limit only asks for the norm, and clips nothing."""
+    given = max_norm if max_norm is not None else clip_value
+    return float(given) if isinstance(given, (int, float)) else sys.float_info.max
 
 
 def _tensors_of(about: object) -> frozenset[int] | None:

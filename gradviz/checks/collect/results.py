@@ -85,6 +85,17 @@ class ResultWatch:
             if place is not None:
                 self.filled[tensor.data_ptr()] = place
 
+    def writes(self, arguments: Given, options: Any, frame: FrameType) -> None:
+        """A tensor is changed in place by code of the user's, as averages of weights are."""
+        tensor = arguments[0]
+        known = (
+            self._begins or type(tensor) not in PLAIN or tensor.requires_grad or is_foundation(frame.f_code.co_filename)
+        )
+        if not known and len(self.filled) < MOST_FILLED and tensor.data_ptr() not in self.filled:
+            place = self._place(frame)
+            if place is not None:
+                self.filled[tensor.data_ptr()] = place
+
     def gives(self, arguments: Given, options: Any, frame: FrameType) -> None:
         """A loss is called that leaves no node of its own."""
         given = arguments[0] if arguments else options.get("input")
@@ -148,5 +159,6 @@ _NOTED: dict[Any, Callable[[ResultWatch, Given, Any, FrameType], None]] = {
     torch.kl_div: ResultWatch.gives,
     **dict.fromkeys((torch.Tensor.fill_, torch.Tensor.zero_), ResultWatch.fills),
     **dict.fromkeys((torch.Tensor.normal_, torch.Tensor.uniform_), ResultWatch.fills),
+    **dict.fromkeys((torch.Tensor.copy_, torch.Tensor.lerp_, torch.Tensor.mul_, torch.Tensor.add_), ResultWatch.writes),
 }
 """Functions of which the call itself is noted."""

@@ -1,4 +1,4 @@
-"""Checks on what holds of every training run, however it is written: what is pushed moves, by one optimizer, at a rate."""
+"""Checks on what holds of every training run, however it is written: what is pushed moves, by one optimizer."""
 
 from __future__ import annotations
 
@@ -92,80 +92,6 @@ def _cast(source: SourceLine | None, dtype: str) -> SourceLine | None:
     calls = (at for method in methods for _, at in calls_method(source.file, method, bare=False)) if source else ()
     before = [at for at in calls if source and at.line <= source.line and (".to(" not in at.text or dtype in at.text)]
     return max(before, key=lambda at: at.line, default=None)
-
-
-LOW = 1e-6
-"""A rate below this part of the largest one moves nothing."""
-_RATES, _PART = 6, 0.2  # steps at least, and the part of them at a low rate
-
-
-@check("rate-near-zero", "warning", "a learning rate is nearly zero for much of the run")
-def rate_near_zero(context: CheckContext) -> Diagnoses:
-    """The learning rate falls to less than a millionth of its largest value, and the training goes on: it learns nothing then.
-
-    Mostly `scheduler.step()` is called after each batch where the schedule counts epochs; or the schedule is shorter than the
-    training. Likewise where the function of a `LambdaLR` returns the rate itself, and not a factor: it is squared then.
-
-    How it is found: the largest rate of each step is noted. Reported when it is below 1e-6 of the largest tenth of them for a fifth
-    of the steps, of six at least.
-
-    What to do: call `scheduler.step()` as often as the schedule expects, and let it last as long as the training.
-
-    When to ignore it: when nothing is to change in the second part of a run.
-
-    ```python
-    import torch
-
-    model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.1)
-    for step in range(20):
-        loss = model(torch.ones(2, 3)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        scheduler.step()
-    ```
-    """
-    for optimizer in context.record.optimizers:
-        rates = optimizer.rates
-        if optimizer.squares_rate and optimizer.factor is not None:
-            yield _squared(optimizer)
-        if len(rates) < _RATES or not max(rates):
-            continue
-        usual = sorted(rates)[-len(rates) // 10]  # one step with a huge rate is no measure
-        low = [i for i, rate in enumerate(rates) if rate <= LOW * usual]
-        if len(low) >= _PART * len(rates):
-            yield _low(context.record, optimizer, low)
-
-
-def _squared(optimizer: OptimizerRow) -> Diagnosis:
-    return Diagnosis(
-        f"the learning rate of {called(optimizer)} is multiplied by a learning rate",
-        (optimizer.name or optimizer.type,),
-        f"it was {max(optimizer.rates):.3g} at most, the square of {optimizer.base:g}: LambdaLR multiplies the rate of the "
-        "optimizer by what its function returns",
-        f"In {line(optimizer.factor)}, return a factor: leave out the learning rate.",
-        source=optimizer.factor,
-    )
-
-
-def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diagnosis:
-    calls = [call for call in record.log if call.letter == "l" and not optimizer.held.isdisjoint(call.tensors or ())]
-    source = calls[0].source if calls else optimizer.source
-    steps = len(optimizer.rates)
-    fix = f"Let the learning rate last for all {steps:,} steps: a larger gamma, or total_steps={steps}, T_max={steps}."
-    if calls and len(calls[0].loops) > 1:
-        text = source.text if source is not None else "scheduler.step()"
-        fix = f"Move {text} out of the inner loop, so that it runs once in each epoch."
-    return Diagnosis(
-        f"the learning rate of {called(optimizer)} is nearly zero in {len(low):,} of {steps:,} steps",
-        (optimizer.name or optimizer.type,),
-        f"it was {max(optimizer.rates):.3g} at most, and {optimizer.rates[low[0]]:.3g} at step {low[0] + 1}, less than a "
-        "millionth of that" + (f"; {code(source)} ran {plural(len(calls), 'time')}" if calls else ""),
-        fix,
-        source=source,
-    )
 
 
 @check("two-optimizers", "warning", "two optimizers take a step with the same gradient")

@@ -74,6 +74,61 @@ def _tie(tie: Tie) -> Diagnosis:
     )
 
 
+_AVERAGES = (
+    (lambda parts: not any(parts), "the average {0} never moves: half precision rounds its updates away",
+     "at {times} that were compared, {code} had written to it, its numbers were the same bit for bit, and the trained model had "
+     "gone on",
+     "Keep the average in float32: {0} = {0}.float(), when it is made."),
+    (lambda parts: min(parts) > 0.8 and max(parts) - min(parts) < 1e-3 < 1 - max(parts),
+     "the average {0} takes {1:.1%} of the trained model each time: its two factors are swapped",
+     "at {times} that were compared, {code} had moved it by this part of the distance: this is no average over many steps",
+     "Swap them, so that the average keeps the large part of itself: target = 0.995 * target + 0.005 * source."),
+)  # fmt: skip
+
+
+@check("wrong-average", "warning", "an average of weights does not average: it is rounded away, or follows at once")
+def wrong_average(context: CheckContext) -> Diagnoses:
+    """A second model that follows a trained one, as a target network or an average of weights does, and does so wrongly.
+
+    In half precision, a step of a thousandth is rounded away, and the average stays where it began. With its two factors swapped,
+    it takes nearly all of the trained model at once, and is a copy of it.
+
+    How it is found: a few elements of a model that no optimizer holds are compared with those of a trained one of the same class
+    and shapes, from call to call. Reported when, twice, it was written to and did not change though the other one had gone far
+    enough; or when it went the same part of the way each time, and that is more than four fifths and not all of it.
+
+    What to do: keep averages in float32; and let them keep the larger part of themselves.
+
+    When to ignore it: when it is meant to follow that fast.
+
+    ```python
+    import copy
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    target = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        loss = model(torch.ones(2, 3)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for slow, fast in zip(target.parameters(), model.parameters()):
+                slow.copy_(0.005 * slow + 0.995 * fast)
+    ```
+    """
+    averages = context.record.averages
+    for name, parts in averages.items():
+        row = next((row for holds, *row in _AVERAGES if len(parts) >= ENOUGH and holds(parts)), None)
+        inside = any(name.startswith(f"{other}.") for other in averages)
+        if row is not None and not inside:
+            written = [at for weight, at in context.filled.items() if weight.startswith(f"{name}.")]
+            words = {"times": plural(len(parts), "time"), "code": code(written[0]) if written else "the code"}
+            summary, why, fix = (part.format(one_line(name), max(parts), **words) for part in row)
+            yield Diagnosis(summary, (name,), why, fix, source=written[0] if written else None)
+
+
 @check("zero-start", "warning", "weights begin at zero and their gradient is zero, so they never move")
 def zero_start(context: CheckContext) -> Diagnoses:
     """A weight is zero, its gradient is zero, and both stay so: it cannot learn.

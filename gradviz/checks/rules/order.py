@@ -18,6 +18,7 @@ from gradviz.checks.words import code, line
 from gradviz.graph import Graph
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned
+from gradviz.source.search import changes_gradients
 from gradviz.wording import plural
 
 TIMES = 2
@@ -273,13 +274,18 @@ def accumulation(context: CheckContext) -> Diagnoses:
     """
     updates = list(parts(context.record.log, "[^s]*s"))
     rounds = list(filter(None, map(_accumulated, updates)))
-    if len(rounds) < min(TIMES, len(updates)) or not rounds or context.reads_grad:
+    if len(rounds) < min(TIMES, len(updates)) or not rounds or _by_hand(context):
         return
     resets = [accumulated.resets for accumulated in rounds]
     if all(resets):
         yield _only_the_last(rounds[0])
     elif rounds[0].counted and not any(resets) and _is_undivided_mean(context.graph):
         yield _undivided(context.graph, rounds[0])
+
+
+def _by_hand(context: CheckContext) -> bool:
+    """Whether the code may put gradients together by itself."""
+    return context.reads_grad and context.backward is not None and changes_gradients(context.backward.file)
 
 
 def _only_the_last(accumulated: _Round) -> Diagnosis:

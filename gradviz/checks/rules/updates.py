@@ -377,6 +377,21 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
     )._replace(follows=("nonleaf-parameter", "no-graph"))
 
 
+def _starved(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
+    """Steps that came to find no gradient, as when a copy takes the place of the model that the optimizer holds."""
+    every = [other for other in context.record.optimizers if other.steps]
+    if optimizer.starved <= ENOUGH or len(optimizer.fed) < ENOUGH or not all(other.starved for other in every):
+        return None
+    return _idle(
+        optimizer,
+        f"finds no gradient any more, in its last {plural(optimizer.starved, 'step')}",
+        "backward() ran before each, and what it reaches is not what the optimizer holds: what was put in the place of the model, "
+        "such as a copy, has other parameters",
+        "Copy the numbers into the model that is trained, model.load_state_dict(other.state_dict()); or make a new optimizer for "
+        "the new one.",
+    )._replace(follows=("no-update", "not-called", "no-graph", "nonleaf-parameter"))
+
+
 def _frozen_group(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
     """A group of its own for parameters that require no grad in any step, to the end of the run or for long."""
     groups = [group for group in optimizer.frozen_groups.values() if group]
@@ -397,7 +412,7 @@ def _frozen_group(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis |
 
 LONG = 10
 """Steps after which a group that was never trained counts as frozen, though the run was not watched to its end."""
-_LOOKS = (_never_steps, _holds_nothing, _at_rate_zero, _never_fed, _frozen_group)
+_LOOKS = (_never_steps, _holds_nothing, _at_rate_zero, _never_fed, _starved, _frozen_group)
 """What an optimizer may be idle by; the first that holds is told."""
 
 
