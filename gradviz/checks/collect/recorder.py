@@ -223,8 +223,10 @@ class RunRecorder:
         caller = step.f_back if step is not None else None
         if step is None or caller is None or caller.f_code.co_name == "_initial_step":
             return
-        if step.f_locals.get("epoch") is None:
-            with suppress(Exception):
+        with suppress(Exception):
+            if step.f_locals.get("epoch") is not None:
+                self.row(scheduler.optimizer).schedule = None  # it is used in a way of its own
+            else:
                 row, updates = self.row(scheduler.optimizer), self.record.updates
                 row.scheduled.add(len(row.rates))
                 still = row.steps == row.counted[0]
