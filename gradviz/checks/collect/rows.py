@@ -259,7 +259,7 @@ class RowKeeper:
         moving = tuple(path for path, norm in norms if self._counted(norm, frozen))
         mine = [(parameter, tensor) for parameter, tensor in parameters if parameter.names[0].startswith(f"{name}.")]
         held = set[int]().union(*(row.held for row in self._record.optimizers))
-        training = model.training
+        training, trains = model.training, any(tensor.requires_grad for _, tensor in mine)
         wanted = moving if training else sleeping
         return ModelState(
             name,
@@ -271,7 +271,7 @@ class RowKeeper:
             moving,
             any(parameter.sharded for parameter, _ in mine),
             switched_in(variables, name, "train" if training else "eval") if wanted else None,
-            only_eval(variables, name) if mine and not training and not sleeping else None,
+            only_eval(variables, name) if trains and not training and not sleeping else None,
         )
 
     def _counted(self, norm: Any, first: torch.Tensor | None) -> bool:
