@@ -7,6 +7,7 @@ together are found. Invariants of a training run are asked of it: what is held g
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, isclose
@@ -269,6 +270,7 @@ class RunRecord:
     averages: dict[str, list[float]] = field(
         default_factory=dict
     )  # by model: how far it went to a trained one, as a part
+    outdated: Counter[str] = field(default_factory=Counter)  # models that follow one with other buffers, and how often
     limit: float = inf  # the smallest norm that gradients were clipped to
     scaled: bool = False  # a GradScaler has scaled a loss
     scaler: bool = False  # a variable holds one, which decides whether steps are taken

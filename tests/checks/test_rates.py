@@ -122,6 +122,16 @@ FAULTS = {
         "mul_(0.98).add_(source, alpha=0.02)",
         loop(ADAM + FOLLOWER, step=FOLLOW + "target.mul_(0.02).add_(source, alpha=0.98)"),
     ),
+    "an average without the buffers": Fault(
+        "wrong-average",
+        "target.lerp_",
+        "Copy the buffers as well",
+        "slow.parameters(), net.parameters()",
+        "[*slow.parameters(), *slow.buffers()][:-1], [*net.parameters(), *net.buffers()][:-1]",
+        loop(
+            ADAM + FOLLOWER + ".eval()", step=FOLLOW + "target.lerp_(source, 0.1)\nwith torch.no_grad(): slow(x)"
+        ).replace("torch.nn.Tanh()", "torch.nn.BatchNorm1d(16)"),
+    ),
     "an average that gives the variable of the loop a new value": Fault(
         "no-effect",
         "target = 0.9",
@@ -188,6 +198,9 @@ RIGHT = {
         ADAM + FOLLOWER + "\ncount = 0",
         step="count += 1\n" + FOLLOW + "target.lerp_(source, 1 - min(0.99, (1 + count) / (10 + count)))",
     ),
+    "an average that is in training mode": loop(
+        ADAM + FOLLOWER, step=FOLLOW + "target.lerp_(source, 0.1)\nwith torch.no_grad(): slow(x)"
+    ).replace("torch.nn.Tanh()", "torch.nn.LayerNorm(16)"),
     "a frozen teacher": loop(ADAM + FOLLOWER, step="with torch.no_grad(): slow(x)"),
     "a loop whose variable is used below": """
         import torch

@@ -14,6 +14,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from gradviz.checks.collect.followers import Followers
 from gradviz.checks.collect.lines import Models, Variables, made_at, users_frame
 from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.numbers import TensorRef, is_readable, is_scaled, optimized
@@ -32,11 +33,9 @@ from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.walk import Walked
 
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
-_COMPARED, _SINGLE = 4, 4  # parameters of models that are compared, and bytes of a number in single precision
 _ZERO_CALLS = 3  # for which it is seen whether a weight is zero and stays so
 _Parameters = Sequence[tuple[Parameter, torch.Tensor]]
 _Modules = dict[str, tuple[str, torch.nn.Module]]
-_Weights = Sequence[torch.Tensor]
 
 
 class _Watched:
@@ -64,14 +63,6 @@ class _Last(NamedTuple):
         return any(self.nodes[key] in before for key in first & self.nodes.keys())
 
 
-class _Follower(NamedTuple):
-    """A model at the call before: a few elements of its first parameters, and their versions."""
-
-    ref: weakref.ref[torch.nn.Module]
-    elements: torch.Tensor
-    versions: tuple[int | None, ...]
-
-
 class RowKeeper:
     """Of one run. `reached` belongs before each backward call that is read, `after` behind it."""
 
@@ -82,7 +73,7 @@ class RowKeeper:
         self._pairs: list[tuple[tuple[str, str], TensorRef, TensorRef, bool]] = []
         self._last: _Last | None = None  # of the calls that filled gradients
         self._coming: _Last | None = None
-        self._followers: dict[int, _Follower] = {}
+        self._followers = Followers(recorder.record)
         self._in_a_row = True
         self._models: tuple[ModelState, ...] = ()  # at the last call
 
@@ -112,7 +103,7 @@ class RowKeeper:
         record.ties = tuple(still_tied(self._alike(models), variables))
         self._models = tuple(self._state(name, model, parameters, variables) for name, model in models)
         record.models = record.models or self._models
-        self._follow(models, set[int]().union(*(row.held for row in rows)))
+        self._followers.look(models, set[int]().union(*(row.held for row in rows)), self._in_a_row)
         source = with_text(code_line(frame.f_code, frame.f_lineno)) if frame is not None else None
         self._coming = _Last(walked.graph, reached, source, {row: row.steps for row in rows})
         if self._last is not None:
@@ -174,38 +165,6 @@ class RowKeeper:
                     due[waiting] = mixed
                 elif done == {"z"} and leads:
                     waiting.wasted.append(mixed)
-
-    def _follow(self, models: Models, held: set[int]) -> None:
-        """See how far models that no optimizer holds went to trained ones of the same shapes since the last call."""
-        parts = [part for name, model in models for part in ((name, model), *_children(name, model))]
-        known = [(name, module, own) for name, module in parts if (own := own_parameters(module)[:_COMPARED])]
-        trained = [part for part in known if all(id(weight) in held for weight in part[2])]
-        for name, module, own in known:
-            alike = (
-                other for _, twin, other in trained if type(twin) is type(module) and _shapes(other) == _shapes(own)
-            )
-            other = next(alike, None) if held.isdisjoint(map(id, own)) else None
-            if other is None or not all(map(is_readable, (*own, *other))):
-                continue
-            last, now = self._followers.get(id(module)), _first_elements(own)
-            versions = tuple(map(version_of, own))
-            self._followers[id(module)] = _Follower(weakref.ref(module), now, versions)
-            if last is not None and last.ref() is module:
-                went = self._part(last.elements, now, _first_elements(other), own[0], versions != last.versions)
-                self._record.averages.setdefault(name, []).extend(went)
-
-    def _part(
-        self, last: torch.Tensor, now: torch.Tensor, goal: torch.Tensor, weight: torch.Tensor, written: bool
-    ) -> Iterator[float]:
-        """Which part of the distance to another model one went; 0 where half precision has rounded away what was written."""
-        gap, moved = goal - last, now - last
-        if weight.element_size() < _SINGLE:
-            far = gap.abs() > last.abs() / 2**6
-            rounded = written and far.double().mean() > 0.5 and (moved[far] == 0).double().mean() > 0.75
-            yield from [0.0] if rounded else []
-        elif self._in_a_row and gap.any():
-            part = float(moved @ gap / (gap @ gap))
-            yield from [part] if part and (moved - part * gap).norm() < 0.01 * moved.norm() else []
 
     def passed(self, reading: bool) -> None:
         """A call comes. After one that is not read in a row, whose gradients a step uses is not known."""
@@ -312,18 +271,6 @@ def _mark(tensor: torch.Tensor) -> object:
         return None
     with isolated(), torch.no_grad():
         return version_of(tensor), tuple(map(str, tensor.detach().flatten()[:_ELEMENTS].tolist()))
-
-
-def _children(name: str, model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    return ((joined(name, path), module) for path, module in submodules(model) if path and "." not in path)
-
-
-def _shapes(weights: _Weights) -> list[torch.Size]:
-    return [weight.shape for weight in weights]
-
-
-def _first_elements(weights: _Weights) -> torch.Tensor:
-    return torch.cat([weight.detach().flatten()[:64].double().cpu() for weight in weights])
 
 
 def _all_zero(tensor: torch.Tensor) -> bool:

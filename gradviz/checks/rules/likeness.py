@@ -10,6 +10,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.record import LeafRow, Tie
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.misuse import Row
 from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import Graph, Node
 from gradviz.graph.origins import own_line
@@ -75,15 +76,26 @@ def _tie(tie: Tie) -> Diagnosis:
 
 
 _AVERAGES = (
-    (lambda parts: not any(parts), "the average {0} never moves: half precision rounds its updates away",
-     "at {times} that were compared, {code} had written to it, its numbers were the same bit for bit, and the trained model had "
-     "gone on",
-     "Keep the average in float32: {0} = {0}.float(), when it is made."),
-    (lambda parts: min(parts) > 0.8 and max(parts) - min(parts) < 1e-3 < 1 - max(parts),
-     "the average {0} takes {1:.1%} of the trained model each time: its two factors are swapped",
-     "at {times} that were compared, {code} had moved it by this part of the distance: this is no average over many steps",
-     "Swap them, so that the average keeps the large part of itself: target = 0.995 * target + 0.005 * source."),
-)  # fmt: skip
+    Row(
+        "the average {0} never moves: half precision rounds its updates away",
+        "at {1} calls that were compared, {code} had written to it, its numbers were the same bit for bit, and the trained model "
+        "had gone on",
+        "Keep the average in float32: {0} = {0}.float(), when it is made.",
+    ),
+    Row(
+        "the average {0} takes {2:.1%} of the trained model each time: its two factors are swapped",
+        "at {1} calls that were compared, {code} had moved it by this part of the distance: this is no average over many steps",
+        "Swap them, so that the average keeps the large part of itself: target = 0.995 * target + 0.005 * source.",
+    ),
+    Row(
+        "the average {0} keeps its first running statistics: its buffers do not follow",
+        "at {1} calls that were compared, its parameters had moved ({code}), those of its buffers that the trained model has "
+        "changed had not, and it is in eval() mode, where batch normalization uses them",
+        "Copy the buffers as well, where parameters are averaged: for old, new in zip({0}.buffers(), model.buffers()): "
+        "old.copy_(new).",
+    ),
+)
+_ROUNDED, _SWAPPED, _OUTDATED = _AVERAGES
 
 
 @check("wrong-average", "warning", "an average of weights does not average: it is rounded away, or follows at once")
@@ -91,11 +103,13 @@ def wrong_average(context: CheckContext) -> Diagnoses:
     """A second model that follows a trained one, as a target network or an average of weights does, and does so wrongly.
 
     In half precision, a step of a thousandth is rounded away, and the average stays where it began. With its two factors swapped,
-    it takes nearly all of the trained model at once, and is a copy of it.
+    it takes nearly all of the trained model at once, and is a copy of it. And where only parameters are averaged, batch
+    normalization in it keeps the statistics of the start.
 
     How it is found: a few elements of a model that no optimizer holds are compared with those of a trained one of the same class
     and shapes, from call to call. Reported when, twice, it was written to and did not change though the other one had gone far
-    enough; or when it went the same part of the way each time, and that is more than four fifths and not all of it.
+    enough; or when it went the same part of the way each time, and that is more than four fifths and not all of it; or when its
+    buffers stayed, it is in `eval()` mode, and those of the trained model changed.
 
     What to do: keep averages in float32; and let them keep the larger part of themselves.
 
@@ -118,15 +132,24 @@ def wrong_average(context: CheckContext) -> Diagnoses:
                 slow.copy_(0.005 * slow + 0.995 * fast)
     ```
     """
-    averages = context.record.averages
+    averages, outdated = context.record.averages, context.record.outdated
     for name, parts in averages.items():
-        row = next((row for holds, *row in _AVERAGES if len(parts) >= ENOUGH and holds(parts)), None)
+        told = _OUTDATED if outdated[name] >= ENOUGH else None
+        if len(parts) >= ENOUGH and not any(parts):
+            told = _ROUNDED
+        elif len(parts) >= ENOUGH and min(parts) > 0.8 and max(parts) - min(parts) < 1e-3 < 1 - max(parts):
+            told = _SWAPPED
         inside = any(name.startswith(f"{other}.") for other in averages)
-        if row is not None and not inside:
-            written = [at for weight, at in context.filled.items() if weight.startswith(f"{name}.")]
-            words = {"times": plural(len(parts), "time"), "code": code(written[0]) if written else "the code"}
-            summary, why, fix = (part.format(one_line(name), max(parts), **words) for part in row)
-            yield Diagnosis(summary, (name,), why, fix, source=written[0] if written else None)
+        if told is not None and not inside:
+            yield _average(context, name, parts, told)
+
+
+def _average(context: CheckContext, name: str, parts: Sequence[float], row: Row) -> Diagnosis:
+    written = next((at for weight, at in context.filled.items() if weight.startswith(f"{name}.")), None)
+    times = max(len(parts), context.record.outdated[name])
+    words = one_line(name), times, max(parts, default=0.0)
+    summary, why, fix = (part.format(*words, code=code(written) or "the code") for part in row[:3])
+    return Diagnosis(summary, (name,), why, fix, source=written)
 
 
 @check("zero-start", "warning", "weights begin at zero and their gradient is zero, so they never move")
