@@ -325,7 +325,9 @@ def step_size(context: CheckContext) -> Diagnoses:
     record = context.record
     lines = {call.source for call in record.log if call.letter == "b"}
     stepping, losses = [optimizer for optimizer in record.optimizers if optimizer.steps], _losses(record)
-    alone = len(stepping) == len(lines) == 1 and len(losses) > _FEW and min(losses) >= 0
+    alone = (
+        len({optimizer.source for optimizer in stepping}) == len(lines) == 1 and len(losses) > _FEW and min(losses) >= 0
+    )
     if alone and len(stepping[0].paces) > 1:
         yield from _told(record, stepping[0], _PACES)
     if not stepping and len(lines) == 1 and len(losses) > _FEW and min(losses) >= 0 and _diverges(losses):
@@ -353,11 +355,11 @@ _ANEW = (
 
 
 def _chain(optimizer: OptimizerRow) -> list[OptimizerRow]:
-    """The optimizer and those that one line has made before it, for the same parameters."""
+    """The optimizers that one line has made for the same parameters, this one the last, and that took a step."""
     chain = [optimizer]
     while (before := chain[-1].before) is not None and before.source == optimizer.source:
         chain.append(before)
-    return chain
+    return chain[not optimizer.steps :]
 
 
 def _once(optimizer: OptimizerRow) -> bool:
