@@ -88,10 +88,9 @@ class ResultWatch:
     def writes(self, arguments: Given, options: Any, frame: FrameType) -> None:
         """A tensor is changed in place by code of the user's, as averages of weights are."""
         tensor = arguments[0]
-        known = (
-            self._begins or type(tensor) not in PLAIN or tensor.requires_grad or is_foundation(frame.f_code.co_filename)
-        )
-        if not known and len(self.filled) < MOST_FILLED and tensor.data_ptr() not in self.filled:
+        recorded = type(tensor) not in PLAIN or (tensor.requires_grad and torch.is_grad_enabled())
+        known = self._begins or recorded or len(self.filled) >= MOST_FILLED or is_foundation(frame.f_code.co_filename)
+        if not known and tensor.data_ptr() not in self.filled:
             place = self._place(frame)
             if place is not None:
                 self.filled[tensor.data_ptr()] = place

@@ -148,7 +148,9 @@ def _average(context: CheckContext, name: str, parts: Sequence[float], row: Row)
     written = next((at for weight, at in context.filled.items() if weight.startswith(f"{name}.")), None)
     times = max(len(parts), context.record.outdated[name])
     words = one_line(name), times, max(parts, default=0.0)
-    summary, why, fix = (part.format(*words, code=code(written) or "the code") for part in row[:3])
+    summary, why, fix = (
+        part.format(*words, code=code(written) if written is not None else "the code") for part in row[:3]
+    )
     return Diagnosis(summary, (name,), why, fix, source=written)
 
 
