@@ -59,7 +59,7 @@ def report(findings: Findings, width: int = WIDTH, verbose: bool = False) -> Ite
         if i:
             yield "", ""
         head = _wrapped(f"{i + 1}. {_heading(finding)}", width - 3)
-        yield from ((f"{'   ' if j else ''}{line}", finding.severity) for j, line in enumerate(head))
+        yield from ((f"{'   ' * bool(j)}{line}", finding.severity) for j, line in enumerate(head))
         short = finding.severity == "note" and findings[0].severity != "note" and not verbose
         rows = _rows(finding, width, verbose, short)
         if not verbose:
