@@ -94,6 +94,16 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "a hook on the first layer, which looks at grad_output alone": """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        sizes, opt = [], torch.optim.SGD(net.parameters(), lr=0.01)
+        net[0].register_full_backward_hook(lambda module, given, got: sizes.append(got[0].norm().item()))
+        for _ in range(3):
+            opt.zero_grad()
+            net(torch.randn(8, 3)).square().mean().backward()
+            opt.step()
+    """,
     "a loss as a number, a tensor copied, and a warning of the script's own": """
         import warnings, torch
         net = torch.nn.Linear(3, 1)

@@ -50,12 +50,6 @@ _KNOWN = (
         "Give each parameter once: leave out one of the lists, or list(dict.fromkeys(parameters)).",
     ),
     Message(
-        "Full backward hook is firing when gradients are computed with respect to module outputs",
-        "a full backward hook gets no gradient of the module's inputs",
-        "none of the inputs requires grad, so grad_input is None",
-        "Put the hook on the output, output.register_hook(...), or call x.requires_grad_() on the input.",
-    ),
-    Message(
         "None of the inputs have requires_grad=True",
         "no input of a reentrant checkpoint requires grad: nothing in it gets a gradient",
         "a reentrant checkpoint passes gradients on only if one of its inputs requires grad, whatever its parameters do",
@@ -135,7 +129,7 @@ _KNOWN = (
 )  # fmt: skip
 _LEFT_OUT = (
     "deprecated|prototype|experimental|not available|nested_tensor|to a scalar|copy construct|Anomaly|future|beta"
-    r"|call of `lr_scheduler.step\(\)`"
+    r"|Full backward hook is firing|call of `lr_scheduler.step\(\)`"
 )
 """What is harmless, and the order that scheduler-order judges: torch warns of a right one, too."""
 
