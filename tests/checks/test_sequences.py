@@ -317,9 +317,7 @@ FAULTS = {
         "counts = counts.index_add(0, words, torch.ones(12))",
         COUNTS,
     ),
-    "two shuffles": Fault(
-        "mixed-samples", "F.cross_entropy(net(xs", "y[order]", "y[torch.randperm(24)]", "y[order]", APART
-    ),
+    "two shuffles": Fault("mixed-samples", "xs, ys = ", "y[order]", "y[torch.randperm(24)]", "y[order]", APART),
     "positions along the batch": Fault(
         "mixed-samples",
         "x + self.table",

@@ -310,7 +310,8 @@ class DimensionWatch:
                     self._certain.add(outer)
                 elif table and call.result.shape == wide.shape and padded[:2] == (outer, 1) and outer and inner:
                     self._hinted.add(inner)
-                    self._note("added over samples", outer, call, str(other), str(tuple(wide.shape)))
+                    if _is_cut_off(call.given[1 - i]):
+                        self._note("added over samples", outer, call, str(other), str(tuple(wide.shape)))
 
     def _subtracted(self, call: _Call) -> None:
         if _compares(call.given):

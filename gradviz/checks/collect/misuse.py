@@ -6,6 +6,7 @@ Looks at shapes, modes and identities, reads no number, and keeps tensors weakly
 from __future__ import annotations
 
 import ast
+import weakref
 from collections import Counter
 from collections.abc import Container
 from math import prod
@@ -61,7 +62,7 @@ _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm":
 class _Reduction(NamedTuple):
     """A tensor that a function of this name has reduced: which, of which shape, and along which dimension."""
 
-    of: int
+    of: weakref.ref[torch.Tensor]
     shape: tuple[int, ...]
     dim: int
     name: str
@@ -73,11 +74,11 @@ class MisuseWatch:
     def __init__(self, place: PlaceOf) -> None:
         self._place = place
         self._found: dict[tuple[str, str, int], Misuse] = {}
-        self._spread = Facts[tuple[str, Place, str]](MOST)
+        self._spread = Facts[tuple[str, Place, tuple[str, ...]]](MOST)  # what is wrong if all of it is averaged
         self._columns = Facts[int]()  # made of rows, and in which line
         self._positions = Facts[bool](MOST)  # which were counted and are no samples
         self._sources = Facts[bool](MOST)  # that batches are picked from
-        self._origins = Facts[int](MOST)  # what square matrices were computed from, element by element, by identity
+        self._origins = Facts[weakref.ref[torch.Tensor]](MOST)  # what square matrices were computed from, by element
         self._reductions = Facts[_Reduction](MOST)
         self._wholes = Facts[tuple[str, tuple[int, ...]]](MOST)  # single numbers, and what was reduced to them
         self._looked = Counter[object]()
@@ -194,16 +195,16 @@ class MisuseWatch:
             if whole is not None and type(other) not in PLAIN:
                 self._wholes.put(call.result, whole)
             elif whole is not None and not other.requires_grad and _counts_samples(tuple(other.shape), whole[1]):
-                self.note(
-                    "reduced too early", self._place(call.frame), whole[0], str(whole[1]), str(tuple(other.shape))
-                )
+                place, words = self._place(call.frame), (whole[0], str(whole[1]), str(tuple(other.shape)))
+                if place is not None:
+                    self._spread.put(call.result, ("reduced too early", place, words))
 
     def _reduced(self, call: Call) -> None:
         """A square matrix is reduced along another dimension than its first, which leaves a row for a column."""
         if call.makes and isinstance(call.dim, int) and call.result.dim() == call.first.dim() - 1 and call.result.dim():
             shape, dim = tuple(call.first.shape), call.dim % call.first.dim()
             if dim and len({*shape[: dim + 1]}) == 1 < shape[0]:
-                of = self._origins.of(call.first) or id(call.first)
+                of = self._origins.of(call.first) or weakref.ref(call.first)
                 self._reductions.put(call.result, _Reduction(of, shape, dim, call.name.removeprefix("linalg_vector_")))
 
     def _mapped(self, call: Call) -> None:
@@ -214,13 +215,13 @@ class MisuseWatch:
             reduced = self._reductions.of(one)
             if reduced is not None and type(other) not in PLAIN:
                 self._reductions.put(call.result, reduced)
-            elif reduced is not None and reduced.of == id(other) and tuple(other.shape) == reduced.shape:
+            elif reduced is not None and id(reduced.of()) == id(other) and tuple(other.shape) == reduced.shape:
                 words = reduced.name, str(reduced.dim), str(reduced.shape), str(tuple(one.shape))
                 self.note("row for column", self._place(call.frame) if _is_lopsided(other) else None, *words)
         shape, (first, second) = call.result.shape, call.pairs[0]
         squares = len(shape) > 1 and shape[0] == shape[1] and first.shape == shape
         if squares and not call.in_place and (second is first or type(second) not in PLAIN):
-            self._origins.put(call.result, self._origins.of(first) or id(first))
+            self._origins.put(call.result, self._origins.of(first) or weakref.ref(first))
 
     def _meets(self, call: Call) -> None:
         """Two tensors are computed with each other, element by element."""
@@ -231,7 +232,7 @@ class MisuseWatch:
         if self._columns.of(max(call.arguments[:2], key=torch.Tensor.dim)) in (0, call.frame.f_lineno):  # it is meant
             return
         if call.result.dim() == 2:
-            self._spread.put(call.result, (call.name, place, words))
+            self._spread.put(call.result, ("broadcast", place, (call.name, words)))
         elif call.name in _JOINS and call.result.requires_grad:
             self.note("joins all", place, call.name, words, str(tuple(call.result.shape)))
 
@@ -242,8 +243,8 @@ class MisuseWatch:
         for given in call.arguments[:2]:
             known = self._spread.of(given)
             if known is not None and call.name in _REDUCES and call.result.dim() == 0:
-                self.note("broadcast", known[1], known[0], known[2])
-            elif known is not None and given.shape == call.result.shape:
+                self.note(known[0], known[1], *known[2])
+            elif known is not None and given.shape == call.result.shape and known[0] == "broadcast":
                 self._spread.put(call.result, known)
 
     def next_step(self) -> None:

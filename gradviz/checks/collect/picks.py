@@ -41,6 +41,7 @@ class PickWatch:
         self._place, self._note = place, note
         self._numbers, self._count = Facts[int](), 0  # of indices
         self._shuffles, self._orders = Facts[int](), Facts[tuple[int, int]]()  # number of a permutation, and its length
+        self._shuffled: dict[int, Place | None] = {}  # where each was used last
         self._picks = Facts[_Pick]()
         self._looked: Counter[object] = Counter()
         self._inputs: set[tuple[int, int]] = set()  # the orders of what layers were given in a step
@@ -83,6 +84,7 @@ class PickWatch:
             shuffle = self._shuffles.of(index)
             if shuffle is not None:
                 self._orders.put(call.result, (shuffle, len(index)))
+                self._shuffled[shuffle] = self._place(call.frame)
 
     def _carried(self, call: Call) -> None:
         order = self._orders.of(call.first)
@@ -126,7 +128,7 @@ class PickWatch:
         """Predictions meet targets: whether these are in the order of what the model was given."""
         order = next(filter(None, map(self._orders.of, call.arguments[:2])), None)
         if order is not None and order not in self._inputs and any(length == order[1] for _, length in self._inputs):
-            self._note("shuffled apart", self._place(call.frame), str(order[1]))
+            self._note("shuffled apart", self._shuffled[order[0]], str(order[1]))
 
 
 def _meets_columns(given: torch.Tensor, other: torch.Tensor) -> bool:

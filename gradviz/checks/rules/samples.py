@@ -52,7 +52,7 @@ ROWS = {
     ),
     "shuffled apart": Row(
         "inputs and targets are shuffled into different orders",
-        "{code} compares predictions with targets of another random order: each of the {0} rows got the target of another one",
+        "{code} gives the targets another random order than the inputs have: each of the {0} rows gets the target of another one",
         "Shuffle both by one permutation: order = torch.randperm(len(x)), then x[order] and y[order].",
     ),
     "other order": Row(
