@@ -12,7 +12,8 @@ class Layer(nn.Module):
         self.n1, self.n2 = nn.LayerNorm(d), nn.LayerNorm(d)
 
     def forward(self, x):
-        a, _ = self.attn(x, x, x)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        a, _ = self.attn(x, x, x, attn_mask=later)
         x = self.n1(x + a)
         return self.n2(x + self.ff(x))
 

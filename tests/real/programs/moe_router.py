@@ -66,7 +66,8 @@ class TransformerBlock(nn.Module):
 
     def forward(self, x):
         n = self.attention_norm(x)
-        h = x + self.attention(n, n, n, need_weights=False)[0]
+        later = nn.Transformer.generate_square_subsequent_mask(n.shape[1])
+        h = x + self.attention(n, n, n, need_weights=False, attn_mask=later, is_causal=True)[0]
         r, aux = self.feed_forward(self.ffn_norm(h))
         return h + r, aux
 
