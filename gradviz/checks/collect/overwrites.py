@@ -9,7 +9,7 @@ import inspect
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import torch.utils.checkpoint
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradviz.checks.ops import kind
+from gradviz.graph import Graph
 from gradviz.packages import Place, PlaceOf, package_of
 from gradviz.recording.torch_calls import PLAIN, Given
 from gradviz.source.statements import body_of
@@ -103,17 +104,21 @@ class OverwriteWatch:
             return
         self._looked[line] += 1
         storage = storage_of(tensor) if self._looked[line] <= _LOOKS and is_plain(tensor) else None
-        known = self._aliases.get(storage[0]) if storage is not None else None
-        if known is not None and storage is not None and name in _TO_NUMPY:
-            self._aliases[storage[0]] = known._replace(how=name, taken=self._now(frame))
-        if storage is None or not storage[1] or known is not None or not tensor.requires_grad:
+        if storage is None or not storage[1]:
             return
+        if storage[0] in self._aliases:
+            if name in _TO_NUMPY:
+                self._aliases[storage[0]] = self._aliases[storage[0]]._replace(how=name, taken=self._now(frame))
+        elif tensor.requires_grad:
+            self._keep(name, tensor, storage[0], frame)
+
+    def _keep(self, name: str, tensor: torch.Tensor, storage: int, frame: FrameType) -> None:
         made = tensor.grad_fn._sequence_nr() if tensor.grad_fn is not None else None
         with isolated(), torch.no_grad():
             ref: Any = _WeakRef(tensor.untyped_storage())
             whole = _whole(ref, tensor.dtype)
             if whole is not None:
-                self._aliases[storage[0]] = _Alias(ref, _few(whole).clone(), name, made, self._now(frame), [])
+                self._aliases[storage] = _Alias(ref, _few(whole).clone(), name, made, self._now(frame), [])
 
     def _now(self, frame: FrameType) -> _Write:
         return _Write(peek_sequence(), self._place(frame), _is_forward_hook(frame))
@@ -129,36 +134,23 @@ class OverwriteWatch:
                 alias.writes.append(self._now(frame))
                 return
         hook = _hook_around(frame) if self._running else None
-        if hook is not None and hook.f_code not in self._of_leaves and not package_of(hook.f_code.co_filename):
-            given = (local_variables(hook).get(name) for name in hook.f_code.co_varnames[: hook.f_code.co_argcount])
-            tensors: list[Any] = [one for _, one in flatten([*given]) if type(one) in PLAIN]
-            grads = [one for one in tensors if not (one.is_leaf and one.requires_grad)]
-            body = body_of(hook.f_code)
-            if body.statements and not body.returns and storage in map(storage_of, grads):
-                self._note("gradient overwritten", self._place(frame), hook.f_code.co_name)
+        if hook is not None and hook.f_code not in self._of_leaves and storage in map(storage_of, _gradients_of(hook)):
+            self._note("gradient overwritten", self._place(frame), hook.f_code.co_name)
 
     def read(self, walked: Walked) -> None:
         """A call is about to run: what was changed of what its graph has saved, or has gone on with."""
-        graph = walked.graph
         for alias in self._aliases.values():
-            with isolated(), torch.no_grad(), suppress(RuntimeError):
+            with isolated(), torch.no_grad():
                 by_numpy = alias.how in _TO_NUMPY and not alias.writes and alias.changed()
                 whole = _whole(alias.ref, alias.few.dtype)
                 number = walked.storage_id(whole) if whole is not None else None
             for write in alias.writes or [alias.taken] * by_numpy:
-                saved = [
-                    node
-                    for node in graph.nodes
-                    if (node.sequence or 0) < write.at and number is not None
-                    if any(slot.storage == number and slot.state == "live" for slot in node.saved)
-                ]
-                made = next((node.id for node in graph.nodes if node.sequence == alias.made is not None), None)
-                users = [] if made is None else [graph.nodes[edge.consumer] for edge in graph.consumers(made)]
-                later = [node for node in users if (node.sequence or 0) >= write.at]
-                if saved:
-                    self._note("saved overwritten", write.place, kind(graph, saved[0].id).lower())
-                elif later and (write.hooked or alias.how == "detach"):
-                    self._note("value overwritten", write.place, kind(graph, made or 0).lower())
+                savers = _savers(walked.graph, number, write.at)
+                made = _maker(walked.graph, alias.made, write.at) if write.hooked or alias.how == "detach" else None
+                if savers:
+                    self._note("saved overwritten", write.place, kind(walked.graph, savers[0]).lower())
+                elif made is not None:
+                    self._note("value overwritten", write.place, kind(walked.graph, made).lower())
 
     # -- backward calls ---------------------------------------------------------------------------------------------------
 
@@ -188,6 +180,29 @@ class OverwriteWatch:
                 self._note("drawn anew", self._place(frame.f_back))
 
         return ended
+
+
+def _savers(graph: Graph, storage: int | None, before: int) -> list[int]:
+    """The nodes that have saved what is in a storage, before the node of this number."""
+    nodes = (node for node in graph.nodes if storage is not None and (node.sequence or 0) < before)
+    return [node.id for node in nodes if any((slot.storage, slot.state) == (storage, "live") for slot in node.saved)]
+
+
+def _maker(graph: Graph, number: int | None, since: int) -> int | None:
+    """The node of this number, where later nodes go on with what it made."""
+    made = next((node.id for node in graph.nodes if number is not None and node.sequence == number), None)
+    users = graph.consumers(made) if made is not None else ()
+    return made if any((graph.nodes[edge.consumer].sequence or 0) >= since for edge in users) else None
+
+
+def _gradients_of(hook: FrameType) -> list[Any]:
+    """The gradients that a hook was given which returns nothing, as one does that only looks."""
+    code, body = hook.f_code, body_of(hook.f_code)
+    if package_of(code.co_filename) or not body.statements or body.returns:
+        return []
+    given = (local_variables(hook).get(name) for name in code.co_varnames[: code.co_argcount])
+    tensors: list[Any] = [one for _, one in flatten([*given]) if type(one) in PLAIN]
+    return [one for one in tensors if not (one.is_leaf and one.requires_grad)]
 
 
 def _whole(ref: Any, dtype: torch.dtype) -> torch.Tensor | None:

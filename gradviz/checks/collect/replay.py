@@ -207,27 +207,40 @@ def _compared(applied: _Applied, place: int, every: Sequence[torch.Tensor | None
 
     A forward that is flat, or that hands its input on as it is, has a backward that somebody has chosen.
     """
-    value, gradient, ratios = applied.given[place], every[place], list[float]()
+    value, gradient = applied.given[place], every[place]
     if gradient is None:
         known = abs(applied.along(place, torch.randn_like(value)))
         return "gives none" if known > _FAR and any(other is not None for other in every) else ""
     if gradient.shape != value.shape:
         return ""
-    for _ in range(2):
-        step = torch.randn_like(value)
-        slopes = applied.slopes(place, step)
-        told, known = float((gradient * step).sum()), applied.along(place, step)
-        if told and not any(bool(slope.any()) for slope in slopes):
-            return "surrogate"
-        if any(slope.shape == step.shape and torch.allclose(slope, step, rtol=_FAR) for slope in slopes):
-            return ""  # it hands its input on
-        if abs(told - known) <= _FAR * max(abs(told), abs(known), _TINY / _FAR):
-            return ""
-        ratios.append(told / known if known else 0.0)
-    if applied.is_elementwise(place):
-        known_each = applied.slopes(place, torch.ones_like(value))[0] * applied.pulls[0]
-        moves = known_each.abs() > _TINY
-        if not moves.any() or torch.allclose(gradient[moves], known_each[moves], rtol=_FAR):
-            return "forgets mask" if moves.any() and _goes_on(applied, gradient, moves) else "surrogate"
-    scaled = value.numel() > 1 and abs(ratios[0] - ratios[1]) < _FAR * abs(ratios[0])
-    return f"{ratios[0]:.3g} times" if scaled else "not"
+    first, second = (_ratio(applied, place, gradient) for _ in range(2))
+    if isinstance(first, str) or isinstance(second, str):
+        return first if isinstance(first, str) else str(second)
+    scaled = value.numel() > 1 and abs(first - second) < _FAR * abs(first)
+    return _by_element(applied, place, gradient) or (f"{first:.3g} times" if scaled else "not")
+
+
+def _ratio(applied: _Applied, place: int, gradient: torch.Tensor) -> float | str:
+    """By which factor a gradient differs from the slope along one step; the verdict where that is known."""
+    step = torch.randn_like(gradient)
+    slopes = applied.slopes(place, step)
+    told, known = float((gradient * step).sum()), applied.along(place, step)
+    if told and not any(bool(slope.any()) for slope in slopes):
+        return "surrogate"
+    hands_on = any(slope.shape == step.shape and torch.allclose(slope, step, rtol=_FAR) for slope in slopes)
+    if hands_on or abs(told - known) <= _FAR * max(abs(told), abs(known), _TINY / _FAR):
+        return ""
+    return told / known if known else 0.0
+
+
+def _by_element(applied: _Applied, place: int, gradient: torch.Tensor) -> str:
+    """Whether a gradient is right wherever the forward of single elements is not flat: a forgotten mask, or chosen; else ""."""
+    if not applied.is_elementwise(place):
+        return ""
+    known = applied.slopes(place, torch.ones_like(gradient))[0] * applied.pulls[0]
+    moves = known.abs() > _TINY
+    if not moves.any():
+        return "surrogate"
+    if not torch.allclose(gradient[moves], known[moves], rtol=_FAR):
+        return ""
+    return "forgets mask" if _goes_on(applied, gradient, moves) else "surrogate"
