@@ -165,7 +165,10 @@ _SCHEDULES = (
     ),
     _Fault(
         lambda record, optimizer: (
-            optimizer.schedule is not None and not optimizer.scheduled and optimizer.steps > 2 and record.ended
+            optimizer.schedule is not None
+            and not optimizer.scheduled
+            and optimizer.steps > max(2, optimizer.idle_rates)  # else idle-optimizer tells of it
+            and record.ended
         ),
         "the scheduler of {optimizer} never takes a step: the learning rate stays as it is",
         "{code} makes it, {optimizer} took {steps}, and step() of the scheduler was not called",
