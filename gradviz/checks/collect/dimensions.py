@@ -300,18 +300,22 @@ class DimensionWatch:
 
     def _added(self, call: _Call) -> None:
         """What is added to all samples alike, as positions are, shows which dimension they are."""
-        if len(call.given) == 2 and type(call.result) in PLAIN and call.result.dim() > 2:
-            for i in (0, 1):
-                wide, other = call.given[i], tuple(call.given[1 - i].shape)
-                outer, inner = call.at(i, 0), call.at(i, 1)
-                padded = (1,) * (wide.dim() - len(other)) + other
-                table = not call.known[1 - i].places or (self._steps and _is_cut_off(call.given[1 - i]))  # and no data
-                if table and call.result.shape == wide.shape and padded[:2] == (1, inner) and outer and inner:
-                    self._certain.add(outer)
-                elif table and call.result.shape == wide.shape and padded[:2] == (outer, 1) and outer and inner:
-                    self._hinted.add(inner)
-                    if _is_cut_off(call.given[1 - i]):
-                        self._note("added over samples", outer, call, str(other), str(tuple(wide.shape)))
+        for i in (0, 1) if len(call.given) == 2 and type(call.result) in PLAIN and call.result.dim() > 2 else ():
+            wide, table, sizes = call.given[i], call.given[1 - i], (call.at(i, 0), call.at(i, 1))
+            constant = not call.known[1 - i].places or (self._steps and _is_cut_off(table))  # it comes from no data
+            if constant and all(sizes) and call.result.shape == wide.shape:
+                self._spread_along(call, table, *sizes)
+
+    def _spread_along(self, call: _Call, table: torch.Tensor, outer: int, inner: int) -> None:
+        """A table has a row for each place of one dimension, alike for the other, which is the batch."""
+        rank, shape = call.result.dim(), tuple(table.shape)
+        padded = ((1,) * (rank - len(shape)) + shape)[:2]
+        if padded == (1, inner):
+            self._certain.add(outer)
+        elif padded == (outer, 1):
+            self._hinted.add(inner)
+            if _is_cut_off(table):
+                self._note("added over samples", outer, call, str(shape), str(tuple(call.result.shape)))
 
     def _subtracted(self, call: _Call) -> None:
         if _compares(call.given):

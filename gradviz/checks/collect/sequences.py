@@ -87,22 +87,13 @@ class SequenceWatch:
 
     def _begins(self, call: Call) -> None:
         """A batch of sequences goes into the model."""
-        data = call.arguments[1] if call.name == "embedding" else call.first
-        rank = 2 if call.name == "embedding" else 3
-        if self._steps >= STEPS or type(data) not in PLAIN or data.dim() != rank or data.requires_grad:
-            return
-        if not is_readable(data) or data.numel() > LARGEST or not torch.is_grad_enabled():
-            return
-        padding = padding_of(data)
-        with isolated(), torch.no_grad():
-            part = data.detach()[:_ROWS, :_WIDTH]
-            padded = part == padding.value if padding is not None else None
-            padded = padded.all(2) if padded is not None and rank == 3 else padded
-            rows = part.tolist() if rank == 2 else ()
-            batch = _Batch(tuple(data.shape[:2]), rows, () if padded is None else padded.tolist())
-        if batch.padded or (batch.rows and batch.rows[1:] != batch.rows[:-1]):  # else the positions of all rows
-            self._batches.append(batch)
-            self._followed.put(call.result, batch)
+        tokens = call.name == "embedding"
+        data = call.arguments[1] if tokens else call.first
+        if self._steps < STEPS and type(data) in PLAIN and data.dim() == 3 - tokens and torch.is_grad_enabled():
+            batch = _batch_of(data, tokens) if not data.requires_grad and is_readable(data) else _Batch(())
+            if batch.padded or batch.rows[1:] != batch.rows[:-1]:  # else the positions of all rows
+                self._batches.append(batch)
+                self._followed.put(call.result, batch)
 
     def _joined(self, call: Call) -> None:
         """Two batches become one: one after the other, or row by row in turn."""
@@ -221,6 +212,16 @@ class SequenceWatch:
             label == now[1] for label, now in known if len(now) > 1
         ):
             self._note("sees what comes", self._sees_all, str(batch.shape))
+
+
+def _batch_of(data: torch.Tensor, tokens: bool) -> _Batch:
+    """What is known of tokens, or of sequences of other data."""
+    padding = padding_of(data)
+    with isolated(), torch.no_grad():
+        part = data.detach()[:_ROWS, :_WIDTH]
+        padded = part == padding.value if padding is not None else part[:0]
+        rows = part.tolist() if tokens and data.numel() <= LARGEST else ()
+        return _Batch(tuple(data.shape[:2]), rows, (padded if tokens else padded.flatten(2).all(2)).tolist())
 
 
 def _labels_made(place: Place | None) -> SourceLine | None:
