@@ -261,7 +261,7 @@ class ModuleCall:
 
 
 class Evaluation(NamedTuple):
-    """A call of an outermost module that was recorded: its nodes have numbers from `began` to before `ended`.
+    """A call of an outermost module whose result was recorded: its nodes have numbers from `began` to before `ended`.
 
     `stack` are the script's own lines that led to it, the innermost first.
     """

@@ -171,15 +171,15 @@ class ModuleCalls:
         call.seconds = now - call.entered
         number = peek_sequence()
         event_log.note_call(number)
-        if call.parent is None and number > call.began:
-            training, stack = module.__dict__.get("training") is not False, script_lines(sys._getframe(1))
-            event_log.evaluations.append(Evaluation(training, stack, call.module.type, call.place, call.began, number))
         output = result[-1]
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
             _note_failure(event_log, call, error, arguments)
         elif torch._C._get_tracing_state() is None:  # torch.jit.trace would record that a shape is read
             _note_outputs(event_log, call, output)
+        if call.parent is None and number > call.began and call.module.gave_graph:  # not nodes of autocast's casts alone
+            training, stack = module.__dict__.get("training") is not False, script_lines(sys._getframe(1))
+            event_log.evaluations.append(Evaluation(training, stack, call.module.type, call.place, call.began, number))
         if call.parent is None and call.tree.pending and torch._C._get_tracing_state() is None:
             call.tree.settle()
 
@@ -204,11 +204,10 @@ def _error_that_left(frame: FrameType) -> BaseException | None:
 def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
     """Note the tensors of a result; the first one stands for its shape."""
     tensors = tensors_in(output)
-    if tensors:
-        with _without_functions():
-            call.module.gave_graph = any(tensor.requires_grad for tensor in tensors)
+    with _without_functions():
+        call.module.gave_graph = not tensors or any(tensor.requires_grad for tensor in tensors)
+        for first in tensors[:1]:
             try:
-                first = tensors[0]
                 call.output = (first.shape, first.dtype, first.device, first.layout)
             except RuntimeError:  # a strided nested tensor has no shape
                 pass

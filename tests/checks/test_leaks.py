@@ -225,6 +225,9 @@ FINE = {
     "    torch.autograd.grad(model(x).sum(), x)\n",
     "training in eval() mode, several passes a step": "model[2].p = 0.0\nmodel.eval()\nfor step in range(4):\n"
     "    optimizer.zero_grad()\n    sum(model(x).mean() for x, y in data).backward()\n    optimizer.step()\n",
+    "an evaluation without recording, in which autocast records how it casts the weights": "model.eval()\n"
+    "with torch.no_grad():\n    for x, y in data:\n        with torch.autocast('cpu', dtype=torch.bfloat16):\n"
+    "            print((model(x) - y).square().mean())\n",
     "the target of a network, detached": "import copy\ntarget = copy.deepcopy(model).eval()\nfor x, y in data:\n"
     "    goal = target(x).detach()\n    optimizer.zero_grad()\n    (model(x) - goal - 1).square().mean().backward()\n"
     "    optimizer.step()\n",
