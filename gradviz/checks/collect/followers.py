@@ -22,7 +22,7 @@ _SINGLE = 4  # bytes of a number in single precision
 _Weights = Sequence[torch.Tensor]
 
 
-class _Last(NamedTuple):
+class _Follower(NamedTuple):
     """A follower at the call before: elements of its parameters, their versions, and elements of both models' buffers."""
 
     ref: weakref.ref[torch.nn.Module]
@@ -37,7 +37,7 @@ class Followers:
 
     def __init__(self, record: RunRecord) -> None:
         self._record = record
-        self._last: dict[int, _Last] = {}
+        self._last: dict[int, _Follower] = {}
 
     def look(self, models: Models, held: set[int], in_a_row: bool) -> None:
         """Compare the models that no optimizer holds with trained ones. `in_a_row`: the call before was read as well."""
@@ -54,7 +54,7 @@ class Followers:
         self, name: str, module: torch.nn.Module, own: _Weights, other: tuple[torch.nn.Module, _Weights], in_a_row: bool
     ) -> None:
         last, versions = self._last.get(id(module)), tuple(map(version_of, own))
-        now = _Last(weakref.ref(module), _few(own), versions, _few(module.buffers()), _few(other[0].buffers()))
+        now = _Follower(weakref.ref(module), _few(own), versions, _few(module.buffers()), _few(other[0].buffers()))
         self._last[id(module)] = now
         if last is None or last.ref() is not module:
             return
