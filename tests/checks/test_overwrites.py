@@ -116,6 +116,19 @@ FAULTS = {
     ),
 }  # fmt: skip
 RIGHT = {
+    "an image that a frozen network in eval mode is to like, over many calls": """
+        import torch
+        features = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).eval().requires_grad_(False)
+        image = torch.zeros(2, 6, requires_grad=True)
+        opt = torch.optim.SGD([image], lr=0.1)
+        for _ in range(40):
+            h = image
+            for layer in features:
+                h = layer(h)
+            opt.zero_grad()
+            (h - 1).square().mean().backward()
+            opt.step()
+    """,
     "parameters that are bounded behind a step, or before they are used twice": script(
         """
         class Positive(nn.Linear):
@@ -181,4 +194,4 @@ def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
-    assert not alarms(RIGHT[name], tmp_path)
+    assert not alarms(textwrap.dedent(RIGHT[name]), tmp_path)

@@ -217,7 +217,9 @@ class EvaluationWatch:
         """A backward call is about to run."""
         self._take()
         self._used.update(script_lines(frame))
-        if not self._waiting or not self._left:
+        if not self._left:
+            self._waiting.clear()  # nobody has looked whether this graph reaches them
+        if not self._waiting:
             return
         self._left -= 1
         with self._quiet(), suppress(Exception):  # tensors of the user's own classes may refuse anything
