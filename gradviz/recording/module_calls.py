@@ -177,7 +177,8 @@ class ModuleCalls:
             _note_failure(event_log, call, error, arguments)
         elif torch._C._get_tracing_state() is None:  # torch.jit.trace would record that a shape is read
             _note_outputs(event_log, call, output)
-        if call.parent is None and number > call.began and call.module.gave_graph:  # not nodes of autocast's casts alone
+        # autocast records how it casts weights under no_grad(), too: nodes alone do not say that the call was recorded
+        if call.parent is None and number > call.began and call.module.gave_graph:
             training, stack = module.__dict__.get("training") is not False, script_lines(sys._getframe(1))
             event_log.evaluations.append(Evaluation(training, stack, call.module.type, call.place, call.began, number))
         if call.parent is None and call.tree.pending and torch._C._get_tracing_state() is None:

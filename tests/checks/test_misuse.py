@@ -17,6 +17,20 @@ LOOP = """
         for i in range(4):
             x, y = torch.randn(8, 3), torch.randn(8)
 """
+TARGETS = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net, self.target = (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for _ in range(2))
+                self.target.requires_grad_(False)
+            def forward(self, x, y):
+                with torch.no_grad():
+                    for weight, average in zip(self.net.parameters(), self.target.parameters()):
+                        average.data.lerp_(weight.data, 0.1)
+                    target = self.target(y)
+                return (self.net(x) - target).square().mean()
+        net = Net()
+"""
 FAULTS = {
     "advantages of every return with every value": Fault(
         "broadcast",
@@ -191,6 +205,26 @@ FAULTS = {
             opt.step()
             with torch.no_grad():
                 error = (net(held_out) - 1).abs().mean()
+        """,
+    ),
+    "validation without eval(), of a network that has its own targets": Fault(
+        "wrong-mode",
+        "error = net(torch.randn(8, 3), torch.randn(8, 3))",
+        "Call .eval() on the model before",
+        "    with torch.no_grad():\n        error",
+        "    net.eval()\n    with torch.no_grad():\n        error",
+        f"""
+        import torch
+        from torch import nn
+{TARGETS}
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for epoch in range(3):
+            net.train()
+            opt.zero_grad()
+            net(torch.randn(8, 3), torch.randn(8, 3)).backward()
+            opt.step()
+            with torch.no_grad():
+                error = net(torch.randn(8, 3), torch.randn(8, 3))
         """,
     ),
     "clipping what a loop has gone through": Fault(
@@ -377,6 +411,36 @@ RIGHT = {
                 module.train()
         with torch.no_grad():
             draws = torch.stack([net(data[0]) for _ in range(5)]).var(0)
+    """,
+    "a network that computes its own targets, the first time where it is made": f"""
+        import torch
+        from torch import nn
+{TARGETS}
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(4):
+            loss = net.forward(torch.randn(8, 3), torch.randn(8, 3)) if i == 0 else net(torch.randn(8, 3), torch.randn(8, 3))
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """,
+    "a network that looks at what it makes of another view, in each step": """
+        import torch
+        from torch import nn
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net, self.last = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), nn.Linear(4, 4)
+            def forward(self, x, y):
+                with torch.no_grad():
+                    self.spread = self.net(y).std(0).mean().item()
+                return (self.last(self.net(x)) - y.mean()).square().mean()
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(4):
+            loss = net(torch.randn(8, 3), torch.randn(8, 3))
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
     """,
     "a state that is loaded into another model": """
         import torch

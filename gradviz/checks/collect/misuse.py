@@ -22,6 +22,7 @@ from gradviz.checks.record import Misuse
 from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, order_before
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf, is_foundation, package_of
+from gradviz.recording.session import running
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.statements import expressions_at
 from gradviz.variables.objects import parameters, submodules
@@ -265,14 +266,14 @@ class MisuseWatch:
         model, calling, given = _model_around(call.frame)
         if model is None or self._looked[key] > _LOOKS:
             return
-        if not model.training and drops and not _mixed(model):
+        if model.training:
+            if (drops or not self._sources.of(given)) and not _in_training():
+                with isolated():
+                    held = frozenset(id(tensor) for tensor in parameters(model) if tensor.requires_grad)
+                self.note("train in evaluation", self._place(calling), type(model).__name__, call.name, tensors=held)
+        elif drops and not _mixed(model):
             place = self._place(users)
             self.note("dropout in eval", None if _is_told(place) else place, type(model).__name__)
-        elif not drops and self._sources.of(given):
-            return  # it looks at the data that it is trained with, and learns no other statistics from that
-        elif model.training and not torch.is_grad_enabled() and calling is not None:
-            held = frozenset(map(id, parameters(model)))
-            self.note("train in evaluation", self._place(calling), type(model).__name__, call.name, tensors=held)
 
 
 _IN_WORDS = (
@@ -332,6 +333,13 @@ def _is_lopsided(matrix: torch.Tensor) -> bool:
     """Whether it makes a difference along which dimension a matrix is reduced: not if it is symmetric."""
     with isolated(), torch.no_grad():
         return is_readable(matrix) and not torch.allclose(matrix, matrix.transpose(0, 1))
+
+
+def _in_training() -> bool:
+    """Whether something is recorded here or by a module around, as where a network computes its own targets without recording."""
+    session = running()
+    calls = session.event_log().stack if session is not None else ()
+    return torch.is_grad_enabled() or any(call.module.recording for call in calls)
 
 
 def _mixed(model: torch.nn.Module) -> bool:

@@ -136,8 +136,8 @@ def wrong_mode(context: CheckContext) -> Diagnoses:
     without `eval()` gives other numbers each time, and its batch normalization learns from the validation data.
 
     How it is found: calls of dropout and batch normalization that run as in training are seen with the mode of the model around
-    them, and whether anything is recorded. Only models that an optimizer trains count; parts that were switched to training mode
-    alone, as for Monte Carlo dropout, do not.
+    them, and whether anything is recorded. Only models that an optimizer trains count, and what they look up without recording in a
+    training step does not; parts that were switched to training mode alone, as for Monte Carlo dropout, do not.
 
     What to do: pass `training=self.training`; call `eval()` before an evaluation and `train()` after it.
 
