@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gradviz.checks.record import RetainedHistory, RunRecord
+from gradviz.checks.record import OptimizerRow, RetainedHistory, RunRecord
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
@@ -100,6 +100,7 @@ class Optimizer(NamedTuple):
     source: SourceLine | None = None  # where it was made
     eps: float | None = None  # what it adds to a divisor, where it has one
     maximizes: bool = False
+    row: OptimizerRow | None = None  # the same one over the run, which goes on behind the call
 
 
 class LeafGradient(NamedTuple):
@@ -226,6 +227,11 @@ class CheckContext:
     def cuts(self) -> tuple[Cut, ...]:
         """Where graphs were cut off from what takes part in this one all the same."""
         return tuple(dict.fromkeys(cut for cuts in self.entered.values() for cut in cuts))
+
+    @property
+    def at_work(self) -> list[Optimizer]:
+        """The optimizers but for those that are known to take no step behind this call: they belong to what was before."""
+        return [one for one in self.optimizers if one.row is None or not one.row.idle_after(self.call or 0)]
 
     @property
     def optimized(self) -> set[int | None]:

@@ -106,6 +106,8 @@ class OptimizerRow:
     source: SourceLine | None = None  # where it was made
     name: str = ""
     steps: int = 0  # begun
+    last_call: int = 0  # the backward call in front of its last step
+    ended: bool = False  # as the run has: no other step follows
     starved: int = 0  # of its last steps, those that found no gradient, each after another backward call
     idle_rates: int = 0  # steps in which every learning rate was 0
     rates: list[float] = field(default_factory=list)  # the largest of each step
@@ -132,6 +134,10 @@ class OptimizerRow:
     mixed: list[Mixed] = field(default_factory=list)
     wasted: list[Mixed] = field(default_factory=list)  # likewise, but reset before a step
     groups: set[int] = field(default_factory=set)  # of parameters, which a wrapper shares with what it wraps
+
+    def idle_after(self, call: int) -> bool:
+        """Whether it is known that no step of it follows a backward call."""
+        return self.ended and self.last_call < call
 
     @property
     def squares_rate(self) -> bool:

@@ -155,7 +155,7 @@ class CutWatch:
     def __init__(self, place: PlaceOf) -> None:
         self._place = place
         self._loose: dict[int, _Loose] = {}  # by identity of the tensor or array
-        self._numbers: dict[float, Cuts] = {}
+        self._numbers: dict[int, _Loose] = {}  # by identity, and held: equal numbers come from many places
         self._arrays: Cuts = ()  # what NumPy was given since the last step
         self._places: dict[tuple[object, ...], CutPlace] = {}
         self._behind: dict[CutPlace, list[dict[int, weakref.ref[torch.Tensor]]]] = {}  # leaves, each time one looked
@@ -219,10 +219,7 @@ class CutWatch:
             if kind is torch.Tensor or kind is torch.nn.Parameter:
                 if id(argument) in loose or (graphs and argument.requires_grad):
                     return True
-            elif kind is float:
-                if argument in numbers:
-                    return True
-            elif kind is list or kind is tuple or id(argument) in loose:
+            elif kind is list or kind is tuple or id(argument) in (numbers if kind is float else loose):
                 return True
         return False
 
@@ -356,11 +353,9 @@ class CutWatch:
     def _known(self, values: Iterable[Any]) -> Cuts:
         known: dict[tuple[CutPlace, int], CutEvent] = {}
         for value in values:
-            loose = self._loose.get(id(value))
+            loose = (self._numbers if type(value) is float else self._loose).get(id(value))
             cuts: Cuts = ()
-            if type(value) is float:
-                cuts = self._numbers.get(value, ())
-            elif loose is not None and loose.ref() is value:
+            if loose is not None and loose.ref() is value:
                 # as the output of a custom Function, or by a change in place, it may have got a graph since
                 with_graph = type(value) in PLAIN and value.requires_grad and not value.is_leaf
                 cuts = () if with_graph else loose.cuts
@@ -375,7 +370,7 @@ class CutWatch:
         if type(result) is float:
             if len(self._numbers) > 1000:
                 self._numbers.clear()
-            self._numbers[result] = cuts
+            self._numbers[id(result)] = _Loose(lambda: result, cuts)
         elif type(result) in PLAIN or type(result).__name__ == "ndarray":
             if type(result) not in PLAIN:
                 self._arrays = cuts

@@ -725,6 +725,44 @@ def test_the_cut_is_found_at_its_line_and_the_advice_heals_it(
 
 
 RIGHT = {
+    "a loop variable that keeps a weight of the phase before": """
+        import torch
+        def cost(net):
+            out = net(torch.randn(8, 3))
+            weights = 1 / (1 + out.detach().abs().mean(1))
+            return (torch.nn.functional.cross_entropy(out, torch.randint(0, 2, (8,)), reduction="none") * weights).mean()
+        def probe(net):
+            for param in net.parameters():
+                param.requires_grad = False
+            net[2] = torch.nn.Linear(4, 2)
+            opt = torch.optim.SGD(net[2].parameters(), lr=0.1)
+            for step in range(3):
+                loss = cost(net)
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+        def main():
+            net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            for step in range(3):
+                loss = cost(net)
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+            probe(net)
+        main()
+        """,
+    "a printed number that equals a default of the loss": """
+        import torch
+        net, offset = torch.nn.Linear(3, 4), torch.nn.Parameter(torch.zeros(4))
+        opt = torch.optim.SGD([*net.parameters(), offset], lr=0.1)
+        for i in range(3):
+            print((offset * 2).sum().item())
+            loss = torch.nn.functional.cross_entropy(net(torch.randn(6, 3)), torch.randint(0, 4, (6,)), label_smoothing=0.0)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
     "metrics beside the loss": """
         import torch
         net = torch.nn.Linear(3, 4)

@@ -854,6 +854,36 @@ def test_the_fault_is_found_at_its_line_and_its_advice_heals_it(fault: Fault, tm
 
 
 RIGHT = {
+    "a model that is loaded into a new one after the training": """
+        import copy, torch
+        net = torch.nn.Linear(3, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(3):
+            loss = net(torch.randn(5, 3)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        best = copy.deepcopy(net.state_dict())
+        net = torch.nn.Linear(3, 2)
+        net.load_state_dict(best)
+        x = torch.randn(1, 3, requires_grad=True)
+        net(x)[0, 0].backward()
+        print(x.grad.abs())
+        """,
+    "a new head that an optimizer of its own trains": """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+        body = torch.optim.SGD(net.parameters(), lr=0.01)
+        net[2] = torch.nn.Linear(4, 2)
+        head = torch.optim.SGD(net[2].parameters(), lr=0.1)
+        for step in range(3):
+            loss = torch.nn.functional.cross_entropy(net(torch.randn(8, 3)), torch.randint(0, 2, (8,)))
+            body.zero_grad()
+            head.zero_grad()
+            loss.backward()
+            body.step()
+            head.step()
+        """,
     "two tasks that take turns on one encoder": """
         import torch
         encoder, first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1), torch.nn.Linear(4, 2)

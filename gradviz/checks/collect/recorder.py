@@ -156,6 +156,7 @@ class RunRecorder:
         for known in self._optimizers.values():
             row = known.row
             row.factor = returned_in(known.factors) if row.idle_rates or row.squares_rate else None
+            row.ended = ended
         for row in record.optimizers:
             row.source, row.schedule = (with_text(at) if at is not None else None for at in (row.source, row.schedule))
         for key, leaf in record.leaves.items():
@@ -367,7 +368,7 @@ class RunRecorder:
         with isolated(), suppress(Exception):
             self.between.stepped(optimizer)
             row = self.row(optimizer)
-            row.averages = bool(optimizer.state)
+            row.last_call, row.averages = self._call, bool(optimizer.state)
             self._compare(row)
         if id(optimizer) in self._stepping:
             self._stepping.remove(id(optimizer))

@@ -99,7 +99,7 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
 def _loose(context: CheckContext) -> Diagnoses:
     """Tensors that an optimizer holds and no module does, of which the loss takes a value without a graph."""
     registered = {parameter.names for parameter in context.parameters}
-    for optimizer in context.optimizers:
+    for optimizer in context.at_work:
         lost = [one for one in optimizer.tensors if one.node is None and one.names not in registered]
         for tensor in lost if len(lost) < len(optimizer.tensors) else ():
             names = {*tensor.names}
@@ -281,7 +281,7 @@ def nonleaf_parameter(context: CheckContext) -> Diagnoses:
     ```
     """
     yield from _rebound(context)
-    for optimizer in context.optimizers:
+    for optimizer in context.at_work:
         yield from _stray(context, optimizer)
     yield from _unlisted(context)
 
@@ -327,10 +327,10 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
     """Tensors that only the optimizer knows: no model, no variable, no graph of this run has them."""
     known = [one for one in optimizer.tensors if (one.node, one.names) != (None, ())]
     stray = len(optimizer.tensors) - len(known)
-    if not stray or all(root.node is None for root in context.graph.roots):
+    used = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter"]
+    without = [leaf for leaf in used if leaf.node not in context.optimized]
+    if not stray or len(without) < bool(used) or all(root.node is None for root in context.graph.roots):
         return
-    updated = {tensor.node for tensor in known}
-    without = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter" and leaf.node not in updated]
     names, name = first_names(without), one_line(optimizer.name)
     later = _assigned_later(optimizer.source, {name.partition(".")[0] for name in names})
     made = f"{code(later)}, which makes new parameters" if later else "a copy of the model or a replaced layer"
@@ -339,7 +339,7 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
         f"{name} updates {plural(stray, 'tensor')} that the output does not depend on",
         names or (optimizer.name,),
         f"{every} tensors of {name} ({one_line(optimizer.type)}) are in no model, in no variable and not in this graph"
-        + (f"; the graph uses {listed(names)}, which this optimizer does not hold" if names else ""),
+        + (f"; the graph uses {listed(names)}, which no optimizer holds" if names else ""),
         f"Make the optimizer {f'of {line(optimizer.source)} ' if optimizer.source is not None else ''}after the model is complete, "
         f"or once more behind {made}.",
         where=places(name, line(optimizer.source)),
