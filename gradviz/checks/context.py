@@ -72,6 +72,7 @@ class Parameter(NamedTuple):
     )
     forward: SourceLine | None = None  # and where the forward() of that class begins
     dropped: Dropped | None = None  # how what its module made is lost
+    hooked: str | None = None  # path of a module around it, where a forward hook is on another part of that one
     replaced: SourceLine | None = None  # the functional_call that ran its module with another tensor in its place
 
 

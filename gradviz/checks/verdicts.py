@@ -130,6 +130,8 @@ def _by_its_run(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
         yield _NO_GRAD.of(parameter, run.source)
     elif cut is not None:
         yield cut_off(cut)
+    elif not (unused or parameter.dropped) and _is_behind_a_hook(facts.context.graph, parameter.hooked, run.began):
+        yield _HOOKED
     elif run.gave_graph:
         yield unused or _lost(facts.context, parameter, run.source)
     else:
@@ -240,6 +242,23 @@ _GAVE_NOTHING = Verdict(
     "into integers, or switches gradients off",
     "Look in the forward() of {type} for .detach(), .data, .item(), argmax and no_grad().",
 )  # fmt: skip
+
+
+_HOOKED = Verdict(
+    "{do} not reach the output: a forward hook takes what comes before {them}",
+    "a forward hook is on another part of the module around them, and the output depends on nothing that ran there afterwards",
+    "No change needed if only what the hook takes is wanted. Otherwise use the result of the module.", False,
+)  # fmt: skip
+
+
+def _is_behind_a_hook(graph: Graph, around: str | None, began: int) -> bool:
+    """Whether something of the module around is in the graph, and all of it ran before the part that began there."""
+    paths = [f"{scope.path}." for scope in graph.scopes]
+    inside = {
+        i for i, path in enumerate(paths) if around is not None and path.startswith(f"{around}." if around else "")
+    }
+    ran = [node.sequence for node in graph.nodes if node.scope in inside and node.sequence is not None]
+    return bool(ran) and max(ran) < began
 
 
 def _hidden(graph: Graph, node: Node) -> Verdict:

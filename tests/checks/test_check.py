@@ -176,6 +176,35 @@ def test_unused_parameters_have_a_verdict(use: Any, severity: str, words: str) -
     assert found.severity == severity and words in found.summary
 
 
+def _kept(self: Two, x: torch.Tensor) -> torch.Tensor:
+    self.kept = self.a(x)
+    return self.kept
+
+
+def _dropped(self: Two, x: torch.Tensor) -> torch.Tensor:
+    hidden = _kept(self, x)
+    self.b(hidden)
+    return hidden
+
+
+@pytest.mark.parametrize(
+    ("use", "hooked", "severity"),
+    [
+        (lambda self, x: self.b(_kept(self, x)), "a", "note"),
+        (lambda self, x: self.b(_kept(self, x)), "b", "warning"),  # the hook is given what they are for
+        (lambda self, x: (self.b(x), _kept(self, x)), "a", "warning"),  # what ran after them counts
+        (_dropped, "a", "warning"),  # a line drops their result, hook or not
+    ],
+)
+def test_what_follows_a_part_with_a_forward_hook_may_be_unused(use: Any, hooked: str, severity: str) -> None:
+    net = Two(use)
+    getattr(net, hooked).register_forward_hook(lambda module, inputs, output: None)
+    with gradviz.record() as recording:
+        net(torch.ones(1, 4))
+    found = one(gradviz.check(net.kept.sum(), net, recording=recording), "unused-parameter")
+    assert (found.severity, "forward hook" in found.summary) == (severity, severity == "note")
+
+
 def test_a_recording_that_is_open_is_found() -> None:
     net = Two(lambda self, x: self.a(x))
     with gradviz.record():

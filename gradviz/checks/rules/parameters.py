@@ -41,8 +41,8 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
     finding says which it is: frozen (`requires_grad=False`, a note); its module never ran; it ran without recording; it ran, but
     what it made does not reach the output; or a compiled function returns None for it, which is read from its backward. Behind a
     reentrant checkpoint nobody can see, so there it is unknown, not unused. A parameter that another backward call of the same
-    run uses, one that `torch.func.functional_call` replaces, and a model that this graph does not use at all (unless it is the
-    one given as `model=`), are notes. Only a recording
+    run uses, one that `torch.func.functional_call` replaces, one behind the part of its model that a forward hook takes, and a
+    model that this graph does not use at all (unless it is the one given as `model=`), are notes. Only a recording
     knows what ran: the command line always records, `gradviz.check` takes `recording=`.
 
     How it is found: The parameters of the models among the variables are compared with the leaves of the graph. What a module
