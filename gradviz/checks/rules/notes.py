@@ -7,7 +7,7 @@ import re
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.collectives import RECEIVES
-from gradviz.checks.words import Names, code, first_names, listed, nodes_of, title, verb, where as place
+from gradviz.checks.words import Names, all_names, code, first_names, listed, nodes_of, title, verb, where as place
 from gradviz.graph import Node, TensorInfo
 from gradviz.graph.amounts import depth
 from gradviz.wording import one_line, plural, tensor_line
@@ -84,16 +84,17 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    for leaf in context.graph.leaves:
-        names = leaf.names
-        if leaf.kind == "parameter" and len(names) > 1:
-            yield Diagnosis(
-                f"{listed(names)} are one parameter",
-                names,
-                f"these names lead to one tensor {tensor_line(leaf.tensor)}, and its gradient is the sum over all uses",
-                "No change needed if they are tied on purpose.",
-                (leaf.node,),
-            )
+    tied = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter" and len(leaf.names) > 1]
+    if tied:
+        first, *others = tied
+        too = f"; {plural(len(others), 'other')} {verb(others, 'has', 'have')} several names, too" if others else ""
+        yield Diagnosis(
+            f"{listed(first.names)} are one parameter{too}",
+            all_names(tied),
+            f"these names lead to one tensor {tensor_line(first.tensor)}, and its gradient is the sum over all uses",
+            "No change needed if they are tied on purpose.",
+            nodes_of(tied),
+        )
 
 
 @check("hooks-present", "note", "hooks of yours are registered on tensors of this graph")
