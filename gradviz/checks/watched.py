@@ -20,7 +20,7 @@ from gradviz.checks.collect.replay import FunctionReplay
 from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
-from gradviz.checks.words import all_names, listed
+from gradviz.checks.words import Names, all_names, listed
 from gradviz.errors import GradvizError, reason_of
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph, stopped_note
@@ -162,10 +162,7 @@ def with_other_calls(
 
     `used` and `awake` are those of calls that were not read, with the last call; `looked` are those of which gradients are known.
     """
-    users = [
-        {*all_names([*context.graph.leaves, *(one for one in context.parameters if one.node is not None)])}
-        for context in every
-    ]
+    users = [_users(context) for context in every]
     zero = next((_names(context, zero=True) for context in every if context.gradients is not None), frozenset[str]())
     nonzero = [_names(context, zero=False) for context in every]
     return [
@@ -189,6 +186,13 @@ def with_other_calls(
 def _is_broken(context: CheckContext) -> bool:
     """Whether a call has left gradients that are not finite."""
     return any(leaf.nonfinite for leaf in context.leaf_gradients)
+
+
+def _users(context: CheckContext) -> Names:
+    """The names of what takes part in a call: a compiled function is given parameters that do not, too."""
+    idle = {one.compiled for one in context.parameters}
+    leaves = (leaf for leaf in context.graph.leaves if leaf.node not in idle)
+    return all_names([*leaves, *(one for one in context.parameters if one.node is not None)])
 
 
 def _names(context: CheckContext, *, zero: bool) -> frozenset[str]:
