@@ -1,14 +1,17 @@
 """IPython's `%load_ext gradviz`: `%%gradviz` over a cell shows what the cell led to, `%gradviz` answers about a variable.
 
 A cell runs once and to its end, as it does without the first line, under a recording. Its graph is read at its first backward
-call; without one, when it has ended. What the cell raises goes to IPython, which shows it.
+call; without one, when it has ended. What the cell raises goes to IPython, which shows it, and what it has no graph for is
+said beside its result.
 """
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from gradviz.errors import GradvizError, did_you_mean
 from gradviz.graph import Graph
@@ -49,8 +52,9 @@ class _Cell:
     def __init__(self, shell: Any, text: str) -> None:
         self._shell, self._text = shell, text
         self.namespace: dict[str, Any] = shell.user_ns
-        self.made: dict[str, Any] = {}
+        self._before: dict[str, Any] = {}
         self.value: object = None
+        self.ended = False
         self.number = (
             len(shell.history_manager.input_hist_parsed) - 1
         )  # the shell's own counts on before a cell has run
@@ -62,28 +66,59 @@ class _Cell:
         file = shell.compile.cache(code, self.number, raw_code=_FIRST_LINE + self._text)
         tree = shell.transform_ast(shell.compile.ast_parse(code, filename=file))
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        before = dict(self.namespace)
+        self._before = dict(self.namespace)
         exec(shell.compile(tree, file, "exec"), self.namespace)
         if last is not None:
             self.value = eval(shell.compile(ast.Expression(last.value), file, "eval"), self.namespace)
-        new = {name: value for name, value in self.namespace.items() if before.get(name) is not value}
-        self.made = {"output": self.value} | new
+        self.ended = True
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """The value of the last line and the variables that the cell gave a value to, up to where it is."""
+        new = {name: value for name, value in self.namespace.items() if self._before.get(name) is not value}
+        return {"output": self.value} | new
 
 
 def _over_cell(shell: Any, words: list[str], text: str) -> object:
-    show = _VIEWS.get(" ".join(words) or "--picture")
-    if show is None:
-        raise GradvizError(
-            f"%%gradviz does not know {' '.join(words)!r}. {did_you_mean(words[0], _VIEWS, what='options')}"
-        )
-    cell = _Cell(shell, text)
+    view = _view(" ".join(words) or "--picture")
+    cell, error = _Cell(shell, text), None
     target = Target("cell", f"cell {cell.number}", cell=cell)
-    result, error = (_checked if show is _VIEWS["--check"] else _read)(target)
-    if result is not None:
-        _shown(shell, show(result))
+    try:
+        result, error = (_checked if view is _VIEWS["--check"] else _read)(target)
+        if result is not None:
+            _shown(shell, view.show(result))
+    except GradvizError as refused:
+        if not cell.ended:
+            raise
+        print(f"gradviz: {refused}", file=sys.stderr)
     if error is not None:
-        raise error.with_traceback(users_part(error.__traceback__))
+        _show_users_part(error, shell)
+        raise error
     return None if text.rstrip().endswith(";") else cell.value
+
+
+def _view(words: str) -> _View:
+    """What the first line asks for. Raises GradvizError that lists what there is."""
+    if words in _VIEWS:
+        return _VIEWS[words]
+    if words in ("--help", "-h", "-?"):
+        forms = "".join(f"\n  %%gradviz {option:<11}{view.help}" for option, view in _VIEWS.items())
+        raise GradvizError(
+            f"the cell has not run. As its first line:{forms}\n  {_WHY:<21} why a tensor gets a gradient, or none"
+        )
+    if set(words.split()) <= set(_VIEWS):
+        raise GradvizError(f"%%gradviz takes one option at a time: {', '.join(_VIEWS)}.")
+    unknown = next(word for word in words.split() if word not in _VIEWS)
+    raise GradvizError(f"%%gradviz does not know {unknown!r}. {did_you_mean(unknown, _VIEWS, what='options')}")
+
+
+def _show_users_part(error: BaseException, shell: Any) -> None:
+    """Have IPython show the traceback from the cell's own line on: it asks an exception for its rendering."""
+    traceback = users_part(error.__traceback__)
+    with suppress(Exception):  # an exception class may refuse
+        vars(error)["_render_traceback_"] = lambda: shell.InteractiveTB.structured_traceback(
+            type(error), error, traceback, tb_offset=0
+        )
 
 
 def _shown(shell: Any, result: object) -> None:
@@ -129,12 +164,17 @@ def _saved(graph: Graph) -> object:
     return saved(graph)
 
 
-_VIEWS: Mapping[str, Callable[[Any], object]] = {
-    "--picture": lambda graph: graph,
-    "--page": _page,
-    "--tree": Graph.tree,
-    "--saved": _saved,
-    "--check": lambda findings: findings,
+class _View(NamedTuple):
+    show: Callable[[Any], object]
+    help: str
+
+
+_VIEWS: Mapping[str, _View] = {
+    "--picture": _View(lambda graph: graph, "the picture; the same without an option"),
+    "--check": _View(lambda findings: findings, "what is wrong, where, and how to fix it"),
+    "--saved": _View(_saved, "memory held for backward, by line"),
+    "--page": _View(_page, "the interactive page"),
+    "--tree": _View(Graph.tree, "modules, ops and lines as text"),
 }
 """What `%%gradviz` shows of a graph, or of findings."""
 
@@ -154,6 +194,6 @@ def _answer(line: str, shell: Any) -> object:
         for name, value in shell.user_ns.items()
         if not name.startswith("_") and name not in shell.user_ns_hidden
     }
-    outputs = final_tensors(own, "this notebook", 0)
+    outputs = final_tensors(own, "this notebook has no global", "Compute a loss in a cell first.")
     live = LiveOutputs(list(outputs.values()), [own], "", tuple(outputs))
     return explained(live, words[1], "this notebook")

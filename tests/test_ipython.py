@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gradviz.run.outputs import lookup
 from tests.cli.scripts import environment
 from tests.hosts.notebooks import Output, executed, outputs_of
 
@@ -55,6 +56,10 @@ CELLS = {
     "why": "%gradviz why net.a.weight.grad",
     "why nobody": "%gradviz why net.c",
     "line": "%gradviz --check",
+    "value": "%%gradviz --saved\n7 * 6",
+    "raised": "%%gradviz\nten = 10\nraise ValueError(ten)",
+    "two": "%%gradviz --check --saved\nnot_run = 1",
+    "help": "%%gradviz --help\nnot_run = 1",
     "unloaded": "%unload_ext gradviz\n%gradviz",
     "plain check": "import gradviz\ngradviz.check(net(x).sum(), model=net)",
     "graph": "gradviz.walk(net(x).sum(), model=net)",
@@ -94,6 +99,10 @@ def table(output: Output) -> str:
         ("why", ["display_data"]),
         ("why nobody", ["stream"]),
         ("line", ["stream"]),
+        ("value", ["stream", "execute_result"]),
+        ("raised", ["error"]),
+        ("two", ["stream"]),
+        ("help", ["stream"]),
         ("unloaded", ["stream"]),
         ("plain check", ["execute_result"]),
         ("graph", ["execute_result"]),
@@ -132,7 +141,10 @@ def test_tables_are_html(shown: dict[str, list[Output]]) -> None:
 
 def test_what_cannot_be_done_is_one_line(shown: dict[str, list[Output]]) -> None:
     assert shown["unknown"][0].text == "UsageError: %%gradviz does not know '--chekc'. Did you mean --check?\n"
-    assert shown["nothing"][0].text.startswith("UsageError: cell 10 called no backward()")
+    assert shown["two"][0].text.startswith("UsageError: %%gradviz takes one option at a time: --picture, --check, ")
+    assert [line.split()[1] for line in shown["help"][0].text.splitlines()[1:6]] == [
+        "--picture", "--check", "--saved", "--page", "--tree",
+    ]  # fmt: skip
     assert "UsageError: net in this notebook is a Net and has no 'c'" in shown["why nobody"][0].text
     assert "%gradviz why NAME" in shown["line"][0].text
     assert "Line magic function `%gradviz` not found" in shown["unloaded"][0].text
@@ -144,6 +156,22 @@ def test_what_a_cell_raises_is_shown_once_by_the_notebook_without_our_frames(sho
     assert "name 'nobody' is not defined" in error.text and "gradviz/run" not in error.text
     assert "h / nobody" in error.text
     assert "freed-graph" in shown["failed check"][0].text
+
+
+def test_a_cell_that_raises_shows_its_own_lines_and_no_graph_of_earlier_cells(shown: dict[str, list[Output]]) -> None:
+    (error,) = shown["raised"]
+    assert "raise ValueError(ten)" in error.text and "ValueError: 10" in error.text
+    assert "run_cell_magic" not in error.text and "ipython.py" not in error.text
+    graph = shown["failed"][0].text
+    assert re.findall(r"outputs +(\w+)", graph) == ["h"] and "later" not in graph
+
+
+def test_a_cell_without_a_graph_keeps_its_value_and_is_told_what_can_be_done_there(
+    shown: dict[str, list[Output]],
+) -> None:
+    said, value = shown["value"]
+    assert value.text == "42" and "Call backward() in it" in said.text and ":NAME" not in said.text
+    assert shown["nothing"][0].text.startswith("gradviz: cell 10 called no backward() and assigned no variable")
 
 
 def test_why_says_which_line_cuts(shown: dict[str, list[Output]]) -> None:
@@ -184,3 +212,11 @@ def test_nbconvert_writes_what_was_shown(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     page = (tmp_path / "n.html").read_text()
     assert "Open the interactive page" in page and "cell 1, line 9" in page and "<table" in page
+
+
+@pytest.mark.parametrize("spelling", ["net[0].weight", "net.0.weight", "nets['a'][0].weight", 'nets["a"].0.weight'])
+def test_a_name_may_be_written_as_python_writes_it(spelling: str) -> None:
+    import torch
+
+    net = torch.nn.Sequential(torch.nn.Linear(1, 1))
+    assert lookup(spelling, [{"net": net, "nets": {"a": net}}], "here") is net[0].weight

@@ -6,6 +6,7 @@ Reads live variables and calls a function that the user named; knows nothing of 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
@@ -18,11 +19,13 @@ from gradviz.wording import few_lines, plural
 
 if TYPE_CHECKING:
     from gradviz.recording.record import Recording
+    from gradviz.run.program import Target
     from gradviz.walker.description import Attribution
 
 _ABSENT = object()
 _ROUTINES = (FunctionType, BuiltinFunctionType, MethodType)
 _SHOWN = 20
+_INDEX = re.compile(r"""\[\s*(["']?)([^]"'.]+)\1\s*\]""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,8 @@ class LiveOutputs:
 
 
 def lookup(name: str, namespaces: Sequence[Namespace], place: str) -> object:
-    """The value of a dotted name, the innermost namespace first. Raises TargetError that lists near names."""
-    first, *rest = name.split(".")
+    """The value of a dotted name (`net[0]` as `net.0`), the innermost namespace first. Raises TargetError with near names."""
+    first, *rest = _INDEX.sub(r".\2", name).split(".")
     value = value_of(first, namespaces, _ABSENT)
     if value is _ABSENT:
         names = [known for space in namespaces for known, item in space.items() if _worth_naming(known, item, space)]
@@ -103,16 +106,16 @@ def check_tensors(outputs: object, name: str, place: str) -> None:
         raise NotATensorError(f"{name} in {place}: {error}") from None
 
 
-def final_tensors(namespace: Namespace, place: str, processes: int) -> dict[str, Any]:
+def final_tensors(namespace: Namespace, lead: str, *advice: str) -> dict[str, Any]:
     """The tensors with a graph among global variables that no other such tensor depends on, by name.
 
-    Raises NoGraphError that lists the tensors seen and why each has no graph. `processes` are those that the script started.
+    Raises NoGraphError between `lead` and `advice`, which lists the tensors seen and why each has no graph.
     """
     named_tensors = [named for named in scan([namespace]) if named.kind == "tensor"]
     seen = _distinct(named_tensors)
     outputs = _not_depended_on(_distinct(named for named in named_tensors if not named.level)) or _not_depended_on(seen)
     if not outputs:
-        raise NoGraphError(_no_graph(seen, place, processes))
+        raise NoGraphError(_no_graph(seen, lead, advice))
     return outputs
 
 
@@ -180,20 +183,30 @@ def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:
     return {named.name: named.value for named in first.values()}
 
 
-def _no_graph(seen: Mapping[str, Any], place: str, processes: int) -> str:
+def _no_graph(seen: Mapping[str, Any], lead: str, advice: Sequence[str]) -> str:
     from gradviz.walker.isolation import isolated
     from gradviz.walker.tensors import why_no_graph
 
     with isolated():
         lines = few_lines([f"{name} {why_no_graph(tensor)}" for name, tensor in seen.items()], _SHOWN)
     what = "tensor with a graph. Seen:" if seen else "variable that holds a tensor."
-    advice = [
-        f"Name what to look at ({place}:NAME, a tensor or a function that returns one), or call backward() on it."
+    return "\n".join([f"{lead} {what}", *lines, *advice])
+
+
+def no_graph_words(target: Target, processes: int) -> list[str]:
+    """The lead of the message for a target in which no tensor is left, and its advice. It started that many processes."""
+    place = target.short
+    if target.cell is not None:
+        advice = "Call backward() in it, or end it with a tensor that has a graph."
+        return [f"{place} called no backward() and assigned no", advice]
+    words = [
+        f"{place} called no backward() and has no global",
+        f"Name what to look at ({place}:NAME, a tensor or a function that returns one), or call backward() on it.",
     ]
     if processes:
-        advice.append(
+        words.append(
             f"It started {'a process' if processes == 1 else f'{processes} processes'} of its own (multiprocessing), and a "
             "backward() in there cannot be seen from here. Have it train in its own process (many scripts have an option for the "
             "number of workers), or name a function of it that returns the loss (script.py:NAME)."
         )
-    return "\n".join([f"{place} called no backward() and has no global {what}", *lines, *advice])
+    return words

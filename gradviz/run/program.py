@@ -34,10 +34,13 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 class RunningCell(Protocol):
-    """A cell of a notebook that runs now, in the interpreter as it is. `made` are the variables that it gave a value to."""
+    """A cell of a notebook that runs now, in the interpreter as it is."""
 
     namespace: dict[str, Any]
-    made: dict[str, Any]
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """The variables that it gave a value to."""
 
     def run(self) -> None:
         """Run it. Raises what its code raises."""

@@ -21,7 +21,7 @@ from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.run.ending import Failure, RunResult, Stopped, stoppable_main, users_code
 from gradviz.run.engine import Afterwards, EngineCall, call_place, call_words, watching_backward, when_imported
-from gradviz.run.outputs import LiveOutputs, check_tensors, final_tensors, lookup, outputs_of
+from gradviz.run.outputs import LiveOutputs, check_tensors, final_tensors, lookup, no_graph_words, outputs_of
 from gradviz.run.program import Program, Target
 from gradviz.run.selection import Chosen, FirstBackward, FirstStep, InARow, Look, RunOn, Selection, WholeStep
 from gradviz.variables.scanner import Namespace, name_of, variables_at
@@ -396,7 +396,7 @@ class Run(Generic[T]):
             self._take(LiveOutputs(None, [namespace], self._title))
             return
         with self.around():
-            tensors = final_tensors(self._program.made, self.target.short, self._program.processes)
+            tensors = final_tensors(self._program.made, *no_graph_words(self.target, self._program.processes))
         title = f"{self._title}: {', '.join(list(tensors)[:3])}" + (", ..." if len(tensors) > 3 else "")
         outputs = list(tensors.values())
         self._take(LiveOutputs(outputs[0] if len(outputs) == 1 else outputs, [namespace], title, tuple(tensors)))
@@ -407,14 +407,18 @@ class Run(Generic[T]):
         if recording is None or not self.need_graph:
             return
         last = recording.last_outputs(failure.error, [namespace])
-        if not last.outputs or last.source is None:
+        made = self._program.made  # a cell of a notebook also sees what others made
+        outputs = {
+            name: value for name, value in last.outputs.items() if name in made or namespace.get(name) is not value
+        }
+        if not outputs or last.source is None:
             return
         at = place_text(os.path.basename(last.source.file), last.source.line)
         inside = f" in {last.module}" if last.module else ""
         notes = (f"stopped at {at}{inside}: {last.source.text}", last.error.splitlines()[0])
-        names = tuple(f"{name}, where it failed" if name.startswith("input of") else name for name in last.outputs)
+        names = tuple(f"{name}, where it failed" if name.startswith("input of") else name for name in outputs)
         title = f"{self._title}, until it failed at {at}"
-        self._take(LiveOutputs(list(last.outputs.values()), [namespace], title, names, notes))
+        self._take(LiveOutputs(list(outputs.values()), [namespace], title, names, notes))
 
     def _read_named(self, variables: Sequence[Namespace]) -> None:
         """Read the value of the target's name, or what it returns when it is a function: that part is the user's code."""
