@@ -95,8 +95,8 @@ model = Net()
         f"{HEAD}model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))"
         + TRAIN.replace("range(4)", "range(20)")
         .replace("lr=0.01", "lr=0.1")
-        .replace("torch.randn(16, 8)", "torch.rand(16, 8) * 255")
-        .replace("model(x).square().mean()", "nn.functional.cross_entropy(model(x), (x[:, 0] > 128).long())"),
+        .replace("torch.randn(16, 8)", "torch.rand(16, 8) * 120")
+        .replace("model(x).square().mean()", "nn.functional.cross_entropy(model(x), (x[:, 0] > 60).long())"),
     ),
     Fault(
         "dead-relu",
