@@ -31,7 +31,7 @@ def assert_no_findings(outputs: object, *, model: torch.nn.Module | None = None)
 
     findings = check(outputs, model=model)
     if findings.reach("warning"):
-        raise AssertionError(f"gradviz found something\n\n{findings!r}")
+        raise AssertionError(f"gradviz found something\n\n{findings}")
 
 
 def assert_saved_at_most(outputs: object, limit: int | str) -> None:
@@ -40,7 +40,7 @@ def assert_saved_at_most(outputs: object, limit: int | str) -> None:
     Parameters and buffers are not counted.
 
     Raises:
-        AssertionError: it holds more; the message has the table of `gradviz.saved`.
+        AssertionError: it holds more; the message has the table of `gradviz.saved`. Or backward() has freed it already.
         ValueError: `limit` is no size.
     """
     __tracebackhide__ = True
@@ -48,15 +48,17 @@ def assert_saved_at_most(outputs: object, limit: int | str) -> None:
     from gradviz.memory.saved import saved
 
     most = parse_size(str(limit))
-    if most is None:
-        raise ValueError(f"{limit!r} is no size: write a number of bytes, or one with a unit, as '2 GiB'")
+    if most is None or (not isinstance(limit, str) and most != limit):
+        raise ValueError(f"{limit!r} is no size: write a whole number of bytes, or one with a unit, as '2 GiB'")
     table = saved(walk(outputs))
+    if table.totals.freed_slots:
+        raise AssertionError("backward() has freed what this graph kept: call assert_saved_at_most before it")
     held = table.total.held
     if held > most:
         told = (
             f"the graph keeps {bytes_text(held)} for backward, {bytes_text(held - most)} more than {bytes_text(most)}"
         )
-        raise AssertionError(f"{told}\n\n{table!r}")
+        raise AssertionError(f"{told}\n\n{table}")
 
 
 def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:

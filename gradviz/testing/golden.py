@@ -1,17 +1,18 @@
 """A graph as a text that a test can keep: equal for two runs of one program.
 
 Owns what stands in it: no ids, no numbers of autograd's, no version of torch. "strict" has the ops, which differ between
-releases of torch; "loose" has modules and parameters only.
+releases of torch; "loose" has modules, parameters and their bytes only.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
+from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Graph, Node
-from gradviz.graph.amounts import why_not_shown
+from gradviz.graph.amounts import tensor_bytes, why_not_shown
 from gradviz.memory.saved import saved
 from gradviz.wording import plural, tensor_line
 
@@ -19,15 +20,18 @@ Level = Literal["strict", "loose"]
 
 
 def golden_text(graph: Graph, level: Level = "strict") -> str:
-    """The text, its modules in the order of the forward pass.
+    """The text, its modules in the order of the forward pass. Raises FormatError where there is no such level.
 
     >>> import torch, gradviz
     >>> w = torch.ones(2, requires_grad=True)
     >>> print(golden_text(gradviz.walk((w * 3).sum(), params={"w": w}), "loose"), end="")
     graph, loose
     output () float32
+    parameters: 0 bytes
       w (2,) float32
     """
+    if level not in get_args(Level):
+        raise FormatError(f"level cannot be {level!r}. {did_you_mean(str(level), get_args(Level), what='levels')}")
     return "".join(f"{line}\n" for line in _lines(graph, level))
 
 
@@ -41,6 +45,8 @@ def _lines(graph: Graph, level: Level) -> Iterator[str]:
         yield f"{plural(functions, 'backward function')}, {plural(len(leaves), 'leaf', 'leaves')}"
         held = "unknown" if why_not_shown(graph) else plural(saved(graph).total.held, "byte")
         yield f"saved for backward: {held}"
+    parameters = sum(tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if leaf.kind == "parameter")
+    yield f"parameters: {plural(parameters, 'byte')}"
     inside: dict[int | None, list[Node]] = defaultdict(list)
     for node in reversed(graph.nodes):
         if node.id not in leaves:

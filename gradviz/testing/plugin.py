@@ -6,10 +6,10 @@ Owns the texts' place and the option `--gradviz-update`. Imports neither torch n
 from __future__ import annotations
 
 import os
-import re
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FOLDER = "gradviz_graphs"
 """Beside the test file."""
+_CLAIMED = pytest.StashKey[dict[Path, str]]()
+"""Which test compares with each file."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,16 +36,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def gradviz_graph(request: pytest.FixtureRequest) -> GraphTexts:
     """Compares graphs with texts that stand beside the test: `gradviz_graph.matches(loss, model=net)`."""
-    test = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
-    texts = request.path.parent / FOLDER / request.path.stem
-    return GraphTexts(texts / test, request.config.getoption("--gradviz-update"))
+    test, _, parameters = request.node.name.partition("[")
+    classes = [parent.name for parent in request.node.listchain() if isinstance(parent, pytest.Class)]
+    name = ".".join([*classes, test]) + (f"-{_legal(parameters[:-1])}" if parameters else "")
+    file = request.path.parent / FOLDER / request.path.stem / name
+    claimed = request.config.stash.setdefault(_CLAIMED, {})
+    return GraphTexts(file, request.config.getoption("--gradviz-update"), request.node.nodeid, claimed)
 
 
 class GraphTexts:
     """The texts of one test: the first is called after it, each further one has a number."""
 
-    def __init__(self, stem: Path, update: bool) -> None:
-        self._stem, self._update, self._calls = stem, update, 0
+    def __init__(self, stem: Path, update: bool, test: str, claimed: dict[Path, str]) -> None:
+        self._stem, self._update, self._test, self._claimed = stem, update, test, claimed
+        self._files: list[Path] = []
 
     def matches(
         self, outputs: object, *, model: torch.nn.Module | None = None, level: Level = "strict", name: str = ""
@@ -53,20 +59,19 @@ class GraphTexts:
         Args:
             outputs: a tensor, any nesting of tensors, or a `gradviz.Graph`.
             model: names parameters and modules.
-            level: "strict" has each op; "loose" has modules and parameters only.
+            level: "strict" has each op; "loose" has modules, parameters and their bytes only.
             name: of the text, where a test compares several. Without it they are numbered.
 
         Raises:
             AssertionError: they differ, or there is no text yet. The message shows where, and what `gradviz.check` finds.
+            ValueError: another call or test compares with the same file, or there is no such level.
         """
         __tracebackhide__ = True
         from gradviz.api import walk
         from gradviz.graph import Graph
         from gradviz.testing.golden import golden_text
 
-        self._calls += 1
-        suffix = name or (str(self._calls) if self._calls > 1 else "")
-        file = self._stem.with_name(f"{self._stem.name}{'.' if suffix else ''}{suffix}.txt")
+        file = self._file(name)
         graph = outputs if isinstance(outputs, Graph) else walk(outputs, model)
         text = golden_text(graph, level)
         if self._update:
@@ -84,6 +89,22 @@ class GraphTexts:
             advice = "If that is meant: pytest --gradviz-update"
             raise AssertionError(f"the graph differs from {shown}\n\n{told}\n\n{_found(outputs, graph, model)}{advice}")
 
+    def _file(self, name: str) -> Path:
+        """That of the next call, which no other test has, and no other call of this one."""
+        __tracebackhide__ = True
+        suffix = _legal(name) or (str(len(self._files) + 1) if self._files else "")
+        file = self._stem.with_name(f"{self._stem.name}{'.' if suffix else ''}{suffix}.txt")
+        owner = self._test if file in self._files else self._claimed.setdefault(file, self._test)
+        if file in self._files or owner != self._test:
+            raise ValueError(f"{owner} compares with {os.path.relpath(file)} already: give each graph another name=")
+        self._files.append(file)
+        return file
+
+
+def _legal(name: str) -> str:
+    """The name as part of a file's: distinct names stay distinct."""
+    return quote(name, safe=" ,=")
+
 
 def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -97,4 +118,4 @@ def _found(outputs: object, graph: Graph, model: torch.nn.Module | None) -> str:
     from gradviz.checks.check import check
 
     findings = check(outputs, model=model) if outputs is not graph else ()
-    return f"{findings!r}\n\n" if findings else ""
+    return f"{findings}\n\n" if findings else ""

@@ -60,6 +60,75 @@ def test_written_once_then_compared_and_a_change_is_shown(pytester: pytest.Pytes
     assert "ReluBackward0" in run(pytester).stdout.str()  # the text of the other level stands there
 
 
+SAME_NAMES = """
+import pytest, torch
+from torch import nn
+
+def graph(wide):
+    net = nn.Linear(4, wide)
+    return {"outputs": net(torch.ones(2, 4)).mean(), "model": net}
+
+class TestA:
+    def test_graph(self, gradviz_graph):
+        gradviz_graph.matches(**graph(2))
+
+class TestB:
+    def test_graph(self, gradviz_graph):
+        gradviz_graph.matches(**graph(3), name="enc/dec")
+        gradviz_graph.matches(**graph(4), name="enc dec")
+
+@pytest.mark.parametrize("n", ["a/b", "a b", "a::b[c]"])
+def test_p(gradviz_graph, n):
+    gradviz_graph.matches(**graph(len(n) + n.count("/")))
+"""
+
+
+@pytest.mark.slow
+def test_tests_of_like_names_have_texts_of_their_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=SAME_NAMES)
+    run(pytester, "--gradviz-update").assert_outcomes(passed=5)
+    run(pytester).assert_outcomes(passed=5)
+    texts = sorted(path.name for path in (pytester.path / "gradviz_graphs" / "test_it").iterdir())
+    assert texts[:3] == ["TestA.test_graph.txt", "TestB.test_graph.enc dec.txt", "TestB.test_graph.enc%2Fdec.txt"]
+    assert len(texts) == 6
+
+
+@pytest.mark.slow
+def test_two_graphs_never_share_a_text(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import torch
+
+        def test_x(gradviz_graph):
+            x = torch.ones(1, requires_grad=True)
+            gradviz_graph.matches(x.exp(), name="y")
+            gradviz_graph.matches(x.sin(), name="y")
+
+        def also(gradviz_graph):
+            gradviz_graph.matches(torch.ones(1, requires_grad=True).sin())
+
+        globals()["test_x.y"] = also
+        """
+    )
+    failed = run(pytester, "--gradviz-update")
+    failed.assert_outcomes(failed=2)
+    told = failed.stdout.str()
+    assert (
+        told.count("ValueError: test_it.py::test_x compares with gradviz_graphs") == 2
+        and "give each graph another name=" in told
+    )
+
+
+@pytest.mark.slow
+def test_a_failure_has_the_report_of_the_checks(pytester: pytest.Pytester) -> None:
+    made(pytester)
+    run(pytester, "--gradviz-update").assert_outcomes(passed=2)
+    pytester.makepyfile(test_it=TESTS.format(act="torch.relu", level="strict").replace("= net(", "= net.first("))
+    told = run(pytester).stdout.str()
+    assert "2 parameters of second (Linear) are not in the graph" in told
+    assert "names:  second.weight, second.bias" in told and "<Findings" not in told
+
+
 @pytest.mark.slow
 def test_nothing_is_imported_before_a_test_asks(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
@@ -83,6 +152,9 @@ def test_a_loose_text_has_no_ops() -> None:
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
     text = golden_text(gradviz.walk(net(torch.ones(2, 4)).sum(), net), "loose")
     assert "Backward" not in text and "0 Linear" in text and "0.weight (8, 4) float32" in text
+    assert "parameters: 160 bytes" in text  # (8 * 4 + 8) * 4
+    with pytest.raises(ValueError, match="level cannot be 'lose'"):
+        golden_text(gradviz.walk(net(torch.ones(2, 4)).sum(), net), "lose")  # type: ignore[arg-type]
 
 
 def test_assertions_say_what_is_wrong() -> None:
@@ -91,14 +163,21 @@ def test_assertions_say_what_is_wrong() -> None:
     with pytest.raises(AssertionError, match=r"no gradient reaches 2 of 4 parameters: unused.weight, unused.bias"):
         assert_all_get_gradients(loss, net)
     assert_all_get_gradients(loss, net["used"])
-    with pytest.raises(AssertionError, match="the graph keeps 64 B for backward, 54 B more than 10 B"):
+    with pytest.raises(
+        AssertionError, match=r"the graph keeps 64 B for backward, 54 B more than 10 B\n\n(?s:.*)in all"
+    ):
         assert_saved_at_most(loss, 10)
     assert_saved_at_most(loss, "1 KiB")
     with pytest.raises(ValueError, match="'ten' is no size"):
         assert_saved_at_most(loss, "ten")
+    with pytest.raises(ValueError, match=r"100\.5 is no size: write a whole number"):
+        assert_saved_at_most(loss, 100.5)  # type: ignore[arg-type]
     assert_no_findings(net["used"](torch.ones(2, 4)).sum(), model=net["used"])
-    with pytest.raises(AssertionError, match="gradviz found something"):
+    with pytest.raises(AssertionError, match=r"gradviz found something\n\n1. warning: (?s:.*)names:  unused.weight"):
         assert_no_findings(loss, model=net)
+    loss.backward()
+    with pytest.raises(AssertionError, match=r"backward\(\) has freed"):
+        assert_saved_at_most(loss, "1 KiB")
 
 
 def test_another_tensor_of_the_same_name_is_not_taken_for_a_parameter() -> None:

@@ -22,6 +22,9 @@ import torch
 def test_graph(gradviz_graph):
     x = torch.ones(3, requires_grad=True)
     gradviz_graph.matches(torch.{op}(x).sum())
+
+def test_that_fails():
+    assert "{op}" == "exp"
 """
 
 
@@ -56,8 +59,7 @@ def test_a_changed_graph_fails_and_its_difference_applies(tmp_path: Path) -> Non
     test = tmp_path / "tests" / "test_it.py"
     test.parent.mkdir()
     test.write_text(TEST.format(op="exp"), encoding="utf-8")
-    (tmp_path / ".gitignore").write_text("__pycache__\n.pytest_cache\n", encoding="utf-8")
-    run("pytest tests --gradviz-update", tmp_path)
+    run("PYTHONDONTWRITEBYTECODE=1 pytest tests --gradviz-update", tmp_path)
     who = "git -c user.name=a -c user.email=a@b"
     run(f"git init -q && git add . && {who} commit -qm first", tmp_path)
     assert run(compare, tmp_path).returncode == 0
@@ -68,8 +70,11 @@ def test_a_changed_graph_fails_and_its_difference_applies(tmp_path: Path) -> Non
     assert run(update, tmp_path).returncode == 0
     difference = (tmp_path / "graphs.diff").read_text(encoding="utf-8")
     assert any(line.startswith("+") and "Sin" in line for line in difference.splitlines())
+    assert re.findall(r"^diff --git a/(\S+)", difference, re.MULTILINE) == [
+        "tests/gradviz_graphs/test_it/test_graph.txt"
+    ]
     assert run("git checkout -q tests && git apply graphs.diff", tmp_path).returncode == 0
-    assert run(compare, tmp_path).returncode == 0
+    assert "1 failed, 1 passed" in run(compare, tmp_path).stdout
 
     assert run(check, tmp_path).returncode == 0
     (result,) = json.loads((tmp_path / "gradviz.sarif").read_text(encoding="utf-8"))["runs"][0]["results"]
