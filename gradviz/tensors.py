@@ -186,11 +186,15 @@ _NONE = "-"
 def tensors_table(every: Sequence[TensorFacts], top: int = 0) -> RenderableType:
     """The first `top` tensors (0 for all), and what the marks in the table mean."""
     from gradviz.report.rich_parts import Group, Text
-    from gradviz.report.table import Column, FittedTable
+    from gradviz.report.table import Amount, Column, FittedTable
+
+    def cell(column: _Fact, row: TensorFacts) -> Text:
+        words = one_line(column.cell(row))
+        return Amount(column.value(row), words) if column.value is not None else Text(words)
 
     shown = every[:top] if top else every
     columns = [column for column in _COLUMNS if column.title not in _OPTIONAL or _says_something(column, shown)]
-    rows = [[Text(one_line(column.cell(row))) for column in columns] for row in shown]
+    rows = [[cell(column, row) for column in columns] for row in shown]
     table = FittedTable([Column(column.title, column.kind, column.leaves) for column in columns], rows)
     return Group(table, Text(), *[Text(line, "dim") for line in _remarks(every, shown)])
 
@@ -221,13 +225,20 @@ def _gradient(row: TensorFacts) -> str:
     return f"{what} {norm}".strip()
 
 
+def _value_or_norm(row: TensorFacts) -> float | None:
+    if row.grad is None:
+        return None
+    return row.grad.norm if row.grad.value is None else row.grad.value
+
+
 class _Fact(NamedTuple):
-    """One column of the table, and its text for a tensor."""
+    """One column of the table: its text for a tensor, and the exact number where it is one."""
 
     title: str
     kind: Kind
     leaves: int
     cell: Callable[[TensorFacts], str]
+    value: Callable[[TensorFacts], float | None] | None = None
 
 
 _COLUMNS = (
@@ -239,12 +250,14 @@ _COLUMNS = (
     _Fact("requires grad", "word", 11, lambda row: _yes(row.requires_grad)),
     _Fact("retains grad", "word", 8, lambda row: _yes(row.retains_grad)),
     _Fact("grad_fn", "code", 10, _grad_fn),
-    _Fact("grad", "word", 0, _gradient),
-    _Fact("version", "number", 4, lambda row: _NONE if row.version is None else str(row.version)),
+    _Fact("grad", "word", 0, _gradient, _value_or_norm),
+    _Fact(
+        "version", "number", 4, lambda row: _NONE if row.version is None else str(row.version), lambda row: row.version
+    ),
     _Fact("view of", "name", 5, lambda row: (labels.names_text(row.base) or "unnamed") if row.view else _NONE),
     _Fact("storage", "word", 3, lambda row: row.storage or _NONE),
     _Fact("stride", "word", 1, lambda row: shape_text(row.stride) if row.stride is not None else _NONE),
-    _Fact("offset", "number", 2, lambda row: _NONE if row.offset is None else str(row.offset)),
+    _Fact("offset", "number", 2, lambda row: _NONE if row.offset is None else str(row.offset), lambda row: row.offset),
 )
 _OPTIONAL = {
     "device": "all are on the cpu",

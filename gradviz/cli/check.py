@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -46,6 +48,12 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
         ctx.exit()
 
 
+def _ids(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The shell completes ids of checks. They are read from the source: to import the rules takes seconds, and torch."""
+    rules = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[1].glob("checks/rules/*.py"))
+    return sorted(id for id in re.findall(r'^@check\(\s*"([^"]+)"', rules, re.MULTILINE) if id.startswith(incomplete))
+
+
 @click.command("check", cls=TargetCommand)
 @click.option(
     "--fail-on",
@@ -54,8 +62,8 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     show_default=True,
     help="Exit with code 1 for a finding this severe or worse.",
 )
-@click.option("--only", multiple=True, metavar="ID", help="Run only this check; may be repeated.")
-@click.option("--ignore", multiple=True, metavar="ID", help="Skip this check; may be repeated.")
+@click.option("--only", multiple=True, metavar="ID", shell_complete=_ids, help="Run only this check; may be repeated.")
+@click.option("--ignore", multiple=True, metavar="ID", shell_complete=_ids, help="Skip this check; may be repeated.")
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List all checks and exit."
 )
@@ -65,6 +73,7 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     is_eager=True,
     expose_value=False,
     callback=_explain,
+    shell_complete=_ids,
     help="Print the page of a check and exit: its meaning, an example, the fix, when to ignore it.",
 )
 @click.option(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gradviz.checks.registry import checks
 from gradviz.cli.main import COMMANDS
 from tests.blocks import ROOT
 from tests.cli.conftest import Gradviz
@@ -95,6 +96,10 @@ def test_the_shell_completes_commands_options_and_files() -> None:
     assert complete("gradviz", "check", "--for") == ["plain,--format"]
     assert complete("gradviz", "check", "--format", "m") == ["plain,md"]
     assert complete("gradviz", "render", "tra") == ["file,tra"]
+    every = {f"plain,{rule.id}" for rule in checks()}
+    assert set(complete("gradviz", "check", "--explain", "")) == every
+    assert complete("gradviz", "check", "--only", "unused-p") == ["plain,unused-parameter"]
+    assert complete("gradviz", "check", "--ignore", "unused-p") == ["plain,unused-parameter"]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import click
@@ -11,9 +12,11 @@ import pytest
 import gradviz
 from gradviz.cli.check import command as check_command
 from gradviz.cli.gradients import paths_command
+from gradviz.cli.main import COMMANDS, cli
 from gradviz.cli.options import render_options
 from gradviz.draw.options import Options, option_fields
 from gradviz.gradients.paths import LIMIT
+from tests.blocks import ROOT
 from tests.command_line import CliRunner
 
 
@@ -104,3 +107,11 @@ def test_no_two_options_of_a_command_are_one_parameter() -> None:
         assert command is not None
         parameters = [parameter.name for parameter in command.params]
         assert len(parameters) == len(set(parameters)), name
+
+
+def test_the_page_of_exports_names_the_commands_with_json() -> None:
+    page = (ROOT / "docs" / "exports.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| JSON \| `--json` of (.*?) \|", page, re.MULTILINE)
+    commands = {name: cli.get_command(click.Context(cli), name) for name in COMMANDS}
+    have = {name for name, one in commands.items() if one and any("--json" in option.opts for option in one.params)}
+    assert set(re.findall(r"`(\w+)`", row)) == have

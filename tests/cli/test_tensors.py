@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -96,6 +97,25 @@ def test_a_name_a_module_and_data_without_a_graph(gradviz: Gradviz, tmp_path: Pa
 
 def test_top_cuts_and_says_so(gradviz: Gradviz) -> None:
     assert "+3 more" in gradviz("tensors", SAMPLES / "chain_rule.py", "--top", 2).stdout
+
+
+def test_csv_has_exact_numbers(gradviz: Gradviz, tmp_path: Path) -> None:
+    lines = (
+        "import torch",
+        "one = torch.tensor(2.0, requires_grad=True)",
+        "three = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)",
+        "plain = torch.ones(4)[1:]",
+        "(one.exp() * (three / 3).sum()).backward()",
+    )
+    target = script(tmp_path, "\n".join(lines), "numbers.py")
+    written = csv.DictReader(gradviz("tensors", target, "--format", "csv").stdout.splitlines())
+    rows = {row["name"]: row for row in written}
+    found = json.loads(gradviz("tensors", target, "--json").stdout)["tensors"]
+    grads = {one["names"][0]: one["grad"] for one in found}
+    assert float(rows["one"]["grad"]) == grads["one"]["value"]
+    assert float(rows["three"]["grad"]) == grads["three"]["norm"]
+    assert len(rows["three"]["grad"]) > 8  # not the three digits of the table
+    assert (rows["plain"]["grad"], rows["plain"]["offset"]) == ("", "1")
 
 
 def test_nothing_to_list(gradviz: Gradviz, tmp_path: Path) -> None:
