@@ -22,6 +22,10 @@ class NoGraphError(GradvizError, ValueError):
     """What was given has no autograd graph; the message says why."""
 
 
+class NotAModuleError(GradvizError, TypeError):
+    """What was given is no torch.nn.Module."""
+
+
 class NotATensorError(GradvizError, TypeError):
     """What was given holds no tensor at all."""
 

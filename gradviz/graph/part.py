@@ -11,7 +11,7 @@ from dataclasses import replace
 from gradviz.errors import PartError, did_you_mean
 from gradviz.graph.model import Base, Edge, Graph, Node, Root, SavedTensor, Scope, TensorInfo
 from gradviz.graph.origins import ScopeTree
-from gradviz.wording import plural
+from gradviz.wording import few, plural
 
 _UNKNOWN = TensorInfo(None, "unknown", "unknown")
 
@@ -34,6 +34,9 @@ def part(graph: Graph, path: str) -> Graph:
     whole = graph.original or graph
     calls = [i for i, scope in enumerate(whole.scopes) if scope.path == path]
     if not calls:
+        inside = sorted({known for known in _paths(whole) if known.startswith(f"{path}.")})
+        if inside:
+            raise PartError(f"{path!r} is never called itself, only modules in it. They are: {few(inside, 20)}.")
         raise PartError(f"no module {path!r} in this graph. {did_you_mean(path, _paths(whole), what='modules')}")
     return _Part(whole, path, calls).graph()
 

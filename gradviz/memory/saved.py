@@ -188,7 +188,8 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
             where = source_text(rows[0].source) if rows[0].source is not None else "code of no known line"
             notes = [
                 *memory_notes(graph, totals),
-                f"{where} holds {100 * rows[0].share:.1f} % of it, so rows are modules; by line shows lines",
+                f"rows are modules, because {where} holds {100 * rows[0].share:.1f} % of it. "
+                "For lines: --by line, in Python by='line'",
             ]
             chosen, rows = "module", by_module
     return Saved(chosen, rows, totals, (*notes, *frozen_notes(graph)))

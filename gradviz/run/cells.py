@@ -14,12 +14,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gradviz.errors import TargetError
-from gradviz.wording import CELL, clip, few, place_text
+from gradviz.wording import CELL, clip, place_text
 
 _AROUND_PYTHON = re.compile(r"%%(time|timeit|capture|prun|gradviz)\b")
 _TIMED = re.compile(r"(\s*)%time(?=\s+\S)")
 _ONLY_IPYTHON = re.compile(r"\s*[%!?]|\s*[\w.,\s]+=\s*[%!]|.*\?\s*$")
-_SHOWN = 3
 
 
 CHANGES: dict[str, Callable[[str], str]] = {}
@@ -35,7 +34,7 @@ class Notebook(NamedTuple):
     @property
     def said(self) -> str:
         """What is left out, in one sentence; "" when nothing is."""
-        return f"gradviz leaves out what only IPython runs: {few(self.left_out, _SHOWN)}" if self.left_out else ""
+        return f"gradviz leaves out what only IPython runs: {', '.join(self.left_out)}" if self.left_out else ""
 
 
 def read_notebook(path: str, place: str, text: bytes) -> Notebook:

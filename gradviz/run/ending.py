@@ -68,7 +68,12 @@ class Failure:
             sys.__excepthook__(type(self.error), self.error, self.error.__traceback__)
 
     def raise_error(self, target: Target, before: str = "") -> None:
-        """Show it, then raise ScriptError, which has a message only where the script's own output says too little."""
+        """Show it, then raise ScriptError, which has a message only where the script's own output says too little.
+
+        That torch is not there is raised as it is: gradviz needs it, too, and the command line says how to get it.
+        """
+        if isinstance(self.error, ModuleNotFoundError) and self.error.name == "torch":
+            raise self.error
         self.show()
         if self.exit_code is None:
             raise ScriptError(_hint(self.error, target)) from self.error

@@ -19,7 +19,7 @@ import torch
 from gradviz.checks.finding import Finding, Severity
 from gradviz.draw.options import one_of
 from gradviz.draw.output import encode, write
-from gradviz.errors import GradvizError, WatchError, reason_of
+from gradviz.errors import FormatError, GradvizError, NotAModuleError, OutputError, WatchError, reason_of
 from gradviz.rank import rank
 from gradviz.run.engine import Afterwards, EngineCall, watching_backward
 from gradviz.walker.signals import signalled
@@ -35,6 +35,7 @@ _SPAN = 3
 """Steps that a look lasts: what is held from the step before shows in the second one."""
 _FREE, _SHARE = 1.0, 0.002
 """Seconds, and the part of the run, that all looks together may take after the first one."""
+_UNSEEN = "no step of an optimizer that holds a parameter of the model was seen; call watch.step() after each update"
 
 _log = logging.getLogger("gradviz")
 _one = threading.Lock()  # of the watch that is open
@@ -63,6 +64,7 @@ def watch(
             or gradient that is not finite.
 
     Raises:
+        NotAModuleError, FormatError, OutputError: what was given cannot be watched, is no number of steps, or no folder.
         GradvizError: another watch is open in this process.
         WatchError: see `raise_on`. It comes out of `backward()` or `optimizer.step()`.
 
@@ -79,8 +81,10 @@ def watch(
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.register_step_pre_hook.html
     """
+    if not isinstance(model, torch.nn.Module):
+        raise NotAModuleError(f"watch takes the model first, then its optimizer; the first is a {type(model).__name__}")
     if every < 1:
-        raise GradvizError(f"every={every}: give a number of steps, 1 or more")
+        raise FormatError(f"every={every}: give a number of steps, 1 or more")
     if raise_on is not None:
         one_of("raise_on", raise_on, get_args(Severity))
     optimizer = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else optimizer or ()
@@ -147,8 +151,12 @@ class Watch:
             meter = self._meter = StepMeter(model, self._optimizers, self._step_ended)
             self.history = History(meter.modules)
             if self.out:
-                os.makedirs(self.out, exist_ok=True)
-                self._add_rows([(*COLUMNS, *meter.modules)], "w")
+                try:
+                    os.makedirs(self.out, exist_ok=True)
+                    self._add_rows([(*COLUMNS, *meter.modules)], "w")
+                except OSError as error:
+                    what = "is a file; give a folder" if os.path.isfile(self.out) else reason_of(error)
+                    raise OutputError(f"cannot write to out={self.out!r}: {what}") from error
             self._until.enter_context(meter.watching())
             self._until.callback(self._tap.close)
             self._look_if_due()
@@ -168,6 +176,8 @@ class Watch:
         try:
             self._end_look()
             self._read()
+            if error is None and not self.steps:
+                _log.warning("gradviz.watch: %s", _UNSEEN)
         finally:
             self._until.close()
             self._meter, self._optimizers = None, ()
@@ -290,9 +300,9 @@ class Watch:
                 "only counted: noting the numbers of all steps may take 0.1 s and 0.9 % of the run",
             ),
             (meter.elsewhere, "optimizer step", "in other threads or processes not noted"),
-            (int(not meter.step), "run", "without a step of an optimizer that holds a parameter of the model"),
         )
         self._notes |= {noun: f"{plural(count, noun)} {what}" if count else "" for count, noun, what in lost}
+        self._notes["run"] = "" if meter.step else _UNSEEN
 
     def _add_rows(self, rows: Sequence[Sequence[str]], mode: str = "a") -> None:
         if self.out and rows:

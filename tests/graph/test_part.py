@@ -12,6 +12,7 @@ from torch import nn
 import gradviz
 from gradviz.graph import Graph
 from gradviz.graph.amounts import held_bytes
+from gradviz.graph.model import Node, Scope
 from gradviz.graph.origins import ScopeTree
 
 
@@ -91,3 +92,13 @@ def test_another_path_names_near_ones(whole: Graph) -> None:
     )
     with pytest.raises(TypeError, match="path of a module"):
         list(whole)  # type: ignore[call-overload]
+
+
+def test_a_module_list_is_never_called_itself() -> None:
+    nodes = (Node(0, "MulBackward0", sequence=1, scope=0),)
+    graph = Graph(nodes, scopes=(Scope("net.blocks.0", "Block", 1, None),))
+    with pytest.raises(KeyError) as raised:
+        graph["net.blocks"]
+    assert str(raised.value) == "'net.blocks' is never called itself, only modules in it. They are: net.blocks.0."
+    with pytest.raises(KeyError, match=r"no module 'net\.block'"):
+        graph["net.block"]

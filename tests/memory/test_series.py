@@ -51,7 +51,7 @@ def test_one_line_that_holds_all_gives_way_to_modules_and_alike_ones_are_one_row
     graph = recorded(Layers())
     result = saved(graph)
     assert result.by == "module" and saved(graph, "line").by == "line"
-    assert any("so rows are modules" in note for note in result.notes)
+    assert any("rows are modules, because " in note and "--by line" in note for note in result.notes)
     text = plain(saved_table(result))
     assert "layers.0–5.1" in text and "Tanh ×6" in text and "exclusive" in text and "inclusive" in text
     assert len(result.rows) > len(text.split("in all")[0].splitlines()) - 1  # data is a row for each module

@@ -46,7 +46,7 @@ def test_what_is_left_out_is_said_once_with_its_place() -> None:
     notebook = code("%matplotlib inline", "", "x = 1\n!ls\n%cd ..", "%%html\n<b>")
     assert notebook.said == (
         "gradviz leaves out what only IPython runs: `%matplotlib inline` (cell 1, line 1), `!ls` (cell 2, line 2), "
-        "`%cd ..` (cell 2, line 3) and 1 more"
+        "`%cd ..` (cell 2, line 3), `%%html` (cell 3, line 1)"
     )
     assert code("x = 1").said == ""
 

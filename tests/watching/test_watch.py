@@ -232,7 +232,7 @@ def test_an_exception_ends_it_and_the_page_says_so(tmp_path: Path) -> None:
 def test_without_a_backward_it_says_that_no_step_was_seen(tmp_path: Path) -> None:
     with gradviz.watch(network(), out=tmp_path) as watch:
         pass
-    assert watch.numbers() == {"step": 0.0} and "without a step" in page(tmp_path)["notes"][0]
+    assert watch.numbers() == {"step": 0.0} and "call watch.step()" in page(tmp_path)["notes"][0]
 
 
 def test_one_watch_at_a_time() -> None:
@@ -413,3 +413,40 @@ def test_history_is_bounded_and_peaks_stay() -> None:
     steps = [step.step for step in watch.history.steps]
     assert len(steps) <= 2000 and steps == sorted(steps) and steps[-200:] == [*range(4101, 4301)]
     assert 17 in steps
+
+
+def test_a_run_without_a_step_says_so_in_the_log_and_on_the_page(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = network()
+    with gradviz.watch(net, out=tmp_path) as watch:
+        net(torch.ones(1, 6)).sum().backward()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter -= 0.1
+    assert watch.steps == 0 and [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "no step of an optimizer" in caplog.text and "call watch.step()" in caplog.text
+    assert any("call watch.step() after each update" in note for note in page(tmp_path)["notes"])
+
+
+@pytest.mark.parametrize(("swapped", "every", "builtin"), [(False, 0, ValueError), (True, 100, TypeError)])
+def test_what_cannot_be_watched_is_an_error_of_ours_and_the_builtin(
+    swapped: bool, every: int, builtin: type[Exception]
+) -> None:
+    net: Any = network()
+    given = [net, torch.optim.SGD(net.parameters(), lr=0.1)]
+    with pytest.raises(builtin) as raised:
+        gradviz.watch(*given[:: -1 if swapped else 1], every=every)
+    assert isinstance(raised.value, GradvizError)
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    path = tmp_path / "w2.py"
+    path.write_text("x = 1\n")
+    with (
+        pytest.raises(OSError, match=r"w2\.py': is a file; give a folder") as raised,
+        gradviz.watch(network(), out=path),
+    ):
+        pass
+    assert isinstance(raised.value, GradvizError) and path.read_text() == "x = 1\n"
+    assert run(network(), 2).steps == 2  # nothing stays open
