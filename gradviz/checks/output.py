@@ -25,6 +25,7 @@ from gradviz.checks.words import CODE, Excerpt, short_path
 from gradviz.rank import named
 from gradviz.report import labels
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
+from gradviz.run.cells import place_in_file
 from gradviz.wording import clip, notebook_of, one_line, place_text, plural
 
 WIDTH = 80
@@ -114,11 +115,11 @@ def _row(word: str, lines: Iterable[str]) -> list[str]:
     return [f"{'' if i else f'   {word}:':<{INDENT}}{line}" for i, line in enumerate(lines)]
 
 
-def _heading(finding: Finding) -> str:
-    """How bad it is, on which ranks, what it is, and the check that says so."""
+def _heading(finding: Finding, at: str = "") -> str:
+    """How bad it is, on which ranks, what it is, where, and the check that says so."""
     ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
     where = f" on {named(ranks)}" if ranks else ""
-    return f"{finding.severity}{where}: {one_line(finding.summary)}  [{finding.id}]"
+    return f"{finding.severity}{where}: {one_line(finding.summary)} {at} [{finding.id}]"
 
 
 def consequences(finding: Finding) -> Iterator[str]:
@@ -143,8 +144,24 @@ def short_lines(findings: Findings) -> Iterator[str]:
     """A line for each finding, as compilers write them, for editors: `train.py:12:9: warning: ... [unused-parameter]`."""
     for finding in findings:
         code = finding.code
-        place = f"{place_text(one_line(short_path(code.file)), code.line)}:{code.column}: " if code is not None else ""
-        yield place + " ".join(_heading(finding).split())
+        if code is None:
+            place = at = ""
+        else:
+            at = place_text(one_line(short_path(code.file)), code.line)
+            notebook, region = notebook_of(code.file)[0], _region(code)
+            if notebook and region is not None:
+                place = f"{one_line(short_path(notebook))}:{region[0]}:{region[1][0]}: "
+                at = f"({at})"
+            else:
+                place, at = f"{at}:{code.column}: ", ""
+        yield place + " ".join(_heading(finding, at).split())
+
+
+def _region(code: Excerpt) -> tuple[int, tuple[int, int]] | None:
+    """The line, and the first column and the one behind the last, in the file; None where that does not have it."""
+    notebook, cell = notebook_of(code.file)
+    columns = code.column, code.end_column
+    return place_in_file(notebook, cell, code.line, columns, code.text) if notebook else (code.line, columns)
 
 
 def _shorter(text: str, code: Excerpt | None) -> str:
@@ -317,16 +334,15 @@ def _location(code: Excerpt | None, message: str = "") -> dict[str, Any] | None:
     """A region of a file, None where there is no file, as for code of a notebook."""
     if code is None or code.file.startswith("<"):
         return None
-    region = {
-        "startLine": code.line,
-        "startColumn": code.column,
-        "endColumn": code.end_column,
-        "snippet": {"text": code.text},
-    }
     notebook, _ = notebook_of(code.file)
     physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(notebook or code.file)}}
-    place: dict[str, Any] = {"physicalLocation": physical if notebook else physical | {"region": region}}
-    if notebook:  # whose lines are not those of the file
+    region = _region(code)
+    if region is not None:
+        line, (begin, end) = region
+        snippet = {"text": code.text}
+        physical["region"] = {"startLine": line, "startColumn": begin, "endColumn": end, "snippet": snippet}
+    place: dict[str, Any] = {"physicalLocation": physical}
+    if notebook:  # whose lines people know by their cell
         place["logicalLocations"] = [{"name": place_text(code.file, code.line)}]
     return place | ({"message": {"text": one_line(message)}} if message else {})
 
