@@ -37,7 +37,7 @@ def assert_no_findings(outputs: object, *, model: torch.nn.Module | None = None)
 def assert_saved_at_most(outputs: object, limit: int | str) -> None:
     """Fail if the graph of `outputs` holds more bytes for backward than `limit`: a number of bytes, or "2 GiB".
 
-    Parameters and buffers are not counted.
+    Parameters and buffers are not counted, nor what a hook packed into something of unknown size.
 
     Raises:
         AssertionError: it holds more; the message has the table of `gradviz.saved`. Or backward() has freed it already.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Literal, get_args
 
 from gradviz.errors import FormatError, did_you_mean
-from gradviz.graph import Graph, Node
+from gradviz.graph import Graph
 from gradviz.graph.amounts import tensor_bytes, why_not_shown
 from gradviz.memory.saved import saved
 from gradviz.wording import plural, tensor_line
@@ -39,24 +39,26 @@ def _lines(graph: Graph, level: Level) -> Iterator[str]:
     yield f"graph, {level}"
     for root in graph.roots:
         yield f"output {tensor_line(root.tensor)}"
-    leaves = {leaf.node: leaf for leaf in graph.leaves}
     if level == "strict":
-        functions = len(graph.nodes) - len(leaves)
-        yield f"{plural(functions, 'backward function')}, {plural(len(leaves), 'leaf', 'leaves')}"
+        leaves = len(graph.leaves)
+        yield f"{plural(len(graph.nodes) - leaves, 'backward function')}, {plural(leaves, 'leaf', 'leaves')}"
         held = "unknown" if why_not_shown(graph) else plural(saved(graph).total.held, "byte")
         yield f"saved for backward: {held}"
-    parameters = sum(tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if leaf.kind == "parameter")
-    yield f"parameters: {plural(parameters, 'byte')}"
-    inside: dict[int | None, list[Node]] = defaultdict(list)
-    for node in reversed(graph.nodes):
-        if node.id not in leaves:
-            inside[node.scope].append(node)
+    parameters = [tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if leaf.kind == "parameter"]
+    yield f"parameters: {plural(sum(parameters), 'byte')}"
     for leaf in sorted(graph.leaves, key=lambda leaf: leaf.names):
         yield f"  {' = '.join(leaf.names) or 'no name'} {tensor_line(leaf.tensor)}"
-    for scope in (None, *range(len(graph.scopes))):
-        nodes = inside[scope]
-        if scope is not None:
-            call = graph.scopes[scope]
-            yield f"{call.path or 'model'} {call.type}{f', call {call.call}' if call.call > 1 else ''}"
-        for node in nodes if level == "strict" else ():
-            yield f"  {node.op} {', '.join(tensor_line(output) for output in node.outputs)}".rstrip()
+    yield from _calls(graph, level)
+
+
+def _calls(graph: Graph, level: Level) -> Iterator[str]:
+    """Each call of a module, with its ops where they are wanted."""
+    inside: dict[int | None, list[str]] = defaultdict(list)
+    for node in reversed(graph.nodes if level == "strict" else ()):
+        if node.id not in graph.leaf_of:
+            outputs = ", ".join(map(tensor_line, node.outputs))
+            inside[node.scope].append(f"  {node.op} {outputs}".rstrip())
+    yield from inside[None]
+    for number, call in enumerate(graph.scopes):
+        yield f"{call.path or 'model'} {call.type}{f', call {call.call}' if call.call > 1 else ''}"
+        yield from inside[number]
