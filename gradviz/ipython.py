@@ -91,9 +91,10 @@ def _over_cell(shell: Any, words: list[str], text: str) -> object:
         if not cell.ended:
             raise
         print(f"gradviz: {refused}", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        error = interrupt
     if error is not None:
-        _show_users_part(error, shell)
-        raise error
+        raise _with_users_part(error, shell)
     return None if text.rstrip().endswith(";") else cell.value
 
 
@@ -112,13 +113,14 @@ def _view(words: str) -> _View:
     raise GradvizError(f"%%gradviz does not know {unknown!r}. {did_you_mean(unknown, _VIEWS, what='options')}")
 
 
-def _show_users_part(error: BaseException, shell: Any) -> None:
-    """Have IPython show the traceback from the cell's own line on: it asks an exception for its rendering."""
+def _with_users_part(error: BaseException, shell: Any) -> BaseException:
+    """The same, of which IPython shows the traceback from the cell's own line on: it asks an exception for its rendering."""
     traceback = users_part(error.__traceback__)
     with suppress(Exception):  # an exception class may refuse
         vars(error)["_render_traceback_"] = lambda: shell.InteractiveTB.structured_traceback(
             type(error), error, traceback, tb_offset=0
         )
+    return error.with_traceback(traceback)
 
 
 def _shown(shell: Any, result: object) -> None:

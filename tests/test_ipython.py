@@ -58,6 +58,7 @@ CELLS = {
     "line": "%gradviz --check",
     "value": "%%gradviz --saved\n7 * 6",
     "raised": "%%gradviz\nten = 10\nraise ValueError(ten)",
+    "interrupted": "%%gradviz\nlater = net(x).mean()\nraise KeyboardInterrupt",
     "two": "%%gradviz --check --saved\nnot_run = 1",
     "help": "%%gradviz --help\nnot_run = 1",
     "unloaded": "%unload_ext gradviz\n%gradviz",
@@ -101,6 +102,7 @@ def table(output: Output) -> str:
         ("line", ["stream"]),
         ("value", ["stream", "execute_result"]),
         ("raised", ["error"]),
+        ("interrupted", ["error"]),
         ("two", ["stream"]),
         ("help", ["stream"]),
         ("unloaded", ["stream"]),
@@ -162,6 +164,9 @@ def test_a_cell_that_raises_shows_its_own_lines_and_no_graph_of_earlier_cells(sh
     (error,) = shown["raised"]
     assert "raise ValueError(ten)" in error.text and "ValueError: 10" in error.text
     assert "run_cell_magic" not in error.text and "ipython.py" not in error.text
+    (interrupt,) = shown["interrupted"]
+    assert "raise KeyboardInterrupt" in interrupt.text and "ipython.py" not in interrupt.text
+    assert "gradviz/run" not in shown["mistake"][0].text
     graph = shown["failed"][0].text
     assert re.findall(r"outputs +(\w+)", graph) == ["h"] and "later" not in graph
 
