@@ -253,6 +253,7 @@ class Raised(NamedTuple):
     source: SourceLine | None = None  # the innermost line of the user's
     outputs: Names = ()
     shape: tuple[int, ...] = ()
+    backward: bool = False  # whether it came out of a backward call
     missing: Names = ()  # inputs that the outputs do not depend on; or the tensor that was refused
     custom: SourceLine | None = None  # the line of the custom Function that the message is about
     made: SourceLine | None = None  # the line that gave the tensor its value which was refused

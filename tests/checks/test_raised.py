@@ -40,6 +40,45 @@ CASES = {
         "losses = (model(x) - 1).square()\nlosses.backward()",
         "losses.backward()", "losses.mean().backward()", ("losses.backward()", "losses.mean().backward()"),
     ),
+    "a complex loss": Case(
+        "losses = (torch.fft.rfft(model(x), dim=0) - 1).pow(2).mean()\nlosses.backward()",
+        "losses.backward()", "(a - b).abs().square().mean()", (".pow(2).mean()", ".abs().square().mean()"),
+    ),
+    "an error of a hook": Case(
+        "out = model(x)\nout.register_hook(lambda g: g + missing_number)\nout.sum().backward()",
+        "g + missing_number", "set_detect_anomaly(True)", ("g + missing_number", "g + 1"),
+    ),
+    "a batch of one that is squeezed": Case(
+        "scores = model(x[:1]).squeeze()\nloss = torch.nn.functional.binary_cross_entropy_with_logits(scores, torch.ones(1))",
+        "binary_cross_entropy", "squeeze(-1) in place of squeeze()", (".squeeze()", ".squeeze(-1)"),
+    ),
+    "samples that a view multiplies": Case(
+        "rows = torch.nn.Linear(2, 3)(torch.ones(4, 2, 2).view(-1, 2))\n"
+        "loss = torch.nn.functional.cross_entropy(rows, torch.zeros(4, dtype=torch.long))",
+        "cross_entropy", "x.view(x.size(0), -1)", ("torch.nn.Linear(2, 3)(torch.ones(4, 2, 2).view(-1, 2))", "torch.nn.Linear(4, 3)(torch.ones(4, 2, 2).flatten(1))"),
+    ),
+    "a schedule that is too short": Case(
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=2)\n"
+        "for step in range(4):\n    optimizer.zero_grad()\n    model(x).square().mean().backward()\n    optimizer.step()\n    schedule.step()",
+        "schedule.step()", "total_steps=epochs * len(loader)", ("total_steps=2", "total_steps=4"),
+    ),
+    "features that do not fit": Case(
+        "loss = model(torch.ones(2, 3, 1).reshape(1, 6)).sum()",
+        "reshape(1, 6)", "x.flatten(1)", (".reshape(1, 6)", ".flatten(1)"),
+    ),
+    "labels of two dimensions": Case(
+        "labels = torch.zeros(2, 1, dtype=torch.long)\nloss = torch.nn.functional.cross_entropy(torch.nn.Linear(3, 4)(x), labels)",
+        "cross_entropy", "labels.squeeze(1)", ("cross_entropy(torch.nn.Linear(3, 4)(x), labels)", "cross_entropy(torch.nn.Linear(3, 4)(x), labels.squeeze(1))"),
+    ),
+    "labels that are floats": Case(
+        "labels = torch.zeros(2)\nloss = torch.nn.functional.cross_entropy(torch.nn.Linear(3, 4)(x), labels)",
+        "cross_entropy", "labels.long()", ("(3, 4)(x), labels)", "(3, 4)(x), labels.long())"),
+    ),
+    "an id without a row": Case(
+        "table = torch.nn.Embedding(3, 2)\nout = table(torch.tensor([0, 3]))",
+        "table(", "num_embeddings", ("Embedding(3, 2)", "Embedding(4, 2)"),
+    ),
     "not used": Case(
         "noise = torch.zeros(2, 3, requires_grad=True)\nscore = model(x + noise.detach()).sum()\n"
         "slope = torch.autograd.grad(score, noise)",

@@ -264,7 +264,8 @@ def _called(told: Raised, stack: _Stack, variables: Variables) -> Raised:
         if id(tensor) not in leaves and (tensor.grad_fn is None or tensor.grad_fn not in reached)
     ]
     shape = tuple(outputs[0].shape) if outputs else ()
-    return told._replace(outputs=_named(outputs, variables), missing=_named(missing, variables), shape=shape)
+    told = told._replace(backward=True, shape=shape)
+    return told._replace(outputs=_named(outputs, variables), missing=_named(missing, variables))
 
 
 def leaf_of(node: Node) -> object:

@@ -69,6 +69,13 @@ def _made_of_a_leaf(context: CheckContext, raised: Raised) -> SourceLine | None:
 
 
 _UNREDUCED = _passes(reduction="'none'", reduce="False")
+_BACKWARD = Message(
+    "",
+    "backward() from {name} failed",
+    "the error comes out of the backward pass, at an operation that the message names, or of a hook or custom Function",
+    "Put the forward pass and backward() inside `with torch.autograd.set_detect_anomaly(True):`: the error then shows the line of "
+    "the forward pass that the operation belongs to.",
+)
 _KNOWN = (
     Message(
         r"(?P<optimizer>\w+) does not support sparse gradients",
@@ -86,6 +93,12 @@ _KNOWN = (
         find=_UNREDUCED,
         fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}: "
         "{name}.mean().backward().",
+    ),
+    Message(
+        r"only for real scalar outputs but got (?P<got>[\w.]+)",
+        "backward() began at {name}, which is complex",
+        "{name} is {got}, and a loss is one real number: of a complex one it is not said which way is down",
+        "Take a real number before it is reduced: (a - b).abs().square().mean() for a difference, or torch.view_as_real(x).",
     ),
     Message(
         r"differentiated Tensors?(?: at index \d+)? (?:appears to not have been used|does not require grad)",
@@ -353,6 +366,53 @@ _KNOWN = (
         "saves what backward() needs; set generate_vmap_rule = True in the class for vmap.",
     ),
     Message(
+        r"Target size \(torch.Size\((?P<want>\[.*?\])\)\) must be the same as input size \(torch.Size\((?P<got>\[.*?\])\)\)",
+        "the loss is given scores of shape {got} and targets of shape {want}",
+        "this loss compares element with element; squeeze() without an argument also takes the batch away where it has one sample",
+        "Give both one shape: squeeze(-1) in place of squeeze(), which leaves the batch; or target.view_as(scores) where the order "
+        "is the same.",
+    ),
+    Message(
+        r"Expected input batch_size \((?P<got>\d+)\) to match target batch_size \((?P<want>\d+)\)",
+        "the loss is given scores for {got} samples and labels for {want}",
+        "something between data and loss makes {got} rows of {want}: mostly a view or reshape whose numbers do not fit, so that "
+        "its -1 takes up the rest in the dimension of the samples",
+        "Keep the samples apart in every view: x.flatten(1), or x.view(x.size(0), -1), and let the next layer take as many "
+        "features as come. For scores of a sequence, flatten scores and labels alike.",
+    ),
+    Message(
+        r"Tried to step (?P<got>\d+) times. The specified number of total steps is (?P<want>\d+)",
+        "the schedule was made for {want} steps and is stepped once more",
+        "OneCycleLR counts calls of its step(), and total_steps says how many there will be: it was given the number of epochs "
+        "and is stepped after every batch, or the run goes on longer",
+        "Make it with total_steps=epochs * len(loader), or with epochs=epochs, steps_per_epoch=len(loader).",
+    ),
+    Message(
+        r"mat1 and mat2 shapes cannot be multiplied \((?P<got>\w+) and (?P<want>\w+)\)",
+        "a layer is given another number of features than it was made for",
+        "a matrix of {got} meets a weight of {want}: the second number of the first has to be the first of the second",
+        "Make the layer with as many input features as come, or flatten what comes: x.flatten(1) after convolutions, which leaves "
+        "the samples apart.",
+    ),
+    Message(
+        "multi-target not supported|target tensor expected, multi-target",
+        "cross entropy is given labels with a dimension too many",
+        "it takes one class number for each sample, of shape (N,), or a probability for each class, of the shape of the scores",
+        "Take the dimension away, as in labels.squeeze(1); for one-hot labels, labels.argmax(1), or labels.float().",
+    ),
+    Message(
+        r"(?:target dtype to be|scalar types?:?|index tensor of type|Expected dtype) (?:Long|int32)",
+        "an index or label is not of an integer dtype",
+        "class numbers and indices are torch.long: a loss, an embedding or gather() looks something up with them",
+        "Convert them where they are made: labels.long(). Probabilities for each class are of the shape of the scores.",
+    ),
+    Message(
+        "index out of range in self",
+        "an embedding is given an index that it has no row for",
+        "indices go from 0 to num_embeddings - 1; ids that are added later, for padding or unknown words, count, too",
+        "Make it with as many rows as there are ids, num_embeddings=ids.max() + 1 or the size of the vocabulary.",
+    ),
+    Message(
         r"Target (?P<target>-?\d+) is out of bounds",
         "the loss is given label {target}, for which there is no class",
         "labels go from 0 to the number of scores less one; only ignore_index is left out, which is -100 unless it is passed",
@@ -445,7 +505,7 @@ def raised_exception(context: CheckContext) -> Diagnoses:
     Function. What another check says more exactly (`no-graph`, `stale-saved`, `freed-graph`) is not said twice.
 
     How it is found: The message of the exception is compared with those that autograd, optimizers and tensors are known to
-    raise; names and shapes come from the frames of the traceback.
+    raise; names and shapes come from the frames of the traceback. Any other exception out of a backward call is told as it is.
 
     What to do: What the finding says: the cure differs from message to message.
 
@@ -463,7 +523,7 @@ def raised_exception(context: CheckContext) -> Diagnoses:
     if raised is None:
         return
     text = f"{raised.text}\n{raised.source.text if raised.source is not None else ''}"
-    told = understood(text, _KNOWN)
+    told = understood(text, _KNOWN) or ((_BACKWARD, {}) if raised.backward else None)
     if told is not None:
         yield _explained(*told, context, raised)
 
