@@ -368,7 +368,7 @@ class CutWatch:
 
     def _keep(self, result: Any, cuts: Cuts) -> None:
         if type(result) is float:
-            if len(self._numbers) > 1000:
+            if len(self._numbers) > 200:
                 del self._numbers[next(iter(self._numbers))]  # the oldest: what is held does not come and go
             self._numbers[id(result)] = _Loose(lambda: result, cuts)
         elif type(result) in PLAIN or type(result).__name__ == "ndarray":
