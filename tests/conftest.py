@@ -14,6 +14,8 @@ from contextlib import suppress
 
 import pytest
 
+from tests.browser import browser, open_page  # noqa: F401 -- one browser for all tests of a process
+
 with suppress(ImportError):
     import setuptools  # noqa: F401 -- puts a folder of its own on sys.path, in whichever test imports it first
 

@@ -272,7 +272,9 @@ class RunRecord:
     models: tuple[ModelState, ...] = ()  # at the last call whose gradients a step has used
     calls: int = 0  # backward calls that filled gradients
     updates: int = 0  # steps of optimizers, but for those inside of others
-    flat: int = 0  # of the first calls, those that left nothing but zeros in the gradients of all parameters
+    flat: list[Names] = field(
+        default_factory=list
+    )  # parameters of each of the first calls that left all gradients zero
     losses: Sequence[tuple[int, float]] = ()  # the calls and losses, as far as they were read
     averages: dict[str, list[float]] = field(
         default_factory=dict

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.checks.test_scripts import check, written
 
 FAULTS = {
     "an optimizer of the other network's parameters": Fault(
@@ -1131,3 +1132,24 @@ RIGHT = {
 @pytest.mark.parametrize("script", RIGHT.values(), ids=list(RIGHT))
 def test_correct_code_is_left_alone(script: str, tmp_path: Path) -> None:
     assert not alarms(script, tmp_path)
+
+
+TWO_LOSSES = """
+import torch
+critic, actor = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD([*critic.parameters(), *actor.parameters()], lr=0.01)
+for step in range(4):
+    x = torch.randn(4, 3)
+    for epoch in range(3):
+        optimizer.zero_grad()
+        (actor(x) - actor(x)).exp().mean().backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    critic(x).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_only_what_got_zeros_is_told_to_get_zeros(tmp_path: Path) -> None:
+    found, code = check(written(tmp_path, TWO_LOSSES))
+    assert code == 1 and not any("all 4 parameters" in str(one) for one in found), found

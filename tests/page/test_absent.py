@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gradviz.cli.main import cli
+from tests.browser import Open
 from tests.cli.scripts import script
 from tests.cli.test_why import NET, REASONS
 from tests.command_line import CliRunner
-from tests.page.conftest import Open
 
 pytestmark = pytest.mark.slow
 

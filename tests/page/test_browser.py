@@ -14,6 +14,7 @@ from gradviz.graph import (
     Root,
     Scope,
 )
+from tests.browser import Open
 from tests.builders import (
     GRAPHS,
     accumulate,
@@ -23,7 +24,6 @@ from tests.builders import (
     tensor,
     timed_graph,
 )
-from tests.page.conftest import Open
 from tests.page.graphs import PAGES, blocks, hostile, with_views
 
 pytestmark = pytest.mark.slow

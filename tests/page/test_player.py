@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser import Open
 from tests.builders import GRAPHS
-from tests.page.conftest import Open
 from tests.page.graphs import blocks
 
 pytestmark = pytest.mark.slow

@@ -19,8 +19,8 @@ from gradviz.draw.options import Options
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph
 from gradviz.page.html import render_difference
+from tests.browser import Open
 from tests.command_line import CliRunner
-from tests.page.conftest import Open
 from tests.page.graphs import blocks
 from tests.page.test_browser import title_at
 

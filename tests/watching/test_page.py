@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import gradviz
-from tests.page.conftest import Open, browser, open_page  # noqa: F401 -- fixtures
+from tests.browser import Open
 from tests.watching.test_watch import network, run
 
 pytestmark = pytest.mark.slow
@@ -19,7 +19,7 @@ _SIZES = [(1440, 900), (390, 844)]
 
 
 @pytest.mark.parametrize("size", _SIZES, ids=str)
-def test_curves_the_steps_before_and_a_graph(size: tuple[int, int], tmp_path: Path, open_page: Open) -> None:  # noqa: F811
+def test_curves_the_steps_before_and_a_graph(size: tuple[int, int], tmp_path: Path, open_page: Open) -> None:
     run(network(), 320, lambda step, loss: loss * math.nan if step >= 260 else loss, every=100, out=tmp_path)
     page = open_page(tmp_path / "index.html", size=size)
     assert page.locator("#counts").inner_text().startswith("320 steps, 4 looks, ")
@@ -42,7 +42,7 @@ def test_curves_the_steps_before_and_a_graph(size: tuple[int, int], tmp_path: Pa
     assert page.locator("#frame iframe").count() == 0
 
 
-def test_hostile_names_are_text(tmp_path: Path, open_page: Open) -> None:  # noqa: F811
+def test_hostile_names_are_text(tmp_path: Path, open_page: Open) -> None:
     name = "</script><img src=x onerror=alert(1)>"
     net = nn.ModuleDict({name: nn.Linear(2, 1), "spare</td>": nn.Linear(2, 1)})
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -55,7 +55,7 @@ def test_hostile_names_are_text(tmp_path: Path, open_page: Open) -> None:  # noq
     assert "spare</td>" in page.locator("#looks").inner_text()
 
 
-def test_two_optimizers_have_two_curves(tmp_path: Path, open_page: Open) -> None:  # noqa: F811
+def test_two_optimizers_have_two_curves(tmp_path: Path, open_page: Open) -> None:
     net = network()
     first, second = torch.optim.Adam(net[0].parameters()), torch.optim.SGD(net[3].parameters(), lr=0.1)
     with gradviz.watch(net, out=tmp_path):

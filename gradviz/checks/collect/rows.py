@@ -194,8 +194,9 @@ class RowKeeper:
             leaf.row.zero += bool(zero)
             leaf.zero = leaf.reached = False
         if filled and record.calls <= _ZERO_CALLS:
-            gradients = [tensor.grad for leaf, tensor in live if tensor is not None and leaf.row.parameter]
-            record.flat += bool(gradients) and all(map(_flat, gradients))
+            read = [(leaf.row.names, tensor.grad) for leaf, tensor in live if tensor is not None and leaf.row.parameter]
+            if read and all(_flat(gradient) for _, gradient in read):
+                record.flat.append(tuple(names[0] for names, _ in read if names))
 
     def _alike(self, models: Models) -> Iterator[Pair]:
         """The parameters that were alike at the first call, as far as they live."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.record import LeafRow, Tie
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.misuse import Row
-from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
+from gradviz.checks.words import all_names, as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import Graph, Node
 from gradviz.graph.origins import own_line
 from gradviz.wording import one_line, plural
@@ -244,10 +245,11 @@ def all_zero(context: CheckContext) -> Diagnoses:
     ```
     """
     record = context.record
-    if record.flat < ENOUGH or not record.stepped:
+    graph, flattened = context.graph, record.flat
+    used = {*all_names(graph.leaves)}
+    names = tuple(name for name in dict.fromkeys(chain.from_iterable(flattened)) if name in used)
+    if len(flattened) < ENOUGH or not record.stepped or not names:
         return
-    graph = context.graph
-    names = tuple(leaf.names[0] for leaf in record.rows if leaf.parameter and leaf.names)
     flat = next((node for node in graph.nodes if _one_class(node)), None)
     if flat is None and not context.loss:
         return  # nothing is left to learn, or nobody knows
@@ -258,12 +260,12 @@ def all_zero(context: CheckContext) -> Diagnoses:
     yield Diagnosis(
         f"all {plural(len(names), 'parameter')} get a gradient of zero: nothing is learned",
         names,
-        f"backward() filled the .grad of {listed(names, 3)} with zeros only, at {record.flat} calls{cause}",
+        f"backward() filled the .grad of {listed(names, 3)} with zeros only, at {len(flattened)} calls{cause}",
         fix,
         (flat.id,) if flat is not None else (),
         source=source,
         severity=None if flat is not None else "note",
-        follows=("loss-input", "zero-derivative", "zero-start", "nonfinite"),
+        follows=("loss-input", "zero-derivative", "zero-start", "nonfinite", "cancelled-gradient"),
     )
 
 

@@ -6,11 +6,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gradviz.graph import Graph
+if TYPE_CHECKING:
+    from gradviz.graph import Graph
 
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -41,7 +42,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
     def opened(graph: Graph | Path, size: tuple[int, int] = (1440, 900), hash: str = "", **options: Any) -> Any:
         path = graph if isinstance(graph, Path) else tmp_path / f"page{len(contexts)}.html"
-        if isinstance(graph, Graph):
+        if not isinstance(graph, Path):
             graph.save(str(path), **options)
         context = browser.new_context(viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce")
         contexts.append(context)
