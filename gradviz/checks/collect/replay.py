@@ -14,7 +14,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import Any
 
@@ -48,7 +48,8 @@ class FunctionReplay:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, each class is replayed when it is applied for the first time to such shapes."""
-        with tapped(vars(torch.autograd.Function)["apply"].__func__, self._applied):
+        apply = _apply()
+        with tapped(apply, self._applied) if apply is not None else nullcontext():
             yield
 
     def _applied(self, frame: FrameType, kind: Any, *given: Any, **_: Any) -> None:
@@ -87,6 +88,11 @@ class FunctionReplay:
         differentiates = torch.is_grad_enabled() and any(_is_real(value) and value.requires_grad for value in given)
         users = not (is_foundation(file) or package_of(file))
         return users and differentiates and reaped and not apart and max(sizes, default=0) <= LARGEST
+
+
+def _apply() -> Any:
+    """The Python function that every custom Function runs through; None where torch has it in C, as 2.15 does."""
+    return getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
 
 
 def _in_a_child(judge: Callable[[], list[list[str]]]) -> list[list[str]]:
