@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradviz.checks.collect.replay import FunctionReplay
+import gradviz
+from gradviz.checks import registry
+from gradviz.checks.collect.replay import UNSEEN, FunctionReplay
 from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.checks.test_scripts import check, written
+
+pytestmark = pytest.mark.skipif(bool(UNSEEN), reason=UNSEEN)
 
 
 def script(forward: str, backward: str, apply: str = "Mine.apply(net(x))") -> str:
@@ -164,3 +168,11 @@ def test_a_function_is_replayed_once_for_each_shape(monkeypatch: pytest.MonkeyPa
             Twice.apply(torch.ones(size, requires_grad=True))
         Twice.apply(torch.ones(4))
     assert len(children) == 2 and [one.words[2] for one in replay.found] == ["0.5 times", "0.5 times"]
+
+
+def test_a_check_that_this_torch_does_not_allow_is_listed_as_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.checks()
+    rule = registry._CHECKS["wrong-backward"]
+    monkeypatch.setitem(registry._CHECKS, rule.id, rule._replace(absent="this torch does not show it"))
+    findings = gradviz.check(torch.ones(1, requires_grad=True) * 2)
+    assert ("wrong-backward", "this torch does not show it") in findings.skipped

@@ -93,7 +93,7 @@ loss = net(torch.ones(2, 3), lazy)[0].sum()
 @pytest.mark.parametrize("ending", ["", "step(torch.ones(2, 4), lazy)"], ids=["ends", "fails"])
 def test_a_lazy_object_is_not_run(gradviz: Gradviz, tmp_path: Path, command: str, ending: str) -> None:
     script(tmp_path, f"{LAZY}{ending}\n".replace("for _ in range(3)", f"for _ in range({0 if ending else 3})"))
-    gradviz(command, "script.py", "--continue", code=3 if ending else 0)
+    gradviz(command, "script.py", "--continue", code=(1 if command == "check" else 3) if ending else 0)
     gc.collect()  # torch 2.6 leaves the hooks of a checkpoint that failed until its generator is collected
     told = tmp_path / "told.txt"
     assert not told.exists(), told.read_text()

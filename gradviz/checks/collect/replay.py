@@ -34,6 +34,10 @@ SECONDS, MOST = 5.0, 12
 LARGEST = 1_000_000
 """Elements of what a Function is given, from which on it is not replayed."""
 _PLAIN = (*PLAIN, bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device)
+_APPLY = getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
+"""What every custom Function runs through, where that is Python: in torch 2.15 it is not."""
+UNSEEN = "" if _APPLY is not None else f"torch {torch.__version__} does not show when a custom Function is applied"
+"""Why no Function is replayed with this torch."""
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
 
 
@@ -48,8 +52,7 @@ class FunctionReplay:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, each class is replayed when it is applied for the first time to such shapes."""
-        apply = _apply()
-        with tapped(apply, self._applied) if apply is not None else nullcontext():
+        with tapped(_APPLY, self._applied) if _APPLY is not None else nullcontext():
             yield
 
     def _applied(self, frame: FrameType, kind: Any, *given: Any, **_: Any) -> None:
@@ -88,11 +91,6 @@ class FunctionReplay:
         differentiates = torch.is_grad_enabled() and any(_is_real(value) and value.requires_grad for value in given)
         users = not (is_foundation(file) or package_of(file))
         return users and differentiates and reaped and not apart and max(sizes, default=0) <= LARGEST
-
-
-def _apply() -> Any:
-    """The Python function that every custom Function runs through; None where torch has it in C, as 2.15 does."""
-    return getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
 
 
 def _in_a_child(judge: Callable[[], list[list[str]]]) -> list[list[str]]:
