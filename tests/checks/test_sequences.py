@@ -77,7 +77,7 @@ BOTH = f"""{BEGIN}
                 super().__init__()
                 self.words = nn.Embedding(20, 8)
                 self.read = nn.LSTM(8, 8, batch_first=True, bidirectional=True)
-                self.out = nn.Linear(16, 20)
+                self.out = nn.Linear(16 if self.read.bidirectional else 8, 20)
             def forward(self, ids):
                 return self.out(self.read(self.words(ids))[0])
         net = Reader()

@@ -64,7 +64,8 @@ _LABELS = {
     "sees what comes": Row(
         "the model sees the token that it is to predict",
         "{code} lets each position of {0} see all others, and the labels are the same tokens, one position on",
-        "Hide what comes later: a causal mask, or is_causal=True, for attention; bidirectional=False for a recurrent layer.",
+        "Hide what comes later: a causal mask, or is_causal=True, for attention; bidirectional=False for a recurrent layer, "
+        "behind which half as many features come.",
     ),
     "other partner": Row(
         "the labels of {2} rows name another row than the partner",
