@@ -114,7 +114,7 @@ def test_two_graphs_never_share_a_text(pytester: pytest.Pytester) -> None:
     failed.assert_outcomes(failed=2)
     told = failed.stdout.str()
     assert (
-        told.count("ValueError: test_it.py::test_x compares with gradviz_graphs") == 2
+        told.count("E       ValueError: test_it.py::test_x compares with gradviz_graphs") == 2
         and "give each graph another name=" in told
     )
 
