@@ -93,11 +93,16 @@ def gradients_left(leaves: Mapping[int, torch.Tensor], fresh: Container[int]) ->
     That of a leaf which is not `fresh` had something in it before the call.
     """
     grads = {key: grad for key, leaf in leaves.items() if (grad := _readable(leaf)) is not None}
-    every, left = list(grads.values()), []
-    for key, grad, most, norm in zip(grads, every, _norms(every, math.inf), _norms(every, 2)):
-        bad = 0 if math.isfinite(most) else int(grad.numel() - torch.isfinite(grad.detach()).sum())
-        size = norm if norm and (math.isfinite(norm) or bad) else most  # squares overflow and underflow
-        left.append(LeafGradient(key, size, float(most == 0), bad if key in fresh else 0, key not in fresh))
+    norms = dict(zip(grads, _norms(list(grads.values()), 2)))
+    doubtful = {
+        key: grads[key] for key, norm in norms.items() if not 0 < norm < math.inf
+    }  # squares over- and underflow
+    most, left = dict(zip(doubtful, _norms(list(doubtful.values()), math.inf))), []
+    for key, norm in norms.items():
+        largest = most.get(key, norm)
+        bad = 0 if math.isfinite(largest) else int(grads[key].numel() - torch.isfinite(grads[key].detach()).sum())
+        size = norm if norm and bad else largest
+        left.append(LeafGradient(key, size, float(largest == 0), bad if key in fresh else 0, key not in fresh))
     return tuple(left)
 
 
