@@ -88,7 +88,7 @@ class Check(NamedTuple):
 
     `follows` are ids of checks: what one of them says of the same names, or of more, explains what this check says.
     `once`: of several graphs, only the first is told of. `reads_saved` when it has nothing to read where torch does not show
-    saved tensors. `absent`: why this torch does not let it find anything.
+    saved tensors.
     """
 
     id: str
@@ -100,7 +100,6 @@ class Check(NamedTuple):
     ranks: int = 0  # processes that its example needs; above 1 it runs on all ranks of a launch together
     once: bool = False
     reads_saved: bool = False
-    absent: str = ""
 
 
 _CHECKS: dict[str, Check] = {}
@@ -151,9 +150,8 @@ def run(
         if rule.needs_values and not values and not readable:
             skipped.append((rule.id, "reads numbers: add --values, in Python values=True"))
             continue
-        absent = rule.absent or (unshown if rule.reads_saved else "")
-        if absent:
-            skipped.append((rule.id, absent))
+        if rule.reads_saved and unshown:
+            skipped.append((rule.id, unshown))
             continue
         ran.append(rule.id)
         for explained in _explained(rule, (readable or context) if rule.needs_values else context):

@@ -19,7 +19,7 @@ import torch
 from gradviz.graph import SourceLine, column
 from gradviz.packages import Place, PlaceOf, package_of, with_text
 from gradviz.recording.cut_parts import CutPart, CutParts, Drop, part_behind
-from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
+from gradviz.recording.torch_calls import PLAIN, Given, is_decorated, is_real, name_of
 from gradviz.walker.description import Attribution
 from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence
@@ -116,7 +116,6 @@ _COPIES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 _DRAWS = frozenset(("bernoulli", "normal", "poisson", "multinomial", "binomial"))
 _TENSOR = torch.tensor
 _COPY = torch.Tensor.copy_
-_DECORATED = torch.no_grad()(lambda: None).__code__  # of the function that torch puts around one with a mode
 _TIMES, _NODES = 4, 5000  # that one looks what is behind a line that cuts, and nodes that one goes over
 _FRAMES = 20  # of the user's, in which a switch is looked for
 
@@ -495,7 +494,7 @@ def _stack_of(frame: FrameType | None) -> tuple[tuple[str, int, bool], ...]:
         if not package_of(file):
             lines.append((file, frame.f_lineno or 0, False))
             inner = frame
-        elif inner is not None and frame.f_code is _DECORATED:
+        elif inner is not None and is_decorated(frame):
             lines.append((inner.f_code.co_filename, inner.f_code.co_firstlineno, True))
         frame = frame.f_back
     return tuple(lines)

@@ -193,6 +193,15 @@ def _exchange(mine: dict[Any, Any]) -> None:
 # -- the watch -----------------------------------------------------------------------------------------------------------
 
 
+def is_decorated(frame: FrameType) -> bool:
+    """Whether it is of the function that torch puts around one with a mode. Each is named after its mode since torch 2.15."""
+    code = frame.f_code
+    return code.co_firstlineno == _DECORATED.co_firstlineno and code.co_filename == _DECORATED.co_filename
+
+
+_DECORATED: CodeType = torch.no_grad()(lambda: None).__code__
+
+
 class TorchCalls:
     """Of one thread: each of `seen` is told of every call, in this order.
 
@@ -322,7 +331,7 @@ class TorchCalls:
     def _evaluation_began(self, frame: FrameType, _: Any, training: bool = False) -> None:
         """The user's code evaluates: what comes until the next backward call is seen, the first times for each line."""
         caller = frame.f_back
-        if caller is not None and caller.f_code.co_name in ("eval", "decorate_context"):
+        if caller is not None and (caller.f_code.co_name == "eval" or is_decorated(caller)):
             caller = caller.f_back
         if training or self._seeing or self._ended or caller is None or is_foundation(caller.f_code.co_filename):
             return

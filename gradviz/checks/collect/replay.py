@@ -8,13 +8,14 @@ nor under ranks, nor where there is no fork.
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -34,10 +35,8 @@ SECONDS, MOST = 5.0, 12
 LARGEST = 1_000_000
 """Elements of what a Function is given, from which on it is not replayed."""
 _PLAIN = (*PLAIN, bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device)
-_APPLY = getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
-"""What every custom Function runs through, where that is Python: in torch 2.15 it is not."""
-UNSEEN = "" if _APPLY is not None else f"torch {torch.__version__} does not show when a custom Function is applied"
-"""Why no Function is replayed with this torch."""
+APPLY = getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
+"""What every custom Function runs through, where that is Python: in torch 2.15 it is not, and those that save tensors are seen."""
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
 
 
@@ -52,10 +51,26 @@ class FunctionReplay:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, each class is replayed when it is applied for the first time to such shapes."""
-        with tapped(_APPLY, self._applied) if _APPLY is not None else nullcontext():
+        saving = torch.autograd.function.FunctionCtx.save_for_backward
+        with tapped(APPLY, self._began) if APPLY is not None else tapped(saving, self._saving):
             yield
 
-    def _applied(self, frame: FrameType, kind: Any, *given: Any, **_: Any) -> None:
+    def _began(self, _: FrameType, kind: Any, *given: Any, **__: Any) -> None:
+        if torch.is_grad_enabled():
+            self._applied(kind, given)
+
+    def _saving(self, frame: FrameType, ctx: Any, *_: Any) -> None:
+        """What forward() or setup_context() was given stands in its frame."""
+        by, kind = frame.f_back, getattr(type(ctx), "_forward_cls", None)
+        if by is None or kind is None:
+            return
+        names, rest, _keywords, values = inspect.getargvalues(by)
+        if by.f_code is getattr(kind.setup_context, "__code__", None):
+            self._applied(kind, values[names[1]])
+        elif by.f_code is getattr(kind.forward, "__code__", None):
+            self._applied(kind, [*(values[name] for name in names[1:]), *values.get(rest or "", ())])
+
+    def _applied(self, kind: Any, given: Sequence[Any]) -> None:
         with suppress(Exception):
             if not all(type(value) in _PLAIN for value in given):
                 return  # an object of the user's may do anything when it is asked
@@ -88,7 +103,7 @@ class FunctionReplay:
         apart = (getattr(torch.cuda, "_initialized", False) or rank() is not None) and not self._run_anyway
         reaped = hasattr(os, "fork") and signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
         sizes = [value.numel() for value in given if type(value) in PLAIN]
-        differentiates = torch.is_grad_enabled() and any(_is_real(value) and value.requires_grad for value in given)
+        differentiates = any(_is_real(value) and value.requires_grad for value in given)
         users = not (is_foundation(file) or package_of(file))
         return users and differentiates and reaped and not apart and max(sizes, default=0) <= LARGEST
 
@@ -104,7 +119,8 @@ def _in_a_child(judge: Callable[[], list[list[str]]]) -> list[list[str]]:
                 os.dup2(nothing, standard)
             gc.disable()
             torch.set_num_threads(1)
-            os.write(writes, json.dumps(judge()).encode())
+            with torch.enable_grad():
+                os.write(writes, json.dumps(judge()).encode())
         finally:
             os._exit(0)
     os.close(writes)

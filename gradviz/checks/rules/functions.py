@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gradviz.checks.collect.replay import UNSEEN
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, check
 from gradviz.checks.rules.misuse import Row, told
@@ -43,7 +42,6 @@ _ROWS = {
     "warning",
     "backward() of a custom Function is not the derivative of its forward()",
     reads_saved=True,
-    absent=UNSEEN,
 )
 def wrong_backward(context: CheckContext) -> Diagnoses:
     """A custom `torch.autograd.Function` returns gradients that do not belong to what its `forward()` computes.
