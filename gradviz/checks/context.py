@@ -207,7 +207,9 @@ class CheckContext:
     poles: Mapping[int, bool] = field(
         default_factory=dict
     )  # nodes given a number at which they have a pole: whether below zero
-    broken_data: tuple[SourceLine, ...] = ()  # lines that made NaN or Inf of finite numbers, without a graph
+    broken_data: tuple[
+        tuple[SourceLine, str], ...
+    ] = ()  # lines and calls that made NaN or Inf of finite numbers, without a graph
     loss: float | None = None  # what backward begins at, when that is one number
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None

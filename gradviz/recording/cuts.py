@@ -264,7 +264,7 @@ class CutWatch:
         cuts += [self._event(kind, called, tensor, frame, chooses) for tensor in lost[: max(MOST - len(cuts), 1)]]
         cuts = cuts or (self._copied_from(given, frame) if name in _COPIES else [])
         for result in results if cuts else ():
-            self._keep(result, tuple(cuts[:MOST]))
+            self._keep(result, tuple(cuts[-MOST:]))  # the last one is of this line
         if lost:
             self._walk(cuts[-1], lost)
 

@@ -644,7 +644,7 @@ FAULTS = {
     "an update by hand that loses the leaf": Fault(
         "no-graph",
         "w = w - 0.1 * w.grad",
-        "w -= 0.1 * w.grad",
+        "w -= 0.1 * w.grad; w.grad = None",
         "w = w - 0.1 * w.grad",
         "w -= 0.1 * w.grad; w.grad = None",
         """
@@ -673,6 +673,59 @@ FAULTS = {
             opt.zero_grad()
             loss.backward()
             opt.step()
+        """,
+    ),
+    "a penalty behind what another network made without recording": Fault(
+        "constant-term",
+        "slope, = torch.autograd.grad(critic(x).sum(), x)",
+        "pass create_graph=True to torch.autograd.grad",
+        "critic(x).sum(), x)",
+        "critic(x).sum(), x, create_graph=True)",
+        """
+        import torch
+        maker, critic = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)), torch.nn.Linear(3, 1)
+        critic = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        mine, other = torch.optim.SGD(critic.parameters(), lr=0.01), torch.optim.SGD(maker.parameters(), lr=0.01)
+        for step in range(4):
+            with torch.no_grad():
+                fake = maker(torch.randn(5, 2))
+            x = (0.5 * fake + 0.5 * torch.randn(5, 3)).requires_grad_()
+            slope, = torch.autograd.grad(critic(x).sum(), x)
+            loss = critic(fake).mean() - critic(torch.randn(5, 3)).mean() + 10 * (slope.norm(dim=1) - 1).square().mean()
+            mine.zero_grad()
+            loss.backward()
+            mine.step()
+            other.zero_grad()
+            (-critic(maker(torch.randn(5, 2))).mean()).backward()
+            other.step()
+        """,
+    ),
+    "a term of the teacher alone": Fault(
+        "constant-term",
+        "far = torch.nn.functional.mse_loss(t, t.roll(1, 0))",
+        "compute the term from the output of small as well",
+        "mse_loss(t, t.roll(1, 0))",
+        "mse_loss(s, t)",
+        """
+        import torch
+        big, small = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+        first = torch.optim.SGD(big.parameters(), lr=0.1)
+        for step in range(3):
+            first.zero_grad()
+            big(torch.randn(4, 3)).square().mean().backward()
+            first.step()
+        big.eval()
+        second = torch.optim.SGD(small.parameters(), lr=0.1)
+        for step in range(4):
+            x = torch.randn(4, 3)
+            with torch.no_grad():
+                t = big(x)
+            s = small(x)
+            far = torch.nn.functional.mse_loss(t, t.roll(1, 0))
+            loss = 0.9 * far + (1 - 0.9) * s.square().mean()
+            second.zero_grad()
+            loss.backward()
+            second.step()
         """,
     ),
     "recording that is switched off for good": Fault(

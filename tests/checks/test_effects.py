@@ -166,7 +166,7 @@ FAULTS |= {
     "old chances that keep their graph": Fault(
         "cancelled-gradient",
         "return (torch.distributions.Categorical(logits=policy(x)).log_prob(taken) - before).exp()",
-        "Detach the one that is to stay as it was",
+        "If it belongs to this step, detach it: x = x.detach()",
         "chosen.log_prob(taken)\n",
         "chosen.log_prob(taken).detach()\n",
         """

@@ -35,6 +35,13 @@ TAIL = """
     optimizer.step()
 """
 CASES = {
+    "data of one row, standardised": Case(
+        "    d = torch.ones(2 - step, 3).cumsum(0)\n    d = (d - d.mean(0)) / (d.std(0) + 1e-5) if len(d) else d\n"
+        "    loss = (h[: len(d)] * d).sum() + h.square().mean()",
+        "d.std(0)",
+        "pass correction=0 to std()",
+        ("d.std(0)", "d.std(0, correction=0)"),
+    ),
     "a logarithm of zero": Case(
         "    p = h.relu()\n    loss = -torch.log(p).mean()",
         "torch.log(p)",

@@ -1073,6 +1073,24 @@ RIGHT = {
                 (-critic(generator(torch.randn(4, 2))).mean()).backward()
                 opt_g.step()
         """,
+    "a teacher in eval mode whose own training is over": """
+        import torch
+        big, small = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+        first = torch.optim.SGD(big.parameters(), lr=0.1)
+        for i in range(3):
+            first.zero_grad()
+            big(torch.randn(4, 3)).square().mean().backward()
+            first.step()
+        big.eval()
+        second = torch.optim.SGD(small.parameters(), lr=0.1)
+        for i in range(4):
+            x = torch.randn(4, 3)
+            with torch.no_grad():
+                goal = big(x)
+            second.zero_grad()
+            (small(x) - goal).square().mean().backward()
+            second.step()
+        """,
     "an average of weights": """
         import copy, torch
         student = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
@@ -1153,3 +1171,4 @@ for step in range(4):
 def test_only_what_got_zeros_is_told_to_get_zeros(tmp_path: Path) -> None:
     found, code = check(written(tmp_path, TWO_LOSSES))
     assert code == 1 and not any("all 4 parameters" in str(one) for one in found), found
+    assert [one["id"] for one in found if one["severity"] != "note"] == ["cancelled-gradient"], found

@@ -272,7 +272,7 @@ class Collector:
             },
             "numbers": lambda: self._described(walked, self.cuts.numbers.values()),
             "provenances": lambda: dict(self._cut_roots(walked, live)),
-            "broken_data": lambda: tuple(place.source for place in self.results.broken.values()),
+            "broken_data": lambda: tuple((place.source, name) for place, name in self.results.broken.values()),
             "values": lambda: values_of(walked, live.outputs) if suspicious else None,
             "saturated": lambda: all_saturated(walked.nodes) if coming and not self._earlier else (),
             "poles": lambda: all_at_a_pole(walked.nodes) if suspicious else {},

@@ -51,7 +51,9 @@ class ResultWatch:
         self._dropped: set[tuple[str, int]] = set()  # those that ran, and made a tensor
         self._looked: dict[tuple[str, int], int] = {}  # how often at the data that a line makes
         self._begins = True  # no call has been read
-        self.broken: dict[tuple[str, int], Place] = {}  # lines that made NaN or Inf of finite data, without a graph
+        self.broken: dict[
+            tuple[str, int], tuple[Place, str]
+        ] = {}  # what made NaN or Inf of finite data, without a graph
         self.nan: Place | None = None  # the first of these lines that made NaN
         self.filled: dict[int, Place] = {}  # the lines that filled memory before the first call, by address
         self.given: dict[
@@ -70,7 +72,7 @@ class ResultWatch:
         if noted is not None:
             noted(self, arguments, options, frame)
         elif function.__name__ in WITH_POLES and not result.requires_grad:
-            self._look(arguments, result, frame)
+            self._look(function.__name__, arguments, result, frame)
 
     def next_step(self) -> None:
         """A backward call has been read."""
@@ -103,7 +105,7 @@ class ResultWatch:
             if place is not None:
                 self.given[given.grad_fn._sequence_nr()] = place
 
-    def _look(self, arguments: Given, result: Any, frame: FrameType) -> None:
+    def _look(self, name: str, arguments: Given, result: Any, frame: FrameType) -> None:
         """Data that nobody recorded was computed: whether it is as finite as what it was computed from."""
         caller = _caller(frame)
         if caller is None:
@@ -119,7 +121,7 @@ class ResultWatch:
             born = not result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
         place = self._place(caller) if born else None
         if place is not None:
-            self.broken.setdefault(at, place)
+            self.broken.setdefault(at, (place, name))
             if result.isnan().any():
                 self.nan = self.nan or place
 

@@ -73,19 +73,55 @@ def constant_term(context: CheckContext) -> Diagnoses:
     ```
     """
     for node, cuts, term in _cut_terms(context):
-        source, reached = own_line(context.graph.nodes[node]), all_names(context.graph.leaves)
-        cuts = tuple(cut for cut in cuts if (cut.behind | {*cut.leaf}).difference(reached)) or cuts
-        yield Diagnosis(
+        source, blamed = own_line(context.graph.nodes[node]), _blamed(context, cuts)
+        told = Diagnosis(
             f"{one_line(term) or 'a term of the loss'} has no graph: this term of the loss trains nothing",
             (one_line(term),) if term else (),
-            f"it is added in {code(source)}; {'; '.join(dict.fromkeys(map(cut_words, cuts)))}",
-            mend_all(cuts),
+            f"it is added in {code(source)}; {'; '.join(dict.fromkeys(map(cut_words, blamed or cuts)))}",
+            mend_all(blamed),
             (node,),
-            where=listed(dict.fromkeys(line(cut.source) for cut in cuts)),
-            source=cuts[0].source,
-            part=expression(cuts[0]),
-            edit=uncut(cuts),
+            where=listed(dict.fromkeys(line(cut.source) for cut in blamed)),
+            source=blamed[0].source if blamed else source,
+            part=expression(blamed[0]) if blamed else "",
+            edit=uncut(blamed),
         )
+        yield told if blamed else _of_others(context, told, term)
+
+
+def _blamed(context: CheckContext, cuts: Sequence[Cut]) -> tuple[Cut, ...]:
+    """Those to mend: what ran without recording is right where none of it is trained by an optimizer of this loss.
+
+    A gradient without a graph is always lost; of the others, what this loss does not reach otherwise.
+    """
+    reached = {*all_names(context.graph.leaves)}
+    held = (set(all_names(one.tensors)) for one in context.at_work)
+    trained = set[str]().union(*(names for names in held if names & reached))
+    wrong = [
+        cut for cut in cuts if not (trained and cut.kind in _OFF and _lost(cut) and trained.isdisjoint(_lost(cut)))
+    ]
+    return tuple(cut for cut in wrong if cut.kind == "grad" or _lost(cut) - reached) or tuple(wrong)
+
+
+_OFF = ("no_grad", "inference")
+
+
+def _lost(cut: Cut) -> frozenset[str]:
+    return cut.behind.union(cut.leaf)
+
+
+def _of_others(context: CheckContext, told: Diagnosis, term: str) -> Diagnosis:
+    """A term that is computed from networks alone that the loss does not train, as a teacher: at the line that computes it."""
+    source = (
+        next(iter(lines_behind(told.source, term)), told.source) if told.source is not None and term else told.source
+    )
+    models = {parameter.model for parameter in context.parameters if parameter.node is not None}
+    trained = listed(context.models[model].name for model in sorted(models)) or "what is trained"
+    return told._replace(
+        why=f"{told.why}, as is right, since this loss does not train it; {code(source)} has nothing of {trained} in it",
+        fix=f"In {line(source)}, compute the term from the output of {trained} as well.",
+        source=source,
+        where=line(source),
+    )
 
 
 def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], str]]:
@@ -98,7 +134,7 @@ def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], st
     (sums, subtracts), drawn = _sums(graph, root), _drawn(context, root)
     for node in (*sums, *drawn):
         source = own_line(graph.nodes[node])
-        term = _term({edge.position for edge in graph.inputs(node)}, source)
+        term = _term({edge.position for edge in graph.inputs(node)}, source, "ub" in graph.nodes[node].op)
         cuts = drawn.get(node) or context.entered.get(node) or _numbers(context, source, "" if subtracts else term)
         meant = subtracts and all(
             cut.kind == "detach" for cut in cuts
@@ -330,7 +366,7 @@ def _is_number(graph: Graph, edge: Edge) -> bool:
     return given is not None and given.shape in ((), (1,))
 
 
-def _term(live: set[int], source: SourceLine | None) -> str:
+def _term(live: set[int], source: SourceLine | None, subtracts: bool) -> str:
     """What the code adds, where the line shows it: the side of the sum without a graph. `live` are those that have one."""
     try:
         statement = ast.parse(source.text.strip()).body[0] if source is not None else None
@@ -339,11 +375,16 @@ def _term(live: set[int], source: SourceLine | None) -> str:
     if isinstance(statement, ast.AugAssign):
         return ast.unparse(statement.value)
     value = getattr(statement, "value", None)
-    inside = ast.walk(value) if isinstance(value, ast.expr) else ()
-    sums = [part for part in inside if isinstance(part, ast.BinOp) and isinstance(part.op, (ast.Add, ast.Sub))]
+    sums = [value] if isinstance(value, ast.BinOp) else []
+    for part in sums:  # grows while it is read
+        sums += [side for side in (part.left, part.right) if isinstance(side, ast.BinOp) and isinstance(part.op, _ADDS)]
+    sums = [part for part in sums if isinstance(part.op, _ADDS[subtracts])]
     if len(sums) != 1 or len(live) != 1:
         return ""
     return ast.unparse(sums[0].right if 0 in live else sums[0].left)
+
+
+_ADDS = ast.Add, ast.Sub
 
 
 def _sums_with_constants(context: CheckContext, stops: Sequence[int]) -> Iterator[Node]:

@@ -104,7 +104,8 @@ _CANCELS = {
         "a difference of two equal results: its gradient cancels",
         "{code} subtracts two results of the same parameters that are equal bit for bit, both with a graph ({times} seen): "
         "their gradients are equal and opposite, so it trains nothing",
-        "Detach the one that is to stay as it was, such as the older one: x = x.detach().",
+        "Take the older one from where it was stored, without its graph, as the log_prob() of actions when they were drawn. If it "
+        "belongs to this step, detach it: x = x.detach().",
     ),
 }  # fmt: skip
 

@@ -110,10 +110,14 @@ def _old_gradient(optimizer: OptimizerRow, frozen: Names) -> Diagnosis:
 
 def _only_in_eval(record: RunRecord) -> Diagnoses:
     """A model that was put into eval() mode, as a teacher is, and that is trained beside another one."""
-    updated = {leaf.model for leaf in record.rows if leaf.updates}
-    beside = [mode.name for mode in record.models if mode.training and mode.held and mode.name in updated]
+    by: dict[str, set[str]] = {}
+    for leaf in record.rows:
+        if leaf.updates:
+            by.setdefault(leaf.model, set()).update(leaf.holders)
     for mode in record.models:
-        if mode.only_eval is not None and mode.name in updated and mode.held == mode.parameters and beside:
+        mine = by.get(mode.name, set())
+        beside = [one.name for one in record.models if one.training and one.held and mine & by.get(one.name, set())]
+        if mode.only_eval is not None and mode.held == mode.parameters and beside:
             name = as_code(mode.name)
             yield Diagnosis(
                 f"{one_line(mode.name)} ({one_line(mode.type)}) is in eval() mode, and trained all the same",

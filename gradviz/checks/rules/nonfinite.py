@@ -222,14 +222,18 @@ def _place_in_order(graph: Graph) -> Callable[[int], int]:
 
 def _from_data(context: CheckContext, at: int, amount: str, names: tuple[str, ...]) -> Diagnosis:
     """What the operation was given has no graph, and the line that made NaN or Inf of finite data is known."""
-    graph, source = context.graph, context.broken_data[0]
+    graph, (source, name) = context.graph, context.broken_data[0]
+    why = f"{code(source)} makes them in a tensor without a graph"
+    fix = "keep a divisor and the input of a logarithm or root away from 0, as in x / (divisor + 1e-8) and "
+    fix += "x.clamp(min=1e-6).log(); or set such elements to 0 afterwards: y = torch.where(y.isfinite(), y, 0)"
+    if name in ("std", "var"):
+        why = f"{code(source)} takes {name}() of too few elements: it divides by their number less one, which is 0"
+        fix = f"pass correction=0 to {name}(), which is 0 for a single element; or leave one element as it is"
     return Diagnosis(
         f"{line(source)} makes NaN or Inf of finite data",
         names,
-        f"{code(source)} makes them in a tensor without a graph; {title_and_code(graph, at)} is the first of the graph that was "
-        f"given such a tensor: {amount}",
-        f"In {line(source)}, keep a divisor and the input of a logarithm or root away from 0, as in x / (divisor + 1e-8) and "
-        "x.clamp(min=1e-6).log(); or set such elements to 0 afterwards: y = torch.where(y.isfinite(), y, 0).",
+        f"{why}; {title_and_code(graph, at)} is the first of the graph that was given such a tensor: {amount}",
+        f"In {line(source)}, {fix}.",
         (at,),
         source=source,
     )

@@ -9,6 +9,7 @@ from gradviz.checks.edit import Edit, behind, instead
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.cuts import updates_below
+from gradviz.checks.rules.roots import and_reset
 from gradviz.checks.verdicts import cut_off, grouped, modules_of
 from gradviz.checks.words import (
     as_leaf,
@@ -25,7 +26,7 @@ from gradviz.checks.words import (
 )
 from gradviz.graph import Function, Graph, Leaf, SourceLine
 from gradviz.graph.origins import own_line
-from gradviz.source.code_line import in_place, wrapped
+from gradviz.source.code_line import assigned as names_at, in_place, wrapped
 from gradviz.source.search import returned_by
 from gradviz.source.statements import assigned, body_around
 from gradviz.wording import one_line, plural
@@ -306,8 +307,9 @@ def _rebound(context: CheckContext) -> Diagnoses:
         if context.earlier
         else "sits on a leaf without a name"
     )
-    lines = list(filter(None, (in_place(own_line(graph.nodes[node]), name) for name, node in updated.items())))
-    update = "; ".join(lines) if len(lines) == len(names) else f"{one_line(names[0])} -= lr * gradient"
+    made = [(own_line(graph.nodes[node]), name) for name, node in updated.items()]
+    lines = list(dict.fromkeys(_updated(source, name) for source, name in made))
+    update = "; ".join(lines) if all(lines) else f"{one_line(names[0])} -= lr * gradient"
     alone = f"with torch.no_grad():\n    {update}"
     yield Diagnosis(
         f"{listed(names)} {verb(names, 'is the result', 'are results')} of a recorded update, not "
@@ -319,8 +321,16 @@ def _rebound(context: CheckContext) -> Diagnoses:
         f"Update in place, without recording: with torch.no_grad(): {update}. Or use torch.optim.",
         where=place(graph, nodes[0]),
         nodes=nodes,
-        edit=instead(own_line(graph.nodes[nodes[0]]), alone if len(lines) == len(names) == 1 else ""),
+        edit=instead(own_line(graph.nodes[nodes[0]]), alone if all(lines) and len(names) == 1 else ""),
     )
+
+
+def _updated(source: SourceLine | None, name: str) -> str:
+    """The line in place, as it calls the variable: `layer.w` of `layers[0].w`. It resets the gradient, where nothing else does."""
+    spelled = names_at(source)
+    name = spelled[0] if len(spelled) == 1 else name
+    changed = in_place(source, name)
+    return f"{changed}{and_reset(source, name)}" if changed else ""
 
 
 def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:

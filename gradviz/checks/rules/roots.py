@@ -16,6 +16,7 @@ from gradviz.recording.cut_words import CUT
 from gradviz.recording.cuts import Cut, DetachKind
 from gradviz.source.code_line import assigned, in_place, parsed
 from gradviz.source.provenance import Provenance
+from gradviz.source.search import changes_gradients
 from gradviz.wording import one_line
 
 MEND: dict[DetachKind, str] = {
@@ -74,11 +75,18 @@ def passed_around(cut: Cut) -> tuple[str, str] | None:
     return None
 
 
+def and_reset(source: SourceLine | None, name: str) -> str:
+    """What resets the gradient of a leaf that an update changes in place, where making a new one did: the next statement."""
+    unset = source is not None and f"{name}.grad" in source.text and not changes_gradients(source.file)
+    return f"; {name}.grad = None" if unset else ""
+
+
 def mend(cut: Cut) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
     names = assigned(cut.source) if cut.kind == "no_grad" else ()
     changed = in_place(cut.source, names[0]) if len(names) == 1 else ""
     if changed:
+        changed += and_reset(cut.source, names[0])
         return f"change {names[0]} in place, so that it stays the leaf that requires grad: {changed}"
     handed = _HANDED_ON.search(cut.source.text) if cut.kind == "detach" else None
     if handed is not None:  # the detach() is there for what follows, which cannot do without
