@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf, isclose
 from typing import NamedTuple
 
-from gradviz.checks.words import Names
+from gradviz.checks.words import Names, listed
 from gradviz.graph import SourceLine, TensorInfo
 
 LETTERS = {
@@ -130,7 +130,6 @@ class OptimizerRow:
     frozen_groups: dict[int, frozenset[int]] = field(default_factory=dict)  # what they hold, none if that is trained
     frozen: set[int] = field(default_factory=set)  # require no gradient, and were updated all the same
     reached: set[int] = field(default_factory=set)  # were in the graph of a call
-    emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
     mixed: list[Mixed] = field(default_factory=list)
     wasted: list[Mixed] = field(default_factory=list)  # likewise, but reset before a step
     groups: set[int] = field(default_factory=set)  # of parameters, which a wrapper shares with what it wraps
@@ -301,6 +300,23 @@ class RunRecord:
     def stepped(self) -> bool:
         """Whether an optimizer took a step."""
         return any(optimizer.steps for optimizer in self.optimizers)
+
+    def about(self, optimizer: OptimizerRow) -> Log:
+        """The calls about what an optimizer holds; none where several step and it is not known whom some backward reaches."""
+        log = [call for call in self.log if call.tensors is None or not optimizer.held.isdisjoint(call.tensors)]
+        alone = sum(row.steps > 0 for row in self.optimizers) < 2
+        return log if alone or all(call.tensors is not None for call in log if call.letter == "b") else []
+
+    def inputs(self, call: LoopCall) -> set[int]:
+        """The leaves of a backward call that are neither parameters nor held by an optimizer, as far as they are known."""
+        held = set[int]().union(*(row.held for row in self.optimizers))
+        return {key for key in (call.tensors or set()) - held if key in self.leaves and not self.leaves[key].parameter}
+
+    def models_of(self, keys: Iterable[int]) -> str:
+        """The models that own leaves, in a sentence."""
+        return listed(
+            dict.fromkeys(leaf.model or leaf.names[0] for key in keys if (leaf := self.leaves.get(key)) and leaf.names)
+        )
 
     def named(self, keys: Iterable[int]) -> Names:
         """The first names of leaves, by identity, in the order in which they were met."""

@@ -48,8 +48,143 @@ FAULTS = {
         "self.opt_paint.zero_grad()\n",
         TURNS.replace("CLEAR", "pass"),
     ),
+    "an attack whose backward() fills the parameters": Fault(
+        "gradient-not-reset",
+        "net(x).square().mean().backward()",
+        "torch.autograd.grad(loss, x). Or call opt.zero_grad() directly before loss.backward()",
+        "    loss.backward()\n",
+        "    opt.zero_grad()\n    loss.backward()\n",
+        """
+        import torch
+        def worst(net, x):
+            x = x.clone().requires_grad_()
+            net(x).square().mean().backward()
+            return (x + 0.1 * x.grad.sign()).detach()
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(8):
+            opt.zero_grad()
+            x = worst(net, torch.randn(5, 3))
+            loss = net(x).square().mean()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a clip of the critic's gradients before the actor's step": Fault(
+        "clip-order",
+        "clip_(critic.parameters(), 1.0)  # of the actor",
+        "clip the parameters of actor",
+        "clip_(critic.parameters(), 1.0)  # of the actor",
+        "clip_(actor.parameters(), 1.0)",
+        """
+        import torch
+        clip_ = torch.nn.utils.clip_grad_norm_
+        actor, critic = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+        a, c = torch.optim.SGD(actor.parameters(), lr=0.01), torch.optim.SGD(critic.parameters(), lr=0.01)
+        for i in range(6):
+            s = torch.randn(5, 3)
+            c.zero_grad()
+            (critic(s) - 1).square().mean().backward()
+            clip_(critic.parameters(), 1.0)
+            c.step()
+            a.zero_grad()
+            (-actor(s).log_softmax(1)[:, 0] * (1 - critic(s).detach().squeeze(1))).mean().backward()
+            clip_(critic.parameters(), 1.0)  # of the actor
+            a.step()
+        """,
+    ),
+    "a reset in a function that runs for each chunk": Fault(
+        "accumulation",
+        "opt.zero_grad()",
+        "Move opt.zero_grad() directly behind opt.step()",
+        "    opt.zero_grad()\n    (net(x) - 1).square().mean().div(3).backward()\nfor i in range(6):\n    x = torch.randn(9, 3)\n"
+        "    for part in x.chunk(3):\n        chunk(part)\n    opt.step()\n",
+        "    (net(x) - 1).square().mean().div(3).backward()\nfor i in range(6):\n    x = torch.randn(9, 3)\n"
+        "    for part in x.chunk(3):\n        chunk(part)\n    opt.step()\n    opt.zero_grad()\n",
+        """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        def chunk(x):
+            opt.zero_grad()
+            (net(x) - 1).square().mean().div(3).backward()
+        for i in range(6):
+            x = torch.randn(9, 3)
+            for part in x.chunk(3):
+                chunk(part)
+            opt.step()
+        """,
+    ),
 }
 RIGHT = {
+    "an attack that resets what it leaves": """
+        import torch
+        def worst(net, opt, x):
+            x = x.clone().requires_grad_()
+            net(x).square().mean().backward()
+            opt.zero_grad()
+            return (x + 0.1 * x.grad.sign()).detach()
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(8):
+            opt.zero_grad()
+            net(worst(net, opt, torch.randn(5, 3))).square().mean().backward()
+            opt.step()
+    """,
+    "an attack on the batch that is learned from as well": """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        def step(x):
+            opt.zero_grad()
+            x.requires_grad_()
+            net(x).square().mean().backward()
+            (net((x + 0.1 * x.grad.sign()).detach())).square().mean().backward()
+            opt.step()
+        for i in range(8):
+            step(torch.randn(5, 3))
+    """,
+    "one helper that runs backward for two networks, with one clip for both": """
+        import torch
+        clip_ = torch.nn.utils.clip_grad_norm_
+        a, b = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+        opts = [torch.optim.SGD(net.parameters(), lr=0.01) for net in (a, b)]
+        def back(loss, opt):
+            opt.zero_grad()
+            loss.backward()
+        for i in range(9):
+            for j, (net, opt) in enumerate(zip((a, b), opts)):
+                back(net(torch.randn(4, 3)).square().mean(), opt)
+                clip_([*a.parameters(), *b.parameters()], 1.0)
+                if j or i % 3:
+                    opt.step()
+    """,
+    "gradients of several optimizers that are clipped in one go": """
+        import torch
+        clip_ = torch.nn.utils.clip_grad_norm_
+        body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+        first, second = torch.optim.SGD(body.parameters(), lr=0.01), torch.optim.SGD(head.parameters(), lr=0.01)
+        for i in range(6):
+            head(body(torch.randn(4, 3))).square().mean().backward()
+            clip_(body.parameters(), 1.0)
+            second.step()
+            first.step()
+            first.zero_grad()
+            second.zero_grad()
+    """,
+    "a loss of each part that only one number is taken of": """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        def measure(x):
+            opt.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            return sum(p.grad.square().sum() for p in net.parameters())
+        for i in range(5):
+            noise = [float(measure(torch.randn(4, 3))) for part in range(i % 3 + 1)]
+            opt.step()
+    """,
     "two losses of one graph, and an encoder that waits for both heads": """
         import torch
         from torch import nn

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from types import CodeType, FrameType
+from types import CodeType, FrameType, GeneratorType
 from typing import Any, NamedTuple
 
 import torch
@@ -146,10 +146,23 @@ class RunRecorder:
         self._call = number
         self._note("backward", None, frame)
 
+    def reaches(self, leaves: Iterable[int]) -> None:
+        """The backward call that was noted last leads to these leaves."""
+        log = self.record.log
+        if log and (log[-1].letter, log[-1].number) == ("b", self._call):
+            log[-1] = log[-1]._replace(tensors=frozenset(leaves))
+
     def result(self, ended: bool) -> RunRecord:
         """All that is known, with what stands around the lines. `ended`: the script has come to its end."""
         look, record = functools.cache(around), self.record
+        held = frozenset[int]().union(*(row.held for row in record.optimizers))
+        reached: dict[SourceLine | None, set[frozenset[int]]] = {}
+        for call in record.log:
+            if call.letter == "b" and call.tensors is not None:
+                reached.setdefault(call.source, set()).add(call.tensors & held)
         for i, call in enumerate(record.log):
+            every = reached.get(call.source, ()) if call.letter == "b" and call.tensors is None else ()
+            call = call._replace(tensors=next(iter(every))) if len(every) == 1 else call
             if (source := call.source) is not None:
                 around_it = look(source.file, source.line)._asdict()
                 record.log[i] = call._replace(source=with_text(source), **around_it)
@@ -433,6 +446,8 @@ def _tensors_of(about: object) -> frozenset[int] | None:
         return frozenset(map(id, parameters(about)))
     if is_a(about, torch.Tensor):
         return frozenset({id(about)})
+    if type(about) is GeneratorType and about.gi_code is torch.nn.Module.parameters.__code__ and about.gi_frame:
+        return frozenset(map(id, parameters(about.gi_frame.f_locals["self"])))
     return frozenset(map(id, about)) if is_a(about, list) or is_a(about, tuple) else None
 
 

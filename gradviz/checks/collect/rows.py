@@ -93,11 +93,9 @@ class RowKeeper:
             if not tensor.requires_grad and any(id(tensor) in row.held for row in rows):
                 record.made.setdefault(parameter.names[0], _made_in(parameter.names[0], modules))
         reached = {id(tensor): node for node, tensor in walked.variables.items()}
+        self._recorder.reaches(reached)
         last = {key: intervals[node][-1] for key, node in reached.items() if node in intervals}
         record.intervals.update(last.values())
-        for row in rows:
-            again = {interval for key, interval in last.items() if key in row.held}
-            row.emptied += again == {"z"}  # and never used
         record.scaler = record.scaler or is_scaled(variables)
         record.mistyped = tuple(mistyped(models, parameters, variables)) or record.mistyped
         record.ties = tuple(still_tied(self._alike(models), variables))

@@ -7,15 +7,14 @@ update, s step, l a scheduler's step.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.record import Log, LoopCall, letters, parts
+from gradviz.checks.record import Log, LoopCall, OptimizerRow, RunRecord, letters, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line
-from gradviz.graph import Graph
+from gradviz.graph import Graph, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned
 from gradviz.source.search import changes_gradients
@@ -102,7 +101,8 @@ def clip_order(context: CheckContext) -> Diagnoses:
 
     How it is found: Calls of `clip_grad_norm_` and `clip_grad_value_` are noted beside those of `backward()`, `unscale_()` and
     `step()`. Reported when, twice, there was a step and no clipping between backward and it, and the clipping came then; when
-    a scaled gradient was clipped twice; or when one line clips after each of several backward calls whose gradients add up.
+    a scaled gradient was clipped twice; when one line clips after each of several backward calls whose gradients add up; or when
+    the parameters that are clipped are none of those that the next steps update, as with two networks.
 
     What to do: Move the clipping between the last `backward()` and `step()`. With mixed precision: `scaler.scale(loss).backward()`,
     `scaler.unscale_(optimizer)`, clip, `scaler.step(optimizer)`, `scaler.update()`.
@@ -124,20 +124,21 @@ def clip_order(context: CheckContext) -> Diagnoses:
     """
     for order in _CLIPPED:
         yield from _in_order(context.record.log, order)
-    yield from _clipped_in_parts(context)
+    for optimizer in context.record.optimizers:
+        yield from _clipped_in_parts(context, _updates(context.record, optimizer))
+    yield from _clips_another(context.record)
 
 
-def _clipped_in_parts(context: CheckContext) -> Diagnoses:
+def _clipped_in_parts(context: CheckContext, updates: Sequence[Log]) -> Diagnoses:
     """A sum of gradients that is clipped each time that another one is added."""
-    updates = list(parts(context.record.log, "[^s]*s"))
-    clipped = [(clips, update[-1]) for update in updates if (clips := _clips_between(update))]
+    clipped = [update for update in updates if re.fullmatch("b(cb)+c?", _kinds(update, "bcz")) and _is_one(update, "c")]
     adds_up = [done for done in context.record.intervals if "s" not in done]
     if len(clipped) < min(TIMES, len(updates)) or not clipped or context.reads_grad:
         return
     if not adds_up or any({*done} & {"z", "?"} for done in adds_up):
         return  # they are taken away between the calls, without zero_grad()
-    (clip, *others), step = clipped[0]
-    count = len(others) + 2
+    clip, step = next(call for call in clipped[0] if call.letter == "c"), clipped[0][-1]
+    count = letters(clipped[0]).count("b")
     yield Diagnosis(
         f"gradients are clipped after each of {count} backward calls that add up",
         (),
@@ -148,20 +149,37 @@ def _clipped_in_parts(context: CheckContext) -> Diagnoses:
     )
 
 
-def _between(update: Log, kinds: str) -> Iterator[list[LoopCall]]:
-    """The calls of these kinds between each two backward calls of one line, which lead to one step, as far as about the same."""
-    step, calls = update[-1], [i for i, call in enumerate(update) if call.letter == "b"]
-    if len({update[i].source for i in calls}) == 1:
-        for first, other in pairwise(calls):
-            yield [call for call in update[first:other] if call.letter in kinds and call.about(step)]
+def _kinds(update: Log, kinds: str) -> str:
+    """The order of the calls of these kinds, from the first backward on, where one line calls backward."""
+    word = "".join(call.letter for call in update if call.letter in kinds)
+    return word.lstrip("z") if _is_one(update, "b") else ""
 
 
-def _clips_between(update: Log) -> list[LoopCall]:
-    """The calls of one line that clip between each two backward calls of another, which nothing resets in between."""
-    between = list(_between(update, "cz"))
-    clips = [call for calls in between for call in calls]
-    alone = all(len(calls) == 1 for calls in between) and letters(clips) == "c" * len(clips)
-    return clips if alone and len({clip.source for clip in clips}) == 1 else []
+def _is_one(update: Log, kind: str) -> bool:
+    """Whether one line makes all calls of this kind."""
+    return len({call.source for call in update if call.letter == kind}) == 1
+
+
+def _clips_another(record: RunRecord) -> Diagnoses:
+    """Clips of gradients that no step uses before the next backward, where the steps that come use others, which nothing clips."""
+    wrong, right = dict[SourceLine | None, list[tuple[LoopCall, LoopCall]]](), set[SourceLine | None]()
+    for part in parts(record.log, "c[^b]*s[^b]*"):
+        clips, steps = ([call for call in part if call.letter == kind] for kind in "cs")
+        for clip in clips:
+            if any(clip.about(step) for step in steps) or any(other.about(steps[0]) for other in clips):
+                right.add(clip.source)
+            else:
+                wrong.setdefault(clip.source, []).append((clip, steps[0]))
+    for source, every in wrong.items():
+        if len(every) >= TIMES and source not in right:
+            (_, step), (mine, other) = every[0], (record.models_of(call.tensors or ()) for call in every[0])
+            yield Diagnosis(
+                f"gradients of {mine} are clipped, and the step that follows is of {other}",
+                (),
+                f"no step uses what {code(source)} has clipped, and nothing clips the gradients that {code(step.source)} uses",
+                f"In {line(source)}, clip the parameters of {other}.",
+                source=source,
+            )
 
 
 @check("scaler-order", "warning", "a GradScaler is used without one of its steps")
@@ -251,9 +269,9 @@ def accumulation(context: CheckContext) -> Diagnoses:
     Gradient accumulation replaces a large batch by several small ones. Gradients must not be reset between them, and each loss
     has to be divided by their number: else the update is as many times too large.
 
-    How it is found: One line called backward twice or more between two steps of the optimizer, each time. Reported when
-    the gradients were reset before each of these calls; and when a loss that is a mean was not divided and the step waits for a
-    condition with `%`, as accumulation is written.
+    How it is found: One line called backward twice or more between two steps of one optimizer, each time. Reported when
+    the gradients were reset before each of these calls, which are not for the gradient of an input; and when a loss that is a
+    mean was not divided and the step waits for a condition with `%`, as accumulation is written.
 
     What to do: Call `zero_grad()` only after `step()`, and divide the loss by the number of batches.
 
@@ -272,15 +290,41 @@ def accumulation(context: CheckContext) -> Diagnoses:
             optimizer.step()
     ```
     """
-    updates = list(parts(context.record.log, "[^s]*s"))
-    rounds = list(filter(None, map(_accumulated, updates)))
-    if len(rounds) < min(TIMES, len(updates)) or not rounds or _by_hand(context):
-        return
-    resets = [accumulated.resets for accumulated in rounds]
-    if all(resets):
-        yield _only_the_last(rounds[0])
-    elif rounds[0].counted and not any(resets) and _is_undivided_mean(context.graph):
-        yield _undivided(context.graph, rounds[0])
+    for optimizer in context.record.optimizers:
+        updates = _updates(context.record, optimizer)
+        rounds = [update for update in updates if letters(update).count("b") > 1 and _is_one(update, "b")]
+        if len(rounds) < min(TIMES, len(updates)) or not rounds or _by_hand(context):
+            continue
+        if all(map(_resets, rounds)) and not _only_looks(context.record, rounds):
+            yield _only_the_last(rounds[0])
+        elif _is_counted(rounds[0]) and not any("bzb" in _kinds(one, "bz") for one in rounds):
+            yield from _undivided(context.graph, rounds[0])
+
+
+def _updates(record: RunRecord, optimizer: OptimizerRow) -> list[Log]:
+    """The calls about what an optimizer holds that lead to each of its steps."""
+    return list(parts(record.about(optimizer), "[^s]*s"))
+
+
+def _is_counted(update: Log) -> bool:
+    """Whether a condition with `%` lets the step run, as accumulation is written."""
+    return any("%" in test for test in update[-1].tests)
+
+
+def _resets(update: Log) -> bool:
+    """Whether gradients are reset between each two of the calls, which have a loop of their own, or are several."""
+    step, calls = update[-1], [call for call in update if call.letter in "bz"]
+    several = (
+        letters(update).count("b") > 2 or _is_counted(update) or any({*call.loops} - {*step.loops} for call in calls)
+    )
+    return several and re.fullmatch("b(z+b)+", _kinds(update, "bz")) is not None
+
+
+def _only_looks(record: RunRecord, updates: Sequence[Log]) -> bool:
+    """Whether these calls may be for the gradient of an input, as those of an attack, or code takes what they give by itself."""
+    calls = [call for update in updates for call in update if call.letter == "b"]
+    source = calls[0].source
+    return any(map(record.inputs, calls)) or (source is not None and changes_gradients(source.file))
 
 
 def _by_hand(context: CheckContext) -> bool:
@@ -288,8 +332,8 @@ def _by_hand(context: CheckContext) -> bool:
     return context.reads_grad and context.backward is not None and changes_gradients(context.backward.file)
 
 
-def _only_the_last(accumulated: _Round) -> Diagnosis:
-    reset, step, count = accumulated.resets[0], accumulated.step, len(accumulated.calls)
+def _only_the_last(update: Log) -> Diagnosis:
+    reset, step, count = [call for call in update if call.letter == "z"][-1], update[-1], letters(update).count("b")
     return Diagnosis(
         f"of {count} batches only the last one counts: gradients are reset before each backward()",
         (),
@@ -299,15 +343,18 @@ def _only_the_last(accumulated: _Round) -> Diagnosis:
     )
 
 
-def _undivided(graph: Graph, accumulated: _Round) -> Diagnosis:
-    count, step, source = len(accumulated.calls), accumulated.step, accumulated.calls[0].source
+def _undivided(graph: Graph, update: Log) -> Diagnoses:
+    count, step = letters(update).count("b"), update[-1]
+    source = next(call.source for call in update if call.letter == "b")
+    if not _is_undivided_mean(graph):
+        return
     number = re.search(r"%\s*([\w.]+)", " ".join(step.tests))
     by = number[1] if number is not None else str(count)
     root = next(iter(graph.roots), None)
     name = root.name if root is not None else "loss"
     made = own_line(graph.nodes[root.node]) if root is not None and root.node is not None else None
     of = f" of {line(made)}" if made is not None and name in assigned(made) else ""
-    return Diagnosis(
+    yield Diagnosis(
         f"the gradients of {count} batches are added up, and the loss is not divided",
         (),
         f"{code(source)} runs {count} times for each {code(step.source)}, and each loss is a mean over its own batch: the update "
@@ -315,26 +362,6 @@ def _undivided(graph: Graph, accumulated: _Round) -> Diagnosis:
         f"Divide the loss{of}: ({name} / {by}).backward() in place of {name}.backward().",
         source=source,
     )
-
-
-class _Round(NamedTuple):
-    """The calls for one update, the resets before each but the first, and whether a condition with `%` lets the step run."""
-
-    calls: tuple[LoopCall, ...]
-    resets: tuple[LoopCall, ...]
-    step: LoopCall
-    counted: bool
-
-
-def _accumulated(update: Log) -> _Round | None:
-    """What one update was made of, when one line called backward several times for it."""
-    step, between = update[-1], list(_between(update, "z"))
-    calls = tuple(call for call in update if call.letter == "b")
-    counted = any("%" in test for test in step.tests)
-    if not between or (not counted and set(calls[0].loops) <= set(step.loops)):
-        return None  # the calls have no loop of their own
-    resets = tuple(call for zeros in between for call in zeros[:1])
-    return None if resets and len(resets) < len(between) else _Round(calls, resets, step, counted)
 
 
 def _is_undivided_mean(graph: Graph) -> bool:

@@ -7,9 +7,10 @@ from typing import Any
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import before, behind, instead
-from gradviz.checks.record import RetainedHistory
+from gradviz.checks.record import RetainedHistory, RunRecord, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import OldTensors, detached, old_tensors
+from gradviz.checks.rules.invariants import called
 from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of, places, verb, where as place
 from gradviz.graph import Edge, Graph, Leaf, SourceLine
 from gradviz.source.code_line import adds_to, without_graph
@@ -177,7 +178,8 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
 
     Reported when a leaf was updated twice between backward calls, by its optimizer or else in place, and `.grad` was reset neither
     then nor in between (three calls are needed, see `--steps`); or when an optimizer twice took its step with what the loss of a
-    network in front of its own had left there, as a generator's loss does in a discriminator. Adding up the gradients of several
+    network in front of its own had left there, as a generator's loss does in a discriminator, or an attack that calls
+    `backward()` for the gradient of its input. Adding up the gradients of several
     calls before one update is no sign. Whether the gradient of an updated leaf is all zeros is the one thing that is read without
     `--values`.
 
@@ -201,6 +203,7 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
     ```
     """
     yield from _left_by_another(context)
+    yield from _left_by_an_attack(context.record)
     optimized = context.optimized
     by_hand = context.reads_grad or not optimized.intersection(leaf.node for leaf in context.graph.leaves)
     # what is neither optimized nor changed by hand follows another network: see never-updated
@@ -283,6 +286,28 @@ def _left_by_another(context: CheckContext) -> Diagnoses:
                 f"Call {name}.zero_grad() directly before {added.text if added is not None else 'its own backward()'}.{cut}",
                 source=added,
                 follows=("gradient-not-reset",),
+            )
+
+
+def _left_by_an_attack(record: RunRecord) -> Diagnoses:
+    """Steps with what a function of its own has left that asked for the gradient of an input, as an attack does."""
+    for optimizer in record.optimizers:
+        found = list[tuple[SourceLine, SourceLine]]()
+        for part in parts(record.about(optimizer), "b[^zs]*b[^zs]*s"):
+            first, last = part[0], [call for call in part if call.letter == "b"][-1]
+            asked, added, stepped = first.source, last.source, part[-1].source
+            own = record.inputs(first) - (last.tensors or set())
+            if own and asked and added and stepped and asked.function != stepped.function and asked != added:
+                found.append((asked, added))
+        if len(found) >= TIMES:
+            asked, added = found[0]
+            yield Diagnosis(
+                f"{called(optimizer)} takes its steps with gradients that were computed for an input as well",
+                (optimizer.name or optimizer.type,),
+                f"{code(asked)} fills the .grad of the parameters, too, and nothing resets it: {code(added)} adds to what is there",
+                f"In {line(asked)}, ask for the gradient of the input alone: torch.autograd.grad(loss, x). Or call "
+                f"{optimizer.name or 'optimizer'}.zero_grad() directly before {added.text}.",
+                source=asked,
             )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit, behind, instead
-from gradviz.checks.record import LeafRow, ModelState, OptimizerRow, RunRecord
+from gradviz.checks.record import LeafRow, ModelState, OptimizerRow, RunRecord, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.invariants import called
 from gradviz.checks.rules.roots import cut_words, mend_all
@@ -313,7 +313,8 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
 
 
 def _never_steps(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
-    record, reset = context.record, optimizer.emptied >= ENOUGH
+    record, log = context.record, context.record.about(optimizer)
+    reset = len(list(parts(log, "b[^b]*z"))) >= ENOUGH and not any(call.letter == "s" for call in log)
     over = record.ended and record.calls >= ENOUGH and (reset or not record.stepped)
     if optimizer.steps or not optimizer.reached or record.scaler or not (over or (reset and not record.stepped)):
         return None
