@@ -63,6 +63,7 @@ class LeafRow:
     parameter: bool  # an nn.Parameter that a module lists
     node: int = 0  # in the graph of the last call that reached it
     call: int = 0  # that call
+    first: int = 0  # and the first one
     reached: int = 0  # in how many calls
     model: str = ""
     module: str = ""
@@ -307,10 +308,11 @@ class RunRecord:
         alone = sum(row.steps > 0 for row in self.optimizers) < 2
         return log if alone or all(call.tensors is not None for call in log if call.letter == "b") else []
 
-    def inputs(self, call: LoopCall) -> set[int]:
-        """The leaves of a backward call that are neither parameters nor held by an optimizer, as far as they are known."""
+    def for_inputs(self) -> set[SourceLine | None]:
+        """The lines that call backward and reach leaves which are neither parameters nor held by an optimizer, as attacks do."""
         held = set[int]().union(*(row.held for row in self.optimizers))
-        return {key for key in (call.tensors or set()) - held if key in self.leaves and not self.leaves[key].parameter}
+        given = {key for key, leaf in self.leaves.items() if not leaf.parameter} - held
+        return {call.source for call in self.log if call.letter == "b" and not given.isdisjoint(call.tensors or ())}
 
     def models_of(self, keys: Iterable[int]) -> str:
         """The models that own leaves, in a sentence."""

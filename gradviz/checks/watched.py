@@ -55,7 +55,7 @@ class WatchedRun:
             EvaluationWatch(paused),
             RetainedWatch(lambda: self._record.updates, paused),
         )
-        self.calls = CallWatch(lambda: self._record.scaled, self._passed, paused)
+        self.calls = CallWatch(lambda: self._record.scaled, self._passed, paused, lambda: reader.recorder.stage)
         if target.kind == "script" and not target.is_notebook:
             reader.results.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
 

@@ -134,6 +134,36 @@ FAULTS = {
         main()
         """,
     ),
+    "a head that is replaced after the second optimizer is made": Fault(
+        "never-updated",
+        "opt = torch.optim.Adam(groups)",
+        "so that the optimizer is made when all is there",
+        "opt = torch.optim.Adam(groups)\nnet.head = nn.Linear(4, 2)\n",
+        "net.head = nn.Linear(4, 2)\nopt = torch.optim.Adam([{'params': net.body.parameters(), 'lr': 1e-4}, {'params': "
+        "net.head.parameters()}])\n",
+        """
+        import torch
+        from torch import nn
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 3)
+            def forward(self, x):
+                return self.head(self.body(x).relu())
+        def fit(net, opt, classes):
+            for i in range(20):
+                opt.zero_grad()
+                nn.functional.cross_entropy(net(torch.randn(8, 3)), torch.randint(0, classes, (8,))).backward()
+                opt.step()
+        torch.manual_seed(0)
+        net = Net()
+        fit(net, torch.optim.Adam(net.parameters()), 3)
+        groups = [{'params': net.body.parameters(), 'lr': 1e-4}, {'params': net.head.parameters()}]
+        opt = torch.optim.Adam(groups)
+        net.head = nn.Linear(4, 2)
+        fit(net, opt, 2)
+        """,
+    ),
     "a layer that every forward makes": Fault(
         "nonleaf-parameter",
         "fc = nn.Linear(8, 1)",
@@ -1072,6 +1102,20 @@ RIGHT = {
                 opt_g.zero_grad()
                 (-critic(generator(torch.randn(4, 2))).mean()).backward()
                 opt_g.step()
+        """,
+    "a head that is replaced, and then trained alone before all is trained": """
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
+        def fit(opt):
+            for i in range(20):
+                opt.zero_grad()
+                net(torch.randn(8, 3)).square().mean().backward()
+                opt.step()
+        fit(torch.optim.Adam(net.parameters()))
+        net[2] = nn.Linear(4, 2)
+        fit(torch.optim.Adam(net[2].parameters()))
+        fit(torch.optim.Adam(net.parameters()))
         """,
     "a teacher in eval mode whose own training is over": """
         import torch

@@ -133,6 +133,7 @@ class RunRecorder:
         self._began, self._spent = time.perf_counter(), 0.0
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._call = self._stepped_at = 0
+        self.stage = 0  # changes when an optimizer is made, or a parameter behind one
         self._stepping: list[int] = []  # optimizers whose step() runs now: a closure may call backward inside
         self._line_of = functools.cache(code_line)
 
@@ -208,6 +209,7 @@ class RunRecorder:
         @uninterrupted
         def ended(returned: bool, result: object) -> None:
             if returned:
+                self.stage += 1
                 row, first = self.row(optimizer, frame), next(optimized(optimizer), None)
                 known = self._firsts.get(id(first))
                 row.before = known[1] if known is not None and known[0]() is first else None
@@ -267,6 +269,7 @@ class RunRecorder:
                     del births[key]
 
             source = self._line_of(users.f_code, users.f_lineno)
+            self.stage += 1
             births[key] = _Birth(weakref.ref(parameter, gone), source, len(self.record.optimizers))
 
     def birth(self, leaf: torch.Tensor) -> tuple[SourceLine, int] | None:

@@ -124,7 +124,7 @@ class RowKeeper:
                 watched.row.moved = bool(watched.row.moved) or mark != watched.mark
             row, watched.reached = watched.row, True
             watched.zero = row.reached < _ZERO_CALLS and _all_zero(tensor)
-            row.node, row.call, row.reached = node, call, row.reached + 1
+            row.node, row.call, row.first, row.reached = node, call, row.first or call, row.reached + 1
 
     def _new(self, walked: Walked, tensor: torch.Tensor, known: Parameter | None, modules: _Modules) -> LeafRow:
         row = LeafRow(

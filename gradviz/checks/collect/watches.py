@@ -80,8 +80,11 @@ TIMES, MOST = 3, 9
 DEAD = 5
 """Calls in a row that leave a leaf a gradient of zeros, after which one call is read."""
 
-NEW = 3
-"""Lines that call backward for the first time later, as a second stage of a training does, of which one call is read."""
+NEW, STAGE = 6, 2
+"""Calls that are read because a line calls backward for the first time later, or because optimizers or parameters were made since.
+
+A second stage of a training does both: two calls show what its optimizer leaves as it is.
+"""
 
 
 SAMPLED = (16, 130, 514, 2050, 8194, 32770)
@@ -96,9 +99,14 @@ class CallWatch:
     """
 
     def __init__(
-        self, scaled: Callable[[], bool], passed: Callable[[int, EngineCall, bool], None], quiet: Quiet
+        self,
+        scaled: Callable[[], bool],
+        passed: Callable[[int, EngineCall, bool], None],
+        quiet: Quiet,
+        stage: Callable[[], int],
     ) -> None:
-        self._scaled, self._passed = scaled, passed
+        self._scaled, self._passed, self._stage = scaled, passed, stage
+        self._known_stage, self._due = 0, 0  # calls that are to show the stage
         self._looking = _Looking(quiet, share=0.1)
         self._left, self._new = SUSPECTS, NEW
         self._number = 0
@@ -117,6 +125,8 @@ class CallWatch:
         """Whether the call is to be read, for what its tensors show, or because it is read anyway."""
         self._leaves, self._number = [], number
         reading = reading or self._has_its_turn(call)
+        stage = self._stage()
+        self._known_stage, self._due = stage, STAGE if stage != self._known_stage else self._due - reading
         sampled = number in SAMPLED and not call.create_graph and self._looking.may_go_on()
         alone = not reading and (self._is_to_show_a_death() or self._begins_something(call) or sampled)
         self._lines[_line(call)] += 1
@@ -140,10 +150,11 @@ class CallWatch:
         return any(self._lines[line] < TIMES for line in lines)
 
     def _begins_something(self, call: EngineCall) -> bool:
-        """Whether a line calls backward for the first time, long after others."""
-        if self._in_a_row or not call.accumulates or call.create_graph or _line(call) in self._lines or not self._new:
+        """Whether a line calls backward for the first time, long after others, or what trains or is trained is new."""
+        begins = self._due > 0 or _line(call) not in self._lines
+        if self._in_a_row or not call.accumulates or call.create_graph or not begins or not self._new:
             return False
-        self._new -= 1
+        self._new, self._due = self._new - 1, self._due - 1
         return True
 
     def _is_to_show_a_death(self) -> bool:

@@ -89,20 +89,16 @@ def constant_term(context: CheckContext) -> Diagnoses:
 
 
 def _blamed(context: CheckContext, cuts: Sequence[Cut]) -> tuple[Cut, ...]:
-    """Those to mend: what ran without recording is right where none of it is trained by an optimizer of this loss.
+    """Those to mend: a cut is right where nothing that it drops is trained by an optimizer of this loss.
 
     A gradient without a graph is always lost; of the others, what this loss does not reach otherwise.
     """
     reached = {*all_names(context.graph.leaves)}
     held = (set(all_names(one.tensors)) for one in context.at_work)
     trained = set[str]().union(*(names for names in held if names & reached))
-    wrong = [
-        cut for cut in cuts if not (trained and cut.kind in _OFF and _lost(cut) and trained.isdisjoint(_lost(cut)))
-    ]
+    right = [cut for cut in cuts if trained and _lost(cut) and trained.isdisjoint(_lost(cut))]
+    wrong = [cut for cut in cuts if cut.kind == "grad" or cut not in right]
     return tuple(cut for cut in wrong if cut.kind == "grad" or _lost(cut) - reached) or tuple(wrong)
-
-
-_OFF = ("no_grad", "inference")
 
 
 def _lost(cut: Cut) -> frozenset[str]:

@@ -229,7 +229,8 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
     source = next(iter([*written, *lines]), None)
     cause = _FACTOR if written else _STOP if lines else _NOTHING
     if all(leaf.hooks for leaf in zero):
-        cause, source = _HOOK, None
+        some = any(leaf.hooks for leaf in leaves_of(context, zeros=False))  # then these may be frozen so
+        cause, source = _HOOK._replace(severity="note" if some else None), None
     yield Diagnosis(
         f"the gradient of {listed(names)} is all zero",
         names,

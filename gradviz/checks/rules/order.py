@@ -322,9 +322,8 @@ def _resets(update: Log) -> bool:
 
 def _only_looks(record: RunRecord, updates: Sequence[Log]) -> bool:
     """Whether these calls may be for the gradient of an input, as those of an attack, or code takes what they give by itself."""
-    calls = [call for update in updates for call in update if call.letter == "b"]
-    source = calls[0].source
-    return any(map(record.inputs, calls)) or (source is not None and changes_gradients(source.file))
+    source = next(call.source for call in updates[0] if call.letter == "b")
+    return source in record.for_inputs() or (source is not None and changes_gradients(source.file))
 
 
 def _by_hand(context: CheckContext) -> bool:

@@ -292,12 +292,12 @@ def _left_by_another(context: CheckContext) -> Diagnoses:
 def _left_by_an_attack(record: RunRecord) -> Diagnoses:
     """Steps with what a function of its own has left that asked for the gradient of an input, as an attack does."""
     for optimizer in record.optimizers:
-        found = list[tuple[SourceLine, SourceLine]]()
+        found, inputs = list[tuple[SourceLine, SourceLine]](), record.for_inputs()
         for part in parts(record.about(optimizer), "b[^zs]*b[^zs]*s"):
             first, last = part[0], [call for call in part if call.letter == "b"][-1]
             asked, added, stepped = first.source, last.source, part[-1].source
-            own = record.inputs(first) - (last.tensors or set())
-            if own and asked and added and stepped and asked.function != stepped.function and asked != added:
+            alone = asked in inputs and added not in inputs
+            if alone and asked and added and stepped and asked.function != stepped.function:
                 found.append((asked, added))
         if len(found) >= TIMES:
             asked, added = found[0]

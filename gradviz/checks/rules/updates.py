@@ -84,6 +84,7 @@ class _Forgotten(NamedTuple):
     whole: bool  # no optimizer holds any of the model
     twins: Sequence[ModelState]
     modules: Sequence[str]
+    complete: bool = True  # the modules have no other parameters
 
     @property
     def them(self) -> str:
@@ -120,8 +121,10 @@ def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Se
     names = set(first_names(members))
     known = [parameter for parameter in context.parameters if parameter.names[0] in names]
     modules = modules_of(context, known) if known and not whole else [f"{model} ({state.type})" if state else model]
-    makers = [optimizer for optimizer in record.optimizers if optimizer.steps]
-    forgotten = _Forgotten(model, members, makers, whole, twins, modules)
+    first = min(leaf.first for leaf in members)
+    makers = [optimizer for optimizer in record.optimizers if optimizer.steps and not optimizer.idle_after(first)]
+    inside = [one for one in context.parameters if one.names[0].startswith(f"{modules[0].rpartition(' (')[0]}.")]
+    forgotten = _Forgotten(model, members, makers, whole, twins, modules, len(inside) <= len(members))
     remedy = next(filter(None, (look(forgotten) for look in _REMEDIES)))
     target = whole and bool(twins) and _astray(makers) is None
     ran = next((other.called for other in context.models if other.name == model), None) if target else None
@@ -182,7 +185,7 @@ def _of_a_target(forgotten: _Forgotten) -> _Remedy | None:
 def _to_add(forgotten: _Forgotten) -> _Remedy:
     at, them, names = forgotten.in_time[0], forgotten.them, sorted(first_names(forgotten.members))
     parts = [module.rpartition(" (")[0] or module for module in forgotten.modules]
-    module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] else ""
+    module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] and forgotten.complete else ""
     what = f"{module}.parameters()" if module else f"[{', '.join(names)}]"
     if not module and len(names) > _PASTED:
         held = f"for g in {at.name or 'optimizer'}.param_groups for q in g['params']"
