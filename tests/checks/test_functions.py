@@ -46,6 +46,17 @@ FAULTS = {
         "wrong-backward", "return x.cos()", "grad_output times the derivative", "return x.cos()", "return g * x.cos()",
         script(f"{SAVES}x.sin()", f"{LOADS}x.cos()"),
     ),
+    "a window without what comes in": Fault(
+        "wrong-backward", "return window", "grad_output times the derivative", "return window", "return g * window",
+        script(f"{SAVES}torch.where(x >= 0, 1.0, -1.0)", "def backward(ctx, g):\n    (x,) = ctx.saved_tensors\n"
+               "    window = (x.abs() <= 1).float()\n    return window"),
+    ),
+    "a learned step that a chosen gradient leaves out": Fault(
+        "wrong-backward", "return g, None", "return its gradient in place of None", "g, None", "g, (g * (q - x / step)).sum()",
+        script("def forward(ctx, x, step):\n    q = (x / step).round()\n    ctx.save_for_backward(x, step, q)\n    return q * step",
+               "def backward(ctx, g):\n    x, step, q = ctx.saved_tensors\n    return g, None", "Mine.apply(net(x), net.step)")
+        .replace("opt =", "net.step = torch.nn.Parameter(torch.tensor(0.1))\nopt ="),
+    ),
     "a sign": Fault(
         "wrong-backward", "return g * x.exp()", "grad_output times the derivative", "g * x.exp()", "-g * (-x).exp()",
         script(f"{SAVES}(-x).exp()", f"{LOADS}g * x.exp()"),
@@ -110,6 +121,20 @@ RIGHT = {
         "def forward(ctx, x, s):\n    ctx.save_for_backward(x, s)\n    return (x / s).round() * s",
         "def backward(ctx, g):\n    x, s = ctx.saved_tensors\n    return g, (g * ((x / s).round() - x / s)).sum()",
         "Mine.apply(net(x), net.bias.abs().mean() + 0.1)",
+    ),
+    "a scale of the input that is no parameter": script(
+        "def forward(ctx, x, s):\n    return (x / s).round() * s",
+        "def backward(ctx, g):\n    return g, None",
+        "Mine.apply(y := net(x), y.abs().max())",
+    ),
+    "a loss that is the last thing": script(
+        "def forward(ctx, x):\n    ctx.save_for_backward(x)\n    return x.square().sum()",
+        "def backward(ctx, g):\n    return 2 * ctx.saved_tensors[0]",
+    ).replace(".square().mean()", ""),
+    "a loss beside the output": script(
+        "def forward(ctx, x, s):\n    ctx.shape = s.shape\n    return x.clone()",
+        "def backward(ctx, g):\n    return g, torch.ones(ctx.shape)",
+        "Mine.apply(y := net(x), y.square().mean())",
     ),
     "noise that is drawn": script(
         "def forward(ctx, x):\n    noise = torch.rand_like(x)\n    ctx.save_for_backward(noise)\n    return x * noise",

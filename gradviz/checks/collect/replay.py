@@ -37,6 +37,8 @@ LARGEST = 1_000_000
 _PLAIN = (*PLAIN, bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device)
 APPLY = getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
 """What every custom Function runs through, where that is Python: in torch 2.15 it is not, and those that save tensors are seen."""
+_WHOLE = ("forgets mask", "gives none")
+"""What is said of a Function alone."""
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
 
 
@@ -152,7 +154,10 @@ class _Applied:
         self.places = [i for i, value in enumerate(given) if _is_real(value) and value.requires_grad]
         self.outputs = [output.detach() for output in self.forward() if _is_real(output)]
         self.saves = False  # whether forward() keeps tensors for backward()
-        self.pulls = [torch.rand_like(output) + 0.5 for output in self.outputs]
+        # a single number may be the loss, whose gradient is 1
+        self.pulls = [
+            torch.rand_like(output) + 0.5 if output.numel() > 1 else torch.ones_like(output) for output in self.outputs
+        ]
 
     def forward(self, place: int = -1, step: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
         """The outputs, with one input moved by a step."""
@@ -162,15 +167,15 @@ class _Applied:
         result = self._kind.apply(*leaves)
         return result if isinstance(result, tuple) else (result,)
 
-    def backward(self) -> Callable[[], list[torch.Tensor | None]]:
-        """What calls backward() of one application, without the engine, as often as it is called."""
+    def backward(self) -> Callable[..., list[torch.Tensor | None]]:
+        """What calls backward() of one application, without the engine, as often as it is called, with a factor of the gradient."""
         outputs = self.forward()
         node: Any = next(output.grad_fn for output in outputs if output.grad_fn is not None)
         self.saves, pulls = bool(node._raw_saved_tensors), iter(self.pulls)
         given = [next(pulls) if _is_real(output) else torch.zeros_like(output) for output in outputs]
 
-        def gradients() -> list[torch.Tensor | None]:
-            result = node.apply(*given)
+        def gradients(factor: float = 1.0) -> list[torch.Tensor | None]:
+            result = node.apply(*(pull * factor for pull in given) if factor != 1 else given)
             return list(result) if isinstance(result, tuple) else [result]
 
         return gradients
@@ -214,10 +219,18 @@ def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
         one is not None and other is not None and not torch.equal(one, other) for one, other in zip(first, gradients())
     ):
         return [["keeps state"]]
-    for place in applied.places:
-        verdict = _compared(applied, place, first)
-        if verdict in ("surrogate", "forgets mask", "gives none"):
-            return [[verdict, str(place + 1)]] if verdict != "surrogate" else []
+    some = [pair for pair in zip(first, gradients(2.0)) if pair[0] is not None and pair[0].any()]
+    wide = any(output.numel() > 1 for output in applied.outputs)
+    if some and wide and all(one is not None and other is not None and torch.equal(one, other) for one, other in some):
+        return [["ignores gradient"]]
+    verdicts = [(place, _compared(applied, place, first)) for place in applied.places]
+    chosen = any(verdict == "surrogate" for _, verdict in verdicts)  # and with it what depends on the same tensor
+    verdicts = [
+        (place, verdict) for place, verdict in verdicts if not chosen or (verdict in _WHOLE and given[place].is_leaf)
+    ]
+    for place, verdict in verdicts:
+        if verdict in _WHOLE:
+            return [[verdict, str(place + 1)]]
         faults += [["other slope", str(place + 1), verdict]] if verdict else []
     return faults
 

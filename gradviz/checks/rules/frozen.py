@@ -249,7 +249,7 @@ def eval_while_training(context: CheckContext) -> Diagnoses:
     record = context.record
     for model in record.models:
         trained = any(name.startswith(f"{model.name}.") for name in record.updated)
-        if not model.training and model.sleeping and trained:
+        if not model.training and model.sleeping and trained and model.held:
             name = one_line(model.name)
             begins = step_begins(context.backward) if context.backward is not None else None
             first = f", first thing in the loop of {line(begins)}" if begins is not None else ""

@@ -23,6 +23,11 @@ _ROWS = {
         "{code} returns None for input {1}, which requires grad: it is never trained through {0}",
         "In {line}, return its gradient in place of None; or detach that input, if it is not to be trained.",
     ),
+    "ignores gradient": Row(
+        "backward() of {0} does not use the gradient that it is given",
+        "{code} returns the same numbers when grad_output is doubled: what the layers behind and the loss ask for is lost",
+        "In {line}, return grad_output times the derivative: what it returns now, multiplied by grad_output.",
+    ),
     "keeps state": Row(
         "backward() of {0} depends on a later forward()",
         "the gradients of one application change when forward() runs again with other numbers: {0} keeps them on the class or "

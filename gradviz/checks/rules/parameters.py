@@ -24,7 +24,7 @@ from gradviz.checks.words import (
     verb,
     where as place,
 )
-from gradviz.graph import Function, Graph, Leaf, SourceLine
+from gradviz.graph import Function, Graph, Leaf, Node, SourceLine, column
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned as names_at, in_place, wrapped
 from gradviz.source.search import returned_by
@@ -173,16 +173,13 @@ def none_grad(context: CheckContext) -> Diagnoses:
 
 
 def _gives_none(graph: Graph, leaves: Sequence[int]) -> Function | None:
-    """The custom Function nearest to the leaves that all ways from the output to them lead through."""
+    """The custom Function nearest to the leaves that all ways from the output to them lead through, here or there."""
+    applied: dict[SourceLine, list[Node]] = {}
     for node in reversed(graph.nodes):
-        custom: Function | None = node.function
-        if (
-            custom is not None
-            and custom.definition is not None
-            and set(leaves).isdisjoint(from_outputs(graph, [node.id]))
-        ):
-            return custom
-    return None
+        if node.function is not None and node.function.definition is not None:
+            applied.setdefault(node.function.definition, []).append(node)
+    every = (nodes for nodes in applied.values() if set(leaves).isdisjoint(from_outputs(graph, column(nodes, "id"))))
+    return next((nodes[0].function for nodes in every), None)
 
 
 def _given_none(context: CheckContext, inside: Sequence[Parameter], seen: bool) -> Diagnosis:
@@ -200,7 +197,7 @@ def _given_none(context: CheckContext, inside: Sequence[Parameter], seen: bool) 
         inside,
         f"{why}: every way from the loss leads through the custom Function {name}",
         f"In {line(at)}, let backward() of {name} return a gradient in place of None for each input that needs one.",
-    )._replace(source=at, where=places(listed(modules_of(context, inside)), line(at)))
+    )._replace(source=at, where=places(listed(modules_of(context, inside)), line(at)), follows=("wrong-backward",))
 
 
 def _without_grad(context: CheckContext, members: Sequence[Parameter], why: str, fix: str) -> Diagnosis:
