@@ -77,6 +77,7 @@ class LeafRow:
     )
     source: SourceLine | None = None  # where a module's own code makes it
     zero: int = 0  # calls at which all its elements were 0, and all of its gradient afterwards
+    alike: int = 0  # calls at which all its rows were the same, and those of its gradient afterwards
     born: SourceLine | None = None  # the line that made it, when it is younger than an optimizer
     after: int = 0  # how many optimizers were there then
 

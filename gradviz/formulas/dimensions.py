@@ -153,18 +153,21 @@ def _goal(name: str, at: int, old: Shape, new: Shape, arguments: Arguments, dim:
 
 
 def _picked(at: int, index: Any, rank: int) -> int | None:
-    """Where indexing puts a dimension; None where it is picked from, or by a tensor."""
+    """Where indexing puts a dimension; None where it is picked from, or by several tensors."""
     items = list(index) if isinstance(index, tuple) else [index]
     rest = next((i for i, item in enumerate(items) if item is ...), None)
     if rest is not None:
         items[rest : rest + 1] = [slice(None)] * (rank - sum(item is not None and item is not ... for item in items))
+    ranks = [
+        getattr(item, "ndim", 0) for item in items
+    ]  # of tensors: rows that are picked stand where they were picked from
     goal = source = 0
-    for item in items:
+    for item, rank in zip(items, ranks):
         if item is None:
             goal += 1
             continue
-        if source == at or not isinstance(item, (int, slice)):
+        if source == at or not (isinstance(item, (int, slice)) or rank == sum(ranks) == 1):
             return goal if isinstance(item, slice) else None
-        goal += isinstance(item, slice)
+        goal += isinstance(item, slice) + rank
         source += 1
     return goal + at - source

@@ -323,6 +323,18 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "equal-units": """
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+        torch.nn.init.constant_(model[2].weight, 0.1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            loss = (model(torch.randn(8, 3)) - torch.tensor([1.0, -1.0])).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
     "zero-start": """
         import torch
 

@@ -231,8 +231,133 @@ FAULTS |= {
             opt.step()
         """,
     ),
+    "a pupil that is never asked": Fault(
+        "cancelled-gradient",
+        "gap = nn.functional.kl_div(",
+        "Compute the first of the two from guess, not from known",
+        "(known / 2).log_softmax(1)",
+        "(guess / 2).log_softmax(1)",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        teacher, pupil = nn.Linear(3, 5).requires_grad_(False), nn.Linear(3, 5)
+        opt = torch.optim.SGD(pupil.parameters(), lr=0.1)
+        def objective(x, y):
+            known, guess = teacher(x), pupil(x)
+            gap = nn.functional.kl_div((known / 2).log_softmax(1), (known / 2).softmax(1), reduction="batchmean")
+            return 4 * gap + nn.functional.cross_entropy(guess, y)
+        for _ in range(4):
+            opt.zero_grad()
+            objective(torch.randn(8, 3), torch.randint(5, (8,))).backward()
+            opt.step()
+        """,
+    ),
+    "units that are all alike": Fault(
+        "equal-units",
+        "nn.init.ones_(layer.weight)",
+        "torch.nn.init.xavier_uniform_(weight)",
+        "nn.init.ones_(layer.weight)",
+        "nn.init.xavier_uniform_(layer.weight)",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 6), nn.Sigmoid(), nn.Linear(6, 6), nn.Sigmoid(), nn.Linear(6, 1))
+        for layer in net:
+            if isinstance(layer, nn.Linear):
+                nn.init.ones_(layer.weight)
+                nn.init.zeros_(layer.bias)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad()
+            nn.functional.mse_loss(net(torch.randn(8, 3)), torch.randn(8, 1)).backward()
+            opt.step()
+        """,
+    ),
+    "a list of one block": Fault(
+        "tied-parameter",
+        "self.blocks = nn.Sequential(*[",
+        "[nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(depth)]",
+        "[nn.Sequential(nn.Linear(width, width), nn.Tanh())] * depth",
+        "[nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(depth)]",
+        """
+        import torch
+        from torch import nn
+        class Net(nn.Module):
+            def __init__(self, width, depth):
+                super().__init__()
+                self.blocks = nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.Tanh())] * depth)
+                self.out = nn.Linear(width, 1)
+            def forward(self, x):
+                return self.out(self.blocks(x))
+        net = Net(4, 3)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad()
+            nn.functional.mse_loss(net(torch.randn(8, 4)), torch.randn(8, 1)).backward()
+            opt.step()
+        """,
+    ),
+    "a list of one layer that has a name": Fault(
+        "tied-parameter",
+        "self.layers = nn.ModuleList(",
+        "copy.deepcopy(layer) for _ in range(3)",
+        "layer for _ in range(3)",
+        "copy.deepcopy(layer) for _ in range(3)",
+        """
+        import copy, torch
+        from torch import nn
+        class Net(nn.Module):
+            def __init__(self, layer):
+                super().__init__()
+                self.layers = nn.ModuleList(layer for _ in range(3))
+            def forward(self, x):
+                for layer in self.layers:
+                    x = x + layer(x).tanh()
+                return x
+        net = Net(nn.Linear(4, 4))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad()
+            nn.functional.mse_loss(net(torch.randn(8, 4)), torch.randn(8, 4)).backward()
+            opt.step()
+        """,
+    ),
 }
 RIGHT = {
+    "a pupil that begins as its teacher, a trick with a value, and a layer that is used twice": """
+        import copy, torch
+        from torch import nn
+        torch.manual_seed(0)
+        shared = nn.Linear(5, 5)
+        pupil = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), shared, nn.Tanh(), shared)
+        teacher = copy.deepcopy(pupil).requires_grad_(False)
+        opt = torch.optim.SGD(pupil.parameters(), lr=1e-6)
+        for _ in range(4):
+            x, y = torch.randn(8, 3), torch.randint(5, (8,))
+            guess, known = pupil(x).log_softmax(1), teacher(x).softmax(1)
+            sharp = nn.functional.kl_div(guess, (guess / 0.5).softmax(1).detach(), reduction="batchmean")
+            chance = guess.gather(1, y[:, None])
+            trick = (chance - chance.detach()).exp().mean()
+            opt.zero_grad()
+            (nn.functional.kl_div(guess, known, reduction="batchmean") + sharp - trick).backward()
+            opt.step()
+    """,
+    "heads that begin at zero, constants that are scales, and a list of layers that are copies": """
+        import copy, torch
+        from torch import nn
+        torch.manual_seed(0)
+        layer = nn.Linear(4, 4)
+        body = nn.Sequential(nn.LayerNorm(4), *[copy.deepcopy(layer) for layer in [layer] * 2], *[nn.Tanh()] * 2)
+        head, scale = nn.Linear(4, 3), nn.Parameter(torch.full((4, 1), 0.1))
+        nn.init.zeros_(head.weight)
+        opt = torch.optim.SGD([*body.parameters(), *head.parameters(), scale], lr=0.1)
+        for _ in range(4):
+            opt.zero_grad()
+            nn.functional.cross_entropy(head(body(torch.randn(8, 4)) * scale[:, 0]), torch.randint(3, (8,))).backward()
+            opt.step()
+    """,
     "hooks on what each step computes, and one that is removed": """
         import torch
         net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))

@@ -114,7 +114,97 @@ ONE = f"""{BEGIN}
             gates = F.softmax(net["gate"](frames), dim=2)
             return F.mse_loss(net["out"]((gates * frames).sum(1)), target)
 {END}"""
+PAIRS = f"""{BEGIN}
+        net = nn.ModuleDict(dict(query=nn.Linear(5, 6), key=nn.Linear(5, 6), out=nn.Linear(5, 1)))
+        def objective():
+            boxes, target = torch.randn(9, 4, 5), torch.randn(9, 4)
+            scores = torch.einsum("nqd,mkd->nqk", net["query"](boxes), net["key"](boxes))
+            return (net["out"](scores.softmax(-1) @ boxes).squeeze(-1) - target).square().mean()
+{END}"""
+BLOCKS = f"""{BEGIN}
+        walks, kinds = torch.randn(90, 7, 5), torch.randint(0, 3, (90,))
+        class Reader(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lift, self.out = nn.Linear(5, 8), nn.Linear(8, 3)
+                layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
+                self.blocks = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            def forward(self, x):
+                return self.out(self.blocks(self.lift(x)).amax(1))
+        net = Reader()
+        def objective():
+            rows = torch.randint(0, 90, (9,))
+            return F.cross_entropy(net(walks[rows]), kinds[rows])
+{END}"""
+PLACES = f"""{BEGIN}
+        class Reader(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.out = nn.Embedding(30, 8), nn.Linear(8, 30)
+                self.look = nn.MultiheadAttention(8, 2, batch_first=True)
+                self.places = nn.Parameter(torch.randn(50, 1, 8))
+            def forward(self, ids):
+                x = self.words(ids)
+                table = self.places
+                x = x + table[: x.size(0)]
+                hidden = torch.ones(ids.size(1), ids.size(1), dtype=torch.bool).triu(1)
+                return self.out(x + self.look(x, x, x, attn_mask=hidden)[0])
+        net = Reader()
+        def objective():
+            ids = torch.randint(0, 30, (9, 7))
+            return F.cross_entropy(net(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+{END}"""
+LOADED = f"""{BEGIN}
+        rows = torch.utils.data.TensorDataset(torch.randn(36, 7, 1), torch.randn(36, 1))
+        batches = iter(torch.utils.data.DataLoader(rows, batch_size=9))
+        net = nn.ModuleDict(dict(reader=nn.LSTM(1, 9), out=nn.Linear(9, 1)))
+        def objective():
+            x, y = next(batches)
+            return F.mse_loss(net["out"](net["reader"](x)[0][:, -1]), y)
+{END}"""
+ROWS = f"""{BEGIN}
+        def hidden(lengths, longest):
+            rows = torch.ones(longest).bool().expand(len(lengths), -1)
+            for row, length in zip(rows, lengths):
+                row[:length] = False
+            return rows
+        net = nn.ModuleDict(dict(words=nn.Embedding(30, 8), out=nn.Linear(8, 3)))
+        def objective():
+            ids, lengths = torch.randint(1, 30, (9, 6)), torch.randint(2, 7, (9,)).tolist()
+            pooled = net["words"](ids).masked_fill(hidden(lengths, 6).unsqueeze(-1), 0.0).sum(1)
+            return F.cross_entropy(net["out"](pooled), torch.randint(0, 3, (9,)))
+{END}"""
 FAULTS = {
+    "a write to expanded rows": Fault(
+        "mixed-samples",
+        ".expand(len(lengths), -1)",
+        ".clone()",
+        "(len(lengths), -1)",
+        "(len(lengths), -1).clone()",
+        ROWS,
+    ),
+    "an einsum with a letter too many": Fault(
+        "mixed-samples", "torch.einsum", "the same letter: n in place of m", "mkd", "nkd", PAIRS
+    ),
+    "blocks": Fault(
+        "mixed-samples",
+        "nn.TransformerEncoderLayer",
+        "batch_first=True",
+        "out=0.0",
+        "out=0.0, batch_first=True",
+        BLOCKS,
+    ),
+    "places of samples": Fault(
+        "mixed-samples",
+        "x = x + table",
+        "table[:, : x.size(1)]",
+        "table = self.places",
+        "table = self.places.transpose(0, 1)[:, : x.size(1)]",
+        PLACES,
+    ),
+    "a batch as wide as the state": Fault(
+        "mixed-samples", "nn.LSTM", "batch_first=True", "LSTM(1, 9", "LSTM(1, 9, batch_first=True", LOADED
+    ),
     "a sum over the batch": Fault(
         "mixed-samples", "einsum(how[0]", "Keep the dimension", EINSUM, EINSUM.replace("tkv", "btkv"), SUMMED
     ),
@@ -141,6 +231,45 @@ def test_found_at_its_line_and_healed(name: str, tmp_path: Path) -> None:
 
 
 MEANT = {
+    "expanded rows that are only read, or copied before they are written to": """
+        net = nn.Linear(5, 1)
+        def objective():
+            rows = torch.zeros(1, 5).expand(9, 5)
+            mask, last = rows.clone(), rows[3]
+            mask[2, :3] = 1
+            mask[4].fill_(0.5)
+            return net(torch.randn(9, 5) + mask + last).square().mean()
+""",
+    "the sum of all similarities": """
+        net = nn.ModuleDict(dict(q=nn.Linear(5, 6), k=nn.Linear(5, 6)))
+        def objective():
+            points = torch.randn(9, 5)
+            return torch.einsum("id,jd->i", net["q"](points), net["k"](points)).square().mean()
+""",
+    "every sample with every other one, over its steps": """
+        net = nn.ModuleDict(dict(q=nn.Linear(5, 6), k=nn.Linear(5, 6)))
+        def objective():
+            texts, pictures = torch.randn(9, 4, 5), torch.randn(9, 7, 5)
+            scores = torch.einsum("aid,bjd->abij", net["q"](texts), net["k"](pictures))
+            return F.cross_entropy(scores.amax(3).mean(2), torch.arange(9))
+""",
+    "picked days, steps first": """
+        net = nn.ModuleDict(dict(reader=nn.GRU(5, 6), out=nn.Linear(6, 1)))
+        days, target = torch.randn(30, 7, 5), torch.randn(30, 7)
+        def objective():
+            rows = slice(3, 12)
+            return (net["out"](net["reader"](days[rows])[0]).squeeze(2) - target[rows]).square().mean()
+""",
+    "places of steps, steps first": """
+        net = nn.ModuleDict(dict(words=nn.Embedding(30, 8), look=nn.MultiheadAttention(8, 2), out=nn.Linear(8, 30)))
+        places = torch.randn(50, 1, 8)
+        def objective():
+            tokens = torch.randint(0, 30, (8, 9))
+            x = net["words"](tokens[:-1])
+            x = x + places[: x.size(0)]
+            hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
+            return F.cross_entropy(net["out"](net["look"](x, x, x, attn_mask=hidden)[0]).flatten(0, 1), tokens[1:].flatten())
+""",
     "one state for all steps, steps first": """
         net = nn.ModuleDict(dict(words=nn.Embedding(30, 8), reader=nn.LSTM(8, 8), out=nn.Linear(8, 30)))
         def objective():

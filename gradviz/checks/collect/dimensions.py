@@ -8,6 +8,7 @@ picked, and where something is added to all of them alike. Reads no number, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -103,6 +104,7 @@ class DimensionWatch:
         self._found: dict[Misuse, tuple[int, frozenset[int]]] = {}  # size, and the other sizes of the data there
         self._batches: set[int] = set()  # sizes at which predictions meet targets
         self._certain: set[int] = set()
+        self._declared: set[int] = set()  # what modules take for the batch that were told it comes first
         self._hinted: set[int] = set()  # counts where nothing else is known
         self._joined: dict[int, int] = {}  # sizes of joined batches, and of their first part
         self._several: set[Place | None] = set()  # where a softmax has run over more than one element
@@ -112,7 +114,7 @@ class DimensionWatch:
         self._certain |= {part for size, part in self._joined.items() if size in self._certain}
         self._certain |= {size for size, part in self._joined.items() if part in self._certain}
         several = {line_at(place) for place in self._several if place is not None}
-        sure = self._certain or self._hinted
+        sure = self._certain or self._declared or self._hinted
         wanted = [
             misuse
             for misuse, (size, others) in self._found.items()
@@ -160,9 +162,7 @@ class DimensionWatch:
         known = self._facts.of(tensor)
         if known is None:
             shape = tuple(tensor.shape)
-            sizes = [*enumerate(shape)][: -1 if len(shape) > 1 and is_real(tensor) else None]
-            data = sizes if tensor.is_leaf else []
-            known = _Known({size: place_of(shape, dim) for dim, size in data if size > 1 and shape.count(size) == 1})
+            known = _Known(_data(tensor, shape) if tensor.is_leaf else {})
             self._facts.put(tensor, known)
         return known
 
@@ -186,6 +186,9 @@ class DimensionWatch:
                 to = _place_in(call, i, number, (size, place), new)
                 if to is not None and places.setdefault(size, to) != to:
                     clash.add(size)
+        new_data = call.name == "stack" or (call.name == "getitem" and call.result.grad_fn is None)
+        if new_data and any(known.places for known in call.known):
+            places = {**_data(call.result, new), **places}
         pairs = call.name in PRODUCTS or call.name == "einsum"  # each sample with each
         return {size: to for size, to in places.items() if size not in clash and not (pairs and new.count(size) > 1)}
 
@@ -200,19 +203,14 @@ class DimensionWatch:
 
     # -- what relates samples -----------------------------------------------------------------------------------------
 
-    def _note(self, kind: str, size: int, call: _Call, *words: str) -> None:
+    def _note(self, kind: str, size: int, call: _Call, *words: str, module: bool = False) -> None:
+        """`module`: a module of torch does it with its input, and the line that makes the module is the one to change."""
         place = self._place(call.frame)
         if place is not None:
             others = frozenset(one for known in call.known for one in known.places) - {size}
-            self._found.setdefault(Misuse(kind, line_at(place), words), (size, others))
-
-    def _note_module(self, kind: str, size: int, call: _Call, *words: str) -> None:
-        """What a module of torch does with its input: the line that makes the module is the one to change."""
-        place = self._place(call.frame)
-        if place is not None:
-            others = frozenset(one for known in call.known for one in known.places) - {size}
-            used = line_at(place)
-            self._found.setdefault(Misuse(kind, _maker(call.frame) or used, (code(used), *words)), (size, others))
+            line, made = line_at(place), _maker(call.frame) if module else None
+            misuse = Misuse(kind, made or line, (code(line), *words) if module else words)
+            self._found.setdefault(misuse, (size, others))
 
     def _softmax(self, call: _Call) -> Found:
         if not isinstance(call.dim, int) or not call.result.requires_grad:
@@ -226,7 +224,7 @@ class DimensionWatch:
         if size:
             self._note("softmax over samples", size, call, call.name, str(call.dim % rank), str(call.shape))
         elif known.paired and call.dim % rank == rank - 1:
-            self._note_module("attention over samples", known.paired, call, str(call.shape))
+            self._attends_over(known.paired, call)
         return {"softmax": call.dim % rank} if known.product else None
 
     def _multiplied(self, call: _Call) -> Found:
@@ -246,18 +244,22 @@ class DimensionWatch:
         for letter in {*"".join(letters[:-1])} - {*letters[-1]} if letters else ():
             sizes = [call.at(i, term.index(letter)) for i, term in enumerate(letters[:-1]) if letter in term]
             self._sums(call, call.given[0].dim(), *sizes)
-        alone = [
-            (tuple(given.shape)[term.index(letter)], letter, term)
-            for given, term in zip(call.given, letters)
-            for letter in term
-            if "".join(letters).count(letter) == 1
-        ]
-        if (
-            len({term for *_, term in alone}) == len(alone) == 2
-            and len({size for size, *_ in alone}) == 1 < alone[0][0]
-        ):
-            words = (str(alone[0][0]), *(letter for _, letter, _ in alone))
-            self._note("summed alone", 0, call, str(call.arguments[0]), *words)
+        self._alone(call, letters)
+
+    def _alone(self, call: _Call, letters: list[str]) -> None:
+        """A letter of one input only is summed away, where the other input calls a dimension of this size by another letter."""
+        sizes = {letter: size for term, given in zip(letters, call.given) for letter, size in zip(term, given.shape)}
+        first, second = letters[:2] if len(letters) == 3 else ("", "")
+        for mine, other in ((second, first), (first, second)):
+            for letter in {*mine} - {*other, *letters[-1]}:
+                at = mine.index(letter)
+                like = [one for one in other if one not in mine and sizes[one] == sizes[letter] > 1]
+                beside = [
+                    one for one in like if one not in letters[-1] or (other.index(one) == at == 0 and len(other) > 2)
+                ]
+                if beside:
+                    words = str(call.arguments[0]), str(sizes[letter]), letter, beside[0]
+                    self._note("summed alone", 0, call, *words)
 
     def _sums(self, call: _Call, rank: int, *sizes: int) -> None:
         """A product sums over a dimension of the data, and keeps another one: in a covariance there is none."""
@@ -268,16 +270,22 @@ class DimensionWatch:
     def _attends(self, call: _Call) -> None:
         size = call.at(0, -2)
         if size and len(call.known[0].places) > 1 and call.at(1, -2) == size:
-            self._note_module("attention over samples", size, call, str(call.shape))
+            self._attends_over(size, call)
+
+    def _attends_over(self, size: int, call: _Call) -> None:
+        others = call.known[0].places.keys() - {size}
+        if len(others) == 1 and any(getattr(module, "batch_first", False) for module in _modules(call.frame)):
+            self._declared |= others
+        self._note("attention over samples", size, call, str(call.shape), module=True)
 
     def _recurs(self, call: _Call) -> None:
         if len(call.arguments) == _RECURRENT[call.name]:
             first = bool(call.arguments[-1])
             size, other = call.at(0, int(first)), call.at(0, int(not first))
             if size and other:
-                self._note_module(
-                    "recurrence over samples", size, call, call.name, str(call.shape), str(first), str(not first)
-                )
+                self._declared |= {other} if first else set()
+                words = call.name, str(call.shape), str(first), str(not first)
+                self._note("recurrence over samples", size, call, *words, module=True)
 
     def _normalized(self, call: _Call) -> None:
         inside = any(frame.f_code.co_name == "normalize" for frame in _frames(call.frame))
@@ -339,7 +347,14 @@ class DimensionWatch:
         if moved:
             self._note("other order", 0, call, *map(str, shapes))
         self._batches |= {size for size in common if places[1][size] == 1}
-        self._certain |= common if len(common) == 1 and len(places[1]) == 1 else set()
+        alone = len(common) == len(places[1]) == len({*shapes[1]} & places[0].keys()) == 1
+        self._certain |= common if alone else set()
+
+
+def _data(tensor: torch.Tensor, shape: Shape) -> Places:
+    """The dimensions of data, each of which no other one has the size of, but for features."""
+    sizes = [*enumerate(shape)][: -1 if len(shape) > 1 and is_real(tensor) else None]
+    return {size: place_of(shape, dim) for dim, size in sizes if size > 1 and shape.count(size) == 1}
 
 
 def _place_in(call: _Call, i: int, number: int, dimension: tuple[int, int], new: Shape) -> int | None:
@@ -351,6 +366,8 @@ def _place_in(call: _Call, i: int, number: int, dimension: tuple[int, int], new:
         to = letters[-1].find(letters[i][at]) if letters and at is not None else -1
         return place_of(new, to) if to >= 0 else None
     if call.name in PRODUCTS:
+        if old[:-2] == new[:-2] and size * call.known[i].places[size] <= prod(old[:-2]):  # within those that stay
+            return call.known[i].places[size]
         contracted = -1 if i == len(call.given) - 2 or len(old) < 2 else -2  # of the last two
         places = range(-min(len(new), len(old)), 0) if call.at(i, contracted) != size else ()
         kept = next((d for d in places if call.at(i, d) == size == new[d]), None)
@@ -362,13 +379,17 @@ def _place_in(call: _Call, i: int, number: int, dimension: tuple[int, int], new:
 
 def _maker(frame: FrameType) -> SourceLine | None:
     """The line of the user's file that makes the module of torch which runs, the outermost that is told where the batch is."""
-    kinds = [type(first_argument(outer)).__name__ for outer in _frames(frame) if outer.f_code.co_name == "forward"]
-    users = users_frame(frame)
+    users, kinds = users_frame(frame), [type(module).__name__ for module in _modules(frame)]
     for kind in reversed([kind for kind in kinds if kind in _TOLD]):
         calls = [at for _, at in calls_method(users.f_code.co_filename, kind, bare=False)] if users is not None else []
         if len(calls) == 1:
             return calls[0]
     return None
+
+
+def _modules(frame: FrameType) -> list[object]:
+    """The modules of torch that run, the innermost first."""
+    return [first_argument(outer) for outer in _frames(frame) if outer.f_code.co_name == "forward"]
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -1,4 +1,4 @@
-"""Follows what an index picks: numbers of each sample, sums that are written back, and the order that rows were shuffled into.
+"""Follows what an index picks: numbers of each sample, what is written to a part, and the order that rows were shuffled into.
 
 Reads whether an index names a place twice, a few times for each line. Keeps no tensor.
 """
@@ -12,7 +12,9 @@ from typing import NamedTuple
 import torch
 
 from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
+from gradviz.checks.words import code
 from gradviz.packages import Place, PlaceOf
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.walker.isolation import isolated
@@ -20,6 +22,14 @@ from gradviz.walker.isolation import isolated
 _LOOKS = 8  # how often the index of a line is read
 _ADDS = ("add", "sub", "iadd", "isub")
 _MAPS = ("mul", "div", "truediv", "pow", "sqrt", "rsqrt", "exp", "log", "neg", "rsub", "square", "view", "to", "float")
+_WRITES = (
+    "setitem",
+    "fill",
+    "zero",
+    "copy",
+    "masked_fill",
+    *(f"i{name}" for name in ("add", "sub", "mul", "truediv", "or", "and")),
+)
 _CARRIES = ("getitem", "view", "reshape", "to", "float", "long", "unsqueeze", "contiguous", "narrow")
 _LAYERS = ("linear", "conv1d", "conv2d", "batch_norm", "embedding")
 _LOSSES = ("cross_entropy_loss", "nll_loss_nd", "mse_loss", "binary_cross_entropy_with_logits", "l1_loss")
@@ -43,6 +53,7 @@ class PickWatch:
         self._shuffles, self._orders = Facts[int](), Facts[tuple[int, int]]()  # number of a permutation, and its length
         self._shuffled: dict[int, Place | None] = {}  # where each was used last
         self._picks = Facts[_Pick]()
+        self._shared = Facts[Place]()  # tensors whose rows are one memory, and parts of them: where that was expanded
         self._looked: Counter[object] = Counter()
         self._inputs: set[tuple[int, int]] = set()  # the orders of what layers were given in a step
         self._rows: set[int] = set()  # indices that name something for each sample
@@ -53,10 +64,12 @@ class PickWatch:
         """Which functions of torch are looked at, and how."""
         return (
             (("randperm",), lambda call: self._shuffles.put(call.result, self._number(call.result))),
+            (("expand", "expand_as", "broadcast_to"), self._expanded),
             (("getitem", "index_select", "take"), self._picked),
+            (("unbind",), self._parted),
+            (_WRITES, self._overwritten),
             (_CARRIES, self._carried),
             ((*_ADDS, *_MAPS), self._computed),
-            (("setitem",), self._written),
             (_LAYERS, self._begins),
             (_LOSSES, self._compared),
         )
@@ -77,8 +90,37 @@ class PickWatch:
             self._numbers.put(index, known := self._count)
         return known
 
+    def _expanded(self, call: Call) -> None:
+        place = self._place(call.frame) if call.makes and any(_repeats(call.result)) else None
+        if place is not None:
+            self._shared.put(call.result, place)
+
+    def _parted(self, call: Call) -> None:
+        """Parts of what was expanded, as far as they are not copies."""
+        place = self._shared.of(call.first)
+        for part in (call.result if type(call.result) is tuple else (call.result,)) if place is not None else ():
+            if part._is_view():
+                self._shared.put(part, place)
+
+    def _overwritten(self, call: Call) -> None:
+        """A tensor is written to: whether that is a row of several that are one memory."""
+        if call.name == "setitem":
+            self._written(call)
+        place, items = self._shared.of(call.first), call.arguments[1] if call.name == "setitem" else None
+        if place is None or not (call.in_place or items is not None):
+            return
+        several = _repeats(call.first)
+        parts = [
+            type(item) is not slice or item != slice(None) for item in (items if type(items) is tuple else (items,))
+        ]
+        if not any(several) or any(one and part for one, part in zip(several, parts)):
+            self._note(
+                "written to all", place, code(line_at(self._place(call.frame) or place)), str(tuple(call.first.shape))
+            )
+
     def _picked(self, call: Call) -> None:
         index = call.arguments[-1]
+        self._parted(call)
         if call.makes and type(index) in PLAIN and index.dim() == 1 and index.dtype == torch.int64:
             self._picks.put(call.result, _Pick(id(call.first), self._number(index)))
             shuffle = self._shuffles.of(index)
@@ -129,6 +171,15 @@ class PickWatch:
         order = next(filter(None, map(self._orders.of, call.arguments[:2])), None)
         if order is not None and order not in self._inputs and any(length == order[1] for _, length in self._inputs):
             self._note("shuffled apart", self._shuffled[order[0]], str(order[1]))
+
+
+def _repeats(tensor: torch.Tensor) -> list[bool]:
+    """Of which dimensions all rows are one memory."""
+    return (
+        [size > 1 and not step for size, step in zip(tensor.shape, tensor.stride())]
+        if tensor.layout is torch.strided
+        else []
+    )
 
 
 def _meets_columns(given: torch.Tensor, other: torch.Tensor) -> bool:

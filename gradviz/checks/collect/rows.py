@@ -45,7 +45,7 @@ class _Watched:
         self.ref, self.row = weakref.ref(tensor), row
         self.mark: object = None  # version and a few elements, as of the first call
         self.reached = False  # by the call that runs now
-        self.zero = False  # all elements are 0 at that call
+        self.zero, self.alike = False, False  # all elements are 0 at that call, or all rows the same
 
 
 class _Last(NamedTuple):
@@ -123,7 +123,8 @@ class RowKeeper:
             elif id(tensor) not in held and (mark := _mark(tensor)) is not None:
                 watched.row.moved = bool(watched.row.moved) or mark != watched.mark
             row, watched.reached = watched.row, True
-            watched.zero = row.reached < _ZERO_CALLS and _all_zero(tensor)
+            early = row.reached < _ZERO_CALLS and tensor.dim() > 1
+            watched.zero, watched.alike = early and _flat(tensor.detach()), early and _alike(tensor)
             row.node, row.call, row.first, row.reached = node, call, row.first or call, row.reached + 1
 
     def _new(self, walked: Walked, tensor: torch.Tensor, known: Parameter | None, modules: _Modules) -> LeafRow:
@@ -188,9 +189,11 @@ class RowKeeper:
             self._last = self._coming if self._in_a_row else None
         live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]
         for leaf, tensor in live:
-            zero = leaf.zero and filled and tensor is not None and tensor.grad is not None and is_zero(tensor.grad)
+            gradient = tensor.grad if filled and tensor is not None else None
+            zero = leaf.zero and gradient is not None and is_zero(gradient)
             leaf.row.zero += bool(zero)
-            leaf.zero = leaf.reached = False
+            leaf.row.alike += leaf.alike and not zero and _alike(gradient)
+            leaf.zero = leaf.alike = leaf.reached = False
         if filled and record.calls <= _ZERO_CALLS:
             read = [(leaf.row.names, tensor.grad) for leaf, tensor in live if tensor is not None and leaf.row.parameter]
             if read and all(_flat(gradient) for _, gradient in read):
@@ -272,11 +275,12 @@ def _mark(tensor: torch.Tensor) -> object:
         return version_of(tensor), tuple(map(str, tensor.detach().flatten()[:_ELEMENTS].tolist()))
 
 
-def _all_zero(tensor: torch.Tensor) -> bool:
-    if not is_readable(tensor):
+def _alike(tensor: torch.Tensor | None) -> bool:
+    """Whether all rows are the same, but for rounding, and not zero; the first two are looked at before all of it is read."""
+    if tensor is None or not is_readable(tensor) or len(tensor) < 2:
         return False
-    values = tensor.detach()
-    return values.dim() > 1 and _flat(values)
+    rows = tensor.detach()
+    return bool(rows[0].any()) and all(torch.allclose(part, rows[0], rtol=1e-4, atol=0) for part in (rows[1], rows))
 
 
 def _flat(gradient: torch.Tensor | None) -> bool:

@@ -217,6 +217,48 @@ def _stuck(context: CheckContext, members: Sequence[LeafRow]) -> Diagnosis:
     )
 
 
+@check("equal-units", "warning", "all units of a layer begin alike, and stay so")
+def equal_units(context: CheckContext) -> Diagnoses:
+    """All rows of a weight are the same, and get the same gradient: the units of that layer compute one number, many times.
+
+    A layer whose weights are all filled with one constant is as good as a layer with a single unit. The units stay alike for good,
+    since what they get is alike, too.
+
+    How it is found: all rows of a matrix of a model, and of its gradient, were the same at two calls, but for rounding, and not 0.
+
+    What to do: begin with random numbers.
+
+    When to ignore it: in a calculation by hand.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    for layer in (model[0], model[2]):
+        torch.nn.init.constant_(layer.weight, 0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        loss = (model(torch.randn(8, 3)) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    alike = [leaf for leaf in context.record.rows if leaf.alike >= ENOUGH and leaf.parameter and leaf.names]
+    if alike and context.record.stepped:
+        names = first_names(alike)
+        filled = next((context.filled[name] for name in names if name in context.filled), None)
+        where = f" in {line(filled)}" if filled is not None else ""
+        yield Diagnosis(
+            f"all units of {plural(len(alike), 'layer')} are alike, and learn the same",
+            names,
+            f"all rows of {listed(names, 4)} were the same at {ENOUGH} calls or more, and so were the rows of their gradients",
+            f"Begin with random numbers{where}: torch.nn.init.xavier_uniform_(weight) in place of a constant.",
+            tuple(leaf.node for leaf in alike if leaf.call == context.call),
+            source=filled or alike[0].source,
+        )
+
+
 @check("all-zero", "warning", "the gradient of every parameter is zero: nothing is learned")
 def all_zero(context: CheckContext) -> Diagnoses:
     """Backward fills every `.grad`, and with nothing but zeros.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.collectives import RECEIVES
 from gradviz.checks.words import Names, all_names, code, first_names, listed, nodes_of, title, verb, where as place
-from gradviz.graph import Node, TensorInfo
+from gradviz.graph import Leaf, Node, TensorInfo
 from gradviz.graph.amounts import depth
+from gradviz.source.search import repeated_modules
 from gradviz.wording import one_line, plural, tensor_line
 
 DEEP = 10_000
@@ -69,7 +72,8 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
 
     That is how tied embeddings work. It matters when parameters are counted, saved, sharded or given to optimizers in groups.
 
-    How it is found: The names of each parameter are collected from the models.
+    How it is found: The names of each parameter are collected from the models. A warning where one line puts one module several
+    times into a list, as `ModuleList([Block()] * 3)` does.
 
     What to do: Nothing, when they are tied on purpose. Else give each module a tensor of its own: `copy.deepcopy(module)`.
 
@@ -85,7 +89,9 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
     ```
     """
     tied = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter" and len(leaf.names) > 1]
-    if tied:
+    repeated = list(_repeated(context, tied))
+    yield from repeated
+    if tied and not repeated:
         first, *others = tied
         too = f"; {plural(len(others), 'other')} {verb(others, 'has', 'have')} several names, too" if others else ""
         yield Diagnosis(
@@ -95,6 +101,39 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
             "No change needed if they are tied on purpose.",
             nodes_of(tied),
         )
+
+
+_PLACE = re.compile(r"(.*?)\.(\d+)(\..*)")
+
+
+def _repeated(context: CheckContext, tied: Sequence[Leaf]) -> Diagnoses:
+    """The lists of modules that have one and the same module at several places, where one line has put it there."""
+    lists: dict[str, dict[str, Leaf]] = {}
+    for leaf in tied:
+        places_ = [match.groups() for name in leaf.names if (match := _PLACE.fullmatch(name))]
+        if len(places_) == len(leaf.names) and len({(first, rest) for first, _, rest in places_}) == 1:
+            lists.setdefault(places_[0][0], {})[leaf.names[0]] = leaf
+    for name, leaves in lists.items():
+        rows = [row for row in context.record.rows if row.names and row.names[0] in leaves]
+        file = next(
+            (row.source.file for row in rows if row.source is not None),
+            context.backward.file if context.backward else "",
+        )
+        made = [found for found in repeated_modules(file) if name.rpartition(".")[2] in found[0].text]
+        if len(made) == 1:
+            ((source, old, new),) = made
+            count = len(next(iter(leaves.values())).names)
+            yield Diagnosis(
+                f"{name} has one module {count} times: all its layers are the same object",
+                tuple(leaves),
+                f"{code(source)} puts one object {count} times into the list: it has the parameters of one layer, and "
+                "their gradient is the sum over all uses",
+                f"Make one for each place: {new} in place of {old}. No change needed if all are to share their weights.",
+                nodes_of(leaves.values()),
+                source=source,
+                severity="warning",
+                edit=instead(source, source.text.replace(old, new) if old in source.text and "copy" not in new else ""),
+            )
 
 
 @check("hooks-present", "note", "hooks of yours are registered on tensors of this graph")

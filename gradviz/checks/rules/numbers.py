@@ -86,7 +86,7 @@ def _vanishing(context: CheckContext, layers: Sequence[Layer]) -> Diagnoses:
             f"the output, a ratio of {last.rms / largest:.1e} (threshold {limit:g})",
             "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the "
             "activation.",
-        )
+        )._replace(follows=("equal-units",))
 
 
 @check(

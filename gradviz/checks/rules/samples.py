@@ -45,10 +45,16 @@ ROWS = {
         "Give the table the batch first, as (1, steps, features), and cut its second dimension: table[:, : x.size(1)].",
     ),
     "summed alone": Row(
-        "the einsum sums {2} and {3} apart: neither is in both inputs",
-        "{code} computes '{0}': {2} and {3} have the size {1} and are in one input each, so each input is summed over its own "
-        "before they are multiplied",
-        "If they are one dimension, give both the same letter: {2} in place of {3}.",
+        "the einsum sums {2} away by itself: no other input has this letter",
+        "{code} computes '{0}': {2} is in one input and not in the result, so it is summed over first; {3}, of the other input, "
+        "has the same size {1}",
+        "If they are one dimension, give both the same letter: {3} in place of {2}.",
+    ),
+    "written to all": Row(
+        "a write into one row of an expanded tensor changes all its rows",
+        "{0} writes to a part of a tensor of shape {1} that {code} expanded: its rows are one memory, and what is written "
+        "last holds for all of them",
+        "Give each row its own memory: .clone() right behind the expand in {text}.",
     ),
     "shuffled apart": Row(
         "inputs and targets are shuffled into different orders",
@@ -72,7 +78,8 @@ def mixed_samples(context: CheckContext) -> Diagnoses:
     probabilities that add up over the batch. The model then uses what it does not have when it is asked for one sample.
 
     How it is found: in the first steps, each dimension of the data is followed by its size and place through every call. The batch
-    is where predictions meet targets, or where a loader stacks samples; with sizes that are equal nothing is said.
+    is where predictions meet targets, where a loader stacks samples or an index picks them, or what a module with `batch_first=True`
+    is given first; with sizes that are equal nothing is said. Writes to a part of what `expand` made are seen where they happen.
 
     What to do: name the dimension that is meant, or pass `batch_first=True`.
 
