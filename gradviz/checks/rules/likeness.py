@@ -234,8 +234,8 @@ def equal_units(context: CheckContext) -> Diagnoses:
     import torch
 
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
-    for layer in (model[0], model[2]):
-        torch.nn.init.constant_(layer.weight, 0.1)
+    for parameter in model.parameters():
+        torch.nn.init.constant_(parameter, 0.1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(3):
         loss = (model(torch.randn(8, 3)) - 1).square().mean()
