@@ -46,6 +46,8 @@ def cuts_samples(old: Shape, new: Shape) -> bool:
     (True, True, False)
     >>> cuts_samples((8, 12, 12, 3), (8, 3, 12, 12)), cuts_samples((8, 4, 16, 5), (8, 16, 20)), cuts_samples((8, 16, 20), (32, 80))
     (True, True, False)
+    >>> cuts_samples((72, 4, 2, 12), (24, 12, 24))
+    False
     """
     before, after = _places(old), _places(new)
     if any(new_cut % cut and cut % new_cut for new_cut in after for cut in before):
@@ -92,10 +94,9 @@ def _places(shape: Sequence[int]) -> list[int]:
 
 
 def _merged(before: Sequence[int], place: int, size: int) -> bool:
-    """Whether a new dimension is several old ones, or lies within one."""
+    """Whether a new dimension lies within an old one, or ends where one does: several, and a part of the one before."""
     end = place * size
-    within = any(low <= place and end <= high for low, high in pairwise(before))
-    return within or (place in before and end in before)
+    return end in before or any(low <= place and end <= high for low, high in pairwise(before))
 
 
 def terms(equation: str) -> list[str]:
