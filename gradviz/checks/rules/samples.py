@@ -78,8 +78,8 @@ def mixed_samples(context: CheckContext) -> Diagnoses:
     probabilities that add up over the batch. The model then uses what it does not have when it is asked for one sample.
 
     How it is found: in the first steps, each dimension of the data is followed by its size and place through every call. The batch
-    is where predictions meet targets, where a loader stacks samples or an index picks them, or what a module with `batch_first=True`
-    is given first; with sizes that are equal nothing is said. Writes to a part of what `expand` made are seen where they happen.
+    is where predictions meet targets, a loader stacks samples, or an index picks them, or what a module with `batch_first=True` is
+    given first; with sizes that are equal nothing is said. Writes to a part of what `expand` made are seen where they happen.
 
     What to do: name the dimension that is meant, or pass `batch_first=True`.
 
