@@ -98,8 +98,8 @@ class PickWatch:
     def _parted(self, call: Call) -> None:
         """Parts of what was expanded, as far as they are not copies."""
         place = self._shared.of(call.first)
-        for part in (call.result if type(call.result) is tuple else (call.result,)) if place is not None else ():
-            if part._is_view():
+        for part in call.result if type(call.result) is tuple else (call.result,):
+            if place is not None and part._is_view():
                 self._shared.put(part, place)
 
     def _overwritten(self, call: Call) -> None:
