@@ -70,6 +70,7 @@ class _Facts(NamedTuple):
     paths: set[str]  # of modules with operations in the graph
     cuts: Sequence[Cut]
     shared: set[str]  # tensors whose optimizer also holds some that this graph has
+    held: set[str]  # tensors of all optimizers
 
 
 def _facts(context: CheckContext) -> _Facts:
@@ -83,6 +84,7 @@ def _facts(context: CheckContext) -> _Facts:
         {scope.path for scope in graph.scopes},
         sorted(set(context.cuts), key=lambda cut: cut.at),
         {name for tensors in training for name in all_names(tensors)},
+        {name for optimizer in context.optimizers for name in all_names(optimizer.tensors)},
     )
 
 
@@ -97,6 +99,8 @@ def _at_sight(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
         yield _UNFINISHED
     if not facts.context.used_later.isdisjoint(parameter.names):
         yield _ELSEWHERE
+    if run is not None and run.calls and not run.recording and facts.held and facts.held.isdisjoint(parameter.names):
+        yield _FOLLOWS
     if parameter.compiled is not None:
         yield _COMPILED.of(parameter, parameter.forward)
     if run is not None and (at := run.checkpoint) is not None:
@@ -187,6 +191,11 @@ _UNFINISHED = Verdict(
 _ELSEWHERE = Verdict(
     "{is_} not in this graph, but in that of another backward call", "another backward call of this run uses them",
     "No change needed if the calls take turns on purpose.", False,
+)  # fmt: skip
+_FOLLOWS = Verdict(
+    "{is_} not trained: no optimizer holds {them}, and the module runs without recording",
+    "the module is called with gradients off, and the optimizers update other parameters",
+    "No change needed for a target or teacher. Otherwise give it to the optimizer, and call it outside no_grad().", False,
 )  # fmt: skip
 _OTHER_MODEL = Verdict(
     "{is_} in no output that was checked", "the graph uses no parameter of this model at all",

@@ -241,3 +241,38 @@ def test_one_decorator_gives_one_warning(tmp_path: Path) -> None:
     assert found["names"] == ["net.left.weight", "net.left.bias", "net.right.weight", "net.right.bias"]
     assert "remove @torch.no_grad()" in found["fix"]
     assert not alarms(textwrap.dedent(script).replace("@torch.no_grad()", ""), tmp_path)
+
+
+def test_a_target_network_inside_of_the_model_is_no_fault(tmp_path: Path) -> None:
+    script = """
+    import copy, torch
+    from torch import nn
+
+
+    class Critic(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q = nn.Linear(4, 1)
+            self.slow = copy.deepcopy(self.q)
+
+        @torch.no_grad()
+        def bootstrap(self, x):
+            return self.slow(x)
+
+        def forward(self, x):
+            return self.q(x)
+
+
+    critic = Critic()
+    optimizer = torch.optim.SGD(critic.q.parameters(), lr=0.01)
+    for _ in range(3):
+        x = torch.randn(8, 4)
+        optimizer.zero_grad()
+        (critic(x) - 0.9 * critic.bootstrap(x) - 1).square().mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+            for slow, fast in zip(critic.slow.parameters(), critic.q.parameters()):
+                slow.lerp_(fast, 0.05)
+    """
+    assert not alarms(textwrap.dedent(script), tmp_path)
+    assert alarms(textwrap.dedent(script).replace("critic.q.parameters(), lr", "critic.parameters(), lr"), tmp_path)
