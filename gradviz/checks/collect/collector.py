@@ -33,6 +33,7 @@ from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import RowKeeper
 from gradviz.checks.collect.sequences import SequenceWatch
+from gradviz.checks.collect.targets import TargetWatch
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
@@ -116,7 +117,17 @@ class Collector:
         self.cuts.parts, self.overwrites = {} if cuts else None, OverwriteWatch(place, self.misuse.note)
         self.effects, self.sequences = EffectWatch(place, self.misuse.note), SequenceWatch(place, self.misuse.note)
         self.policies, self.picks = PolicyWatch(place, self.misuse.note), PickWatch(place, self.misuse.note)
-        read = self.misuse, self.dimensions, self.labels, self.sequences, self.policies, self.picks, self.effects
+        self.targets = TargetWatch(place, self.misuse.note)
+        read = (
+            self.misuse,
+            self.dimensions,
+            self.labels,
+            self.sequences,
+            self.policies,
+            self.picks,
+            self.effects,
+            self.targets,
+        )
         watches = (self.results, self.switches, self.cuts, CallReaders(*(one.readers for one in read)), self.overwrites)
         seen = [watch.seen for watch in watches]
         self.calls, self.replaced = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None), Replaced(place)

@@ -208,7 +208,7 @@ class DimensionWatch:
         place = self._place(call.frame)
         if place is not None:
             others = frozenset(one for known in call.known for one in known.places) - {size}
-            line, made = line_at(place), _maker(call.frame) if module else None
+            line, made = line_at(place), maker(call.frame) if module else None
             misuse = Misuse(kind, made or line, (code(line), *words) if module else words)
             self._found.setdefault(misuse, (size, others))
 
@@ -377,10 +377,10 @@ def _place_in(call: _Call, i: int, number: int, dimension: tuple[int, int], new:
     return followed(call.name, dimension, old, new, call.arguments, call.dim)
 
 
-def _maker(frame: FrameType) -> SourceLine | None:
-    """The line of the user's file that makes the module of torch which runs, the outermost that is told where the batch is."""
+def maker(frame: FrameType, types: Sequence[str] = _TOLD) -> SourceLine | None:
+    """The line of the user's file that makes the module of torch which runs, the outermost of these types."""
     users, kinds = users_frame(frame), [type(module).__name__ for module in _modules(frame)]
-    for kind in reversed([kind for kind in kinds if kind in _TOLD]):
+    for kind in reversed([kind for kind in kinds if kind in types]):
         calls = [at for _, at in calls_method(users.f_code.co_filename, kind, bare=False)] if users is not None else []
         if len(calls) == 1:
             return calls[0]

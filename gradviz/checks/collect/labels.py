@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.dimensions import maker
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
+from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import passes
@@ -35,7 +37,7 @@ _ERRORS = frozenset(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"))
 _POINTWISE = frozenset(
     [
         *("square", "pow", "abs", "sub", "add", "neg", "relu", "tanh", "gelu", "mul", "div"),
-        *("dropout", "layer_norm", "linear"),
+        *("dropout", "layer_norm", "linear", "index_select"),
     ]
 )
 _MASKS = frozenset(("mul", "masked_fill", "where"))
@@ -61,15 +63,17 @@ class _Classes:
     """What a line that computes a loss over classes was given."""
 
     place: Place | None
-    classes: set[int] = field(default_factory=set)
+    made: SourceLine | None = None  # where the code makes the module of the loss
+    counts: Counter[int] = field(default_factory=Counter)  # of each class, without what is ignored
     batches: int = 0
-    count: int = 0  # labels that are not ignored
     constant: bool = False  # labels that the code made so: the first of several candidates is the right one
+    blank: tuple[int, int] | None = None  # of CTC, and how many classes there are
 
-    def add(self, classes: list[int], count: int, constant: bool) -> None:
+    def add(self, labels: Any) -> None:
         """Another batch of labels."""
-        self.classes.update(classes)
-        self.batches, self.count, self.constant = self.batches + 1, self.count + count, self.constant or constant
+        self.batches += 1
+        with isolated(), torch.no_grad():
+            self.counts.update(dict(zip(*(one.tolist() for one in labels.unique(return_counts=True)))))
 
 
 @dataclass
@@ -140,6 +144,7 @@ class LabelWatch:
         self._place, self._note = place, note
         self._facts = Facts[_Followed]()
         self._means: dict[int, tuple[str, Place | None, tuple[str, ...]]] = {}  # until backward, by identity
+        self._times = Facts[tuple[str, ...]]()  # scores that a mask has multiplied
         self._looked: Counter[tuple[object, int]] = Counter()
         self._indices: dict[object, _Indices] = {}
         self._classes: dict[tuple[object, int], _Classes] = {}
@@ -150,6 +155,7 @@ class LabelWatch:
             self._note(kind, place, *words)
         self._means.clear()
         self._facts.clear()
+        self._times.clear()
 
     @property
     def readers(self) -> Readers:
@@ -167,6 +173,9 @@ class LabelWatch:
             (_LAYERS, self._layered),
             (_POINTWISE, self._passed),
             (("div", "truediv", "mul"), self._divided),
+            (("softmax", "log_softmax"), self._weighs),
+            (("pad_packed_sequence",), self._unpacked),
+            (("ctc_loss",), self._spelled),
         )
 
     def _of(self, tensor: object, *kinds: str) -> Any:
@@ -221,6 +230,8 @@ class LabelWatch:
             sums = (padding.padded, padding.total - padding.padded) if padding is not None else ()
             if padding is not None and padding.value in (0, 1) and int(mask.sum()) in sums:
                 self._follow(call.result, "masked", padding)
+                if call.name == "mul":
+                    self._times.put(call.result, padding.words())
 
     def _flattened(self, call: Call) -> None:
         """Labels get another shape."""
@@ -237,7 +248,23 @@ class LabelWatch:
             self._tell("padded mean", padding if not self._of(call.first, "masked") else None, call)
 
     def _divided(self, call: Call) -> None:
-        self._means.pop(id(call.first), None)
+        for one, _ in call.pairs:
+            self._means.pop(id(one), None)
+
+    def _weighs(self, call: Call) -> None:
+        """Scores become weights: those that a mask has set to 0 get some, unless the mask comes once more."""
+        words = self._times.of(call.first)
+        if words is not None:
+            self._times.put(call.result, words)
+            self._means[id(call.result)] = "times mask", self._place(call.frame), words
+
+    def _unpacked(self, call: Call) -> None:
+        """Sequences of different lengths are padded again."""
+        output, lengths = call.result
+        padded = int((lengths < lengths.max()).sum())
+        if padded and call.arguments[2]:
+            total = len(lengths) * output.shape[1]
+            self._follow(output, "recurrent", Padding(0, total - int(lengths.sum()), total, padded, len(lengths)))
 
     def _picked(self, call: Call) -> None:
         index = call.arguments[1]
@@ -270,12 +297,13 @@ class LabelWatch:
         scores, labels = call.arguments[:2]
         if type(labels) not in PLAIN or labels.dtype != torch.int64 or not is_readable(labels) or not labels.numel():
             return
-        seen = self._classes.setdefault(self._line(call.frame), _Classes(self._place(call.frame)))
-        if seen.batches >= _BATCHES * _LOOKS or labels.numel() > LARGEST:
+        seen = self._seen(call, labels)
+        if seen is None:
             return
         ignored, total = call.arguments[4], labels.numel()
         left = int((labels == ignored).sum())
-        seen.add(labels.unique().tolist(), total - left, self._of(labels, "constant") == _version(labels))
+        seen.add(labels[labels != ignored])
+        seen.constant |= self._of(labels, "constant") == _version(labels)
         if not self._pads(call, seen.place, ignored):
             words = str(ignored), f"{left:,}", f"{total:,}"
             single = scores.dim() == 2 and self._of(labels, "flat") is None and self._facts.of(scores) is None
@@ -283,6 +311,23 @@ class LabelWatch:
                 self._note("all ignored", seen.place, *words)
             elif left and ignored >= 0 and single and not _is_flattened(scores):
                 self._note("class ignored", seen.place, *words, str(scores.shape[1]))
+
+    def _seen(self, call: Call, labels: torch.Tensor) -> _Classes | None:
+        """What is known of the labels of a line, as far as more of them are to be read."""
+        line = self._line(call.frame)
+        if line not in self._classes:
+            self._classes[line] = _Classes(self._place(call.frame), maker(call.frame, ["CTCLoss"]))
+        seen = self._classes[line]
+        return seen if seen.batches < _BATCHES * _LOOKS and labels.numel() <= LARGEST else None
+
+    def _spelled(self, call: Call) -> None:
+        """A loss aligns labels with time steps, and one of its classes is the blank between them."""
+        scores, labels, _, lengths, blank = call.arguments[:5]
+        seen = self._seen(call, labels) if is_readable(labels) else None
+        if seen is not None:
+            seen.blank = blank, scores.shape[-1]
+            used = torch.arange(labels.shape[-1]) < torch.as_tensor(lengths)[:, None] if labels.dim() > 1 else ...
+            seen.add(labels[used])
 
     def _pads(self, call: Call, place: Place | None, ignored: int) -> bool:
         """Whether labels that are padding count in a loss, none of which is weighed."""
@@ -303,8 +348,24 @@ class LabelWatch:
                 words = str(indices.padding), f"{indices.hits:,}", f"{indices.total:,}", str(indices.size)
                 self._note("row of padding", made[0] if len(made) == 1 else used, *words)
         for seen in self._classes.values():
-            if len(seen.classes) == 1 and seen.batches >= _BATCHES and seen.count >= _ENOUGH and not seen.constant:
-                self._note("one class", seen.place, str(*seen.classes), f"{seen.count:,}")
+            total = seen.counts.total()
+            if seen.blank is not None:
+                self._takes_blank(seen, *seen.blank)
+            elif len(seen.counts) == 1 and seen.batches >= _BATCHES and total >= _ENOUGH and not seen.constant:
+                self._note("one class", seen.place, str(*seen.counts), f"{total:,}")
+
+    def _takes_blank(self, seen: _Classes, blank: int, classes: int) -> None:
+        free = [label for label in range(classes) if label not in seen.counts]
+        if seen.counts[blank]:
+            words = f"pass blank={free[0]}, which is no label" if len(free) == 1 else "add 1 to all labels"
+            self._note(
+                "blank",
+                seen.made or seen.place,
+                str(blank),
+                f"{seen.counts[blank]:,}",
+                f"{seen.counts.total():,}",
+                words,
+            )
 
 
 def _is_flattened(scores: torch.Tensor) -> bool:

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import torch
 
 from gradviz.checks.collect.calls import Call, Facts, Readers
-from gradviz.checks.collect.lines import line_at
+from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.words import code
 from gradviz.packages import Place, PlaceOf
 from gradviz.recording.torch_calls import PLAIN, is_real
+from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import isolated
 
 _LOOKS = 8  # how often the index of a line is read
@@ -31,7 +32,7 @@ _WRITES = (
     *(f"i{name}" for name in ("add", "sub", "mul", "truediv", "or", "and")),
 )
 _CARRIES = ("getitem", "view", "reshape", "to", "float", "long", "unsqueeze", "contiguous", "narrow")
-_LAYERS = ("linear", "conv1d", "conv2d", "batch_norm", "embedding")
+_LAYERS = ("linear", "conv1d", "conv2d", "batch_norm", "embedding", "pack_padded_sequence")
 _LOSSES = ("cross_entropy_loss", "nll_loss_nd", "mse_loss", "binary_cross_entropy_with_logits", "l1_loss")
 
 
@@ -51,6 +52,7 @@ class PickWatch:
         self._place, self._note = place, note
         self._numbers, self._count = Facts[int](), 0  # of indices
         self._shuffles, self._orders = Facts[int](), Facts[tuple[int, int]]()  # number of a permutation, and its length
+        self._left = Facts[int]()  # what was there when others got a new order, and which
         self._shuffled: dict[int, Place | None] = {}  # where each was used last
         self._picks = Facts[_Pick]()
         self._shared = Facts[Place]()  # tensors whose rows are one memory, and parts of them: where that was expanded
@@ -63,7 +65,8 @@ class PickWatch:
     def readers(self) -> Readers:
         """Which functions of torch are looked at, and how."""
         return (
-            (("randperm",), lambda call: self._shuffles.put(call.result, self._number(call.result))),
+            (("randperm", "argsort"), lambda call: self._shuffles.put(call.result, self._number(call.result))),
+            (("sort",), lambda call: self._shuffles.put(call.result[1], self._number(call.result[1]))),
             (("expand", "expand_as", "broadcast_to"), self._expanded),
             (("getitem", "index_select", "take"), self._picked),
             (("unbind",), self._parted),
@@ -82,6 +85,7 @@ class PickWatch:
         for seen in (self._rows, self._met, self._inputs):
             seen.clear()
         self._picks.clear()
+        self._left.clear()
 
     def _number(self, index: torch.Tensor) -> int:
         known = self._numbers.of(index)
@@ -127,11 +131,19 @@ class PickWatch:
             if shuffle is not None:
                 self._orders.put(call.result, (shuffle, len(index)))
                 self._shuffled[shuffle] = self._place(call.frame)
+                for other in local_variables(users_frame(call.frame) or call.frame).values():
+                    if other is not call.first:
+                        self._left.put(other, shuffle)
+            if call.first.requires_grad:  # the old order may be put back
+                self._left.clear()
 
     def _carried(self, call: Call) -> None:
         order = self._orders.of(call.first)
         if order is not None and not self._orders.of(call.result):
             self._orders.put(call.result, order)
+        left = self._left.of(call.first)
+        if left is not None:
+            self._left.put(call.result, left)
 
     def _computed(self, call: Call) -> None:
         """Something is computed of what was picked: by itself, or with what has more dimensions."""
@@ -171,6 +183,9 @@ class PickWatch:
         order = next(filter(None, map(self._orders.of, call.arguments[:2])), None)
         if order is not None and order not in self._inputs and any(length == order[1] for _, length in self._inputs):
             self._note("shuffled apart", self._shuffled[order[0]], str(order[1]))
+        left, length = self._left.of(call.arguments[1]), len(call.arguments[1])
+        if order is None and left is not None and (left, length) in self._inputs:
+            self._note("sorted apart", self._shuffled[left], str(length))
 
 
 def _repeats(tensor: torch.Tensor) -> list[bool]:

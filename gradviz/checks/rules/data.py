@@ -13,6 +13,11 @@ _ROWS = {
         "rounded down",
         "Divide with / and convert to float first, in {text}. Labels, which stay integers: divide by less.",
     ),
+    "fractions cut": Row(
+        "{0} cuts off the fractions of a target",
+        "{code} makes integers of numbers, and an error of predictions is computed with what is left of them",
+        "Keep the fractions, in {text}: .float() or dtype=torch.float32.",
+    ),
     "nan left": Row(
         "{0} is NaN at the end",
         "{code} is the first line that made NaN of finite numbers, without a graph; the loss stayed finite",
@@ -23,7 +28,7 @@ _ROWS = {
 
 @check("lost-numbers", "warning", "data is rounded to zeros, or a metric, a buffer or a state becomes NaN")
 def lost_numbers(context: CheckContext) -> Diagnoses:
-    """A line without a graph makes zeros of all data, or NaN that stays in a buffer, a metric or the state of an optimizer.
+    """A line without a graph makes zeros of all data, or integers of targets with fractions, or NaN that stays in a buffer.
 
     The loss is finite and training goes on: an image of bytes that is divided with `//` is black for the model; an accuracy of no
     samples is NaN, and so is a running mean that it is added to.

@@ -72,6 +72,11 @@ _LABELS = {
         "{code} pairs rows as if two batches were in another order: they were joined {0}",
         "Give each row its partner: {1}.",
     ),
+    "blank": Row(
+        "label {0} is the blank of the CTC loss",
+        "{1} of {2} labels are {0}, which CTC takes for the blank between labels: that label can never be said",
+        "Let no label be the blank: {3}. What decodes the scores has to leave out the same index.",
+    ),
     "one class": Row(
         "all labels are class {0}",
         "{code} was given {1} labels, and all of them are {0}: the model learns to say that, whatever its input",
@@ -87,6 +92,12 @@ _MASKS = {
         "{code} hides every position of its mask {0} that has data, and none that is padding, in the rows that were looked at",
         "Invert the mask: a key_padding_mask is True where padding is; a bool attn_mask is True where something may be seen.",
     ),
+    "times mask": Row(
+        "a softmax counts what its mask has multiplied by 0",
+        "{code} takes a softmax of scores times a mask, which is 0 for {1} of {2}: a score of 0 is as good as any other, and "
+        "exp(0) = 1 gives each a part of it",
+        "Set them to minus infinity: scores.masked_fill(mask == 0, float('-inf')) in place of the product.",
+    ),
     "past hidden": Row(
         "the mask of attention hides the past, and keeps what comes",
         "{code} lets each of {0} positions see later ones, and no earlier one",
@@ -98,7 +109,7 @@ _MASKS = {
 
 @check("inverted-mask", "warning", "a mask of attention hides what should be seen")
 def inverted_mask(context: CheckContext) -> Diagnoses:
-    """A mask keeps padding and hides the data, or keeps what comes later and hides the past.
+    """A mask keeps padding and hides the data, or keeps what comes later and hides the past; or scores are only multiplied by it.
 
     Nothing fails: attention is then over padding, and the model learns from the rest of its layers alone. `nn.MultiheadAttention`
     and `nn.TransformerEncoder` hide where a mask is True, `scaled_dot_product_attention` where it is False.
@@ -157,7 +168,8 @@ def useless_labels(context: CheckContext) -> Diagnoses:
 
     All labels of a batch are `ignore_index`, and the mean is NaN; or `ignore_index` is one of the classes, `padding_idx` one of the
     rows; or all labels are alike. Or a language model is to say the token that it has just read, not the next one, or may look at
-    the next one; or the labels of a contrastive loss name another row than the partner; or labels and predictions are swapped.
+    the next one; or the labels of a contrastive loss name another row than the partner; or labels and predictions are swapped; or
+    a label is the blank of `CTCLoss`.
 
     How it is found: the labels of some batches of each line are counted. One class only is said from 64 labels in three batches
     on, and not where the code makes them with `zeros` or the like, as contrastive losses do; a class is taken for left out where

@@ -61,6 +61,11 @@ ROWS = {
         "{code} gives the targets another random order than the inputs have: each of the {0} rows gets the target of another one",
         "Shuffle both by one permutation: order = torch.randperm(len(x)), then x[order] and y[order].",
     ),
+    "sorted apart": Row(
+        "inputs are brought into another order, and their targets are not",
+        "{code} sorts or shuffles the {0} inputs; the loss compares what is computed of them with targets in the old order",
+        "Bring the targets into the same order: index them as in {text}.",
+    ),
     "other order": Row(
         "predictions and targets are in another order",
         "{code} compares {0} with {1}: the samples and steps of the data stand in another order there, so most predictions "
@@ -72,7 +77,7 @@ ROWS = {
 
 @check("mixed-samples", "warning", "an operation relates samples of a batch that should be apart")
 def mixed_samples(context: CheckContext) -> Diagnoses:
-    """A softmax, an attention, a recurrent layer, a norm or a table runs along the batch, or targets are of other samples.
+    """A softmax, an attention, a recurrent layer, a norm or a table runs along the batch, or targets are in another order.
 
     The shapes fit, so nothing fails: an LSTM without `batch_first=True` takes samples for steps, `softmax(dim=0)` makes
     probabilities that add up over the batch. The model then uses what it does not have when it is asked for one sample.

@@ -1,0 +1,145 @@
+"""What losses are given to compare with: it is found where it teaches something else, and what looks alike is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.advice import Fault, alarms, shows_and_heals
+
+_CTC = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    BLANK = {blank}
+    net = nn.LSTM(5, 6)
+    loss_of = nn.CTCLoss(blank=BLANK)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    for _ in range(4):
+        words = torch.randint({first}, {end}, (8, 3))
+        scores = net(torch.randn(12, 8, 5))[0].log_softmax(2)
+        error = loss_of(scores, words, torch.full((8,), 12), torch.tensor([3, 2] * 4))
+        optimizer.zero_grad()
+        error.backward()
+        optimizer.step()
+"""
+_TABLE = """
+    import torch
+    torch.manual_seed(0)
+    features = torch.randn(64, 4)
+    grades = 2 * torch.sigmoid(features.sum(1))
+
+    class Grades(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(grades)
+
+        def __getitem__(self, i):
+            return features[i], {item}
+
+    net = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in torch.utils.data.DataLoader(Grades(), batch_size=16):
+        loss = torch.nn.functional.{loss}(net(x).flatten(), y.float())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+_SORTED = """
+    import torch
+    from torch.nn.utils.rnn import pack_padded_sequence
+    torch.manual_seed(0)
+    rnn, head = torch.nn.GRU(3, 6, batch_first=True), torch.nn.Linear(6, 2)
+    optimizer = torch.optim.Adam([*rnn.parameters(), *head.parameters()])
+    for _ in range(3):
+        lengths, x, y = torch.randint(2, 9, (12,)), torch.randn(12, 9, 3), torch.randint(2, (12,))
+        order = lengths.argsort(descending=True)
+        x = x[order]; lengths = lengths[order]{more}
+        state = rnn(pack_padded_sequence(x, lengths, batch_first=True))[1][-1]{back}
+        loss = torch.nn.functional.cross_entropy(head(state), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+_WEIGHTS = """
+    import torch
+    torch.manual_seed(0)
+    words, query, head = torch.nn.Embedding(9, 6), torch.nn.Linear(6, 1), torch.nn.Linear(6, 1)
+    optimizer = torch.optim.Adam([*words.parameters(), *query.parameters(), *head.parameters()])
+    for _ in range(3):
+        mask = (torch.arange(7) < torch.randint(2, 8, (8, 1))).float()
+        x = words(torch.randint(1, 9, (8, 7)) * mask.long())
+        scores = query(x).squeeze(2)
+        {weights}
+        loss = (head((weights.unsqueeze(2) * x).sum(1)).squeeze(1) - torch.randn(8)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+_LAST = """
+    import torch
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+    torch.manual_seed(0)
+    rnn, head = torch.nn.LSTM(3, 6, batch_first=True), torch.nn.Linear(6, 2)
+    optimizer = torch.optim.Adam([*rnn.parameters(), *head.parameters()])
+    for _ in range(3):
+        lengths, x = torch.tensor({lengths}), torch.randn(6, 8, 3)
+        packed, (state, _) = rnn(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+        output, _ = pad_packed_sequence(packed, batch_first=True)
+        loss = torch.nn.functional.cross_entropy(head(output[:, -1]), torch.randint(2, (6,)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+FAULTS = {
+    "a label that is the blank": Fault(
+        "useless-labels", "nn.CTCLoss(", "pass blank=5", "BLANK = 0", "BLANK = 5", _CTC.format(blank=0, first=0, end=5)
+    ),
+    "targets as integers, one by one": Fault(
+        "lost-numbers", "dtype=torch.long", "dtype=torch.float32", "torch.long", "torch.float32",
+        _TABLE.format(item="torch.tensor(grades[i].item(), dtype=torch.long)", loss="mse_loss"),
+    ),
+    "targets as integers, all at once": Fault(
+        "lost-numbers", "grades = (2", ".float()", ".long()", ".float()",
+        _TABLE.replace("2 * torch.sigmoid(features.sum(1))", "(2 * torch.sigmoid(features.sum(1))).long()").format(
+            item="grades[i]", loss="l1_loss"
+        ),
+    ),
+    "labels in the old order": Fault(
+        "mixed-samples", "x = x[order]", "the same order", "lengths[order]", "lengths[order]; y = y[order]",
+        _SORTED.format(more="", back=""),
+    ),
+    "a mask as a factor of scores": Fault(
+        "inverted-mask", "scores * mask", "masked_fill(mask == 0", "scores * mask", "scores.masked_fill(mask == 0, float('-inf'))",
+        _WEIGHTS.format(weights="weights = torch.softmax(scores * mask, 1)"),
+    ),
+    "the last step of what was unpacked": Fault(
+        "padding-counted", "output[:, -1]", "lengths - 1", "output[:, -1]", "output[torch.arange(6), lengths - 1]",
+        _LAST.format(lengths=[3, 8, 5, 2, 6, 4]),
+    ),
+}  # fmt: skip
+RIGHT = {
+    "a blank that is no label": _CTC.format(blank=0, first=1, end=6),
+    "bins of numbers as classes": _TABLE.format(item="(grades * 3).long()[i]", loss="cross_entropy").replace(
+        "net(x).flatten(), y.float()", "net(x), y"
+    ).replace("Linear(4, 1)", "Linear(4, 6)"),
+    "grades that were whole numbers": _TABLE.format(item="torch.round(grades).long()[i]", loss="mse_loss"),
+    "scores of five in steps": _TABLE.format(item="(grades * 5).long()[i]", loss="mse_loss"),
+    "the order is put back": _SORTED.format(more="", back="[order.argsort()]"),
+    "a mask that is applied again": _WEIGHTS.format(
+        weights="weights = torch.softmax(scores * mask, 1) * mask; weights = weights / weights.sum(1, keepdim=True)"
+    ),
+    "a mask that makes a difference": _WEIGHTS.format(weights="weights = torch.softmax(scores * mask - 1e9 * (1 - mask), 1)"),
+    "sequences of one length": _LAST.format(lengths=[8] * 6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
+    shows_and_heals(FAULTS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
+    assert not alarms(RIGHT[name], tmp_path)
