@@ -122,7 +122,8 @@ class OptimizerRow:
     schedule: SourceLine | None = None  # where a scheduler of torch's own was made for it
     idle_schedules: int = 0  # steps of schedulers since its last one, while other optimizers took theirs
     counted: tuple[int, int] = (0, 0)  # its steps and those of all, at the last step of a scheduler
-    overrun: tuple[int, int] = (0, 0)  # T_max of a cosine, and how often its scheduler took a step, twice that or more
+    planned: tuple[int, int] = (0, 0)  # steps that a schedule is made for, and how many its scheduler took
+    cycles: bool = False  # that is the T_max of a cosine, which goes on behind it
     factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began

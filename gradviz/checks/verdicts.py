@@ -49,14 +49,17 @@ class Verdict(NamedTuple):
 
 
 def grouped(context: CheckContext, unused: Sequence[Parameter]) -> list[tuple[Verdict, list[Parameter]]]:
-    """Parameters with the same verdict, model by model."""
-    facts = _facts(context)
+    """Parameters with the same verdict, model by model. What no optimizer holds, though there is one, is not to be trained."""
+    facts, held = _facts(context), {*chain.from_iterable(all_names(one.tensors) for one in context.at_work)}
     groups: dict[object, tuple[Verdict, list[Parameter]]] = {}
     for parameter in unused:
         verdict = next(
             chain(_at_sight(facts, parameter), _behind_a_cut(facts, parameter), _by_its_run(facts, parameter))
         )
-        groups.setdefault((parameter.model, verdict.summary, verdict.cut), (verdict, []))[1].append(parameter)
+        if held and held.isdisjoint(parameter.names):
+            verdict = verdict._replace(alarming=False)
+        key = parameter.model, verdict.summary, verdict.cut, verdict.alarming
+        groups.setdefault(key, (verdict, []))[1].append(parameter)
     return list(groups.values())
 
 

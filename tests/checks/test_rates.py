@@ -68,6 +68,59 @@ FAULTS = {
         "        pass\n    schedule.step()\n",
         loop(ADAM + COSINE, step="schedule.step()"),
     ),
+    "a cycle of steps that each epoch moves on": Fault(
+        "idle-schedule",
+        "schedule.step()",
+        "Call schedule.step() after each step of the optimizer",
+        "        pass\n    schedule.step()\n",
+        "        schedule.step()\n    pass\n",
+        loop(
+            SGD + "\nschedule = torch.optim.lr_scheduler.OneCycleLR(opt, 0.05, total_steps=24)", epoch="schedule.step()"
+        ),
+    ),
+    "a warm-up of steps that each epoch moves on": Fault(
+        "idle-schedule",
+        "schedule.step()",
+        "Call schedule.step() after each step of the optimizer",
+        "        pass\n    schedule.step()\n",
+        "        schedule.step()\n    pass\n",
+        loop(
+            SGD + "\nschedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: min(1.0, (step + 1) / 20))",
+            epoch="schedule.step()",
+        ),
+    ),
+    "a schedule of epochs that every batch moves on": Fault(
+        "rate-near-zero",
+        "schedule.step()",
+        "If the schedule counts epochs, move schedule.step() out of the loop over the batches",
+        "        schedule.step()\n",
+        "        pass\n    schedule.step()\n",
+        loop(SGD + "\nschedule = torch.optim.lr_scheduler.StepLR(opt, 1, gamma=0.4)", step="schedule.step()"),
+    ),
+    "a factor by hand that is rounded down": Fault(
+        "idle-optimizer",
+        "factor = min(1, (1 + epoch) // 10)",
+        "/ in place of //",
+        "(1 + epoch) // 10",
+        "(1 + epoch) / 10",
+        loop(
+            SGD,
+            clip="factor = min(1, (1 + epoch) // 10)\nfor group in opt.param_groups:\n    group['lr'] = 0.05 * factor",
+        ),
+    ),
+    "a factor of several returns that is a rate": Fault(
+        "rate-near-zero",
+        "return 0.05 * (step + 1) / 8",
+        "and where else the function returns, return a factor",
+        "return 0.05 * (step + 1) / 8\n    return 0.05 * (24 - step) / 16",
+        "return (step + 1) / 8\n    return (24 - step) / 16",
+        loop(
+            "def rate(step):\n    if step < 8:\n        return 0.05 * (step + 1) / 8\n    return 0.05 * (24 - step) / 16\n"
+            + SGD
+            + "\nschedule = torch.optim.lr_scheduler.LambdaLR(opt, rate)",
+            step="schedule.step()",
+        ),
+    ),
     "a learning rate for another scale": Fault(
         "step-size", "lr=1e-9", "Raise the learning rate", "lr=1e-9", "lr=1e-2", loop(ADAM.replace("0.01", "1e-9"))
     ),
@@ -170,6 +223,14 @@ RIGHT = {
     ),
     "a rate that swings": loop(
         ADAM + "\nschedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, T_0=4)", step="schedule.step()"
+    ),
+    "a warm-up of epochs, and a cosine of as many": loop(
+        SGD + "\nL = torch.optim.lr_scheduler\nschedule = L.SequentialLR(opt, [L.LinearLR(opt, 0.1, total_iters=2), "
+        "L.CosineAnnealingLR(opt, 4)], [2])",
+        epoch="schedule.step()",
+    ),
+    "a cycle that ends later than a run of few epochs": loop(
+        SGD + "\nschedule = torch.optim.lr_scheduler.OneCycleLR(opt, 0.05, total_steps=100)", step="schedule.step()"
     ),
     "an optimizer for each task": loop(ADAM, epoch=ADAM),
     "weights that begin at zero and take large steps": """

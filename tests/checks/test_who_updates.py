@@ -1117,6 +1117,50 @@ RIGHT = {
         fit(torch.optim.Adam(net[2].parameters()))
         fit(torch.optim.Adam(net.parameters()))
         """,
+    "a frozen copy with the name of the model that was trained": """
+        import copy
+        import torch
+        from torch import nn
+        teacher = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 2))
+        opt = torch.optim.Adam(teacher.parameters())
+        for i in range(4):
+            opt.zero_grad()
+            teacher(torch.randn(8, 3)).square().mean().backward()
+            opt.step()
+        teacher = copy.deepcopy(teacher).eval().requires_grad_(False)
+        student = nn.Linear(3, 2)
+        opt = torch.optim.Adam(student.parameters())
+        for i in range(20):
+            x = torch.randn(8, 3)
+            opt.zero_grad()
+            (student(x) - teacher(x)).square().mean().backward()
+            opt.step()
+        """,
+    "a target network inside the model, which no optimizer holds": """
+        import copy
+        import torch
+        class Critic(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.q = torch.nn.Linear(3, 1)
+                self.slow = copy.deepcopy(self.q)
+            @torch.no_grad()
+            def goal(self, x):
+                return self.slow(x)
+            def forward(self, x):
+                return self.q(x)
+        critic = Critic()
+        opt = torch.optim.SGD(critic.q.parameters(), lr=0.1)
+        for i in range(5):
+            x = torch.randn(8, 3)
+            loss = (critic(x) - 0.9 * critic.goal(x + 1)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            with torch.no_grad():
+                for slow, fast in zip(critic.slow.parameters(), critic.q.parameters()):
+                    slow.lerp_(fast, 0.1)
+        """,
     "a teacher in eval mode whose own training is over": """
         import torch
         big, small = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)

@@ -303,14 +303,14 @@ def _custom(text: str) -> SourceLine | None:
 
 
 def returned_in(codes: Sequence[CodeType]) -> SourceLine | None:
-    """The line of a function of the user's that returns its value, of several the first that rounds a quotient down."""
+    """The line of a function of the user's that returns its value; of several that which rounds a quotient down, or the first."""
     lines: list[SourceLine] = []
     for code in (code for code in codes if not package_of(code.co_filename)):
         body = body_of(code)
         lines += [body.source(value) for value in body.returns]
         if code.co_name == "<lambda>":
             lines.append(with_text(code_line(code, code.co_firstlineno)))
-    return next((line for line in lines if "//" in line.text), lines[0] if len(lines) == 1 else None)
+    return next((line for line in lines if "//" in line.text), lines[0] if lines else None)
 
 
 def _begins(code: CodeType) -> SourceLine:

@@ -105,10 +105,10 @@ def _assigned_in(variables: Variables, *endings: str) -> SourceLine | None:
 
 
 def switched_in(variables: Variables, model: str, method: str) -> SourceLine | None:
-    """Where the code around the call puts a model into a mode: best a line that has its name."""
+    """Where the code puts a model into a mode: best a line that has its name, and of several the last, which a later stage has."""
     calls = [call for file in _files_of(variables) for call in calls_method(file, method)]
     named = [line for called, line in calls if called.rpartition(".")[2] == model.rpartition(".")[2]]
-    return next(iter(named or [line for _, line in calls]), None)
+    return next(reversed(named or [line for _, line in calls]), None)
 
 
 def only_eval(variables: Variables, model: str) -> SourceLine | None:

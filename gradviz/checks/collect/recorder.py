@@ -248,8 +248,10 @@ class RunRecorder:
                 still = row.steps == row.counted[0]
                 row.idle_schedules = row.idle_schedules + (updates > row.counted[1]) if still else 0
                 row.counted = row.steps, updates
-                period, taken = vars(scheduler).get("T_max", 0), scheduler.last_epoch
-                row.overrun = (period, taken) if 0 < 2 * period <= taken else row.overrun
+                known = vars(scheduler)
+                row.cycles |= "T_max" in known
+                planned = known.get("T_max") or known.get("total_steps")
+                row.planned = (planned, scheduler.last_epoch) if planned else row.planned
                 if any(group["lr"] for group in scheduler.optimizer.param_groups):  # else 0 is left out on purpose
                     self._note("schedule", _tensors_of(scheduler.optimizer), caller)
 

@@ -8,7 +8,7 @@ from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.invariants import called
 from gradviz.checks.rules.misuse import Row, told
 from gradviz.checks.words import line
-from gradviz.source.search import sets_attribute
+from gradviz.source.search import sets_attribute, sets_item
 
 _DROPPED = "it makes a new tensor, which nobody gets, and leaves {1} as it is"
 _WITHOUT = {
@@ -86,15 +86,14 @@ def no_effect(context: CheckContext) -> Diagnoses:
 def _unread(optimizer: OptimizerRow) -> Diagnoses:
     """Settings of an optimizer that torch does not read."""
     for key, meant in optimizer.unread.items():
-        source = (
-            sets_attribute(optimizer.source.file, key[1:]) if optimizer.source is not None and key[0] == "." else None
-        )
+        sets = sets_attribute if key[0] == "." else sets_item
+        source = sets(optimizer.source.file, key.removeprefix(".")) if optimizer.source is not None else None
         fix = f"Set it in the groups: for group in optimizer.param_groups: group[{meant!r}] = ..."
         yield Diagnosis(
             f"{called(optimizer)} does not read {key}: it has no effect",
             (optimizer.name or optimizer.type,),
             f"{optimizer.type} reads {meant!r} of each group in its param_groups",
-            fix if source is not None else f"Call it {meant} in {line(optimizer.source)}.",
+            fix if source is not None and key[0] == "." else f"Call it {meant} in {line(source or optimizer.source)}.",
             source=source or optimizer.source,
         )
 

@@ -66,7 +66,7 @@ def _squared(optimizer: OptimizerRow) -> Diagnosis:
         (optimizer.name or optimizer.type,),
         f"it was {max(optimizer.rates):.3g} at most, the square of {optimizer.base:g}: LambdaLR multiplies the rate of the "
         "optimizer by what its function returns",
-        f"In {line(optimizer.factor)}, return a factor: leave out the learning rate.",
+        f"In {line(optimizer.factor)}, and where else the function returns, return a factor: leave out the learning rate.",
         source=optimizer.factor,
     )
 
@@ -76,14 +76,18 @@ def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diag
     source = calls[0].source if calls else _set_by_hand(optimizer) or optimizer.source
     steps = len(optimizer.rates)
     fix = f"Let the learning rate last for all {steps:,} steps: a larger gamma, or total_steps={steps}, T_max={steps}."
-    if calls and len(calls[0].loops) > 1:
+    often = len(optimizer.scheduled) > 0.9 * steps
+    if often:
         text = source.text if source is not None else "scheduler.step()"
-        fix = f"Move {text} out of the inner loop, so that it runs once in each epoch."
+        fix = f"If the schedule counts epochs, move {text} out of the loop over the batches, so that it runs once in each. "
+        fix += f"Else make it last for all {steps:,} steps: a larger gamma or step_size, or total_steps={steps}, T_max={steps}."
     return Diagnosis(
         f"the learning rate of {called(optimizer)} is nearly zero in {len(low):,} of {steps:,} steps",
         (optimizer.name or optimizer.type,),
         f"it was {max(optimizer.rates):.3g} at most, and {optimizer.rates[low[0]]:.3g} at step {low[0] + 1}, less than a "
-        "millionth of that" + (f"; {code(source)} ran {plural(len(calls), 'time')}" if calls else ""),
+        "millionth of that"
+        + (f"; {code(source)} ran {plural(len(calls), 'time')}" if calls else "")
+        + (", after each step, and not once in each epoch" if often else ""),
         fix,
         source=source,
     )
@@ -123,8 +127,9 @@ def _words(record: RunRecord, optimizer: OptimizerRow) -> dict[str, object]:
         "idle": plural(optimizer.idle_schedules, "time"),
         "other": called(other) if other is not None else "",
         "made": code(other.source) if other is not None else "",
-        "period": optimizer.overrun[0],
-        "taken": f"{optimizer.overrun[1]:,}",
+        "period": optimizer.planned[0],
+        "taken": f"{optimizer.planned[1]:,}",
+        "turns": plural(len(optimizer.scheduled), "time"),
         "decay": f"{optimizer.decay:g}",
         "limit": f"{record.limit:.3g}",
         "first": f"{losses[0]:.3g}",
@@ -176,13 +181,32 @@ _SCHEDULES = (
         lambda _, optimizer: optimizer.schedule,
     ),
     _Fault(
-        lambda record, optimizer: optimizer.overrun[1] > 0,
+        lambda record, optimizer: optimizer.cycles and 0 < 2 * optimizer.planned[0] <= optimizer.planned[1],
         "the cosine of {optimizer} has passed its end: the learning rate goes up again",
         "{code} ran {taken} times, and the schedule ends at T_max={period}: behind it the rate rises and falls without end",
         "Give it as many steps as it is to last, T_max={taken}; or call {text} once in each epoch, if T_max counts epochs.",
         _schedule_line,
     ),
+    _Fault(
+        lambda record, optimizer: record.ended and _hardly_moves(optimizer),
+        "the schedule of {optimizer} hardly moves: it is not over when the training ends",
+        "{code} ran {turns} while {optimizer} took {steps}, and the learning rate was {rate} at most: the schedule counts steps of "
+        "the optimizer",
+        "Call {text} after each step of the optimizer, inside the loop over the batches; or make it of as many steps as there "
+        "are epochs.",
+        _schedule_line,
+    ),
 )  # fmt: skip
+
+
+def _hardly_moves(optimizer: OptimizerRow) -> bool:
+    """Whether a scheduler is called much less often than its optimizer, and is made for its steps, or warms up to the end."""
+    turns, (planned, taken), rates = len(optimizer.scheduled), optimizer.planned, optimizer.rates
+    warms_up = (
+        not (optimizer.cycles or planned) and rates == sorted(rates) and 0 < max(rates, default=0) < optimizer.base / 2
+    )
+    counts = 2 * taken <= planned and 0.8 < planned / max(1, optimizer.steps) < 1.25
+    return 1 < 4 * turns <= optimizer.steps and (warms_up or counts)
 
 
 @check("idle-schedule", "warning", "a learning rate schedule has no effect, or goes on behind its end")
@@ -295,7 +319,12 @@ _PACES = (
 )  # fmt: skip
 
 
-@check("step-size", "warning", "steps are so large that the loss grows, or so small that nothing is learned")
+@check(
+    "step-size",
+    "warning",
+    "steps are so large that the loss grows, or so small that nothing is learned",
+    follows=("no-effect",),
+)
 def step_size(context: CheckContext) -> Diagnoses:
     """The loss grows, or stays, and the size of the optimizer's steps says why.
 

@@ -17,6 +17,7 @@ from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import parsed
+from gradviz.source.search import lines_behind, sets_item
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
@@ -138,6 +139,7 @@ def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Se
         where=places(listed(modules), line(ran or remedy.at.source)),
         source=ran or remedy.at.source,
         edit=remedy.edit,
+        follows=("idle-optimizer",) if whole and not forgotten.in_time else (),  # a copy of what that one holds
     )
 
 
@@ -349,16 +351,20 @@ def _holds_nothing(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis 
 def _at_rate_zero(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
     if not ENOUGH <= optimizer.steps == optimizer.idle_rates:
         return None
-    factor = optimizer.factor
+    by_hand = (
+        sets_item(optimizer.source.file, "lr") if optimizer.source is not None and not optimizer.schedule else None
+    )
+    behind_it = [by_hand, *lines_behind(by_hand)] if by_hand is not None else []
+    factor = optimizer.factor or next((at for at in behind_it if "//" in at.text), by_hand)
     fix = "Give it a learning rate, such as lr=1e-3; a scheduler must not multiply it by 0."
     if factor is not None:
-        fix = f"Let {code(factor)} return more than 0 from the second step on: / in place of //, which rounds a quotient down. "
-        fix += "Call step() of the scheduler after each step() of the optimizer."
+        fix = f"Let {code(factor)} give more than 0 from the second step on: / in place of //, which rounds a quotient down. "
+        fix += "" if by_hand else "Call step() of the scheduler after each step() of the optimizer."
     return _idle(
         optimizer,
         "has a learning rate of 0: its steps change nothing",
         f"in all of its {plural(optimizer.steps, 'step')} the learning rate of every group was 0"
-        + (f": {code(factor)} is what it is multiplied by" if factor is not None else ""),
+        + (f": it comes from {code(factor)}" if factor is not None else ""),
         fix,
         factor,
     )
