@@ -421,6 +421,18 @@ NEAR: dict[str, str] = {
         loss = torch.exp(x).sum()
         loss.backward()
     """,
+    "paid-frozen": """
+        import torch
+
+        embedding, body, head = torch.nn.Embedding(100, 64), torch.nn.Linear(64, 64), torch.nn.Linear(64, 1)
+        model = torch.nn.Sequential(embedding, body, torch.nn.ReLU(), head)
+        embedding.requires_grad_(False)
+        body.requires_grad_(False)
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+        loss = model(torch.arange(100)).square().mean()
+        loss.backward()
+        optimizer.step()
+    """,
     "duplicate-saved": """
         import torch
 

@@ -9,6 +9,7 @@ from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import all_names, code, line, listed, nodes_of, title, title_and_code, verb, where as place
 from gradviz.graph import Graph
 from gradviz.graph.amounts import COUNTED
+from gradviz.memory.frozen import frozen_notes
 from gradviz.memory.saved import holders
 from gradviz.wording import bytes_text, one_line, plural, tensor_line
 
@@ -170,6 +171,38 @@ def large_saved(context: CheckContext) -> Diagnoses:
                 (holder.node,),
                 where=place(graph, holder.node),
             )
+
+
+@check("paid-frozen", "note", "frozen layers keep activations for what trains before them", reads_saved=True, once=True)
+def paid_frozen(context: CheckContext) -> Diagnoses:
+    """Layers are frozen, and backward runs through them all the same, to reach a few parameters that train before them.
+
+    Frozen layers save what backward needs of them as long as anything before them trains: an embedding, a bias, the first norm.
+
+    How it is found: The nodes of frozen modules that lead to at most four trained tensors, and what they alone have saved.
+
+    What to do: Freeze those as well, if they need not be learned.
+
+    When to ignore it: When they are what is to be learned, as a prompt is.
+
+    ```python
+    import torch
+
+    embedding, body, head = torch.nn.Embedding(100, 64), torch.nn.Linear(64, 64).requires_grad_(False), torch.nn.Linear(64, 1)
+    model = torch.nn.Sequential(embedding, body, torch.nn.ReLU(), head)
+    optimizer = torch.optim.SGD([*embedding.parameters(), *head.parameters()], lr=0.1)
+    loss = model(torch.arange(100)).square().mean()
+    loss.backward()
+    optimizer.step()
+    ```
+    """
+    for note in frozen_notes(context.graph):
+        yield Diagnosis(
+            note,
+            (),
+            "backward passes through all layers behind the lowest parameter that trains, and needs what they saved",
+            "If that need not be learned, freeze it: requires_grad_(False). Else no change is needed.",
+        )
 
 
 @check("duplicate-saved", "note", "one value is saved twice, in two storages", reads_saved=True)
