@@ -134,6 +134,18 @@ def test_a_script_without_end_is_ended(waiting: str, tmp_path: Path, monkeypatch
     assert done.exit_code == 0 and "until the time limit." in done.stdout.replace("\n", " ")
 
 
+def test_to_end_has_no_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "SECONDS", (0.2, 0.2))
+    late = ENDLESS.replace("while True:", "for step in range(120):").replace(
+        "model(torch.randn(2, 4)).mean()", "(model(torch.randn(2, 4)).mean() * (float('nan') if step == 110 else 1))"
+    )
+    ended, whole = (
+        CliRunner().invoke(cli, ["check", *option, str(written(tmp_path, late))]) for option in ((), ("--to-end",))
+    )
+    assert "until the time limit." in ended.stdout.replace("\n", " ") and "[nonfinite]" not in ended.stdout
+    assert "[nonfinite]" in whole.stdout and "backward call 111" in whole.stdout
+
+
 def test_with_steps_it_stops(tmp_path: Path) -> None:
     script = HEAD + CASES["a batch that is empty after filtering"].text
     assert check(written(tmp_path, script), "--steps", "3") == ([], 0)
