@@ -91,6 +91,51 @@ _LAST = """
         loss.backward()
         optimizer.step()
 """
+_STORED = """
+    import torch
+    torch.manual_seed(0)
+    signals, labels = torch.randn(48, 6), torch.randint(2, (48,))
+    net = torch.nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def shaken(batch):
+        {change}
+        return batch
+
+    for epoch in range(3):
+        for start in range(0, 48, 12):
+            {batch}
+            loss = torch.nn.functional.cross_entropy(net(x), labels[start : start + 12])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+"""
+_LOADED = """
+    import torch
+    torch.manual_seed(0)
+
+    class Waves(torch.utils.data.Dataset):
+        def __init__(self):
+            self.waves = torch.randn(24, 5)
+
+        def __len__(self):
+            return 24
+
+        def __getitem__(self, i):
+            wave = {wave}
+            wave *= torch.rand(1) + 0.5
+            return wave, wave.sum() * 0 + i % 2
+
+    net = torch.nn.Linear(5, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(Waves(), batch_size=8)
+    for _ in range(3):
+        for x, y in loader:
+            loss = torch.nn.functional.mse_loss(net(x).squeeze(1), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+"""
 
 FAULTS = {
     "a label that is the blank": Fault(
@@ -118,8 +163,29 @@ FAULTS = {
         "padding-counted", "output[:, -1]", "lengths - 1", "output[:, -1]", "output[torch.arange(6), lengths - 1]",
         _LAST.format(lengths=[3, 8, 5, 2, 6, 4]),
     ),
+    "noise that stays in the data": Fault(
+        "lost-numbers", "batch += ", ".clone()", "(signals[start : start + 12])", "(signals[start : start + 12].clone())",
+        _STORED.format(change="batch += 0.1 * torch.randn_like(batch)", batch="x = shaken(signals[start : start + 12])"),
+    ),
+    "a gain that stays in the data set": Fault(
+        "lost-numbers", "wave *= ", ".clone()", "wave = self.waves[i]", "wave = self.waves[i].clone()",
+        _LOADED.format(wave="self.waves[i]")
+    ),
 }  # fmt: skip
 RIGHT = {
+    "a buffer whose parts are filled anew": _STORED.format(
+        change="batch -= batch.mean(); batch /= batch.std()",
+        batch="signals[start : start + 12] = torch.randn(12, 6); x = shaken(signals[start : start + 12])"
+    ),
+    "a batch that was copied": _STORED.format(
+        change="batch[:, 2:4] = 0", batch="x = shaken(signals[torch.arange(start, start + 12)])"
+    ),
+    "micro batches of new data": _STORED.format(
+        change="batch += 0.1", batch="new = torch.randn(48, 6); x = shaken(new[start : start + 12])"
+    ),
+    "data that is scaled once": _STORED.format(change="pass", batch="x = signals[start : start + 12]").replace(
+        "    def shaken", "    for row in signals:\n        row /= row.norm()\n\n    def shaken"
+    ),
     "a blank that is no label": _CTC.format(blank=0, first=1, end=6),
     "bins of numbers as classes": _TABLE.format(item="(grades * 3).long()[i]", loss="cross_entropy").replace(
         "net(x).flatten(), y.float()", "net(x), y"

@@ -33,7 +33,6 @@ from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import RowKeeper
 from gradviz.checks.collect.sequences import SequenceWatch
-from gradviz.checks.collect.targets import TargetWatch
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
@@ -117,7 +116,6 @@ class Collector:
         self.cuts.parts, self.overwrites = {} if cuts else None, OverwriteWatch(place, self.misuse.note)
         self.effects, self.sequences = EffectWatch(place, self.misuse.note), SequenceWatch(place, self.misuse.note)
         self.policies, self.picks = PolicyWatch(place, self.misuse.note), PickWatch(place, self.misuse.note)
-        self.targets = TargetWatch(place, self.misuse.note)
         read = (
             self.misuse,
             self.dimensions,
@@ -126,7 +124,6 @@ class Collector:
             self.policies,
             self.picks,
             self.effects,
-            self.targets,
         )
         watches = (self.results, self.switches, self.cuts, CallReaders(*(one.readers for one in read)), self.overwrites)
         seen = [watch.seen for watch in watches]

@@ -55,6 +55,8 @@ _SCALES = ("mul", "div", "truediv")
 _MAPS = frozenset(["square", "abs", "exp", "sqrt", "clamp", "clamp_min"])
 _COLUMNS = frozenset(("unsqueeze", "getitem", "view", "reshape"))
 _ROUNDS = frozenset(("floor_divide", "floordiv", "rfloordiv", "to", "type", "int", "long", "byte", "short"))
+_CARRIES = ("getitem", "stack", "to", "float", "double", "view", "reshape", "squeeze", "unsqueeze", "index_select")
+_CUT_OFF = 0.05  # of the variance of numbers, that their fractions make
 _ROUNDED, _SEVERAL = 8, 16  # how often rounding is looked at, and elements at least
 _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
 """Functions that take `training`, and at which place."""
@@ -82,6 +84,7 @@ class MisuseWatch:
         self._origins = Facts[weakref.ref[torch.Tensor]](MOST)  # what square matrices were computed from, by element
         self._reductions = Facts[_Reduction](MOST)
         self._wholes = Facts[tuple[str, tuple[int, ...]]](MOST)  # single numbers, and what was reduced to them
+        self._cut = Facts[tuple[Place | None, str]]()  # whose fractions were a part of them, by which call
         self._looked = Counter[object]()
 
     def result(self, trained_with: Container[tuple[str, int]] = ()) -> tuple[Misuse, ...]:
@@ -121,6 +124,9 @@ class MisuseWatch:
             (_ELEMENTWISE, self._meets),
             ((), self._follow),
             (_ROUNDS, self._rounded),
+            (("tensor",), self._typed),
+            (_CARRIES, self._carried),
+            ((*_LOSSES, "sub", "rsub"), self._erred),
         )
 
     def _count(self, call: Call) -> None:
@@ -158,12 +164,31 @@ class MisuseWatch:
             return
         with isolated(), torch.no_grad():
             gone = bool(before.any()) and not bool(result.any())
+            if is_real(before) and not is_real(result) and before.frac().var() > _CUT_OFF * before.var():
+                self._cut.put(result, (place, name))
         if gone:
             self.note("rounds to zero", place, name, str(tuple(before.shape)))
         else:
             self._looked[key] = _ROUNDED
             source = line_at(place)
             self._found.pop(("rounds to zero", source.file, source.line), None)
+
+    def _typed(self, call: Call) -> None:
+        """A number becomes a tensor: whether its fraction is cut off."""
+        if type(call.first) is float and not is_real(call.result) and call.first % 1:
+            self._cut.put(call.result, (self._place(call.frame), call.name))
+
+    def _carried(self, call: Call) -> None:
+        if self._cut:
+            cut = self._cut.of(call.first[0] if isinstance(call.first, (list, tuple)) else call.first)
+            if cut is not None:
+                self._cut.put(call.result, cut)
+
+    def _erred(self, call: Call) -> None:
+        """Predictions are compared with numbers."""
+        for given, other in call.pairs if self._cut else ():
+            if type(other) in PLAIN and other.requires_grad and other.shape == getattr(given, "shape", None):
+                self.note("fractions cut", *self._cut.of(given) or (None,))
 
     def _reshaped(self, call: Call) -> None:
         """A new shape with the sizes of the old one in another order, in the user's own code: elements stay where they are."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from types import FrameType
 from typing import NamedTuple
 
 import torch
@@ -15,11 +16,12 @@ from gradviz.checks.collect.calls import Call, Facts, Readers
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.words import code
-from gradviz.packages import Place, PlaceOf
+from gradviz.packages import Place, PlaceOf, frames_from
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import isolated
 
+_OFTEN = 1.5  # how many times the elements of a tensor that are changed, so that some are changed again
 _LOOKS = 8  # how often the index of a line is read
 _ADDS = ("add", "sub", "iadd", "isub")
 _MAPS = ("mul", "div", "truediv", "pow", "sqrt", "rsqrt", "exp", "log", "neg", "rsub", "square", "view", "to", "float")
@@ -29,7 +31,7 @@ _WRITES = (
     "zero",
     "copy",
     "masked_fill",
-    *(f"i{name}" for name in ("add", "sub", "mul", "truediv", "or", "and")),
+    *("add", "mul", *(f"i{name}" for name in ("add", "sub", "mul", "truediv", "or", "and"))),
 )
 _CARRIES = ("getitem", "view", "reshape", "to", "float", "long", "unsqueeze", "contiguous", "narrow")
 _LAYERS = ("linear", "conv1d", "conv2d", "batch_norm", "embedding", "pack_padded_sequence")
@@ -57,6 +59,10 @@ class PickWatch:
         self._picks = Facts[_Pick]()
         self._shared = Facts[Place]()  # tensors whose rows are one memory, and parts of them: where that was expanded
         self._looked: Counter[object] = Counter()
+        self._stored = Facts[
+            Counter[object]
+        ]()  # elements that each line has changed of a tensor; None: others came there
+        self._parts = Facts[bool]()  # tensors of which layers are given parts
         self._inputs: set[tuple[int, int]] = set()  # the orders of what layers were given in a step
         self._rows: set[int] = set()  # indices that name something for each sample
         self._met: dict[int, tuple[Place | None, str, str]] = {}  # numbers of each sample that met columns, by index
@@ -110,6 +116,8 @@ class PickWatch:
         """A tensor is written to: whether that is a row of several that are one memory."""
         if call.name == "setitem":
             self._written(call)
+        if call.in_place or call.name == "setitem":
+            self._changed(call)
         place, items = self._shared.of(call.first), call.arguments[1] if call.name == "setitem" else None
         if place is None or not (call.in_place or items is not None):
             return
@@ -121,6 +129,20 @@ class PickWatch:
             self._note(
                 "written to all", place, code(line_at(self._place(call.frame) or place)), str(tuple(call.first.shape))
             )
+
+    def _changed(self, call: Call) -> None:
+        """A part of stored data is changed: whether that is the second time, and the data is what is trained with."""
+        data, line = call.first._base, (call.frame.f_code, call.frame.f_lineno)
+        if data is None or call.name == "copy":
+            self._stored.put(call.first, Counter([None]))  # it is filled anew
+        elif not data.requires_grad:
+            changes = self._stored.of(data) or Counter()
+            changes[line] += call.first.numel()
+            self._stored.put(data, changes)
+            again = changes[line] > _OFTEN * data.numel() and None not in changes
+            if again and (self._parts.of(data) or any(map(_loads, frames_from(call.frame)))):
+                self._note("data written", self._place(call.frame), str(tuple(data.shape)))
+                changes[None] += 1
 
     def _picked(self, call: Call) -> None:
         index = call.arguments[-1]
@@ -175,6 +197,8 @@ class PickWatch:
         order = self._orders.of(data)
         if order is not None:
             self._inputs.add(order)
+        if data._base is not None and data._base.numel() >= 2 * data.numel():
+            self._parts.put(data._base, True)
         if call.name == "embedding" and data.dim() == 1:
             self._rows.add(self._number(data))
 
@@ -183,9 +207,14 @@ class PickWatch:
         order = next(filter(None, map(self._orders.of, call.arguments[:2])), None)
         if order is not None and order not in self._inputs and any(length == order[1] for _, length in self._inputs):
             self._note("shuffled apart", self._shuffled[order[0]], str(order[1]))
-        left, length = self._left.of(call.arguments[1]), len(call.arguments[1])
-        if order is None and left is not None and (left, length) in self._inputs:
-            self._note("sorted apart", self._shuffled[left], str(length))
+        left = self._left.of(call.arguments[1])
+        if order is None and left is not None and (left, *call.arguments[1].shape[:1]) in self._inputs:
+            self._note("sorted apart", self._shuffled[left], str(len(call.arguments[1])))
+
+
+def _loads(frame: FrameType) -> bool:
+    """Whether a loader of data makes a batch here."""
+    return frame.f_globals.get("__name__") == "torch.utils.data._utils.fetch"
 
 
 def _repeats(tensor: torch.Tensor) -> list[bool]:

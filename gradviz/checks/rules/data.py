@@ -18,6 +18,12 @@ _ROWS = {
         "{code} makes integers of numbers, and an error of predictions is computed with what is left of them",
         "Keep the fractions, in {text}: .float() or dtype=torch.float32.",
     ),
+    "data written": Row(
+        "the data is changed in place, each time that it is read",
+        "{code} writes to a part of the stored tensor of shape {0}, and has written to the same elements before: what was meant "
+        "for one batch stays for all later ones",
+        "Change a copy: take the part with .clone() before {line} writes to it; or compute a new tensor.",
+    ),
     "nan left": Row(
         "{0} is NaN at the end",
         "{code} is the first line that made NaN of finite numbers, without a graph; the loss stayed finite",
@@ -26,12 +32,13 @@ _ROWS = {
 }  # fmt: skip
 
 
-@check("lost-numbers", "warning", "data is rounded to zeros, or a metric, a buffer or a state becomes NaN")
+@check("lost-numbers", "warning", "data is rounded or changed in place, or a metric, a buffer or a state becomes NaN")
 def lost_numbers(context: CheckContext) -> Diagnoses:
     """A line without a graph makes zeros of all data, or integers of targets with fractions, or NaN that stays in a buffer.
 
     The loss is finite and training goes on: an image of bytes that is divided with `//` is black for the model; an accuracy of no
-    samples is NaN, and so is a running mean that it is added to.
+    samples is NaN, and so is a running mean that it is added to. An augmentation that writes to the stored data changes it more
+    with each epoch.
 
     How it is found: lines that round are looked at the first times that they run, and lines that divide or take roots and
     logarithms, ever less often. When the script has ended, buffers, states of optimizers and variables are searched for NaN.
