@@ -163,6 +163,15 @@ class Tie(NamedTuple):
     source: SourceLine | None = None  # where the code assigns the second
 
 
+class Alias(NamedTuple):
+    """A second name that a line gives to a module, and what it was called before. `follows`: the one is to follow the other."""
+
+    names: tuple[str, str]
+    source: SourceLine
+    tensors: frozenset[int]  # identities of its parameters
+    follows: bool
+
+
 class Mistyped(NamedTuple):
     """An attribute that was meant to freeze something and does not: `require_grad` of parameters, `requires_grad` of a module."""
 
@@ -287,6 +296,7 @@ class RunRecord:
     scaler: bool = False  # a variable holds one, which decides whether steps are taken
     ended: bool = False  # the run ended by itself: nothing follows
     ties: tuple[Tie, ...] = ()
+    aliases: tuple[Alias, ...] = ()
     mistyped: tuple[Mistyped, ...] = ()
     thawed: tuple[Thawed, ...] = ()
     raised: Raised | None = None  # how the script failed

@@ -30,6 +30,7 @@ FAMILIES = (
     "rates",
     "frozen",
     "likeness",
+    "aliases",
     "saved",
     "history",
     "steps",

@@ -106,6 +106,16 @@ def _at_sight(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
         yield _FOLLOWS
     if parameter.compiled is not None:
         yield _COMPILED.of(parameter, parameter.forward)
+    if (
+        run is not None
+        and run.calls
+        and not run.recording
+        and facts.shared
+        and facts.shared.isdisjoint(parameter.names)
+    ):
+        yield _NO_GRAD.of(parameter, run.source)._replace(
+            alarming=False
+        )  # a target network, say: no optimizer holds it
     if run is not None and (at := run.checkpoint) is not None:
         yield _BARE._replace(why=BARE.format(line=code(at), what="the module"), fix=bare_fix(at), source=at)
     if facts.hiding is not None:

@@ -17,6 +17,7 @@ from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.lines import Variables, raised
 from gradviz.checks.collect.numbers import states_with_nan
 from gradviz.checks.collect.replay import FunctionReplay
+from gradviz.checks.collect.states import under_names
 from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
@@ -63,7 +64,15 @@ class WatchedRun:
     def watching(self) -> Iterator[None]:
         """Inside, the user's code may run."""
         reader = self._reader
-        watches = reader.recorder, reader.effects, reader.overwrites, reader.warned, self._replay, reader.replaced
+        watches = (
+            reader.recorder,
+            reader.effects,
+            reader.states,
+            reader.overwrites,
+            reader.warned,
+            self._replay,
+            reader.replaced,
+        )
         with ExitStack() as until:
             for watch in (*watches, reader.calls):
                 until.enter_context(watch.watching())
@@ -124,12 +133,13 @@ class WatchedRun:
         record.evaluations = self._evaluations.result()
         record.histories = self._histories.result([history for context in every for history in context.retained])
         record.losses = watch.losses
-        record.misuses = (
+        misuses = (
             *self._reader.misuse.result(self._reader.cuts.lines_entered()),
             *self._reader.dimensions.result(),
             *self._reader.results.dropped(),
             *self._replay.found,
         )
+        record.misuses = tuple(under_names(misuses, record.aliases))
         record.raised = raised(failure.error) if failure is not None else None
         awake = {name: call for key, call in watch.nonzero.items() for name in self._reader.leaf_names.get(key, ())}
         used = {name for key in watch.reached for name in record.names.get(key, ())}

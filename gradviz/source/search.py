@@ -24,6 +24,7 @@ from gradviz.source.statements import (
     expressions_at,
     flattened,
     is_empty,
+    last_name,
     line_of,
     method_calls,
     names_in,
@@ -90,6 +91,47 @@ def calls_method(file: str, method: str, *, bare: bool = True) -> Iterator[tuple
     for call in _calls_of(file, method):
         if not (bare and call.args):
             yield ast.unparse(call.func.value), line_of(file, call.func.end_lineno or call.lineno)
+
+
+def loads_back(source: SourceLine) -> bool:
+    """Whether a line gives a name to a state_dict(), and the file loads that name into the same object, and never changes it."""
+    file, text = source.file, ast.unparse
+    statement = next((node for node in nodes_of(file, ast.Assign) if node.lineno == source.line), None)
+    if statement is None or called(statement.value) != "state_dict":
+        return False
+    name, owner, state = text(statement.targets[0]), last_name(statement.value.func.value), text(statement.value)
+    given = [node.value for node in nodes_of(file, ast.Assign) if name in map(text, node.targets)]
+    changed = any(
+        text(part.value) == name and isinstance(part.ctx, ast.Store) for part in nodes_of(file, ast.Subscript)
+    )
+    if (
+        changed
+        or any(text(value) not in (state, "None") for value in given)
+        or name in dict(calls_method(file, "update", bare=False))
+    ):
+        return False
+    loads = (call for call in _calls_of(file, "load_state_dict") if last_name(call.func.value) == owner)
+    return any(name in map(text, call.args) for call in loads)
+
+
+def second_name(file: str, *names: str) -> tuple[str, str, SourceLine] | None:
+    """The last line that gives one of these names to what has a name already: the new name, the old one, and the line."""
+    assigns = (node for node in nodes_of(file, ast.Assign) if isinstance(node.value, (ast.Name, ast.Attribute)))
+    named = [(node, target) for node in assigns for target in node.targets[:1] if last_name(target) in names]
+    if not named:
+        return None
+    node, target = max(named, key=lambda pair: pair[0].lineno)
+    return ast.unparse(target), ast.unparse(node.value), line_of(file, node.lineno)
+
+
+def follows(file: str, *names: str) -> bool:
+    """Whether the code, under no condition of its own, copies what one of these names has to what the other one has."""
+    loads = [
+        call for call in _calls_of(file, "load_state_dict") if any(called(given) == "state_dict" for given in call.args)
+    ]
+    changed = (loop for loop in nodes_of(file, ast.For) if any(called(part).endswith("_") for part in ast.walk(loop)))
+    copies = [*loads, *(loop.iter for loop in changed if called(loop.iter) == "zip")]
+    return any(set(names) <= {last_name(part) for part in ast.walk(copy)} for copy in copies)
 
 
 def _calls_of(file: str, method: str) -> Iterator[Any]:

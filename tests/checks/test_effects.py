@@ -99,6 +99,28 @@ FAULTS = {
             trainer.epoch(epoch)
         """,
     ),
+    "old chances that keep their graph": Fault(
+        "cancelled-gradient",
+        "return (torch.distributions.Categorical(logits=policy(x)).log_prob(taken) - before).exp()",
+        "If it belongs to this step, detach it: x = x.detach()",
+        "chosen.log_prob(taken)\n",
+        "chosen.log_prob(taken).detach()\n",
+        """
+        import torch
+        policy = torch.nn.Linear(3, 4)
+        opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+        def ratio(x, taken, before):
+            return (torch.distributions.Categorical(logits=policy(x)).log_prob(taken) - before).exp()
+        for _ in range(4):
+            x, gain = torch.randn(8, 3), torch.randn(8)
+            chosen = torch.distributions.Categorical(logits=policy(x))
+            taken = chosen.sample()
+            before = chosen.log_prob(taken)
+            opt.zero_grad()
+            (-(ratio(x, taken, before) * gain).mean() + 0.1 * policy.weight.square().mean()).backward()
+            opt.step()
+        """,
+    ),
 }
 FAULTS |= {
     "a hook on a weight, once more in each epoch": Fault(
@@ -136,52 +158,6 @@ FAULTS |= {
                 p.register_post_accumulate_grad_hook(shrink)
             opt.zero_grad()
             net(torch.randn(8, 3)).square().mean().backward()
-            opt.step()
-        """,
-    ),
-    "a slow copy that is the model": Fault(
-        "no-effect",
-        "slow.lerp_(fast.detach(), 0.01)",
-        "copy.deepcopy(model)",
-        "target = online",
-        "target = copy.deepcopy(online).requires_grad_(False)",
-        """
-        import copy, torch
-        online = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
-        target = online
-        opt = torch.optim.Adam(online.parameters())
-        def follow():
-            with torch.no_grad():
-                for slow, fast in zip(target.parameters(), online.parameters()):
-                    slow.lerp_(fast.detach(), 0.01)
-        for _ in range(4):
-            with torch.no_grad():
-                wanted = 1 + 0.9 * target(torch.randn(8, 3)).amax(1)
-            opt.zero_grad()
-            torch.nn.functional.mse_loss(online(torch.randn(8, 3))[:, 0], wanted).backward()
-            opt.step()
-            follow()
-        """,
-    ),
-    "old chances that keep their graph": Fault(
-        "cancelled-gradient",
-        "return (torch.distributions.Categorical(logits=policy(x)).log_prob(taken) - before).exp()",
-        "If it belongs to this step, detach it: x = x.detach()",
-        "chosen.log_prob(taken)\n",
-        "chosen.log_prob(taken).detach()\n",
-        """
-        import torch
-        policy = torch.nn.Linear(3, 4)
-        opt = torch.optim.SGD(policy.parameters(), lr=0.1)
-        def ratio(x, taken, before):
-            return (torch.distributions.Categorical(logits=policy(x)).log_prob(taken) - before).exp()
-        for _ in range(4):
-            x, gain = torch.randn(8, 3), torch.randn(8)
-            chosen = torch.distributions.Categorical(logits=policy(x))
-            taken = chosen.sample()
-            before = chosen.log_prob(taken)
-            opt.zero_grad()
-            (-(ratio(x, taken, before) * gain).mean() + 0.1 * policy.weight.square().mean()).backward()
             opt.step()
         """,
     ),

@@ -33,6 +33,7 @@ from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import RowKeeper
 from gradviz.checks.collect.sequences import SequenceWatch
+from gradviz.checks.collect.states import StateWatch
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
@@ -66,7 +67,7 @@ from gradviz.walker.isolation import isolated
 from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.signals import signalled
-from gradviz.walker.tensors import grad_fn_of
+from gradviz.walker.tensors import grad_fn_of, storage_of
 from gradviz.walker.walk import Walked, capture
 
 T = TypeVar("T")
@@ -115,6 +116,7 @@ class Collector:
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
         self.cuts.parts, self.overwrites = {} if cuts else None, OverwriteWatch(place, self.misuse.note)
         self.effects, self.sequences = EffectWatch(place, self.misuse.note), SequenceWatch(place, self.misuse.note)
+        self.states = StateWatch(place, self.misuse.note)
         self.policies, self.picks = PolicyWatch(place, self.misuse.note), PickWatch(place, self.misuse.note)
         read = (
             self.misuse,
@@ -124,6 +126,7 @@ class Collector:
             self.policies,
             self.picks,
             self.effects,
+            self.states,
         )
         watches = (self.results, self.switches, self.cuts, CallReaders(*(one.readers for one in read)), self.overwrites)
         seen = [watch.seen for watch in watches]
@@ -197,6 +200,7 @@ class Collector:
         self.picks.next_step()
         self.policies.next_step(outputs)
         self.effects.next_step()
+        self.states.next_step()
         if self._unread is not None:
             call, boundary = self._unread
             step = self._earlier[-1].step + 1 if self._earlier else 0
@@ -300,6 +304,7 @@ class Collector:
     def _begin(self, walked: Walked, live: LiveOutputs, tensors: Sequence[torch.Tensor]) -> dict[int, tuple[str, ...]]:
         """A call is about to run: what was done with its leaves since the last one, by node."""
         self._parameters, self._leaves = tensors, dict(walked.variables)
+        self.states.trained |= {storage_of(leaf): id(leaf) for leaf in walked.variables.values()}
         self.leaf_names |= {id(leaf): walked.graph.leaf_of[i].names for i, leaf in walked.variables.items()}
         intervals = self.recorder.between.before(walked.variables) if self._unread is None else {}
         self._fresh = {i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, intervals.get(i))}

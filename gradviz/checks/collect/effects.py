@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from types import CodeType, FrameType, GeneratorType
 from typing import Any
@@ -17,18 +17,15 @@ from gradviz.checks.collect.calls import Call, Facts, Readers
 from gradviz.checks.collect.lines import leaf_of, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import PlaceOf, package_of
-from gradviz.recording.torch_calls import PLAIN, is_real
-from gradviz.variables.objects import parameters
+from gradviz.recording.torch_calls import PLAIN
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import Ended, all_tapped
-from gradviz.walker.tensors import storage_of
 from gradviz.walker.walk import live_nodes
 
 _STEPS = 3  # of which each registers the same hook once more
 _ALIKE = 0.8
 _LOOKS = 8  # differences of a line that are looked at
-_CHANGES = ("copy", "lerp", "add")
 _DIFFERENCES = ("sub", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div")
 _MAPS = (
     *("softmax", "log_softmax", "sigmoid", "logsigmoid", "exp", "log", "tanh", "div", "truediv", "mul"),
@@ -73,23 +70,13 @@ class EffectWatch:
             (
                 *((clip, self._clips) for clip in (clips.clip_grad_norm_, clips.clip_grad_value_)),
                 *((registers, self._hooks) for registers in _HOOKED),
-                (torch.nn.Module.load_state_dict, self._loads),
             )
         )
 
     @property
     def readers(self) -> Readers:
         """Which functions of torch are looked at, and how."""
-        return ((_CHANGES, self._changed), (_MAPS, self._mapped), (_DIFFERENCES, self._subtracted))
-
-    def _changed(self, call: Call) -> None:
-        """A tensor is changed in place: whether by itself."""
-        first, second = call.pairs[0]
-        if type(first) not in PLAIN or type(second) not in PLAIN or not call.in_place:
-            return
-        same = first.shape == second.shape and _memory(first) == _memory(second) is not None
-        if same and (call.name != "add" or call.options.get("alpha", 1) != 1):
-            self._note("changes by itself", self._place(call.frame), f"{call.name}_")
+        return ((_MAPS, self._mapped), (_DIFFERENCES, self._subtracted))
 
     def _mapped(self, call: Call) -> None:
         """Each element is computed of its own place, or of those beside it, and of nothing else."""
@@ -133,25 +120,6 @@ class EffectWatch:
         if any(type(one) is GeneratorType and one.gi_frame is None for one in behind):
             self._note("clips nothing", self._place(frame.f_back))
 
-    def _loads(self, frame: FrameType, module: Any, given: Any = None, *_: Any, **__: Any) -> Ended:
-        def ended(returned: bool, result: Any) -> None:
-            with suppress(Exception):  # a state of the user's own may be anything
-                if returned and given and len(result.unexpected_keys) == len(given):
-                    self._misses(frame, given, result.missing_keys)
-
-        with suppress(Exception):
-            own = set(map(storage_of, parameters(module))) - {None}
-            loaded = {storage_of(tensor) for tensor in dict(given).values() if is_real(tensor)}
-            if own and loaded & own == own:
-                self._note("loads itself", self._place(frame.f_back))
-        return ended
-
-    def _misses(self, frame: FrameType, given: Mapping[str, object], missing: list[str]) -> None:
-        key = next(iter(given))
-        mine = next((name for name in missing if key.endswith(f".{name}") or name.endswith(f".{key}")), None)
-        if missing:
-            self._note("loads nothing", self._place(frame.f_back), str(len(given)), key, mine or missing[0])
-
     def _hooks(
         self, frame: FrameType, module: torch.nn.Module | torch.Tensor, hook: Any, *_: Any, **__: Any
     ) -> Ended | None:
@@ -171,12 +139,6 @@ class EffectWatch:
                 self._note("hooks pile up", self._place(frame.f_back), type(module).__name__, str(alive))
 
         return ended
-
-
-def _memory(tensor: torch.Tensor) -> object:
-    """Which memory a tensor begins at."""
-    storage = storage_of(tensor)
-    return (storage[0], tensor.storage_offset()) if storage is not None and storage[1] else None
 
 
 def _leaves(tensor: torch.Tensor) -> set[int]:

@@ -72,7 +72,7 @@ def still_tied(alike: Iterable[Pair], variables: Variables) -> Iterator[Tie]:
         apart = not shared and not torch.equal(first.detach(), second.detach())
         last = ".".join(names[1].split(".")[-2:])
         loads = (
-            at for file in _files_of(variables) for at in passes(file, "assign", "True")
+            at for file in files_of(variables) for at in passes(file, "assign", "True")
         )  # which unties what was tied
         source = next(loads, None) or _assigned_in(variables, last, f"{last}.data") if shared or apart else None
         yield Tie(names, shared, apart, source)
@@ -92,7 +92,7 @@ def mistyped(
             for key in _off(module.__dict__):
                 if not key.startswith("_") and any(weight.requires_grad for weight in module.parameters()):
                     by_attribute.setdefault((key, True), []).append(joined(name, path))
-    compared = next(filter(None, (only_compares(file) for file in _files_of(variables))), None)
+    compared = next(filter(None, (only_compares(file) for file in files_of(variables))), None)
     if compared is not None:
         yield Mistyped((), "requires_grad ==", False, compared)
     for (key, of_module), names in by_attribute.items():
@@ -101,26 +101,26 @@ def mistyped(
 
 def _assigned_in(variables: Variables, *endings: str) -> SourceLine | None:
     """Where the code around the call assigns to something that ends so."""
-    return next(filter(None, (sets_attribute(file, *endings) for file in _files_of(variables))), None)
+    return next(filter(None, (sets_attribute(file, *endings) for file in files_of(variables))), None)
 
 
 def switched_in(variables: Variables, model: str, method: str) -> SourceLine | None:
     """Where the code puts a model into a mode: best a line that has its name, and of several the last, which a later stage has."""
-    calls = [call for file in _files_of(variables) for call in calls_method(file, method)]
+    calls = [call for file in files_of(variables) for call in calls_method(file, method)]
     named = [line for called, line in calls if called.rpartition(".")[2] == model.rpartition(".")[2]]
     return next(reversed(named or [line for _, line in calls]), None)
 
 
 def only_eval(variables: Variables, model: str) -> SourceLine | None:
     """Where the code calls eval() of a model by its name, when nothing in the same file calls train()."""
-    for file in _files_of(variables):
+    for file in files_of(variables):
         here = [line for called, line in calls_method(file, "eval") if called == model]
         if here and not list(calls_method(file, "train")):
             return here[0]
     return None
 
 
-def _files_of(variables: Variables) -> list[str]:
+def files_of(variables: Variables) -> list[str]:
     """The files that variables belong to."""
     return list(dict.fromkeys(str(space["__file__"]) for space in variables if type(space.get("__file__")) is str))
 

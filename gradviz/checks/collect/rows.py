@@ -20,6 +20,7 @@ from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.numbers import TensorRef, is_readable, is_scaled, optimized
 from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eval, pairs, still_tied, switched_in
 from gradviz.checks.collect.recorder import RunRecorder
+from gradviz.checks.collect.states import second_names
 from gradviz.checks.context import Parameter
 from gradviz.checks.flow import behind
 from gradviz.checks.record import LeafRow, Mixed, ModelState, OptimizerRow
@@ -98,6 +99,7 @@ class RowKeeper:
         record.intervals.update(last.values())
         record.scaler = record.scaler or is_scaled(variables)
         record.mistyped = tuple(mistyped(models, parameters, variables)) or record.mistyped
+        record.aliases = record.aliases if record.calls else tuple(second_names(variables))
         record.ties = tuple(still_tied(self._alike(models), variables))
         self._models = tuple(self._state(name, model, parameters, variables) for name, model in models)
         record.models = record.models or self._models

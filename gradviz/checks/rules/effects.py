@@ -17,16 +17,6 @@ _WITHOUT = {
         "{code} is given a generator that has ended already, as model.parameters() has after one loop over it ({times} seen)",
         "Give it model.parameters() anew, or a list: list(model.parameters()).",
     ),
-    "loads itself": Row(
-        "load_state_dict() loads the model's own tensors: it changes nothing",
-        "{code} is given tensors that share memory with the parameters: state_dict() copies nothing, so what was kept moved along",
-        "Keep a copy where the state is taken: copy.deepcopy(model.state_dict()).",
-    ),
-    "changes by itself": Row(
-        "a tensor is changed by itself: {0} reads what it writes",
-        "{code} is given two tensors that are one memory ({times} seen): what should be a copy that follows is the model itself",
-        "Make the copy with copy.deepcopy(model), where it is made; a second name for a model copies nothing.",
-    ),
     "added once": Row(
         "an indexed += adds only one of the numbers for each place",
         "{code} adds to {0} places that an index names, of which {1} are different: x[index] += y reads all, adds, and writes all "

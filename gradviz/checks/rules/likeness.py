@@ -11,7 +11,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.record import LeafRow, Tie
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.misuse import Row
+from gradviz.checks.rules.misuse import Row, told
 from gradviz.checks.words import all_names, as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import Graph, Node
 from gradviz.graph.origins import own_line
@@ -97,6 +97,13 @@ _AVERAGES = (
     ),
 )
 _ROUNDED, _SWAPPED, _OUTDATED = _AVERAGES
+_FACTORS = {
+    "swapped factors": Row(
+        "the average takes {0} of the trained weights each time: its two factors are swapped",
+        "{code} adds {0} of a parameter to the small rest of the average, the same part in each step: this is no average over many",
+        "In {text}, swap the two factors: the average keeps the large part of itself.",
+    ),
+}
 
 
 @check("wrong-average", "warning", "an average of weights does not average: it is rounded away, or follows at once")
@@ -134,15 +141,22 @@ def wrong_average(context: CheckContext) -> Diagnoses:
     ```
     """
     averages, outdated = context.record.averages, context.record.outdated
+    yield from told(context, *_FACTORS, rows=_FACTORS)
+    swapped = any(misuse.kind in _FACTORS for misuse in context.record.misuses)
     for name, parts in averages.items():
-        told = _OUTDATED if outdated[name] >= ENOUGH else None
+        row = _OUTDATED if outdated[name] >= ENOUGH else None
         if len(parts) >= ENOUGH and not any(parts):
-            told = _ROUNDED
-        elif len(parts) >= ENOUGH and min(parts) > 0.8 and max(parts) - min(parts) < 1e-3 < 1 - max(parts):
-            told = _SWAPPED
+            row = _ROUNDED
+        elif (
+            not swapped
+            and len(parts) >= ENOUGH
+            and min(parts) > 0.8
+            and max(parts) - min(parts) < 1e-3 < 1 - max(parts)
+        ):
+            row = _SWAPPED
         inside = any(name.startswith(f"{other}.") for other in averages)
-        if told is not None and not inside:
-            yield _average(context, name, parts, told)
+        if row is not None and not inside:
+            yield _average(context, name, parts, row)
 
 
 def _average(context: CheckContext, name: str, parts: Sequence[float], row: Row) -> Diagnosis:

@@ -251,6 +251,7 @@ _CAUSES = (
         "accumulation",
         "clip-order",
         "no-effect",
+        "alias",
         "two-optimizers",
         "scaler-order",
         "wrong-backward",

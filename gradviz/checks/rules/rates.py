@@ -361,7 +361,7 @@ def step_size(context: CheckContext) -> Diagnoses:
         len({optimizer.source for optimizer in stepping}) == len(lines) == 1 and len(losses) > _FEW and min(losses) >= 0
     )
     if alone and len(stepping[0].paces) > 1:
-        yield from _told(record, stepping[0], _PACES)
+        yield from (one._replace(follows=("alias",)) for one in _told(record, stepping[0], _PACES))
     if not stepping and len(lines) == 1 and len(losses) > _FEW and min(losses) >= 0 and _diverges(losses):
         changed = next((change.source for change in context.changes), context.backward)
         yield Diagnosis(

@@ -1,0 +1,267 @@
+"""Follows the state of models: states that are kept and move along, models that follow themselves, averages of weights.
+
+Compares memory, and a few elements of what is loaded; keeps tensors weakly.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from math import isclose
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+
+from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.lines import Variables, line_at
+from gradviz.checks.collect.numbers import is_readable
+from gradviz.checks.collect.parameters import files_of
+from gradviz.checks.record import Alias, Misuse
+from gradviz.packages import Place, PlaceOf
+from gradviz.recording.torch_calls import PLAIN, is_real
+from gradviz.source.search import follows, loads_back, second_name
+from gradviz.variables.objects import is_a, own_attributes, parameters
+from gradviz.walker.isolation import isolated
+from gradviz.walker.taps import Ended, all_tapped
+from gradviz.walker.tensors import storage_of, version_of
+
+_STEPS = 3  # in which an average takes the same part
+_CHANGES, _COMPARES = ("copy", "lerp", "add"), ("sub", "rsub", "equal", "allclose")
+_ELEMENTS = 64  # of each parameter that are compared
+_MOST = 0.8  # of a trained model that an average takes
+
+
+class _Taken(NamedTuple):
+    """A tensor of a state: the line that asked for it, its version then, and the step."""
+
+    place: Place
+    version: int | None
+    step: int
+
+
+class _Part(NamedTuple):
+    """A tensor times a number: where it is in memory, and the line that averages, if it is an average."""
+
+    memory: object
+    storage: object
+    factor: float
+    line: Place | None
+
+
+class _Average(NamedTuple):
+    """What a line averages: where that is in memory which follows, and the part of the other one."""
+
+    place: Place | None
+    memory: object
+    factor: float
+
+
+class StateWatch:
+    """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+
+    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
+        self._place, self._note = place, note
+        self.trained: dict[object, int] = {}  # identities of parameters that a call has reached, by their memory
+        self._step = 0
+        self._taken = Facts[_Taken]()
+        self._parts = Facts[_Part]()
+        self._averages = Facts[_Average]()
+        self._swapped = defaultdict[tuple[Place | None, float], set[int]](set)  # steps, by line and part
+        self._same_loaded = defaultdict[Place, set[int]](
+            set
+        )  # steps that loaded what was there, by line of an old state
+        self._kept: dict[Place, weakref.ref[torch.Tensor]] = {}  # a tensor of the last state that each line has taken
+
+    def next_step(self) -> None:
+        """A call of backward comes."""
+        self._step += 1
+        self._parts.clear()
+        for place, ref in list(self._kept.items()):
+            if (tensor := ref()) is not None and self._old(tensor) and loads_back(line_at(place)):
+                self._note("moves along", place)
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Inside, states that are asked for and loaded are noted."""
+        return all_tapped(((torch.nn.Module.state_dict, self._asked), (torch.nn.Module.load_state_dict, self._loads)))
+
+    @property
+    def readers(self) -> Readers:
+        """Which functions of torch are looked at, and how."""
+        return (
+            (("mul",), self._weighed),
+            (("add", "lerp"), self._averaged),
+            (_CHANGES, self._changed),
+            (_COMPARES, self._compared),
+        )
+
+    # -- states -----------------------------------------------------------------------------------------------------------
+
+    def _asked(self, frame: FrameType, module: Any, *given: Any, **options: Any) -> Ended | None:
+        place = self._place(frame.f_back) if not given and options.get("destination") is None else None
+        if place is None:
+            return None
+
+        def ended(returned: bool, result: Any) -> None:
+            for tensor in dict(result or ()).values() if returned else ():
+                if is_real(tensor):
+                    self._taken.put(tensor, _Taken(place, version_of(tensor), self._step))
+                    self._kept[place] = weakref.ref(tensor)
+
+        return ended
+
+    def _old(self, tensor: Any) -> _Taken | None:
+        """What is known of a tensor of a state that was taken before its model was changed."""
+        taken = self._taken.of(tensor)
+        with isolated():
+            return taken if taken and (taken.step, taken.version) != (self._step, version_of(tensor)) else None
+
+    def _loads(self, frame: FrameType, module: Any, given: Any = None, *_: Any, **__: Any) -> Ended:
+        def ended(returned: bool, result: Any) -> None:
+            with suppress(Exception):  # a state of the user's own may be anything
+                if returned and given and len(result.unexpected_keys) == len(given):
+                    self._misses(frame, given, result.missing_keys)
+
+        with suppress(Exception):
+            own = {storage_of(tensor): id(tensor) for tensor in parameters(module) if storage_of(tensor) is not None}
+            tensors = [tensor for tensor in dict(given).values() if is_real(tensor)]
+            if own and set(map(storage_of, tensors)) >= own.keys():
+                old = next(filter(None, map(self._old, tensors)), None)
+                place = old.place if old is not None else self._place(frame.f_back)
+                self._note("moves along" if old else "loads itself", place, tensors=frozenset(own.values()))
+            elif own:
+                self._loads_same(module, given, own)
+        return ended
+
+    def _loads_same(self, module: Any, given: Mapping[str, Any], own: Mapping[Any, int]) -> None:
+        """A state is loaded that was computed from one which has moved along: it is what the model has already."""
+        kept = ((place, ref()) for place, ref in self._kept.items())
+        old = next(
+            (place for place, one in kept if one is not None and storage_of(one) in own and self._old(one)), None
+        )
+        if old is None or not all(map(is_readable, parameters(module))):
+            return
+        with isolated(), torch.no_grad():
+            pairs = [
+                (tensor.flatten()[:_ELEMENTS], given[name].flatten()[:_ELEMENTS])
+                for name, tensor in module.named_parameters()
+            ]
+            if all(torch.allclose(*pair) for pair in pairs):
+                self._same_loaded[old].add(self._step)
+        if len(self._same_loaded[old]) >= 2:
+            self._note("moves along", old)
+
+    def _misses(self, frame: FrameType, given: Mapping[str, object], missing: list[str]) -> None:
+        key = next(iter(given))
+        mine = next((name for name in missing if key.endswith(f".{name}") or name.endswith(f".{key}")), None)
+        if missing:
+            self._note("loads nothing", self._place(frame.f_back), str(len(given)), key, mine or missing[0])
+
+    def _compared(self, call: Call) -> None:
+        """Two tensors are compared: whether one is of a state that has moved along with the other."""
+        for one, other in call.pairs:
+            old = self._old(one)
+            new = self._taken.of(other)
+            if old and type(other) in PLAIN and _memory(one) == _memory(other) and (new is None or new.step > old.step):
+                self._note("moves along", old.place)
+
+    # -- averages ---------------------------------------------------------------------------------------------------------
+
+    def _changed(self, call: Call) -> None:
+        """A tensor is changed in place: whether by itself."""
+        first, second = call.pairs[0]
+        if type(first) not in PLAIN or type(second) not in PLAIN or not call.in_place:
+            return
+        if call.frame.f_code.co_name == "_load_from_state_dict":  # which is told of as a whole
+            return
+        average = self._averages.of(second)
+        if average is not None and average.memory == _memory(first):
+            self._swap(average)
+        if _memory(first) == _memory(second) is not None and (call.name != "add" or call.options.get("alpha", 1) != 1):
+            self._note("changes by itself", self._place(call.frame), f"{call.name}_", tensors=frozenset([id(first)]))
+
+    def _part(self, tensor: torch.Tensor, factor: float) -> _Part:
+        average = self._averages.of(tensor)
+        return _Part(_memory(tensor), storage_of(tensor), factor, average.place if average is not None else None)
+
+    def _weighed(self, call: Call) -> None:
+        """A tensor times a number, without a graph."""
+        for one, factor in call.pairs:
+            if type(factor) is float and 0 < factor < 1 and type(one) in PLAIN and not call.result.requires_grad:
+                self._parts.put(call.result, self._part(one, factor))
+
+    def _averaged(self, call: Call) -> None:
+        """Two parts that make a whole: whether both are of one tensor, or the larger one is of what is trained."""
+        first, second = call.pairs[0]
+        one, other, share = (
+            self._parts.of(first),
+            self._parts.of(second),
+            call.given(2, "weight", call.options.get("alpha")),
+        )
+        if call.name == "lerp" and type(share) is float and type(first) in PLAIN:
+            one, other = self._part(first, 1 - share), self._part(second, share)
+        elif other is None and type(share) is float and type(second) in PLAIN:
+            other = self._part(second, share)
+        if one is None or other is None or not isclose(one.factor + other.factor, 1, rel_tol=1e-6):
+            return
+        slow, fast = sorted((one, other), key=lambda part: part.storage in self.trained)
+        owner, place = self.trained.get(fast.storage), self._place(call.frame)
+        if owner is None or call.result.requires_grad:
+            return
+        if slow.memory == fast.memory:
+            self._note("changes by itself", place, "an average", tensors=frozenset([owner]))
+        elif slow.storage not in self.trained and fast.factor > _MOST:
+            made = _Average(place, slow.memory, fast.factor)
+            if (call.in_place and _memory(call.result) == slow.memory) or (place is not None and slow.line == place):
+                self._swap(made)
+            self._averages.put(call.result, made)
+
+    def _swap(self, average: _Average) -> None:
+        steps = self._swapped[average.place, average.factor]
+        steps.add(self._step)
+        if len(steps) >= _STEPS:
+            self._note("swapped factors", average.place, f"{average.factor:.3g}")
+
+
+def _memory(tensor: torch.Tensor) -> object:
+    """Where a tensor begins in memory, and its shape; None where it has none."""
+    storage = storage_of(tensor)
+    return (storage, tensor.storage_offset(), tensor.shape) if storage is not None and storage[1] else None
+
+
+def second_names(variables: Variables) -> Iterator[Alias]:
+    """Modules of the user's that have two names in one place, where a line gave them the second one."""
+    held = [
+        value
+        for space in variables
+        for value in space.values()
+        if not any(is_a(value, kind) for kind in (type, ModuleType, FunctionType))
+    ]
+    inside = (own_attributes(value) for value in held)
+    for space in [*variables, *(attributes | attributes.get("_modules", {}) for attributes in inside)]:
+        first: dict[int, str] = {}
+        for name, value in space.items():
+            if is_a(value, torch.nn.Module) and first.setdefault(id(value), name) != name:
+                yield from _second(value, files_of(variables), first[id(value)], name)
+
+
+def _second(module: torch.nn.Module, files: Sequence[str], *names: str) -> Iterator[Alias]:
+    for file in files:
+        given = second_name(file, *names)
+        if given is not None:
+            tensors = frozenset(map(id, parameters(module)))
+            yield Alias(given[:2], given[2], tensors, follows(file, *names))
+
+
+def under_names(misuses: Iterable[Misuse], aliases: Sequence[Alias]) -> Iterator[Misuse]:
+    """The same misuses: for those of a module with two names, where it got the second one."""
+    named = {alias: alias.follows for alias in aliases}
+    for misuse in misuses:
+        alias = next((alias for alias in aliases if misuse.tensors & alias.tensors), None)
+        if alias is None or misuse.kind not in ("changes by itself", "loads itself"):
+            yield misuse
+        else:
+            named[alias] = True
+    yield from (Misuse("second name", one.source, one.names, names=one.names) for one, told in named.items() if told)
