@@ -28,6 +28,22 @@ NEAR: dict[str, str] = {
         loss = model(torch.ones(2, 4)).sum()
         loss.backward()
     """,
+    "alias": """
+        import copy
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        target, again = copy.deepcopy(model), model
+        optimizer = torch.optim.SGD(again.parameters(), lr=0.1)
+        best = copy.deepcopy(model.state_dict())
+        for step in range(3):
+            loss = model(torch.ones(2, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            target.load_state_dict(again.state_dict())
+        model.load_state_dict(best)
+    """,
     "no-effect": """
         import torch
 

@@ -54,7 +54,7 @@ class _Part(NamedTuple):
 class _Average(NamedTuple):
     """What a line averages: where that is in memory which follows, and the part of the other one."""
 
-    place: Place | None
+    place: Place
     memory: object
     factor: float
 
@@ -69,7 +69,7 @@ class StateWatch:
         self._taken = Facts[_Taken]()
         self._parts = Facts[_Part]()
         self._averages = Facts[_Average]()
-        self._swapped = defaultdict[tuple[Place | None, float], set[int]](set)  # steps, by line and part
+        self._swapped = defaultdict[tuple[Place, float], set[int]](set)  # steps, by line and part
         self._same_loaded = defaultdict[Place, set[int]](
             set
         )  # steps that loaded what was there, by line of an old state
@@ -92,7 +92,7 @@ class StateWatch:
         """Which functions of torch are looked at, and how."""
         return (
             (("mul",), self._weighed),
-            (("add", "lerp"), self._averaged),
+            (("add",), self._averaged),
             (_CHANGES, self._changed),
             (_COMPARES, self._compared),
         )
@@ -182,39 +182,28 @@ class StateWatch:
         if _memory(first) == _memory(second) is not None and (call.name != "add" or call.options.get("alpha", 1) != 1):
             self._note("changes by itself", self._place(call.frame), f"{call.name}_", tensors=frozenset([id(first)]))
 
-    def _part(self, tensor: torch.Tensor, factor: float) -> _Part:
-        average = self._averages.of(tensor)
-        return _Part(_memory(tensor), storage_of(tensor), factor, average.place if average is not None else None)
-
     def _weighed(self, call: Call) -> None:
         """A tensor times a number, without a graph."""
         for one, factor in call.pairs:
             if type(factor) is float and 0 < factor < 1 and type(one) in PLAIN and not call.result.requires_grad:
-                self._parts.put(call.result, self._part(one, factor))
+                average = self._averages.of(one)
+                line = average.place if average is not None else None
+                self._parts.put(call.result, _Part(_memory(one), storage_of(one), factor, line))
 
     def _averaged(self, call: Call) -> None:
         """Two parts that make a whole: whether both are of one tensor, or the larger one is of what is trained."""
-        first, second = call.pairs[0]
-        one, other, share = (
-            self._parts.of(first),
-            self._parts.of(second),
-            call.given(2, "weight", call.options.get("alpha")),
-        )
-        if call.name == "lerp" and type(share) is float and type(first) in PLAIN:
-            one, other = self._part(first, 1 - share), self._part(second, share)
-        elif other is None and type(share) is float and type(second) in PLAIN:
-            other = self._part(second, share)
+        one, other = map(self._parts.of, call.pairs[0])
         if one is None or other is None or not isclose(one.factor + other.factor, 1, rel_tol=1e-6):
             return
         slow, fast = sorted((one, other), key=lambda part: part.storage in self.trained)
-        owner, place = self.trained.get(fast.storage), self._place(call.frame)
-        if owner is None or call.result.requires_grad:
+        place = self._place(call.frame)
+        if place is None or fast.storage not in self.trained:
             return
         if slow.memory == fast.memory:
-            self._note("changes by itself", place, "an average", tensors=frozenset([owner]))
+            self._note("changes by itself", place, "an average", tensors=frozenset([self.trained[fast.storage]]))
         elif slow.storage not in self.trained and fast.factor > _MOST:
             made = _Average(place, slow.memory, fast.factor)
-            if (call.in_place and _memory(call.result) == slow.memory) or (place is not None and slow.line == place):
+            if slow.line == place:
                 self._swap(made)
             self._averages.put(call.result, made)
 
