@@ -34,7 +34,7 @@ _ELEMENTS = 64  # of each parameter that are compared
 _MOST = 0.8  # of a trained model that an average takes
 
 
-class _Taken(NamedTuple):
+class _StateTensor(NamedTuple):
     """A tensor of a state: the line that asked for it, its version then, and the step."""
 
     place: Place
@@ -42,7 +42,7 @@ class _Taken(NamedTuple):
     step: int
 
 
-class _Part(NamedTuple):
+class _Weighed(NamedTuple):
     """A tensor times a number: where it is in memory, and the line that averages, if it is an average."""
 
     memory: object
@@ -51,7 +51,7 @@ class _Part(NamedTuple):
     line: Place | None
 
 
-class _Average(NamedTuple):
+class _Averaged(NamedTuple):
     """What a line averages: where that is in memory which follows, and the part of the other one."""
 
     place: Place
@@ -66,9 +66,9 @@ class StateWatch:
         self._place, self._note = place, note
         self.trained: dict[object, int] = {}  # identities of parameters that a call has reached, by their memory
         self._step = 0
-        self._taken = Facts[_Taken]()
-        self._parts = Facts[_Part]()
-        self._averages = Facts[_Average]()
+        self._taken = Facts[_StateTensor]()
+        self._parts = Facts[_Weighed]()
+        self._averages = Facts[_Averaged]()
         self._swapped = defaultdict[tuple[Place, float], set[int]](set)  # steps, by line and part
         self._same_loaded = defaultdict[Place, set[int]](
             set
@@ -107,12 +107,12 @@ class StateWatch:
         def ended(returned: bool, result: Any) -> None:
             for tensor in dict(result or ()).values() if returned else ():
                 if is_real(tensor):
-                    self._taken.put(tensor, _Taken(place, version_of(tensor), self._step))
+                    self._taken.put(tensor, _StateTensor(place, version_of(tensor), self._step))
                     self._kept[place] = weakref.ref(tensor)
 
         return ended
 
-    def _old(self, tensor: Any) -> _Taken | None:
+    def _old(self, tensor: Any) -> _StateTensor | None:
         """What is known of a tensor of a state that was taken before its model was changed."""
         taken = self._taken.of(tensor)
         with isolated():
@@ -188,7 +188,7 @@ class StateWatch:
             if type(factor) is float and 0 < factor < 1 and type(one) in PLAIN and not call.result.requires_grad:
                 average = self._averages.of(one)
                 line = average.place if average is not None else None
-                self._parts.put(call.result, _Part(_memory(one), storage_of(one), factor, line))
+                self._parts.put(call.result, _Weighed(_memory(one), storage_of(one), factor, line))
 
     def _averaged(self, call: Call) -> None:
         """Two parts that make a whole: whether both are of one tensor, or the larger one is of what is trained."""
@@ -202,12 +202,12 @@ class StateWatch:
         if slow.memory == fast.memory:
             self._note("changes by itself", place, "an average", tensors=frozenset([self.trained[fast.storage]]))
         elif slow.storage not in self.trained and fast.factor > _MOST:
-            made = _Average(place, slow.memory, fast.factor)
+            made = _Averaged(place, slow.memory, fast.factor)
             if slow.line == place:
                 self._swap(made)
             self._averages.put(call.result, made)
 
-    def _swap(self, average: _Average) -> None:
+    def _swap(self, average: _Averaged) -> None:
         steps = self._swapped[average.place, average.factor]
         steps.add(self._step)
         if len(steps) >= _STEPS:
