@@ -14,7 +14,7 @@ import torch
 from gradviz.gradients.values import tensor_in, why_unreadable
 from gradviz.graph import Graph, Node
 from gradviz.graph.amounts import known_elements
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import unrecorded
 from gradviz.walker.private import Node as LiveNode
 from gradviz.walker.tensors import answers_itself
 from gradviz.wording import plural
@@ -317,7 +317,7 @@ _BELOW_ZERO: dict[str, _Test] = {
 
 def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
     """Whether one of these nodes stands where its gradient may not be finite, although the values are."""
-    with isolated(), torch.no_grad():
+    with unrecorded():
         return any(_is_at_a_pole(node) for node in nodes)
 
 
@@ -330,13 +330,13 @@ _SATURATES = {
 
 def all_saturated(nodes: Sequence[LiveNode]) -> tuple[int, ...]:
     """The places of all tanh and sigmoid in a row of nodes whose results lie where they are flat."""
-    with isolated(), torch.no_grad():
+    with unrecorded():
         return tuple(i for i, node in enumerate(nodes) if _has_saved(node, _SATURATES))
 
 
 def all_at_a_pole(nodes: Sequence[LiveNode]) -> dict[int, bool]:
     """The places of all such nodes in a row of them, and whether they were given numbers below zero, where they are not defined."""
-    with isolated(), torch.no_grad():
+    with unrecorded():
         below = [i for i, node in enumerate(nodes) if _has_saved(node, _BELOW_ZERO)]
         poles = [i for i, node in enumerate(nodes) if _is_at_a_pole(node)]
     return {**dict.fromkeys(poles, False), **dict.fromkeys(below, True)}

@@ -53,3 +53,18 @@ class isolated(unseen):
         super().__exit__(*error)
         if self._outermost:
             HANDLERS.end()
+
+
+class unrecorded(isolated):
+    """Inside, nothing of the user's runs, and nothing is recorded."""
+
+    __slots__ = ("_recording",)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._recording = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+
+    def __exit__(self, *error: Any) -> None:
+        torch._C._set_grad_enabled(self._recording)
+        super().__exit__(*error)

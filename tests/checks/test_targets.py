@@ -136,6 +136,33 @@ _LOADED = """
             loss.backward()
             optimizer.step()
 """
+_FOCAL = """
+    import torch
+    import torch.nn.functional as F
+    torch.manual_seed(0)
+    net = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for _ in range(3):
+        errors = F.cross_entropy(net(torch.randn(16, 4)), torch.randint(3, (16,)), reduction="none")
+        {loss}
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+_CLOCK = """
+    import torch
+    torch.manual_seed(0)
+    clock = {origin} + torch.arange(40) * 7
+    times = clock{cast}
+    x = ((times - times.min()) / (times.max() - times.min())).float().unsqueeze(1)
+    net = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = (net(x) - x.sin()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
 
 FAULTS = {
     "a label that is the blank": Fault(
@@ -171,8 +198,19 @@ FAULTS = {
         "lost-numbers", "wave *= ", ".clone()", "wave = self.waves[i]", "wave = self.waves[i].clone()",
         _LOADED.format(wave="self.waves[i]")
     ),
+    "a focal loss whose probability is above 1": Fault(
+        "wrong-sign", "chance = ", "exp(-error)", "errors.exp()", "(-errors).exp()",
+        _FOCAL.format(loss="chance = errors.exp(); loss = ((1 - chance) ** 2 * errors).mean()"),
+    ),
+    "seconds since 1970": Fault(
+        "lost-numbers", "clock.float", ".double()", "clock.float()", "clock.double()",
+        _CLOCK.format(origin=1_600_000_000, cast=".float()")
+    ),
 }  # fmt: skip
 RIGHT = {
+    "a perplexity": _FOCAL.format(loss="loss = errors.mean(); print(loss.exp().item())"),
+    "seconds of a day": _CLOCK.format(origin=40_000, cast=".float()"),
+    "large numbers that differ by more": _CLOCK.format(origin="1_600_000_000 + 1_000_000 * torch.arange(40)", cast=".float()"),
     "a buffer whose parts are filled anew": _STORED.format(
         change="batch -= batch.mean(); batch /= batch.std()",
         batch="signals[start : start + 12] = torch.randn(12, 6); x = shaken(signals[start : start + 12])"

@@ -19,7 +19,7 @@ from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import PlaceOf, package_of
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.variables.scanner import local_variables
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import unrecorded
 from gradviz.walker.taps import Ended, all_tapped
 from gradviz.walker.walk import live_nodes
 
@@ -97,7 +97,7 @@ class EffectWatch:
         foreign = package_of(line[0].co_filename) and not itself
         if not (itself or recorded) or self._looked[line] > _LOOKS or foreign or not is_readable(first):
             return
-        with isolated(), torch.no_grad():
+        with unrecorded():
             given = first.exp() if call.name == "kl_div" and (second >= 0).all() else first
             equal = torch.allclose(given, second) if itself else torch.equal(first, second)
             equal = equal and bool((first != first.flatten()[0]).any())

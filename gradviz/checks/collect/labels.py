@@ -22,27 +22,23 @@ from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import passes
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import unrecorded
 
 LARGEST = 1_000_000
 """Elements of a tensor whose numbers are read."""
 _LOOKS = 6  # batches of a line that are read for padding
 _ENOUGH, _BATCHES = 64, 3  # labels of one class, and batches of them, from which it is said
 _HITS, _AS_OFTEN = 8, (0.4, 2.5)  # how often the index of padding comes, and how often for each other index
-_CONSTANT = frozenset(
-    ["zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"]
+_CONSTANT = ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+_FLAT = ("reshape", "view", "flatten", "contiguous", "long", "to", "clone", "expand", "repeat")
+_ERRORS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+_POINTWISE = (
+    *("square", "pow", "abs", "sub", "add", "neg", "relu", "tanh", "gelu", "mul", "div"),
+    *("dropout", "layer_norm", "linear", "index_select"),
 )
-_FLAT = frozenset(("reshape", "view", "flatten", "contiguous", "long", "to", "clone", "expand", "repeat"))
-_ERRORS = frozenset(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"))
-_POINTWISE = frozenset(
-    [
-        *("square", "pow", "abs", "sub", "add", "neg", "relu", "tanh", "gelu", "mul", "div"),
-        *("dropout", "layer_norm", "linear", "index_select"),
-    ]
-)
-_MASKS = frozenset(("mul", "masked_fill", "where"))
-_RECURRENT = frozenset(("gru", "lstm", "rnn_tanh", "rnn_relu"))
-_LAYERS = {"linear", *_RECURRENT}
+_MASKS = ("mul", "masked_fill", "where")
+_LAYERS = ("linear", "gru", "lstm", "rnn_tanh", "rnn_relu")
+_OVER_CLASSES = ("cross_entropy_loss", "nll_loss_nd", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 
 
 class Padding(NamedTuple):
@@ -72,7 +68,7 @@ class _Classes:
     def add(self, labels: Any) -> None:
         """Another batch of labels."""
         self.batches += 1
-        with isolated(), torch.no_grad():
+        with unrecorded():
             self.counts.update(dict(zip(*(one.tolist() for one in labels.unique(return_counts=True)))))
 
 
@@ -84,26 +80,24 @@ class _Indices:
     size: int
     padding: int
     batches: int = 0
-    total: int = 0
-    hits: int = 0  # indices that are `padding`
-    last: int = 0  # those at the end of a row
-    rows: int = 0
     pads: bool = False  # sequences end early, or are parts of others
+    counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, indices: torch.Tensor, pads: bool) -> None:
         """Another batch of indices."""
-        with isolated(), torch.no_grad():
+        self.batches, self.pads = self.batches + 1, self.pads or pads
+        with unrecorded():
             hit = indices == self.padding
             ends = hit.reshape(-1, indices.shape[-1])[:, -1] if indices.dim() > 1 else hit
-            self.hits, self.last = self.hits + int(hit.sum()), self.last + int(ends.sum())
-        self.batches += 1
-        self.total, self.rows, self.pads = self.total + indices.numel(), self.rows + ends.numel(), self.pads or pads
+            self.counts.update(hits=int(hit.sum()), all=hit.numel(), last=int(ends.sum()), ends=ends.numel())
 
     def hits_a_row(self) -> bool:
         """Whether the index of padding comes as often as any other, anywhere."""
-        share = self.hits * self.size / self.total if self.total else 0
-        ends = self.last * self.size / self.rows if self.rows else 0
-        return not self.pads and self.hits >= _HITS and _AS_OFTEN[0] < share < _AS_OFTEN[1] and ends < _AS_OFTEN[1]
+        hits, total, last, ends = self.counts.values()
+        low, high = _AS_OFTEN
+        return (
+            not self.pads and hits >= _HITS and low < hits * self.size / total < high and last * self.size / ends < high
+        )
 
 
 class _Followed(NamedTuple):
@@ -124,8 +118,8 @@ def padding_of(tensor: torch.Tensor) -> Padding | None:
     readable = is_readable(tensor) and not tensor.is_complex() and 4 <= tensor.numel() <= LARGEST
     if not readable or tensor.dim() not in (2, 3) or tensor.shape[1] < 2:
         return None
-    with isolated(), torch.no_grad():
-        numbers = tensor.detach().reshape(*tensor.shape[:2], -1)
+    with unrecorded():
+        numbers = tensor.reshape(*tensor.shape[:2], -1)
         numbers = numbers.int() if numbers.dtype == torch.bool else numbers
         value = numbers[:, -1, 0].mode().values
         same = (numbers == value).all(2)
@@ -162,10 +156,18 @@ class LabelWatch:
         """Which functions of torch are looked at, and how."""
         return (
             (_CONSTANT, lambda call: self._facts.put(call.result, _Followed("constant", _version(call.result)))),
-            (("cross_entropy_loss", "nll_loss_nd"), self._classified),
+            (_OVER_CLASSES[:2], self._classified),
+            (_OVER_CLASSES, lambda call: self._follow(call.result, "error", call.result.requires_grad or None)),
+            (
+                ("exp",),
+                lambda call: self._follow(
+                    call.result, "chance", self._of(call.first, "error") and self._place(call.frame)
+                ),
+            ),
+            (("rsub",), lambda call: self._note("above one", self._of(call.first, "chance"))),
             (_ERRORS, self._error),
             (("embedding",), self._embedded),
-            (("binary_cross_entropy", "binary_cross_entropy_with_logits"), self._swapped),
+            (_OVER_CLASSES[2:], self._swapped),
             (_MASKS, self._masked),
             (_FLAT, self._flattened),
             (("mean",), self._averaged),
@@ -218,7 +220,7 @@ class LabelWatch:
         """A loss takes hard labels for probabilities, and probabilities for labels."""
         given, target = call.arguments[:2]
         if type(given) in PLAIN and type(target) in PLAIN and target.requires_grad and not given.requires_grad:
-            with isolated(), torch.no_grad():
+            with unrecorded():
                 hard = is_readable(given) and bool(((given == 0) | (given == 1)).all())
             self._note("swapped", self._place(call.frame) if hard else None, call.name)
 
@@ -342,10 +344,15 @@ class LabelWatch:
     def ended(self) -> None:
         """Nothing more comes: which lines have seen one class only."""
         for indices in self._indices.values():
-            if indices.place is not None and indices.hits_a_row():
+            if indices.place is not None and indices.batches and indices.hits_a_row():
                 used = line_at(indices.place)
                 made = passes(used.file, "padding_idx", str(indices.padding))
-                words = str(indices.padding), f"{indices.hits:,}", f"{indices.total:,}", str(indices.size)
+                words = (
+                    str(indices.padding),
+                    f"{indices.counts['hits']:,}",
+                    f"{indices.counts['all']:,}",
+                    str(indices.size),
+                )
                 self._note("row of padding", made[0] if len(made) == 1 else used, *words)
         for seen in self._classes.values():
             total = seen.counts.total()

@@ -27,36 +27,35 @@ from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.statements import expressions_at
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import isolated, unrecorded
 
 MOST = 100
 """Lines that are noted, and results that are followed until they are reduced."""
 _LOOKS = 50  # how often the module around a line that drops out is asked for its mode
-_ELEMENTWISE = frozenset(
-    ["add", "sub", "rsub", "mul", "div", "truediv", "eq", "ne", "gt", "lt", "ge", "le", "pow", "maximum", "minimum"]
+_ELEMENTWISE = (
+    *("add", "sub", "rsub", "mul", "div", "truediv", "eq", "ne", "gt", "lt", "ge", "le", "pow", "maximum", "minimum"),
 )
-_JOINS = frozenset(("add", "mul"))
-_COUNTED = frozenset(("arange", "linspace", "logspace"))
+_JOINS = ("add", "mul")
+_COUNTED = ("arange", "linspace", "logspace")
 _OTHERS = PRODUCTS | {"linear"}  # what they make of data is no error, whatever its shape
-_REDUCES = frozenset(("mean", "sum"))
-_RESHAPES = frozenset(("view", "reshape"))
-_KEEP = frozenset(
-    ["sum", "mean", "std", "var", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin"]
-)
+_REDUCES = ("mean", "sum")
+_RESHAPES = ("view", "reshape")
+_KEEP = ("sum", "mean", "std", "var", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin")
 _LOSSES = (
-    "cross_entropy_loss",
-    "nll_loss_nd",
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
+    *("cross_entropy_loss", "nll_loss_nd", "mse_loss", "l1_loss", "smooth_l1_loss"),
     "binary_cross_entropy_with_logits",
 )
 _SCALES = ("mul", "div", "truediv")
-_MAPS = frozenset(["square", "abs", "exp", "sqrt", "clamp", "clamp_min"])
-_COLUMNS = frozenset(("unsqueeze", "getitem", "view", "reshape"))
-_ROUNDS = frozenset(("floor_divide", "floordiv", "rfloordiv", "to", "type", "int", "long", "byte", "short"))
+_MAPS = ("square", "abs", "exp", "sqrt", "clamp", "clamp_min")
+_COLUMNS = ("unsqueeze", "getitem", "view", "reshape")
+_ROUNDS = ("floor_divide", "floordiv", "rfloordiv", "to", "type", "int", "long", "byte", "short", "float")
 _CARRIES = ("getitem", "stack", "to", "float", "double", "view", "reshape", "squeeze", "unsqueeze", "index_select")
 _CUT_OFF = 0.05  # of the variance of numbers, that their fractions make
+_READ, _EXACT, _KEPT = (
+    100_000,
+    2**24,
+    0.9,
+)  # elements, integers that float32 has exactly, and distinct numbers that stay
 _ROUNDED, _SEVERAL = 8, 16  # how often rounding is looked at, and elements at least
 _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
 """Functions that take `training`, and at which place."""
@@ -154,7 +153,7 @@ class MisuseWatch:
             not call.makes
             or result.requires_grad
             or result.numel() < _SEVERAL
-            or (before.dtype == result.dtype and name in ("to", "type"))
+            or (before.dtype == result.dtype and name in ("to", "type", "float"))
         ):
             return
         key = name, call.frame.f_code, call.frame.f_lineno
@@ -162,10 +161,15 @@ class MisuseWatch:
         place = self._place(call.frame) if self._looked[key] <= _ROUNDED else None
         if place is None:
             return
-        with isolated(), torch.no_grad():
+        with unrecorded():
             gone = bool(before.any()) and not bool(result.any())
             if is_real(before) and not is_real(result) and before.frac().var() > _CUT_OFF * before.var():
                 self._cut.put(result, (place, name))
+            wide = before.dtype in (torch.int64, torch.float64) and result.dtype == torch.float32
+            large = wide and result.numel() <= _READ and bool((before.abs() > _EXACT).all())
+            kept = len(result.unique()) / len(before.unique()) if large else 1
+        if kept < _KEPT:
+            self.note("rounds apart", place, name, f"{1 - kept:.0%}", f"{float(before.max()):,.0f}")
         if gone:
             self.note("rounds to zero", place, name, str(tuple(before.shape)))
         else:
@@ -356,7 +360,7 @@ def _counts_samples(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
 
 def _is_lopsided(matrix: torch.Tensor) -> bool:
     """Whether it makes a difference along which dimension a matrix is reduced: not if it is symmetric."""
-    with isolated(), torch.no_grad():
+    with unrecorded():
         return is_readable(matrix) and not torch.allclose(matrix, matrix.transpose(0, 1))
 
 

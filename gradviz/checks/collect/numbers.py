@@ -14,7 +14,7 @@ import torch
 from gradviz.checks.context import LeafGradient
 from gradviz.gradients.values import outgrown, why_unreadable
 from gradviz.variables.scanner import Namespace, scan
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.names import flatten, registered
 from gradviz.walker.tensors import answers_itself, is_plain
 
@@ -61,7 +61,7 @@ def is_scaled(variables: Iterable[Namespace]) -> bool:
 def states_with_nan(variables: Sequence[Namespace]) -> list[str]:
     """What is NaN when a script has ended, and has no gradient: buffers, states of optimizers, and numbers of variables."""
     found: dict[str, object] = {}
-    with isolated(), torch.no_grad():
+    with unrecorded():
         for variable in scan(variables):
             value = variable.value
             if variable.kind == "optimizer":
@@ -122,10 +122,8 @@ def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
 
 def _norms(grads: list[torch.Tensor], order: float) -> list[float]:
     """One number for each. Small types are widened; gradients on one device are asked for at once."""
-    with isolated(), torch.no_grad():
-        wide = [
-            grad.detach() if grad.dtype in (torch.float32, torch.float64) else grad.detach().float() for grad in grads
-        ]
+    with unrecorded():
+        wide = [grad if grad.dtype in (torch.float32, torch.float64) else grad.float() for grad in grads]
         norms = [torch.linalg.vector_norm(grad, order) for grad in wide]
         if len({(norm.device, norm.dtype) for norm in norms}) == 1:
             return list(map(float, torch.stack(norms).tolist()))

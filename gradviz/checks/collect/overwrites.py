@@ -23,7 +23,7 @@ from gradviz.packages import Place, PlaceOf, package_of
 from gradviz.recording.torch_calls import PLAIN, Given
 from gradviz.source.statements import body_of
 from gradviz.variables.scanner import local_variables
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.taps import Ended, tapped
@@ -114,7 +114,7 @@ class OverwriteWatch:
 
     def _keep(self, name: str, tensor: torch.Tensor, storage: int, frame: FrameType) -> None:
         made = tensor.grad_fn._sequence_nr() if tensor.grad_fn is not None else None
-        with isolated(), torch.no_grad():
+        with unrecorded():
             ref: Any = _WeakRef(tensor.untyped_storage())
             whole = _whole(ref, tensor.dtype)
             if whole is not None:
@@ -129,7 +129,7 @@ class OverwriteWatch:
         if storage is None:
             return
         alias = self._aliases.get(storage[0])
-        with isolated(), torch.no_grad():
+        with unrecorded():
             if alias is not None and not alias.ref.expired() and alias.changed():
                 alias.writes.append(self._now(frame))
                 return
@@ -140,7 +140,7 @@ class OverwriteWatch:
     def read(self, walked: Walked) -> None:
         """A call is about to run: what was changed of what its graph has saved, or has gone on with."""
         for alias in self._aliases.values():
-            with isolated(), torch.no_grad():
+            with unrecorded():
                 by_numpy = alias.how in _TO_NUMPY and not alias.writes and alias.changed()
                 whole = _whole(alias.ref, alias.few.dtype)
                 number = walked.storage_id(whole) if whole is not None else None

@@ -19,7 +19,7 @@ from gradviz.checks.words import code
 from gradviz.packages import Place, PlaceOf, frames_from
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.variables.scanner import local_variables
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import unrecorded
 
 _OFTEN = 1.5  # how many times the elements of a tensor that are changed, so that some are changed again
 _LOOKS = 8  # how often the index of a line is read
@@ -186,7 +186,7 @@ class PickWatch:
             return
         if (pick.table, pick.by) == (id(table), self._numbers.of(index)) and is_readable(index):
             self._looked[line] += 1
-            with isolated(), torch.no_grad():
+            with unrecorded():
                 different = index.unique().numel()
             if different < index.numel():
                 self._note("added once", self._place(call.frame), str(index.numel()), str(different))

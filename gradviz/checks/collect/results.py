@@ -17,7 +17,7 @@ from gradviz.packages import Place, PlaceOf, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
 from gradviz.source.search import Alone, alone
 from gradviz.source.statements import line_of
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import unrecorded
 from gradviz.wording import clip
 
 MOST_FILLED = 10_000
@@ -117,7 +117,7 @@ class ResultWatch:
         if rests or result.numel() > _LARGEST or not is_real(result) or is_foundation(at[0]):
             return
         given = [argument for argument in arguments if type(argument) in PLAIN]
-        with isolated(), torch.no_grad():
+        with unrecorded():
             born = not result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
         place = self._place(caller) if born else None
         if place is not None:

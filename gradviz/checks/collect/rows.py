@@ -29,7 +29,7 @@ from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import joined, parameters as own_parameters, submodules
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import unrecorded
 from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.walk import Walked
 
@@ -273,8 +273,8 @@ def _mark(tensor: torch.Tensor) -> object:
     """What changes when a leaf does: its version, and a few of its elements, for writing to `.data` leaves that alone."""
     if not is_readable(tensor):
         return None
-    with isolated(), torch.no_grad():
-        return version_of(tensor), tuple(map(str, tensor.detach().flatten()[:_ELEMENTS].tolist()))
+    with unrecorded():
+        return version_of(tensor), tuple(map(str, tensor.flatten()[:_ELEMENTS].tolist()))
 
 
 def _alike(tensor: torch.Tensor | None) -> bool:

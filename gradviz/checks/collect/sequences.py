@@ -21,7 +21,7 @@ from gradviz.packages import Place, PlaceOf
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import lines_behind
 from gradviz.source.statements import expressions_at
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import unrecorded
 
 STEPS = 6
 """Backward calls before which sequences are followed."""
@@ -150,15 +150,15 @@ class SequenceWatch:
         keys = mask.shape[-1] if mask.dim() > 1 else 0
         if all(batch.shape[1] != keys for batch in self._batches) or not is_readable(mask):
             return
-        with isolated(), torch.no_grad():
-            last = mask.detach()[..., -1, :].reshape(-1, keys) if mask.dim() > 2 else mask.detach()
+        with unrecorded():
+            last = mask[..., -1, :].reshape(-1, keys) if mask.dim() > 2 else mask
             for batch in self._batches:
                 each, rest = divmod(len(last), batch.shape[0])
                 rows = _hidden(last[::each][:_ROWS]) if batch.padded and batch.shape[1] == keys and not rest else []
                 if rows and rows == [[not one for one in row] for row in batch.padded]:
                     self._note("mask inverted", self._place(call.frame), str(tuple(mask.shape)))
             if mask.shape[-2] == keys >= _ENOUGH:
-                self._orders(call, _hidden(mask.detach().reshape(-1, keys, keys)[0, :_WIDTH]))
+                self._orders(call, _hidden(mask.reshape(-1, keys, keys)[0, :_WIDTH]))
 
     def _orders(self, call: Call, square: Rows) -> None:
         """Each query of one sequence with each key of it."""
@@ -217,8 +217,8 @@ class SequenceWatch:
 def _batch_of(data: torch.Tensor, tokens: bool) -> _Batch:
     """What is known of tokens, or of sequences of other data."""
     padding = padding_of(data)
-    with isolated(), torch.no_grad():
-        part = data.detach()[:_ROWS, :_WIDTH]
+    with unrecorded():
+        part = data[:_ROWS, :_WIDTH]
         padded = part == padding.value if padding is not None else part[:0]
         rows = part.tolist() if tokens and data.numel() <= LARGEST else ()
         return _Batch(tuple(data.shape[:2]), rows, (padded if tokens else padded.flatten(2).all(2)).tolist())

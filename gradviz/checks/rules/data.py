@@ -24,6 +24,11 @@ _ROWS = {
         "for one batch stays for all later ones",
         "Change a copy: take the part with .clone() before {line} writes to it; or compute a new tensor.",
     ),
+    "rounds apart": Row(
+        "float32 is too coarse for this data: {1} of its distinct numbers become equal",
+        "{code} makes float32 of numbers up to {2}, which float32 rounds to multiples of more than 1",
+        "Subtract an origin before {0}() in {text}, as x - x.min(); or make it .double().",
+    ),
     "nan left": Row(
         "{0} is NaN at the end",
         "{code} is the first line that made NaN of finite numbers, without a graph; the loss stayed finite",

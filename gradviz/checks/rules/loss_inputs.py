@@ -247,6 +247,11 @@ def _of_one(graph: Graph, node: int) -> Diagnosis | None:
 
 
 _SIGNS = {
+    "above one": Row(
+        "exp() of a cross entropy is no probability: it is above 1",
+        "{code} takes exp() of an error, which is never below zero, and subtracts it as a probability: 1 - exp(error) is negative",
+        "Use exp(-error) in {text}.",
+    ),
     "entropy falls": Row(
         "the entropy of the policy is made smaller: its sign is wrong",
         "{code} adds the entropy of a distribution to the loss, which also has the log_prob() of its actions: the optimizer "
@@ -286,7 +291,7 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     """
     graph = context.graph
     if not any(optimizer.maximizes for optimizer in context.optimizers):
-        yield from told(context, "entropy falls", rows=_SIGNS)
+        yield from told(context, *_SIGNS, rows=_SIGNS)
     if len(graph.roots) != 1 or not _held_by_one(context):
         return
     node, minus = graph.roots[0].node, 0

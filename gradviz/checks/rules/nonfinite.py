@@ -256,7 +256,7 @@ _CAUSES = (
         "scaler-order",
         "wrong-backward",
     ),
-    *("unseen-change", "cancelled-gradient", "loss-input"),
+    *("unseen-change", "cancelled-gradient", "loss-input", "wrong-sign", "lost-numbers"),
 )
 """Checks: what they find makes updates too large, so that the run diverges because of it."""
 _SUM = 2  # what torch calls the reduction "sum"
