@@ -113,15 +113,13 @@ class OptimizerRow:
     starved: int = 0  # of its last steps, those that found no gradient, each after another backward call
     idle_rates: int = 0  # steps in which every learning rate was 0
     rates: list[float] = field(default_factory=list)  # the largest of each step
-    scheduled: set[int] = field(default_factory=set)  # how many of these there were when a scheduler took its step
+    scheduled: list[int] = field(default_factory=list)  # how many of these there were when a scheduler took its step
     base: float = 0.0  # the largest that it was made with, where a scheduler changes it
     paces: list[Pace] = field(default_factory=list)  # of the steps that were sampled
     decay: float = 0.0  # the largest weight decay of its groups
     averages: bool = False  # it keeps something of each step for the next one
     before: OptimizerRow | None = None  # that was made before it for the same tensor
     schedule: SourceLine | None = None  # where a scheduler of torch's own was made for it
-    idle_schedules: int = 0  # steps of schedulers since its last one, while other optimizers took theirs
-    counted: tuple[int, int] = (0, 0)  # its steps and those of all, at the last step of a scheduler
     planned: tuple[int, int] = (0, 0)  # steps that a schedule is made for, and how many its scheduler took
     cycles: bool = False  # that is the T_max of a cosine, which goes on behind it
     factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by

@@ -429,7 +429,7 @@ FAULTS = [
     ),
     Fault(
         "no-update",
-        "loss.backward()",
+        "optimizer.zero_grad()",
         "Call optimizer.step() after backward(), and optimizer.zero_grad() only after that",
         "    optimizer.zero_grad()\n    optimizer.step()\n",
         "    optimizer.step()\n    optimizer.zero_grad()\n",

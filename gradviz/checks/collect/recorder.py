@@ -147,9 +147,11 @@ class RunRecorder:
         self._call = number
         self._note("backward", None, frame)
 
-    def reaches(self, leaves: Iterable[int]) -> None:
-        """The backward call that was noted last leads to these leaves."""
+    def reaches(self, leaves: Iterable[int], number: int, frame: FrameType | None) -> None:
+        """The `number`-th backward call, which may not be noted yet, leads to these leaves."""
         log = self.record.log
+        if number != self._call and frame is not None:
+            self.backward(number, frame)
         if log and (log[-1].letter, log[-1].number) == ("b", self._call):
             log[-1] = log[-1]._replace(tensors=frozenset(leaves))
 
@@ -243,12 +245,8 @@ class RunRecorder:
             if step.f_locals.get("epoch") is not None:
                 self.row(scheduler.optimizer).schedule = None  # it is used in a way of its own
             else:
-                row, updates = self.row(scheduler.optimizer), self.record.updates
-                row.scheduled.add(len(row.rates))
-                still = row.steps == row.counted[0]
-                row.idle_schedules = row.idle_schedules + (updates > row.counted[1]) if still else 0
-                row.counted = row.steps, updates
-                known = vars(scheduler)
+                row, known = self.row(scheduler.optimizer), vars(scheduler)
+                row.scheduled.append(len(row.rates))
                 row.cycles |= "T_max" in known
                 planned = known.get("T_max") or known.get("total_steps")
                 row.planned = (planned, scheduler.last_epoch) if planned else row.planned
@@ -472,15 +470,15 @@ class _Left(NamedTuple):
 class Between:
     """What the code does with leaves and their gradients between the backward calls that reach them. Of one run.
 
-    An interval is a word: "s" an optimizer that holds the leaf took a step, and it had a gradient then; "m" likewise, when its
-    gradient was gone already; "w" it was changed in place; "z" `.grad` was emptied, replaced or zeroed; "?" nobody can tell whether
-    it was. Whether a gradient was zeroed no counter tells for certain (`w.grad.data.zero_()`), so its numbers are looked at, if the
-    leaf was updated. `before` and `after` belong around each backward call that is read.
+    An interval is a word: "s" an optimizer that holds the leaf took a step, and it had a gradient then; "w" it was changed in
+    place; "z" `.grad` was emptied, replaced or zeroed; "?" nobody can tell whether it was. Whether a gradient was zeroed no counter
+    tells for certain (`w.grad.data.zero_()`), so its numbers are looked at, if the leaf was updated. `before` and `after` belong
+    around each backward call that is read.
     """
 
     def __init__(self) -> None:
         self._left: dict[int, _Left] = {}  # by id of the leaf
-        self._stepped: dict[int, set[str]] = {}  # by id of the leaf: "s" or "m", since a call reached it
+        self._stepped: set[int] = set()  # ids of leaves with a gradient, since a call reached them
         self._reached: list[tuple[torch.Tensor, tuple[str, ...]]] = []  # by the call that runs now
         self._versions: dict[int, tuple[TensorRef, int | None]] = {}  # of all that calls have reached
         self._updated = False  # whether an optimizer has taken a step since `updated` was asked
@@ -490,8 +488,8 @@ class Between:
         """An optimizer has taken a step."""
         self._updated = True
         for leaf in optimized(optimizer):
-            if leaf.is_leaf:  # reading `.grad` of others warns
-                self._stepped.setdefault(id(leaf), set()).add("m" if leaf.grad is None else "s")
+            if leaf.is_leaf and leaf.grad is not None:  # reading `.grad` of others warns
+                self._stepped.add(id(leaf))
 
     def before(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, tuple[str, ...]]:
         """What was done with each of these leaves between the calls that reached it, by the same keys."""
@@ -522,10 +520,10 @@ class Between:
                 self._left[id(leaf)] = _Left(
                     weakref.ref(leaf), versions[0], weakref.ref(leaf.grad), versions[1], intervals
                 )
-                self._stepped.pop(id(leaf), None)
+                self._stepped.discard(id(leaf))
 
     def _since(self, left: _Left, leaf: torch.Tensor) -> str:
-        done, grad = "".join(sorted(self._stepped.get(id(leaf), ()))), leaf.grad
+        done, grad = "s" if id(leaf) in self._stepped else "", leaf.grad
         done += "w" if version_of(leaf) != left.version else ""
         if grad is None or left.grad() is not grad:
             return f"{done}z"

@@ -124,7 +124,7 @@ def _words(record: RunRecord, optimizer: OptimizerRow) -> dict[str, object]:
         "optimizer": called(optimizer),
         "rate": f"{max(optimizer.rates, default=0.0):.3g}",
         "steps": plural(optimizer.steps, "step"),
-        "idle": plural(optimizer.idle_schedules, "time"),
+        "idle": plural(optimizer.scheduled.count(len(optimizer.rates)), "time"),
         "other": called(other) if other is not None else "",
         "made": code(other.source) if other is not None else "",
         "period": optimizer.planned[0],
@@ -161,7 +161,9 @@ def _scheduled(record: RunRecord, optimizer: OptimizerRow) -> list[LoopCall]:
 
 _SCHEDULES = (
     _Fault(
-        lambda record, optimizer: optimizer.idle_schedules > 1 and _successor(record, optimizer) is not None,
+        lambda record, optimizer: (
+            optimizer.scheduled.count(len(optimizer.rates)) > 1 and _successor(record, optimizer) is not None
+        ),
         "the scheduler moves the learning rate of {optimizer}, which takes no steps any more",
         "{code} ran {idle} after the last step of {optimizer}: {other} took the steps since, made in {made}, and no scheduler "
         "moves its rate",

@@ -250,22 +250,17 @@ def no_update(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    lost = {leaf.node: leaf for leaf in context.graph.leaves if _is_lost(context, leaf)}
-    for optimizer in context.optimizers:
-        reached = [tensor.node for tensor in optimizer.tensors if tensor.node in context.intervals]
-        unfed = [lost[node] for node in reached if node in lost]
-        if not unfed or len(unfed) < len(reached):
-            continue
-        name = one_line(optimizer.name)
-        yield Diagnosis(
-            f"{name} ({optimizer.type}) updates nothing: the gradients are reset before it takes its step",
-            first_names(unfed),
-            f"before backward call {context.call} and the one before it took a step, and {_who(unfed)} had no gradient any "
-            "more: what backward() had filled in was reset first",
-            f"Call {name}.step() after backward(), and {name}.zero_grad() only after that, or before backward().",
-            nodes_of(unfed),
-            source=context.backward,
-        )
+    for optimizer in context.record.optimizers:
+        resets = [part[-1].source for part in parts(context.record.about(optimizer), "b[^bzs]*z(?=[^bs]*s)")]
+        if len(resets) >= TIMES and not optimizer.fed:
+            name, held = one_line(optimizer.name or optimizer.type), context.record.named(optimizer.reached)
+            yield Diagnosis(
+                f"{called(optimizer)} updates nothing: the gradients are reset before it takes its step",
+                held,
+                f"{code(resets[0])} runs between backward() and step(): {plural(len(resets), 'step')} found no gradient any more",
+                f"Call {name}.step() after backward(), and {name}.zero_grad() only after that, or before backward().",
+                source=resets[0],
+            )
 
 
 def _left_by_another(context: CheckContext) -> Diagnoses:
@@ -321,12 +316,6 @@ def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
         last = "s" in interval or ("w" in interval and (context.in_step or not optimized))
         count = count + last if {*interval}.isdisjoint("z?") else 0
     return last and count == TIMES
-
-
-def _is_lost(context: CheckContext, leaf: Leaf) -> bool:
-    """Whether the optimizer came too late for the gradient of a leaf, the last times."""
-    last = context.intervals.get(leaf.node, ())[-TIMES:]
-    return len(last) == TIMES and all("m" in done and {*done}.isdisjoint("sw") for done in last)
 
 
 def _who(leaves: Sequence[Leaf]) -> str:
