@@ -11,10 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, isclose
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.words import Names, listed
 from gradviz.graph import SourceLine, TensorInfo
+
+if TYPE_CHECKING:
+    from gradviz.recording.cuts import Cut
 
 LETTERS = {
     **{"backward": "b", "zero": "z", "clip": "c", "scale": "S", "unscale": "u", "scaler_step": "x", "update": "U"},
@@ -301,6 +304,7 @@ class RunRecord:
     histories: tuple[RetainedHistory, ...] = ()  # graphs that variables hold, beside what the calls that were read show
     evaluations: tuple[Unused, ...] = ()
     misuses: tuple[Misuse, ...] = ()
+    cuts: tuple[Cut, ...] = ()  # what the calls that were read show
 
     @property
     def rows(self) -> list[LeafRow]:

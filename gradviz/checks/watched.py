@@ -133,6 +133,7 @@ class WatchedRun:
         record.evaluations = self._evaluations.result()
         record.histories = self._histories.result([history for context in every for history in context.retained])
         record.losses = watch.losses
+        record.cuts = tuple(dict.fromkeys(cut for context in every for cut in context.cuts))
         misuses = (
             *self._reader.misuse.result(self._reader.cuts.lines_entered()),
             *self._reader.dimensions.result(),

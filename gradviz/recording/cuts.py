@@ -236,7 +236,7 @@ class CutWatch:
             return
         if value.requires_grad and not value.is_leaf:
             event = self._event("written", "written", value, frame)
-            self._keep(into, (event,))
+            self._keep(into, (*self._known((into,)), event)[-MOST:])
             self._walk(event, (value,))
         elif id(value) in self._loose:
             self._keep(into, self._known((value,)))

@@ -700,6 +700,63 @@ FAULTS = {
             other.step()
         """,
     ),
+    "fast weights of an inner step that are new leaves": Fault(
+        "idle-optimizer",
+        "fast = [(p - 0.1 * g).detach().requires_grad_() for p, g in zip(fast, grads)]",
+        "remove .detach()",
+        ".detach().requires_grad_()",
+        "",
+        """
+        import torch
+        def net(x, w):
+            return torch.tanh(x @ w[0]) @ w[1]
+        def adapt(w, x, y):
+            fast = w
+            for i in range(2):
+                grads = torch.autograd.grad((net(x, fast) - y).square().mean(), fast, create_graph=True)
+                fast = [(p - 0.1 * g).detach().requires_grad_() for p, g in zip(fast, grads)]
+            return fast
+        torch.manual_seed(0)
+        start = [torch.randn(1, 4).requires_grad_(), torch.randn(4, 1).requires_grad_()]
+        opt = torch.optim.Adam(start, lr=0.01)
+        for i in range(5):
+            opt.zero_grad()
+            x = torch.rand(8, 1)
+            fast = adapt(start, x, x.sin())
+            loss = (net(x + 1, fast) - (x + 1).sin()).square().mean()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "an inner step on a copy, written to its data": Fault(
+        "idle-optimizer",
+        "clone = copy.deepcopy(net)",
+        "copy nothing: run the module with other parameters, torch.func.functional_call(model, parameters, x)",
+        "    clone = copy.deepcopy(net)\n    grads = torch.autograd.grad(clone(x).square().mean(), clone.parameters(), "
+        "create_graph=True)\n    for p, g in zip(clone.parameters(), grads):\n        p.data -= 0.1 * g\n"
+        "    return clone(x + 1).square().mean()\n",
+        "    old = dict(net.named_parameters())\n    loss = torch.func.functional_call(net, old, x).square().mean()\n"
+        "    grads = torch.autograd.grad(loss, old.values(), create_graph=True)\n"
+        "    new = {name: p - 0.1 * g for (name, p), g in zip(old.items(), grads)}\n"
+        "    return torch.func.functional_call(net, new, x + 1).square().mean()\n",
+        """
+        import copy
+        import torch
+        net = torch.nn.Linear(1, 1)
+        opt = torch.optim.Adam(net.parameters(), lr=0.01)
+        def adapted(x):
+            clone = copy.deepcopy(net)
+            grads = torch.autograd.grad(clone(x).square().mean(), clone.parameters(), create_graph=True)
+            for p, g in zip(clone.parameters(), grads):
+                p.data -= 0.1 * g
+            return clone(x + 1).square().mean()
+        for i in range(5):
+            opt.zero_grad()
+            loss = sum(adapted(torch.rand(8, 1)) for task in range(2))
+            loss.backward()
+            opt.step()
+        """,
+    ),
     "a term of the teacher alone": Fault(
         "constant-term",
         "far = torch.nn.functional.mse_loss(t, t.roll(1, 0))",

@@ -165,7 +165,8 @@ class RunRecorder:
                 reached.setdefault(call.source, set()).add(call.tensors & held)
         for i, call in enumerate(record.log):
             every = reached.get(call.source, ()) if call.letter == "b" and call.tensors is None else ()
-            call = call._replace(tensors=next(iter(every))) if len(every) == 1 else call
+            if len(every) == 1:
+                call = call._replace(tensors=next(iter(every)))
             if (source := call.source) is not None:
                 around_it = look(source.file, source.line)._asdict()
                 record.log[i] = call._replace(source=with_text(source), **around_it)
@@ -523,7 +524,7 @@ class Between:
                 self._stepped.discard(id(leaf))
 
     def _since(self, left: _Left, leaf: torch.Tensor) -> str:
-        done, grad = "s" if id(leaf) in self._stepped else "", leaf.grad
+        done, grad = "s" * (id(leaf) in self._stepped), leaf.grad
         done += "w" if version_of(leaf) != left.version else ""
         if grad is None or left.grad() is not grad:
             return f"{done}z"

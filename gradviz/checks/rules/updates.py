@@ -371,7 +371,9 @@ def _at_rate_zero(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis |
 
 
 def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
-    cuts = context.cuts
+    names = {*context.record.named(optimizer.held)}
+    every = {(cut.kind, cut.source): cut for cut in context.record.cuts}.values()
+    cuts = [cut for cut in every if names & {*cut.leaf, *cut.behind}] or list(every)
     if optimizer.steps < ENOUGH or optimizer.fed or optimizer.reached or context.record.scaler:
         return None
     return _idle(
