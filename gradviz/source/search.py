@@ -173,14 +173,9 @@ def repeated_modules(file: str) -> Iterator[tuple[SourceLine, str, str]]:
     lists = (call for call in nodes_of(file, ast.Call) if called(call) in ("ModuleList", "Sequential"))
     for node in dict.fromkeys(part for call in lists for part in ast.walk(call)):
         if isinstance(node, ast.BinOp) and isinstance(node.left, ast.List) and len(node.left.elts) == 1:
-            one, each = node.left.elts[0], f"for _ in range({ast.unparse(node.right)})"
-        elif isinstance(node, (ast.ListComp, ast.GeneratorExp)) and isinstance(node.elt, ast.Name):
-            one, each = node.elt, ast.unparse(node)[1:-1].partition(" ")[2]
-        else:
-            continue
-        new = ast.unparse(one) if isinstance(one, ast.Call) else f"copy.deepcopy({ast.unparse(one)})"
-        if ast.unparse(one) not in each.split():  # else a comprehension that runs over what there is
-            yield line_of(file, node.lineno), ast.unparse(node), f"[{new} {each}]"
+            one = ast.unparse(node.left.elts[0])
+            new = one if "(" in one else f"copy.deepcopy({one})"
+            yield line_of(file, node.lineno), ast.unparse(node), f"[{new} for _ in range({ast.unparse(node.right)})]"
 
 
 def returned_by(source: SourceLine) -> SourceLine:

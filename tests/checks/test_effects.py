@@ -207,12 +207,12 @@ FAULTS |= {
             opt.step()
         """,
     ),
-    "a pupil that is never asked": Fault(
+    "a pupil that is compared with itself": Fault(
         "cancelled-gradient",
         "gap = nn.functional.kl_div(",
-        "Compute the first of the two from guess, not from known",
-        "(known / 2).log_softmax(1)",
-        "(guess / 2).log_softmax(1)",
+        "detach it: x = x.detach()",
+        "(guess / 2).softmax(1)",
+        "(known / 2).softmax(1).detach()",
         """
         import torch
         from torch import nn
@@ -221,7 +221,7 @@ FAULTS |= {
         opt = torch.optim.SGD(pupil.parameters(), lr=0.1)
         def objective(x, y):
             known, guess = teacher(x), pupil(x)
-            gap = nn.functional.kl_div((known / 2).log_softmax(1), (known / 2).softmax(1), reduction="batchmean")
+            gap = nn.functional.kl_div((guess / 2).log_softmax(1), (guess / 2).softmax(1), reduction="batchmean")
             return 4 * gap + nn.functional.cross_entropy(guess, y)
         for _ in range(4):
             opt.zero_grad()
@@ -279,15 +279,15 @@ FAULTS |= {
         "tied-parameter",
         "self.layers = nn.ModuleList(",
         "copy.deepcopy(layer) for _ in range(3)",
-        "layer for _ in range(3)",
-        "copy.deepcopy(layer) for _ in range(3)",
+        "[layer] * 3",
+        "[copy.deepcopy(layer) for _ in range(3)]",
         """
         import copy, torch
         from torch import nn
         class Net(nn.Module):
             def __init__(self, layer):
                 super().__init__()
-                self.layers = nn.ModuleList(layer for _ in range(3))
+                self.layers = nn.ModuleList([layer] * 3)
             def forward(self, x):
                 for layer in self.layers:
                     x = x + layer(x).tanh()

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
+from gradviz.packages import PlaceOf
 from gradviz.recording.torch_calls import PLAIN, Given
 
 F = TypeVar("F")
+LOSSES = frozenset(
+    [
+        *("nll_loss_nd", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy_loss", "nll_loss"),
+        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "multilabel_margin_loss"),
+        *("poisson_nll_loss", "gaussian_nll_loss", "hinge_embedding_loss", "multi_margin_loss", "margin_ranking_loss"),
+        *("cosine_embedding_loss", "triplet_margin_loss"),
+    ]
+)
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 MOST = 10_000
 """Tensors of one step that something is known of."""
 _BEFORE = {"linalg_vector_norm": 2, "norm": 2}
@@ -81,6 +91,18 @@ class CallReaders:
             reader(call)
         for reader in self._all:
             reader(call)
+
+
+class Watch:
+    """Looks at calls of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+
+    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
+        self._place, self._note = place, note
+        self._looked = Counter[object]()  # how often a line was looked at
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is known yet."""
 
 
 class Facts(Generic[F]):

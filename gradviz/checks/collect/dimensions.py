@@ -8,13 +8,14 @@ picked, and where something is added to all of them alike. Reads no number, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import permutations, product
 from math import prod
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import MOST, Call, Facts, Readers
+from gradviz.checks.collect.calls import LOSSES, MOST, RECURRENT, Call, Facts, Readers
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
 from gradviz.checks.words import code
@@ -27,14 +28,10 @@ from gradviz.variables.scanner import first_argument
 
 STEPS = 2
 """Backward calls before which dimensions are followed."""
+_GIVEN = 9
+"""How many arguments a recurrent function has, of which the last says where the batch is."""
 Places = dict[int, int]
 """The dimensions of the data that a tensor has: place by size."""
-_RECURRENT = {
-    "lstm": 9,
-    "gru": 9,
-    "rnn_tanh": 9,
-    "rnn_relu": 9,
-}  # how many arguments, of which the last says where the batch is
 _TOLD = (
     "LSTM",
     "GRU",
@@ -45,16 +42,6 @@ _TOLD = (
     "Transformer",
 )
 _KEEPS = frozenset(("dropout", "masked_fill", "contiguous", "clone", "to", "float", "native_dropout"))
-_LOSSES = frozenset(
-    [
-        *("nll_loss_nd", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy_loss", "nll_loss"),
-        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "multilabel_margin_loss"),
-        *("poisson_nll_loss", "gaussian_nll_loss", "hinge_embedding_loss", "multi_margin_loss", "margin_ranking_loss"),
-        *("cosine_embedding_loss", "triplet_margin_loss"),
-    ]
-)
-
-
 _SAFE = ("softmax over samples", "normalized over samples")
 """What is said where the batch is only known to be the first dimension of targets. The steps can be, too."""
 
@@ -248,18 +235,12 @@ class DimensionWatch:
 
     def _alone(self, call: _Call, letters: list[str]) -> None:
         """A letter of one input only is summed away, where the other input calls a dimension of this size by another letter."""
-        sizes = {letter: size for term, given in zip(letters, call.given) for letter, size in zip(term, given.shape)}
-        first, second = letters[:2] if len(letters) == 3 else ("", "")
-        for mine, other in ((second, first), (first, second)):
-            for letter in {*mine} - {*other, *letters[-1]}:
-                at = mine.index(letter)
-                like = [one for one in other if one not in mine and sizes[one] == sizes[letter] > 1]
-                beside = [
-                    one for one in like if one not in letters[-1] or (other.index(one) == at == 0 and len(other) > 2)
-                ]
-                if beside:
-                    words = str(call.arguments[0]), str(sizes[letter]), letter, beside[0]
-                    self._note("summed alone", 0, call, *words)
+        ways = permutations(zip(letters[-2::-1], call.given[::-1]), 2) if len(letters) == 3 else ()
+        for (mine, given), (other, beside) in ways:
+            for (at, letter), (to, like) in product(enumerate(mine), enumerate(other)):
+                first, apart = at == to == 0 and len(other) > 2, letter not in other + letters[-1] and like not in mine
+                if apart and given.shape[at] == beside.shape[to] > 1 and (first or like not in letters[-1]):
+                    self._note("summed alone", 0, call, str(call.arguments[0]), str(given.shape[at]), letter, like)
 
     def _sums(self, call: _Call, rank: int, *sizes: int) -> None:
         """A product sums over a dimension of the data, and keeps another one: in a covariance there is none."""
@@ -279,7 +260,7 @@ class DimensionWatch:
         self._note("attention over samples", size, call, str(call.shape), module=True)
 
     def _recurs(self, call: _Call) -> None:
-        if len(call.arguments) == _RECURRENT[call.name]:
+        if len(call.arguments) == _GIVEN:
             first = bool(call.arguments[-1])
             size, other = call.at(0, int(first)), call.at(0, int(not first))
             if size and other:
@@ -372,7 +353,7 @@ def _place_in(call: _Call, i: int, number: int, dimension: tuple[int, int], new:
         places = range(-min(len(new), len(old)), 0) if call.at(i, contracted) != size else ()
         kept = next((d for d in places if call.at(i, d) == size == new[d]), None)
         return place_of(new, kept) if kept is not None else None
-    if call.name in _RECURRENT and number:  # the state: the batch is its second dimension
+    if call.name in RECURRENT and number:  # the state: the batch is its second dimension
         return new[0] if call.at(i, 0 if call.arguments[-1] else 1) == size and len(new) == 3 else None
     return followed(call.name, dimension, old, new, call.arguments, call.dim)
 
@@ -418,9 +399,9 @@ Found = Mapping[str, Any] | None
 _JUDGES: Mapping[str, Callable[[DimensionWatch, _Call], Found]] = {
     **dict.fromkeys(("softmax", "log_softmax"), DimensionWatch._softmax),
     **dict.fromkeys(PRODUCTS, DimensionWatch._multiplied),
-    **dict.fromkeys(_RECURRENT, DimensionWatch._recurs),
+    **dict.fromkeys(RECURRENT, DimensionWatch._recurs),
     **dict.fromkeys(("norm", "linalg_vector_norm"), DimensionWatch._normalized),
-    **dict.fromkeys(_LOSSES, DimensionWatch._compared),
+    **dict.fromkeys(LOSSES, DimensionWatch._compared),
     **dict.fromkeys(("sub", "rsub"), DimensionWatch._subtracted),
     "scaled_dot_product_attention": DimensionWatch._attends,
     "einsum": DimensionWatch._contracted,

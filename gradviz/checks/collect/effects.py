@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from types import CodeType, FrameType, GeneratorType
@@ -13,12 +12,11 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.calls import Call, Readers, Watch
 from gradviz.checks.collect.lines import leaf_of, users_frame
 from gradviz.checks.collect.numbers import is_readable
-from gradviz.packages import PlaceOf, package_of
+from gradviz.packages import package_of
 from gradviz.recording.torch_calls import PLAIN
-from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import unrecorded
 from gradviz.walker.taps import Ended, all_tapped
 from gradviz.walker.walk import live_nodes
@@ -27,10 +25,6 @@ _STEPS = 3  # of which each registers the same hook once more
 _ALIKE = 0.8
 _LOOKS = 8  # differences of a line that are looked at
 _DIFFERENCES = ("sub", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div")
-_MAPS = (
-    *("softmax", "log_softmax", "sigmoid", "logsigmoid", "exp", "log", "tanh", "div", "truediv", "mul"),
-    *("detach", "clone", "float", "squeeze", "unsqueeze"),
-)
 _HOOKED = (
     torch.nn.Module.register_forward_hook,
     torch.nn.Module.register_forward_pre_hook,
@@ -48,20 +42,16 @@ _HOOKS = (
 )
 
 
-class EffectWatch:
-    """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+class EffectWatch(Watch):
+    """Of one run."""
 
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note = place, note
+    def _begin(self) -> None:
         self._step = 0
-        self._looked: Counter[tuple[CodeType, int]] = Counter()
-        self._origins = Facts[int]()  # what tensors were computed from alone, by a number for each origin
         self._registered: dict[tuple[int, CodeType], tuple[weakref.ref[Any], set[int]]] = {}
 
     def next_step(self) -> None:
         """A call of backward comes."""
         self._step += 1
-        self._origins.clear()
 
     def watching(self) -> AbstractContextManager[None]:
         """Inside, calls are noted that can be without an effect."""
@@ -76,44 +66,25 @@ class EffectWatch:
     @property
     def readers(self) -> Readers:
         """Which functions of torch are looked at, and how."""
-        return ((_MAPS, self._mapped), (_DIFFERENCES, self._subtracted))
-
-    def _mapped(self, call: Call) -> None:
-        """Each element is computed of its own place, or of those beside it, and of nothing else."""
-        if call.makes and not any(type(other) in PLAIN for other in call.arguments[1:]):
-            origin = self._origins.of(call.first) or len(self._origins) + 1
-            self._origins.put(call.first, origin)
-            self._origins.put(call.result, origin)
+        return (((_DIFFERENCES), self._subtracted),)
 
     def _subtracted(self, call: Call) -> None:
-        """Two results of the same leaves, or of one tensor by itself, that are equal and not constant."""
+        """Two results of the same leaves, which are equal and not constant."""
         first, second = call.pairs[0]
-        if type(first) not in PLAIN or type(second) not in PLAIN or first.shape != second.shape or first.numel() < 2:
+        recorded = all(type(one) in PLAIN and one.requires_grad for one in (first, second))
+        users = users_frame(call.frame)
+        if not recorded or first.shape != second.shape or first is second or users is None:
             return
-        origin, line = self._origins.of(first), (call.frame.f_code, call.frame.f_lineno)
-        itself = call.name != "sub" and origin is not None and origin == self._origins.of(second)
-        recorded = first.requires_grad and second.requires_grad and first is not second
-        self._looked[line] += itself or recorded
-        foreign = package_of(line[0].co_filename) and not itself
-        if not (itself or recorded) or self._looked[line] > _LOOKS or foreign or not is_readable(first):
+        line = users.f_code, users.f_lineno
+        self._looked[line] += 1
+        known = self._looked[line] > _LOOKS or package_of(line[0].co_filename)
+        if known or first.numel() < 2 or not is_readable(first):
             return
         with unrecorded():
-            given = first.exp() if call.name == "kl_div" and (second >= 0).all() else first
-            equal = torch.allclose(given, second) if itself else torch.equal(first, second)
+            equal = torch.allclose(first.exp(), second) if call.name == "kl_div" else torch.equal(first, second)
             equal = equal and bool((first != first.flatten()[0]).any())
-        if equal and itself and torch.is_grad_enabled():
-            self._note("itself", self._place(call.frame), call.name, *self._of_both(call, origin))
-        elif equal and recorded and _leaves(first) == _leaves(second):
-            self._note("cancels", self._place(call.frame))
-
-    def _of_both(self, call: Call, origin: int | None) -> tuple[str, str]:
-        """The variable that both come from, and the one that another prediction of this shape is in."""
-        users = users_frame(call.frame)
-        variables: dict[str, Any] = local_variables(users) if users is not None else {}
-        shaped = {name: one for name, one in variables.items() if type(one) in PLAIN and one.shape == call.first.shape}
-        same = [name for name, one in shaped.items() if self._origins.of(one) == origin]
-        others = [name for name, one in shaped.items() if name not in same and one.requires_grad]
-        return (*same, "one tensor")[0], others[0] if len(others) == 1 else "the output of the model that is to learn"
+        if equal and _leaves(first) == _leaves(second):
+            self._note("cancels", self._place(users))
 
     def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
         behind = gc.get_referents(parameters) if type(parameters) in (filter, map) else [parameters]

@@ -7,19 +7,18 @@ few batches of each line, and what is computed of padding is followed while it l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.calls import Call, Facts, Readers, Watch
 from gradviz.checks.collect.dimensions import maker
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.graph import SourceLine
-from gradviz.packages import Place, PlaceOf
+from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import passes
 from gradviz.walker.isolation import unrecorded
@@ -131,15 +130,13 @@ def padding_of(tensor: torch.Tensor) -> Padding | None:
         return Padding(float(value), count, same.numel(), int((lengths > 0).sum()), len(lengths))
 
 
-class LabelWatch:
-    """Of one run, in one thread. `note` keeps a line with words; `place` tells the user's line of a frame."""
+class LabelWatch(Watch):
+    """Of one run, in one thread."""
 
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note = place, note
+    def _begin(self) -> None:
         self._facts = Facts[_Followed]()
         self._means: dict[int, tuple[str, Place | None, tuple[str, ...]]] = {}  # until backward, by identity
         self._times = Facts[tuple[str, ...]]()  # scores that a mask has multiplied
-        self._looked: Counter[tuple[object, int]] = Counter()
         self._indices: dict[object, _Indices] = {}
         self._classes: dict[tuple[object, int], _Classes] = {}
 

@@ -6,6 +6,7 @@ Looks at shapes, modes and identities, reads no number, and keeps tensors weakly
 from __future__ import annotations
 
 import ast
+import re
 import weakref
 from collections import Counter
 from collections.abc import Container
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.calls import LOSSES, Call, Facts, Readers
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.record import Misuse
@@ -41,10 +42,6 @@ _OTHERS = PRODUCTS | {"linear"}  # what they make of data is no error, whatever 
 _REDUCES = ("mean", "sum")
 _RESHAPES = ("view", "reshape")
 _KEEP = ("sum", "mean", "std", "var", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin")
-_LOSSES = (
-    *("cross_entropy_loss", "nll_loss_nd", "mse_loss", "l1_loss", "smooth_l1_loss"),
-    "binary_cross_entropy_with_logits",
-)
 _SCALES = ("mul", "div", "truediv")
 _MAPS = ("square", "abs", "exp", "sqrt", "clamp", "clamp_min")
 _COLUMNS = ("unsqueeze", "getitem", "view", "reshape")
@@ -117,7 +114,7 @@ class MisuseWatch:
             (_RESHAPES, self._reshaped),
             ((*_COLUMNS, *_KEEP), self._column),
             (_KEEP, self._reduced),
-            ((*_REDUCES, *_LOSSES), self._ends),
+            ((*_REDUCES, *LOSSES), self._ends),
             ((*_SCALES, "neg"), self._scaled),
             ((*_ELEMENTWISE, *_MAPS), self._mapped),
             (_ELEMENTWISE, self._meets),
@@ -125,7 +122,7 @@ class MisuseWatch:
             (_ROUNDS, self._rounded),
             (("tensor",), self._typed),
             (_CARRIES, self._carried),
-            ((*_LOSSES, "sub", "rsub"), self._erred),
+            ((*LOSSES, "sub", "rsub"), self._erred),
         )
 
     def _count(self, call: Call) -> None:
@@ -335,14 +332,9 @@ def _swap(order: tuple[int, ...]) -> str:
 
 def _sizes(name: str, new: tuple[int, ...], place: Place | None) -> list[str]:
     """The sizes that a line asks for, as its code has them; as numbers where it has other calls, or none that can be read."""
-    source = line_at(place) if place is not None else None
-    found = set[tuple[str, ...]]()
-    for node in expressions_at(source.file, source.line) if source is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
-            given = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], ast.Tuple) else node.args
-            found.add(tuple(map(ast.unparse, given)))
-    written = found.pop() if len(found) == 1 else ()
-    return [*written] if len(written) == len(new) else [*map(str, new)]
+    found = re.findall(rf"\.{name}\(\(?([^()\[]*)\)", line_at(place).text if place is not None else "")
+    written = found[0].split(", ") if len(found) == 1 else []
+    return written if len(written) == len(new) else [*map(str, new)]
 
 
 def _is_told(place: Place | None) -> bool:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 import torch.utils.checkpoint
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from gradviz.checks.collect.calls import Watch
 from gradviz.checks.ops import kind
 from gradviz.graph import Graph
-from gradviz.packages import Place, PlaceOf, package_of
+from gradviz.packages import Place, package_of
 from gradviz.recording.torch_calls import PLAIN, Given
 from gradviz.source.statements import body_of
 from gradviz.variables.scanner import local_variables
@@ -63,13 +63,11 @@ class _Alias(NamedTuple):
         return whole is not None and not torch.equal(_few(whole), self.few)
 
 
-class OverwriteWatch:
-    """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+class OverwriteWatch(Watch):
+    """Of one run."""
 
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note = place, note
+    def _begin(self) -> None:
         self._aliases: dict[int, _Alias] = {}  # by identity of the storage
-        self._looked: Counter[tuple[CodeType, int]] = Counter()
         self._running = 0  # backward calls
         self._of_leaves: set[object] = set()  # hooks on leaves, whose gradient nobody else is given
 

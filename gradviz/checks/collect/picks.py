@@ -6,17 +6,16 @@ Reads whether an index names a place twice, a few times for each line. Keeps no 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.calls import LOSSES, Call, Facts, Readers, Watch
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.words import code
-from gradviz.packages import Place, PlaceOf, frames_from
+from gradviz.packages import Place, frames_from
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import unrecorded
@@ -35,7 +34,6 @@ _WRITES = (
 )
 _CARRIES = ("getitem", "view", "reshape", "to", "float", "long", "unsqueeze", "contiguous", "narrow")
 _LAYERS = ("linear", "conv1d", "conv2d", "batch_norm", "embedding", "pack_padded_sequence")
-_LOSSES = ("cross_entropy_loss", "nll_loss_nd", "mse_loss", "binary_cross_entropy_with_logits", "l1_loss")
 
 
 class _Pick(NamedTuple):
@@ -47,18 +45,16 @@ class _Pick(NamedTuple):
     scaled: bool = False
 
 
-class PickWatch:
-    """Of one run, in one thread. `note` keeps a line with words; `place` tells the user's line of a frame."""
+class PickWatch(Watch):
+    """Of one run, in one thread."""
 
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note = place, note
+    def _begin(self) -> None:
         self._numbers, self._count = Facts[int](), 0  # of indices
         self._shuffles, self._orders = Facts[int](), Facts[tuple[int, int]]()  # number of a permutation, and its length
         self._left = Facts[int]()  # what was there when others got a new order, and which
         self._shuffled: dict[int, Place | None] = {}  # where each was used last
         self._picks = Facts[_Pick]()
         self._shared = Facts[Place]()  # tensors whose rows are one memory, and parts of them: where that was expanded
-        self._looked: Counter[object] = Counter()
         self._stored = Facts[
             Counter[object]
         ]()  # elements that each line has changed of a tensor; None: others came there
@@ -80,7 +76,7 @@ class PickWatch:
             (_CARRIES, self._carried),
             ((*_ADDS, *_MAPS), self._computed),
             (_LAYERS, self._begins),
-            (_LOSSES, self._compared),
+            (LOSSES, self._compared),
         )
 
     def next_step(self) -> None:

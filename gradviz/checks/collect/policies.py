@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from gradviz.checks.collect.calls import Call, Facts, Readers
-from gradviz.packages import Place, PlaceOf
+from gradviz.checks.collect.calls import Call, Facts, Readers, Watch
+from gradviz.packages import Place
 from gradviz.variables.scanner import first_argument
 
 _KEEPS = ("mean", "sum", "add", "radd", "iadd", "squeeze", "view", "reshape", "float")
@@ -22,11 +22,10 @@ class _Entropy(NamedTuple):
     joined: Place | None = None
 
 
-class PolicyWatch:
-    """Of one run, in one thread. `note` keeps a line with words; `place` tells the user's line of a frame."""
+class PolicyWatch(Watch):
+    """Of one run, in one thread."""
 
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note = place, note
+    def _begin(self) -> None:
         self._entropies = Facts[_Entropy]()
         self._drawn = False  # actions were drawn from a distribution
         self._policies: set[int] = set()  # distributions of a step that say how likely an action was

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradviz.packages import Place, PlaceOf
+from gradviz.checks.collect.calls import Watch
+from gradviz.packages import Place
 from gradviz.run.engine import EngineCall
 from gradviz.walker.names import flatten
 from gradviz.walker.walk import live_nodes
@@ -27,20 +27,19 @@ class _RetainingLine:
     needed: bool = False
 
 
-class RetainedGraphs:
-    """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+class RetainedGraphs(Watch):
+    """Of one run."""
 
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note = place, note
+    def _begin(self) -> None:
         self._lines: dict[object, _RetainingLine] = {}
-        self._looked = 0
+        self._calls = 0
 
     def backward(self, call: EngineCall) -> None:
         """A call of backward comes."""
         plain = call.retains and not call.create_graph
-        if self._looked >= _LOOKS or not (plain or self._lines):
+        if self._calls >= _LOOKS or not (plain or self._lines):
             return
-        self._looked += 1
+        self._calls += 1
         with suppress(Exception):  # tensors of the user's own classes may refuse anything
             nodes: list[Any] = live_nodes([output for _, output in flatten(list(call.outputs))])
             numbers = {node._sequence_nr() for node in nodes if type(node).__name__ != "AccumulateGrad"}

@@ -6,18 +6,18 @@ Sequences are told from each other by their first rows, of which the numbers are
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.calls import RECURRENT, Call, Facts, Readers, Watch
 from gradviz.checks.collect.labels import LARGEST, padding_of
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.graph import SourceLine
-from gradviz.packages import Place, PlaceOf
+from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import lines_behind
 from gradviz.source.statements import expressions_at
@@ -28,7 +28,6 @@ STEPS = 6
 _ROWS, _WIDTH = 8, 64  # of a batch, that are compared
 _HIDDEN = -1e4  # a score from which on nothing is left of a softmax
 _ENOUGH = 4  # time steps, and different tokens
-_RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu")
 _BIDIRECTIONAL = 7  # which argument of them says so
 Rows = Sequence[Sequence[Any]]
 
@@ -50,11 +49,11 @@ class _Batch(NamedTuple):
         return whole or (*shape[:1], *shape[2:]) == self.shape or (len(shape) == 2 and shape[0] == prod(self.shape))
 
 
-class SequenceWatch:
-    """Of one run, in one thread. `note` keeps a line with words; `place` tells the user's line of a frame."""
+class SequenceWatch(Watch):
+    """Of one run, in one thread."""
 
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note, self._steps = place, note, 0
+    def _begin(self) -> None:
+        self._steps = 0
         self._followed = Facts[_Batch]()
         self._forget()
 
@@ -73,10 +72,10 @@ class SequenceWatch:
     def readers(self) -> Readers:
         """Which functions of torch are looked at, and how."""
         return (
-            (("embedding", "linear", *_RECURRENT), self._begins),
+            (("embedding", "linear", *RECURRENT), self._begins),
             (("cat", "stack", "reshape", "view", "flatten"), self._joined),
             (("getitem",), self._shifted),
-            (_RECURRENT, self._recurs),
+            (RECURRENT, self._recurs),
             (("scaled_dot_product_attention",), self._attends),
             (("softmax",), self._weighs),
             ((), self._carried),
@@ -162,9 +161,8 @@ class SequenceWatch:
 
     def _orders(self, call: Call, square: Rows) -> None:
         """Each query of one sequence with each key of it."""
-        past = [[key < query for key, _ in enumerate(square)] for query, _ in enumerate(square)]
-        with_itself = [[key <= query for key, _ in enumerate(square)] for query, _ in enumerate(square)]
-        if square in (past, with_itself):
+        places = range(len(square))
+        if any(square == [[key < query + itself for key in places] for query in places] for itself in (0, 1)):
             self._note("past hidden", self._place(call.frame), str(len(square)))
         else:
             self._ordered |= square[0][-1]

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
+from gradviz.checks.collect.calls import Watch
 from gradviz.checks.collect.lines import users_frame
-from gradviz.packages import PlaceOf, is_foundation, package_of
+from gradviz.packages import is_foundation, package_of
 from gradviz.walker.taps import tapped
 
 _INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
 """What torch adds to what it says in C++."""
 
 
-class WarningWatch:
-    """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
-
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note = place, note
+class WarningWatch(Watch):
+    """Of one run."""
 
     def watching(self) -> AbstractContextManager[None]:
         """Inside, warnings are noted that are shown: one of each line, unless a filter says otherwise."""

@@ -83,7 +83,6 @@ def constant_term(context: CheckContext) -> Diagnoses:
             where=listed(dict.fromkeys(line(cut.source) for cut in blamed)),
             source=blamed[0].source if blamed else source,
             part=expression(blamed[0]) if blamed else "",
-            follows=("cancelled-gradient",),
             edit=uncut(blamed),
         )
         yield told if blamed else _of_others(context, told, term)

@@ -96,24 +96,18 @@ _CANCELS = {
         "Take the older one from where it was stored, without its graph, as the log_prob() of actions when they were drawn. If it "
         "belongs to this step, detach it: x = x.detach().",
     ),
-    "itself": Row(
-        "{0} compares {1} with itself: it teaches nothing",
-        "{code} is given two tensors that are both computed of {1} alone and are equal ({times} seen): it is as small as it can be",
-        "Compute the first of the two from {2}, not from {1}.",
-    ),
 }  # fmt: skip
 
 
-@check("cancelled-gradient", "warning", "two equal results of the same parameters are compared: the gradient cancels")
+@check("cancelled-gradient", "warning", "two equal results of the same parameters are subtracted: the gradient cancels")
 def cancelled_gradient(context: CheckContext) -> Diagnoses:
     """Two results that are equal and come from the same parameters are subtracted, and both have a graph.
 
     What is learned of the one is taken back by the other. A ratio of new to old probabilities is the usual case, where the old ones
-    were not detached, and a model that is compared with itself. Or a loss is given one tensor twice, as a distillation whose two
-    distributions are both the teacher's.
+    were not detached, and a model that is compared with itself.
 
     How it is found: a few differences of each line outside libraries are compared. Reported when, twice, all elements are
-    equal, not all the same number, and both sides lead to the same leaves, or are computed of one tensor and nothing else.
+    equal, not all the same number, and both sides lead to the same leaves.
 
     What to do: detach the side that is to stay as it is.
 
@@ -131,7 +125,7 @@ def cancelled_gradient(context: CheckContext) -> Diagnoses:
         model.zero_grad()
     ```
     """
-    if all(misuse.times > 1 for misuse in context.record.misuses if misuse.kind in _CANCELS):
+    if all(misuse.times > 1 for misuse in context.record.misuses if misuse.kind == "cancels"):
         yield from told(context, *_CANCELS, rows=_CANCELS)
 
 

@@ -214,7 +214,6 @@ def _stuck(context: CheckContext, members: Sequence[LeafRow]) -> Diagnosis:
     first = one_line(names[0]) if names else "one of them"
     if names and members[0].module:  # as the code that makes it calls it
         first = f"self.{first.rpartition('.')[2]}"
-    modules = listed(dict.fromkeys(f"{leaf.module} ({leaf.type})" for leaf in members if leaf.module), 3)
     made = line(members[0].source)
     return Diagnosis(
         f"{plural(len(members), 'weight')} {verb(members, 'is', 'are')} zero with a gradient of zero: they never move",
@@ -226,7 +225,6 @@ def _stuck(context: CheckContext, members: Sequence[LeafRow]) -> Diagnosis:
         if together
         else f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each.",
         tuple(leaf.node for leaf in members if leaf.call == context.call),
-        where=places(modules, made),
         source=members[0].source,
     )
 
@@ -262,12 +260,11 @@ def equal_units(context: CheckContext) -> Diagnoses:
     if alike and context.record.stepped:
         names = first_names(alike)
         filled = next((context.filled[name] for name in names if name in context.filled), None)
-        where = f" in {line(filled)}" if filled is not None else ""
         yield Diagnosis(
             f"all units of {plural(len(alike), 'layer')} are alike, and learn the same",
             names,
             f"all rows of {listed(names, 4)} were the same at {ENOUGH} calls or more, and so were the rows of their gradients",
-            f"Begin with random numbers{where}: torch.nn.init.xavier_uniform_(weight) in place of a constant.",
+            "Begin with random numbers: torch.nn.init.xavier_uniform_(weight) in place of a constant.",
             tuple(leaf.node for leaf in alike if leaf.call == context.call),
             source=filled or alike[0].source,
         )

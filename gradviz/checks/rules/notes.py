@@ -103,37 +103,28 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
         )
 
 
-_PLACE = re.compile(r"(.*?)\.(\d+)(\..*)")
-
-
 def _repeated(context: CheckContext, tied: Sequence[Leaf]) -> Diagnoses:
     """The lists of modules that have one and the same module at several places, where one line has put it there."""
-    lists: dict[str, dict[str, Leaf]] = {}
+    lists: dict[str, Leaf] = {}
     for leaf in tied:
-        places_ = [match.groups() for name in leaf.names if (match := _PLACE.fullmatch(name))]
-        if len(places_) == len(leaf.names) and len({(first, rest) for first, _, rest in places_}) == 1:
-            lists.setdefault(places_[0][0], {})[leaf.names[0]] = leaf
-    for name, leaves in lists.items():
-        rows = [row for row in context.record.rows if row.names and row.names[0] in leaves]
-        file = next(
-            (row.source.file for row in rows if row.source is not None),
-            context.backward.file if context.backward else "",
-        )
-        made = [found for found in repeated_modules(file) if name.rpartition(".")[2] in found[0].text]
-        if len(made) == 1:
-            ((source, old, new),) = made
-            count = len(next(iter(leaves.values())).names)
-            yield Diagnosis(
-                f"{name} has one module {count} times: all its layers are the same object",
-                tuple(leaves),
-                f"{code(source)} puts one object {count} times into the list: it has the parameters of one layer, and "
-                "their gradient is the sum over all uses",
-                f"Make one for each place: {new} in place of {old}. No change needed if all are to share their weights.",
-                nodes_of(leaves.values()),
-                source=source,
-                severity="warning",
-                edit=instead(source, source.text.replace(old, new) if old in source.text and "copy" not in new else ""),
-            )
+        patterns = {re.sub(r"\.\d+\.", ".*.", name, count=1) for name in leaf.names}
+        if len(patterns) == 1:
+            lists.setdefault(patterns.pop().partition(".*.")[0], leaf)
+    for name, leaf in lists.items():
+        row = next((row for row in context.record.rows if row.names == leaf.names and row.source is not None), None)
+        at = row.source if row is not None else context.backward
+        for source, old, new in repeated_modules(at.file) if at is not None else ():
+            if name.rpartition(".")[2] in source.text:
+                yield Diagnosis(
+                    f"{name} has one module {len(leaf.names)} times: all its layers are the same object",
+                    leaf.names,
+                    f"{code(source)} puts one object several times into the list: it has the parameters of one layer, and their "
+                    "gradient is the sum over all uses",
+                    f"Make one for each place: {new} in place of {old}. No change needed if all are to share their weights.",
+                    source=source,
+                    severity="warning",
+                    edit=instead(source, source.text.replace(old, new) if "copy" not in new else ""),
+                )
 
 
 @check("hooks-present", "note", "hooks of yours are registered on tensors of this graph")
