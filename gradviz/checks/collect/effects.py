@@ -66,7 +66,7 @@ class EffectWatch(Watch):
     @property
     def readers(self) -> Readers:
         """Which functions of torch are looked at, and how."""
-        return (((_DIFFERENCES), self._subtracted),)
+        return ((_DIFFERENCES, self._subtracted),)
 
     def _subtracted(self, call: Call) -> None:
         """Two results of the same leaves, which are equal and not constant."""
