@@ -15,6 +15,7 @@ from gradviz.checks.rules.misuse import Row, told
 from gradviz.checks.words import all_names, as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import Graph, Node
 from gradviz.graph.origins import own_line
+from gradviz.source.search import step_begins
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
@@ -161,6 +162,8 @@ def wrong_average(context: CheckContext) -> Diagnoses:
 
 def _average(context: CheckContext, name: str, parts: Sequence[float], row: Row) -> Diagnosis:
     written = next((at for weight, at in context.filled.items() if weight.startswith(f"{name}.")), None)
+    begins = step_begins(written) if row is _OUTDATED and written is not None else None
+    written = begins if begins is not None and "parameters()" in begins.text else written
     times = max(len(parts), context.record.outdated[name])
     words = one_line(name), times, max(parts, default=0.0)
     summary, why, fix = (
