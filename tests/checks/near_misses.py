@@ -44,6 +44,23 @@ NEAR: dict[str, str] = {
             target.load_state_dict(again.state_dict())
         model.load_state_dict(best)
     """,
+    "late-binding": """
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+        count = 0
+        for name, parameter in model.named_parameters():
+            mask = (torch.rand_like(parameter) > 0.5).float()
+            count = count + 1
+            parameter.register_hook(lambda grad, mask=mask: grad * mask / count)
+        norms = []
+        for step in range(2):
+            hidden = model[0](torch.ones(2, 3))
+            hidden.register_hook(lambda grad: norms.append((step, grad.norm())))
+            loss = model[1](hidden).square().mean()
+            loss.backward()
+            model.zero_grad()
+    """,
     "no-effect": """
         import torch
 

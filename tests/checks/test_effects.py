@@ -9,6 +9,49 @@ import pytest
 from tests.checks.advice import Fault, alarms, shows_and_heals
 
 FAULTS = {
+    "masks of the last round": Fault(
+        "late-binding",
+        "p.register_hook(lambda g: g * m)",
+        "lambda g, m=m: ...",
+        "lambda g:",
+        "lambda g, m=m:",
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+        keep = {"0.weight": 1.0, "1.weight": 0.5}
+        for name, p in net.named_parameters():
+            if name in keep:
+                m = torch.full_like(p, keep[name])
+                p.register_hook(lambda g: g * m)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(3):
+            opt.zero_grad()
+            net(torch.randn(8, 3)).square().mean().backward()
+            opt.step()
+        """,
+    ),
+    "names of the last round, in a function": Fault(
+        "late-binding",
+        "def keep(module, given, result):",
+        "def keep(module, given, result, name=name):",
+        "def keep(module, given, result):",
+        "def keep(module, given, result, name=name):",
+        """
+        import torch
+        def watch(net, seen):
+            for name, layer in net.named_children():
+                def keep(module, given, result):
+                    seen[name] = result.detach()
+                layer.register_forward_hook(keep)
+        net, seen = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)), {}
+        watch(net, seen)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(3):
+            opt.zero_grad()
+            net(torch.randn(8, 3)).square().mean().backward()
+            opt.step()
+        """,
+    ),
     "a warmup that sets an attribute": Fault(
         "no-effect",
         "optimizer.lr = rate",

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from difflib import get_close_matches
+from inspect import getclosurevars
 from types import CodeType, FrameType, GeneratorType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from gradviz.checks.collect.calls import Call, Readers, Watch
 from gradviz.checks.collect.lines import leaf_of, users_frame
 from gradviz.checks.collect.numbers import is_readable
-from gradviz.packages import package_of
+from gradviz.packages import Place, code_line, package_of, with_text
 from gradviz.recording.torch_calls import PLAIN
+from gradviz.source.search import of_each_round
 from gradviz.walker.isolation import unrecorded
 from gradviz.walker.taps import Ended, all_tapped
 from gradviz.walker.walk import live_nodes
 
 _STEPS = 3  # of which each registers the same hook once more
 _ALIKE = 0.8
+_BOUND = 100  # hooks of one line, and lines, that are noted between two calls
 _LOOKS = 8  # differences of a line that are looked at
 _DIFFERENCES = ("sub", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div")
 _HOOKED = (
@@ -42,15 +46,29 @@ _HOOKS = (
 )
 
 
+class _Hook(NamedTuple):
+    """A hook that was registered since the last backward call: on what, and what it would have read then."""
+
+    owner: int
+    hook: Any
+    marks: dict[str, object]
+    place: Place | None
+
+
 class EffectWatch(Watch):
     """Of one run."""
 
     def _begin(self) -> None:
         self._step = 0
+        self._bound = defaultdict[CodeType, list[_Hook]](list)
         self._registered: dict[tuple[int, CodeType], tuple[weakref.ref[Any], set[int]]] = {}
 
     def next_step(self) -> None:
         """A call of backward comes."""
+        for code, hooks in self._bound.items():
+            with suppress(Exception):  # a cell of the user's may be empty by now
+                self._read_late(code, hooks)
+        self._bound.clear()
         self._step += 1
 
     def watching(self) -> AbstractContextManager[None]:
@@ -91,12 +109,28 @@ class EffectWatch(Watch):
         if any(type(one) is GeneratorType and one.gi_frame is None for one in behind):
             self._note("clips nothing", self._place(frame.f_back))
 
+    def _read_late(self, code: CodeType, hooks: Sequence[_Hook]) -> None:
+        """Hooks that one line has made: whether they read a variable of its loop, which has the value of the last round by now."""
+        first, place, now = hooks[0], hooks[-1].place, _marks(hooks[0].hook)
+        if len({hook.owner for hook in hooks}) < 2 or place is None:
+            return
+        source = place.script_line or place.source
+        for name in sorted(now.keys() & of_each_round(source.file, source.line)):
+            if now[name] != first.marks.get(name) and len({hook.marks.get(name) for hook in hooks}) > 1:
+                given = ", ".join((*code.co_varnames[: code.co_argcount], f"{name}={name}"))
+                kind = f"lambda {given}: ..." if code.co_name == "<lambda>" else f"def {code.co_name}({given}):"
+                self._note("reads late", with_text(code_line(code, code.co_firstlineno)), name, str(len(hooks)), kind)
+
     def _hooks(
         self, frame: FrameType, module: torch.nn.Module | torch.Tensor, hook: Any, *_: Any, **__: Any
     ) -> Ended | None:
         code = _code_of(hook)
         if code is None or package_of(code.co_filename):
             return None
+        with suppress(Exception):
+            hooks = self._bound[code] if len(self._bound) < _BOUND else []
+            if len(hooks) < _BOUND:
+                hooks.append(_Hook(id(module), hook, _marks(hook), self._place(frame.f_back)))
 
         def ended(returned: bool, result: object) -> None:
             key = id(module), code
@@ -110,6 +144,13 @@ class EffectWatch(Watch):
                 self._note("hooks pile up", self._place(frame.f_back), type(module).__name__, str(alive))
 
         return ended
+
+
+def _marks(hook: Any) -> dict[str, object]:
+    """What tells one value from another, of all that a function reads from around it."""
+    outer = getclosurevars(getattr(hook, "func", hook))
+    values = {**outer.globals, **outer.nonlocals}
+    return {name: value if type(value) in (bool, int, float, str) else id(value) for name, value in values.items()}
 
 
 def _leaves(tensor: torch.Tensor) -> set[int]:

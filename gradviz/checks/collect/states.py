@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from math import isclose
 from types import FrameType, FunctionType, ModuleType
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Readers
+from gradviz.checks.collect.calls import Call, Facts, Readers, Watch
 from gradviz.checks.collect.lines import Variables, line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.collect.parameters import files_of
 from gradviz.checks.record import Alias, Misuse
-from gradviz.packages import Place, PlaceOf
+from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.search import follows, loads_back, second_name
 from gradviz.variables.objects import is_a, own_attributes, parameters
@@ -59,11 +59,10 @@ class _Averaged(NamedTuple):
     factor: float
 
 
-class StateWatch:
-    """Of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+class StateWatch(Watch):
+    """Of one run."""
 
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note = place, note
+    def _begin(self) -> None:
         self.trained: dict[object, int] = {}  # identities of parameters that a call has reached, by their memory
         self._step = 0
         self._taken = Facts[_StateTensor]()
