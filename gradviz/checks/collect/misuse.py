@@ -158,13 +158,9 @@ class MisuseWatch:
         place = self._place(call.frame) if self._looked[key] <= _ROUNDED else None
         if place is None:
             return
-        with unrecorded():
-            gone = bool(before.any()) and not bool(result.any())
-            if is_real(before) and not is_real(result) and before.frac().var() > _CUT_OFF * before.var():
-                self._cut.put(result, (place, name))
-            wide = before.dtype in (torch.int64, torch.float64) and result.dtype == torch.float32
-            large = wide and result.numel() <= _READ and bool((before.abs() > _EXACT).all())
-            kept = len(result.unique()) / len(before.unique()) if large else 1
+        gone, cut, kept = _losses(before, result)
+        if cut:
+            self._cut.put(result, (place, name))
         if kept < _KEPT:
             self.note("rounds apart", place, name, f"{1 - kept:.0%}", f"{float(before.max()):,.0f}")
         if gone:
@@ -300,6 +296,16 @@ class MisuseWatch:
         elif drops and not _mixed(model):
             place = self._place(users)
             self.note("dropout in eval", None if _is_told(place) else place, type(model).__name__)
+
+
+def _losses(before: Any, result: Any) -> tuple[bool, bool, float]:
+    """Whether rounding leaves nothing but zeros, whether fractions were a part of the numbers, and how many stay distinct."""
+    with unrecorded():
+        gone = bool(before.any()) and not bool(result.any())
+        cut = before.is_floating_point() and not is_real(result) and bool(before.frac().var() > _CUT_OFF * before.var())
+        wide = before.dtype in (torch.int64, torch.float64) and result.dtype == torch.float32
+        large = wide and result.numel() <= _READ and bool((before.abs() > _EXACT).all())
+        return gone, cut, len(result.unique()) / len(before.unique()) if large else 1
 
 
 _IN_WORDS = (

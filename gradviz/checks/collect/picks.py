@@ -110,12 +110,14 @@ class PickWatch(Watch):
 
     def _overwritten(self, call: Call) -> None:
         """A tensor is written to: whether that is a row of several that are one memory."""
-        if call.name == "setitem":
+        sets = call.name == "setitem"
+        if not (sets or call.in_place):
+            return
+        if sets:
             self._written(call)
-        if call.in_place or call.name == "setitem":
-            self._changed(call)
-        place, items = self._shared.of(call.first), call.arguments[1] if call.name == "setitem" else None
-        if place is None or not (call.in_place or items is not None):
+        self._changed(call)
+        place, items = self._shared.of(call.first), call.arguments[1] if sets else None
+        if place is None:
             return
         several = _repeats(call.first)
         parts = [
