@@ -188,7 +188,8 @@ def paid_frozen(context: CheckContext) -> Diagnoses:
     ```python
     import torch
 
-    embedding, body, head = torch.nn.Embedding(100, 64), torch.nn.Linear(64, 64).requires_grad_(False), torch.nn.Linear(64, 1)
+    embedding, head = torch.nn.Embedding(100, 64), torch.nn.Linear(64, 1)
+    body = torch.nn.Linear(64, 64).requires_grad_(False)
     model = torch.nn.Sequential(embedding, body, torch.nn.ReLU(), head)
     optimizer = torch.optim.SGD([*embedding.parameters(), *head.parameters()], lr=0.1)
     loss = model(torch.arange(100)).square().mean()
