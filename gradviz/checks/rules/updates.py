@@ -123,7 +123,7 @@ def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Se
     known = [parameter for parameter in context.parameters if parameter.names[0] in names]
     modules = modules_of(context, known) if known and not whole else [f"{model} ({state.type})" if state else model]
     first = min(leaf.first for leaf in members)
-    makers = [optimizer for optimizer in record.optimizers if optimizer.steps and not optimizer.idle_after(first)]
+    makers = [optimizer for optimizer in record.optimizers if optimizer.steps and optimizer.last_call >= first]
     inside = [one for one in context.parameters if one.names[0].startswith(f"{modules[0].rpartition(' (')[0]}.")]
     forgotten = _Forgotten(model, members, makers, whole, twins, modules, len(inside) <= len(members))
     remedy = next(filter(None, (look(forgotten) for look in _REMEDIES)))
