@@ -27,13 +27,14 @@ from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readabl
 from gradviz.checks.collect.overwrites import OverwriteWatch
 from gradviz.checks.collect.parameters import Replaced, Switches
 from gradviz.checks.collect.picks import PickWatch
-from gradviz.checks.collect.policies import PolicyWatch
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import RowKeeper
 from gradviz.checks.collect.sequences import SequenceWatch
 from gradviz.checks.collect.states import StateWatch
+from gradviz.checks.collect.targets import TargetWatch
+from gradviz.checks.collect.terms import TermWatch
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
@@ -117,15 +118,17 @@ class Collector:
         self.cuts.parts, self.overwrites = {} if cuts else None, OverwriteWatch(place, self.misuse.note)
         self.effects, self.sequences = EffectWatch(place, self.misuse.note), SequenceWatch(place, self.misuse.note)
         self.states = StateWatch(place, self.misuse.note)
-        self.policies, self.picks = PolicyWatch(place, self.misuse.note), PickWatch(place, self.misuse.note)
+        self.terms, self.picks = TermWatch(place, self.misuse.note), PickWatch(place, self.misuse.note)
+        self.targets = TargetWatch(place, self.misuse.note)
         read = (
             self.misuse,
             self.dimensions,
             self.labels,
             self.sequences,
-            self.policies,
+            self.terms,
             self.picks,
             self.effects,
+            self.targets,
             self.states,
         )
         watches = (self.results, self.switches, self.cuts, CallReaders(*(one.readers for one in read)), self.overwrites)
@@ -198,7 +201,8 @@ class Collector:
         self.labels.next_step()
         self.sequences.next_step()
         self.picks.next_step()
-        self.policies.next_step(outputs)
+        self.targets.next_step()
+        self.terms.next_step(outputs)
         self.effects.next_step()
         self.states.next_step()
         if self._unread is not None:

@@ -101,7 +101,7 @@ class EffectWatch(Watch):
         with unrecorded():
             equal = torch.allclose(first.exp(), second) if call.name == "kl_div" else torch.equal(first, second)
             equal = equal and bool((first != first.flatten()[0]).any())
-        if equal and _leaves(first) == _leaves(second):
+        if equal and leaves(first) == leaves(second):
             self._note("cancels", self._place(users))
 
     def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
@@ -153,7 +153,8 @@ def _marks(hook: Any) -> dict[str, object]:
     return {name: value if type(value) in (bool, int, float, str) else id(value) for name, value in values.items()}
 
 
-def _leaves(tensor: torch.Tensor) -> set[int]:
+def leaves(tensor: torch.Tensor) -> set[int]:
+    """The leaves that a tensor was computed from, by identity."""
     return {id(leaf) for node in live_nodes([tensor]) if (leaf := leaf_of(node)) is not None}
 
 

@@ -7,6 +7,7 @@ few batches of each line, and what is computed of padding is followed while it l
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ LARGEST = 1_000_000
 """Elements of a tensor whose numbers are read."""
 _LOOKS = 6  # batches of a line that are read for padding
 _ENOUGH, _BATCHES = 64, 3  # labels of one class, and batches of them, from which it is said
+_JUDGED, _SAME = 256, 1.3  # labels that say how often classes come, and how far shares that are the same may differ
+_LOSSES = ("CTCLoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "NLLLoss")
 _HITS, _AS_OFTEN = 8, (0.4, 2.5)  # how often the index of padding comes, and how often for each other index
 _CONSTANT = ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _FLAT = ("reshape", "view", "flatten", "contiguous", "long", "to", "clone", "expand", "repeat")
@@ -62,6 +65,7 @@ class _Classes:
     counts: Counter[int] = field(default_factory=Counter)  # of each class, without what is ignored
     batches: int = 0
     constant: bool = False  # labels that the code made so: the first of several candidates is the right one
+    weights: Sequence[float] = ()
     blank: tuple[int, int] | None = None  # of CTC, and how many classes there are
 
     def add(self, labels: Any) -> None:
@@ -69,6 +73,14 @@ class _Classes:
         self.batches += 1
         with unrecorded():
             self.counts.update(dict(zip(*(one.tolist() for one in labels.unique(return_counts=True)))))
+
+    @property
+    def inverted(self) -> bool:
+        """Whether the weights are in proportion to how often classes come, which is not alike."""
+        counts = [self.counts[label] for label in range(len(self.weights))]
+        shares = [weight / max(count, 1) for weight, count in zip(self.weights, counts)]
+        enough = sum(counts) >= _JUDGED and min(counts) >= _ENOUGH // 2 and max(counts) > 2 * min(counts)
+        return enough and max(shares) < _SAME * min(shares)
 
 
 @dataclass
@@ -214,8 +226,15 @@ class LabelWatch(Watch):
             seen.add(indices.detach(), padding is not None or part)
 
     def _swapped(self, call: Call) -> None:
-        """A loss takes hard labels for probabilities, and probabilities for labels."""
+        """A loss takes hard labels for probabilities, and probabilities for labels; or weighs the positives."""
         given, target = call.arguments[:2]
+        weight: Any = call.arguments[3] if call.name.endswith("logits") else None
+        seen = (
+            self._seen(call, target) if type(weight) in PLAIN and weight.numel() == 1 and is_readable(target) else None
+        )
+        if seen is not None:
+            seen.weights, seen.constant = (1, float(weight)), True
+            seen.add(target)
         if type(given) in PLAIN and type(target) in PLAIN and target.requires_grad and not given.requires_grad:
             with unrecorded():
                 hard = is_readable(given) and bool(((given == 0) | (given == 1)).all())
@@ -302,6 +321,7 @@ class LabelWatch(Watch):
         ignored, total = call.arguments[4], labels.numel()
         left = int((labels == ignored).sum())
         seen.add(labels[labels != ignored])
+        seen.weights = call.arguments[2].tolist() if call.arguments[2] is not None else ()
         seen.constant |= self._of(labels, "constant") == _version(labels)
         if not self._pads(call, seen.place, ignored):
             words = str(ignored), f"{left:,}", f"{total:,}"
@@ -315,7 +335,7 @@ class LabelWatch(Watch):
         """What is known of the labels of a line, as far as more of them are to be read."""
         line = self._line(call.frame)
         if line not in self._classes:
-            self._classes[line] = _Classes(self._place(call.frame), maker(call.frame, ["CTCLoss"]))
+            self._classes[line] = _Classes(self._place(call.frame), maker(call.frame, _LOSSES))
         seen = self._classes[line]
         return seen if seen.batches < _BATCHES * _LOOKS and labels.numel() <= LARGEST else None
 
@@ -357,6 +377,11 @@ class LabelWatch(Watch):
                 self._takes_blank(seen, *seen.blank)
             elif len(seen.counts) == 1 and seen.batches >= _BATCHES and total >= _ENOUGH and not seen.constant:
                 self._note("one class", seen.place, str(*seen.counts), f"{total:,}")
+            elif seen.inverted:
+                counts = sorted(seen.counts.values())
+                ratio = f"{max(seen.weights) / min(seen.weights):.3g}"
+                at = seen.made or seen.place
+                self._note("weighs the frequent", at, ratio, f"{counts[-1]:,}", f"{counts[0]:,}")
 
     def _takes_blank(self, seen: _Classes, blank: int, classes: int) -> None:
         free = [label for label in range(classes) if label not in seen.counts]

@@ -77,6 +77,11 @@ _LABELS = {
         "{1} of {2} labels are {0}, which CTC takes for the blank between labels: that label can never be said",
         "Let no label be the blank: {3}. What decodes the scores has to leave out the same index.",
     ),
+    "other noise": Row(
+        "the target is noise that nothing else uses: it cannot be predicted",
+        "{code} compares with a draw that is in no input, while {0} mixes another one of the same shape into the data: `{1}`",
+        "Draw once: give {0} the noise that {text} compares with.",
+    ),
     "one class": Row(
         "all labels are class {0}",
         "{code} was given {1} labels, and all of them are {0}: the model learns to say that, whatever its input",

@@ -150,7 +150,12 @@ def loss_input(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    found = chain(_in_graph(context.graph), _in_calls(context), told(context, "softmax of one"))
+    found = chain(
+        _in_graph(context.graph),
+        _in_calls(context),
+        told(context, "softmax of one"),
+        told(context, *_GIVEN, rows=_GIVEN),
+    )
     yield from islice(found, 1)
 
 
@@ -246,7 +251,32 @@ def _of_one(graph: Graph, node: int) -> Diagnosis | None:
     )
 
 
+_GIVEN = {
+    "flat": Row(
+        "similarities are multiplied by {0}: the scores are nearly all alike",
+        "{code} makes similarities of unit vectors, which lie between -1 and 1, smaller still, before a loss over classes: "
+        "its softmax stays nearly flat, and the loss near where it began",
+        "Divide by the temperature: / in place of *, in {text}.",
+    ),
+    "weighs the frequent": Row(
+        "the loss weighs the frequent class most: its weights are the inverse of what balances the classes",
+        "the largest weight in {code} is {0} times the smallest, and so are the classes: one came {1} times, one {2} times",
+        "Invert the weights: weight = counts.sum() / counts, or pos_weight = negatives / positives.",
+    ),
+}  # fmt: skip
 _SIGNS = {
+    "plays along": Row(
+        "a network is trained to be told from real data: its loss has the label of what it makes",
+        "{code} compares the scores of what it makes with {0}, as the loss of the network that judges it does, which compares "
+        "those of real data with {1}: both minimise the same",
+        "Compare with the label of real data: torch.full_like(scores, {1}), in {text}.",
+    ),
+    "new action": Row(
+        "the ratio of two likelihoods has a new action in it, not the one that was taken",
+        "{code} takes log_prob() of an action that was just drawn from the same distribution; the likelihood that is subtracted is "
+        "that of another action",
+        "Take log_prob() of the stored action, in {text}.",
+    ),
     "above one": Row(
         "exp() of a cross entropy is no probability: it is above 1",
         "{code} takes exp() of an error, which is never below zero, and subtracts it as a probability: 1 - exp(error) is negative",

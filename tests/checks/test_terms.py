@@ -1,0 +1,156 @@
+"""Weights, temperatures, noise, judges and actions of a loss: found where they are wrong, and what looks alike is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.advice import Fault, alarms, shows_and_heals
+
+_RARE = """
+    import torch
+    torch.manual_seed(0)
+    x = torch.randn(600, 4)
+    y = (x[:, 0] > 0.9).{kind}()
+    share = y.float().mean()
+    net = torch.nn.Linear(4, {outputs})
+    loss_of = torch.nn.{loss}
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        for xs, ys in zip(x.split(100), y.split(100)):
+            loss = loss_of(net(xs){flat}, ys)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+"""
+_PAIRS = """
+    import torch
+    import torch.nn.functional as F
+    torch.manual_seed(0)
+    left, right = torch.nn.Linear(6, 5), torch.nn.Linear(4, 5)
+    optimizer = torch.optim.SGD([*left.parameters(), *right.parameters()], lr=0.1)
+    for _ in range(3):
+        a, b = F.normalize(left(torch.randn(16, 6)), dim=1), F.normalize(right(torch.randn(16, 4)), dim=1)
+        similarity = {similarity}
+        loss = F.cross_entropy(similarity, torch.arange(16))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+_DIFFUSION = """
+    import torch
+    torch.manual_seed(0)
+    net = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    data = torch.rand(32, 3)
+
+    def noisy(x, level, noise=None):
+        noise = torch.randn_like(x) if noise is None else noise
+        return (1 - level) * x + level * noise
+
+    for _ in range(3):
+        level, noise = torch.rand(32, 1), torch.randn(32, 3)
+        x = {noisy}
+        loss = torch.nn.functional.mse_loss(net(torch.cat([x, level], 1)), noise)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+_GAN = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    painter = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    critic = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    of_painter, of_critic = torch.optim.Adam(painter.parameters()), torch.optim.Adam(critic.parameters())
+    error = nn.BCEWithLogitsLoss()
+    yes, no = torch.ones(16, 1), torch.zeros(16, 1)
+    for _ in range(4):
+        picture = painter(torch.randn(16, 3))
+        of_critic.zero_grad()
+        (error(critic(torch.randn(16, 2)), yes) + error(critic(picture.detach()), no)).backward()
+        of_critic.step()
+        of_painter.zero_grad()
+        loss = {loss}
+        loss.backward()
+        of_painter.step()
+"""
+_POLICY = """
+    import torch
+    from torch.distributions import Categorical
+    torch.manual_seed(0)
+    policy = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(policy.parameters())
+    for _ in range(3):
+        states = torch.randn(32, 4)
+        with torch.no_grad():
+            before = Categorical(logits=policy(states))
+            actions = before.sample()
+            old = before.log_prob(actions)
+        gain = (actions == 1).float() - 0.5
+        for _ in range(2):
+            now = Categorical(logits=policy(states))
+            {again}
+            loss = -({ratio} * gain).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+"""
+_RATIO = "torch.exp(now.log_prob(actions) - old)"
+
+FAULTS = {
+    "a weight of positives that are rare": Fault(
+        "loss-input", "BCEWithLogitsLoss(", "negatives / positives", "share / (1 - share)", "(1 - share) / share",
+        _RARE.format(kind="float", outputs=1, flat=".flatten()", loss="BCEWithLogitsLoss(pos_weight=share / (1 - share))"),
+    ),
+    "weights of classes": Fault(
+        "loss-input", "CrossEntropyLoss(", "counts.sum() / counts", "y.bincount().float()",
+        "y.bincount().sum() / y.bincount().float()",
+        _RARE.format(kind="long", outputs=2, flat="", loss="CrossEntropyLoss(y.bincount().float())"),
+    ),
+    "a temperature that multiplies": Fault(
+        "loss-input", "similarity = ", "/ in place of *", "* 0.1", "/ 0.1", _PAIRS.format(similarity="a @ b.T * 0.1")
+    ),
+    "the noise of another draw": Fault(
+        "useless-labels", "mse_loss(", "Draw once", "noisy(data, level)", "noisy(data, level, noise)",
+        _DIFFUSION.format(noisy="noisy(data, level)"),
+    ),
+    "a generator that helps its judge": Fault(
+        "wrong-sign", "loss = error", "torch.full_like(scores, 1)", "(picture), no)", "(picture), yes)",
+        _GAN.format(loss="error(critic(picture), no)"),
+    ),
+    "a ratio with a new action": Fault(
+        "wrong-sign", "new = now", "stored action", "now.sample()", "actions",
+        _POLICY.format(again="new = now.log_prob(now.sample())", ratio="torch.exp(new - old)"),
+    ),
+}  # fmt: skip
+RIGHT = {
+    "all classes as often": _RARE.format(kind="long", outputs=2, flat="", loss="CrossEntropyLoss(torch.ones(2))"),
+    "less weight for positives": _RARE.format(
+        kind="float", outputs=1, flat=".flatten()", loss="BCEWithLogitsLoss(pos_weight=torch.tensor(0.6))"
+    ),
+    "a temperature that divides": _PAIRS.format(similarity="a @ b.T / 0.1"),
+    "similarities as they are": _PAIRS.format(similarity="a @ b.T"),
+    "scores of a layer made smaller": _PAIRS.format(similarity="left(torch.randn(16, 6)) @ right(torch.randn(16, 4)).T * 0.1"),
+    "targets that are drawn to fill a script": _DIFFUSION.format(noisy="torch.randn(32, 3) + torch.randn(32, 3)"),
+    "the negative of what its judge minimises": _GAN.format(loss="-error(critic(picture), no)"),
+    "a generator that is trained with both labels": _GAN.format(
+        loss="error(critic(picture), yes)"
+    ),
+    "an action that is drawn, and used once": _POLICY.format(again="action = now.sample()", ratio="now.log_prob(action)"),
+    "a ratio to itself": _POLICY.format(
+        again="new = now.log_prob(now.sample())", ratio="torch.exp(new - new.detach())"
+    ),
+    "the ratio of what was taken": _POLICY.format(again="pass", ratio=_RATIO),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
+    shows_and_heals(FAULTS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
+    assert not alarms(RIGHT[name], tmp_path)
