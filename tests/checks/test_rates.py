@@ -177,7 +177,7 @@ FAULTS = {
     ),
     "an average without the buffers": Fault(
         "wrong-average",
-        "target.lerp_",
+        "zip(slow.parameters(), net.parameters())",
         "Copy the buffers as well",
         "slow.parameters(), net.parameters()",
         "[*slow.parameters(), *slow.buffers()][:-1], [*net.parameters(), *net.buffers()][:-1]",
