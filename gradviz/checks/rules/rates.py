@@ -364,7 +364,13 @@ def step_size(context: CheckContext) -> Diagnoses:
     )
     if alone and len(stepping[0].paces) > 1:
         yield from (one._replace(follows=("alias",)) for one in _told(record, stepping[0], _PACES))
-    if not stepping and len(lines) == 1 and len(losses) > _FEW and min(losses) >= 0 and not losses[-1] < 100 * losses[0]:
+    if (
+        not stepping
+        and len(lines) == 1
+        and len(losses) > _FEW
+        and min(losses) >= 0
+        and not losses[-1] < 100 * losses[0]
+    ):
         changed = next((change.source for change in context.changes), context.backward)
         yield Diagnosis(
             f"the loss grows from step to step: from {losses[0]:.3g} to {losses[-1]:.3g}",
