@@ -46,7 +46,7 @@ FAULTS = {
     "a schedule for epochs that every batch moves on": Fault(
         "rate-near-zero",
         "schedule.step()",
-        "Move schedule.step() out of the inner loop",
+        "move schedule.step() out of the loop over the batches",
         "        schedule.step()\n",
         "    schedule.step()\n",
         """

@@ -267,9 +267,9 @@ FAULTS = {
         """,
     ),
     "the best state, which was never copied": Fault(
-        "no-effect",
-        "net.load_state_dict(best)",
-        "copy.deepcopy(model.state_dict())",
+        "alias",
+        "best = net.state_dict()",
+        "put copy.deepcopy(...) around state_dict()",
         "best = net.state_dict()",
         "best = copy.deepcopy(net.state_dict())",
         """

@@ -17,9 +17,11 @@ from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.markdown import markdown
 from gradviz.checks.output import code_lines, report
 from gradviz.checks.registry import Explained, joined
+from gradviz.checks.rules.roots import mend
 from gradviz.checks.words import Excerpt, excerpt
 from gradviz.cli.main import cli
 from gradviz.graph import Node, SourceLine
+from gradviz.recording.cuts import Cut
 from tests.checks.advice import alarms
 from tests.checks.test_scripts import check, written
 from tests.command_line import CliRunner
@@ -276,3 +278,46 @@ def test_a_target_network_inside_of_the_model_is_no_fault(tmp_path: Path) -> Non
     """
     assert not alarms(textwrap.dedent(script), tmp_path)
     assert alarms(textwrap.dedent(script).replace("critic.q.parameters(), lr", "critic.parameters(), lr"), tmp_path)
+
+
+def test_numbers_that_become_a_tensor_again_are_stacked() -> None:
+    source = SourceLine("a.py", 1, "f", "turn = torch.tensor([[c.item(), -s.item()], [s.item(), c.item()]])")
+    assert "torch.stack" in mend(Cut("number", source))
+    assert "torch.stack" not in mend(Cut("number", source._replace(text="total += loss.item()")))
+
+
+def test_weights_are_zero_by_the_line_that_fills_them_also_after_a_first_training(tmp_path: Path) -> None:
+    script = """
+    import torch
+    from torch import nn
+
+
+    class Adapter(nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            self.base = base.requires_grad_(False)
+            self.down, self.up = nn.Parameter(torch.empty(2, 4)), nn.Parameter(torch.empty(3, 2))
+            self.reset()
+
+        def reset(self):
+            nn.init.zeros_(self.down)
+            nn.init.zeros_(self.up)
+
+        def forward(self, x):
+            return self.base(x) + x @ self.down.t() @ self.up.t()
+
+
+    net = nn.Linear(4, 3)
+    for step in range(6):
+        optimizer = optimizer if step % 3 else torch.optim.SGD(net.parameters(), lr=0.1)
+        optimizer.zero_grad()
+        (net(torch.randn(8, 4)) - 1).square().mean().backward()
+        optimizer.step()
+        if step == 2:
+            head, adapter = nn.Linear(3, 3), Adapter(net)
+            net = nn.Sequential(adapter, head)
+    """
+    (found,) = (one for one in alarms(textwrap.dedent(script), tmp_path) if one["id"] == "zero-start")
+    assert "nn.init.zeros_(self." in found["code"] and "in place of what fills it in" in found["fix"]
+    healed = textwrap.dedent(script).replace("nn.init.zeros_(self.down)", "nn.init.normal_(self.down, std=0.02)")
+    assert not alarms(healed, tmp_path)

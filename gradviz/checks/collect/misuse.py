@@ -158,14 +158,14 @@ class MisuseWatch:
         place = self._place(call.frame) if self._looked[key] <= _ROUNDED else None
         if place is None:
             return
-        gone, cut, kept = _losses(before, result)
+        gone, left, cut, kept = _rounding(before, result)
         if cut:
             self._cut.put(result, (place, name))
         if kept < _KEPT:
             self.note("rounds apart", place, name, f"{1 - kept:.0%}", f"{float(before.max()):,.0f}")
         if gone:
             self.note("rounds to zero", place, name, str(tuple(before.shape)))
-        else:
+        elif left:
             self._looked[key] = _ROUNDED
             source = line_at(place)
             self._found.pop(("rounds to zero", source.file, source.line), None)
@@ -195,7 +195,8 @@ class MisuseWatch:
         if not (is_foundation(file) or package_of(file)) and cuts_samples(old, new):
             kind = "reshape" if sorted(old) == sorted(new) else "cut anew"
             place = self._place(call.frame)
-            self.note(kind, place, call.name, str(old), str(new), _moved(call.name, old, new, place))
+            what = "what is in each sample" if old[0] == new[0] else "the samples"
+            self.note(kind, place, call.name, str(old), str(new), _moved(call.name, old, new, place), what)
 
     def _column(self, call: Call) -> None:
         """A column is made of a row, or by a reduction that keeps the dimension, as for distances of all pairs."""
@@ -298,14 +299,15 @@ class MisuseWatch:
             self.note("dropout in eval", None if _is_told(place) else place, type(model).__name__)
 
 
-def _losses(before: Any, result: Any) -> tuple[bool, bool, float]:
-    """Whether rounding leaves nothing but zeros, whether fractions were a part of the numbers, and how many stay distinct."""
+def _rounding(before: Any, result: Any) -> tuple[bool, bool, bool, float]:
+    """Whether it leaves nothing but zeros, or something, whether fractions were a part of it, and how many stay distinct."""
     with unrecorded():
-        gone = bool(before.any()) and not bool(result.any())
+        left = bool(result.any())
+        gone = bool(before.any()) and not left
         cut = before.is_floating_point() and not is_real(result) and bool(before.frac().var() > _CUT_OFF * before.var())
         wide = before.dtype in (torch.int64, torch.float64) and result.dtype == torch.float32
         large = wide and result.numel() <= _READ and bool((before.abs() > _EXACT).all())
-        return gone, cut, len(result.unique()) / len(before.unique()) if large else 1
+        return gone, left, cut, len(result.unique()) / len(before.unique()) if large else 1
 
 
 _IN_WORDS = (

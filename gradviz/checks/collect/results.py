@@ -82,7 +82,7 @@ class ResultWatch:
     def fills(self, arguments: Given, options: Any, frame: FrameType) -> None:
         """A tensor, or the data of a parameter, is filled with numbers."""
         tensor = arguments[0] if arguments else options.get("tensor")
-        if self._begins and type(tensor) in PLAIN and len(self.filled) < MOST_FILLED:
+        if type(tensor) in PLAIN and (self._begins or tensor.requires_grad) and len(self.filled) < MOST_FILLED:
             place = self._place(frame)
             if place is not None:
                 self.filled[tensor.data_ptr()] = place

@@ -70,7 +70,9 @@ def _mistyped(mistyped: Mistyped) -> Diagnosis:
             else f".{mistyped.attribute} = False on modules"
         )
         why = "a module has no such switch: this only gives it an attribute that nobody reads"
-        fix = f"Write {as_code(names[0])}.requires_grad_(False): the method, with an underscore, goes through all its parameters."
+        text = mistyped.source.text if mistyped.source is not None else ""
+        name = text.rpartition(f".{mistyped.attribute}")[0].strip() or as_code(names[0])
+        fix = f"Write {name}.requires_grad_(False): the method, with an underscore, goes through all its parameters."
     else:
         what = f".{mistyped.attribute} = False"
         why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"

@@ -224,7 +224,8 @@ def _stuck(context: CheckContext, members: Sequence[LeafRow]) -> Diagnosis:
         f"all elements of {listed(names, 4)} and of their gradients were 0 at {ENOUGH} calls or more: where weights are multiplied "
         "with each other, the gradient of each is the other one times something",
         f"Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02), "
-        f"right after it is made{f' in {made}' if made else ''}."
+        f"{'in place of what fills it' if members[0].names[0] in context.filled else 'right after it is made'}"
+        f"{f' in {made}' if made else ''}."
         if together
         else f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each.",
         tuple(leaf.node for leaf in members if leaf.call == context.call),

@@ -56,7 +56,7 @@ ROWS = {
         "Reduce after the weights: reduction='none' for a loss, or a sum over the last dimensions only, then weigh, then average.",
     ),
     "reshape": Row(
-        "{0} from {1} to {2} mixes the samples: it swaps no dimensions",
+        "{0} from {1} to {2} mixes {4}: it swaps no dimensions",
         "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
         "{3} in {text}.",
     ),

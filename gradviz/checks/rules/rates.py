@@ -208,7 +208,7 @@ def _hardly_moves(optimizer: OptimizerRow) -> bool:
         not (optimizer.cycles or planned) and rates == sorted(rates) and 0 < max(rates, default=0) < optimizer.base / 2
     )
     counts = 2 * taken <= planned and 0.8 < planned / max(1, optimizer.steps) < 1.25
-    return 1 < 4 * turns <= optimizer.steps and (warms_up or counts)
+    return turns > 2 and 4 * turns <= optimizer.steps and (warms_up or counts)
 
 
 @check("idle-schedule", "warning", "a learning rate schedule has no effect, or goes on behind its end")

@@ -51,6 +51,7 @@ _INTEGERS = {
     ),
 }
 """What to do about an operation that makes integers or booleans."""
+_COPIES = re.compile(r"\b(?:tensor|as_tensor|array|FloatTensor)\(.*\.(?:item|tolist)\(")
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
 
 
@@ -88,6 +89,8 @@ def mend(cut: Cut) -> str:
     if changed:
         changed += and_reset(cut.source, names[0])
         return f"change {names[0]} in place, so that it stays the leaf that requires grad: {changed}"
+    if cut.kind == "number" and _COPIES.search(cut.source.text):
+        return MEND["new"]
     handed = _HANDED_ON.search(cut.source.text) if cut.kind == "detach" else None
     if handed is not None:  # the detach() is there for what follows, which cannot do without
         return MEND["numpy" if handed[1] == "numpy" else "number"]

@@ -252,7 +252,7 @@ def no_update(context: CheckContext) -> Diagnoses:
     """
     for optimizer in context.record.optimizers:
         resets = [part[-1].source for part in parts(context.record.about(optimizer), "b[^bzs]*z(?=[^bs]*s)")]
-        if len(resets) >= TIMES and not optimizer.fed:
+        if len(resets) >= TIMES and optimizer.reached and not optimizer.fed:
             name, held = one_line(optimizer.name or optimizer.type), context.record.named(optimizer.reached)
             yield Diagnosis(
                 f"{called(optimizer)} updates nothing: the gradients are reset before it takes its step",
