@@ -99,6 +99,34 @@ _POLICY = """
 """
 _RATIO = "torch.exp(now.log_prob(actions) - old)"
 
+_CRITIC = """
+import torch
+torch.manual_seed(0)
+policy, critic = torch.nn.Linear(4, 3), torch.nn.Linear(4, 1)
+opt = torch.optim.Adam([*policy.parameters(), *critic.parameters()], lr=0.01)
+for step in range(6):
+    states = torch.randn(16, 4)
+    rule = torch.distributions.Categorical(logits=policy(states))
+    actions = rule.sample()
+    gain = states[:, 0] * actions - critic(states).squeeze(-1)
+    loss = -(rule.log_prob(actions) * gain{detach}).mean() + gain.square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+_ALPHA = """
+import torch
+torch.manual_seed(0)
+policy, scale = torch.nn.Linear(4, 2), torch.zeros(1, requires_grad=True)
+opt = torch.optim.Adam([*policy.parameters(), scale], lr=0.01)
+for step in range(6):
+    rule = torch.distributions.Normal(policy(torch.randn(16, 4))[:, 0], 1.0)
+    action = rule.rsample()
+    loss = (scale.exp() * rule.log_prob(action) + action.square()).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 FAULTS = {
     "a weight of positives that are rare": Fault(
         "loss-input", "BCEWithLogitsLoss(", "negatives / positives", "share / (1 - share)", "(1 - share) / share",
@@ -120,12 +148,16 @@ FAULTS = {
         "wrong-sign", "loss = error", "torch.full_like(scores, 1)", "(picture), no)", "(picture), yes)",
         _GAN.format(loss="error(critic(picture), no)"),
     ),
+    "an advantage that is not detached": Fault(
+        "loss-input", "rule.log_prob(actions) * gain", ".detach()", "* gain)", "* gain.detach())", _CRITIC.format(detach=""),
+    ),
     "a ratio with a new action": Fault(
         "wrong-sign", "new = now", "stored action", "now.sample()", "actions",
         _POLICY.format(again="new = now.log_prob(now.sample())", ratio="torch.exp(new - old)"),
     ),
 }  # fmt: skip
 RIGHT = {
+    "a temperature that is learned": _ALPHA,
     "all classes as often": _RARE.format(kind="long", outputs=2, flat="", loss="CrossEntropyLoss(torch.ones(2))"),
     "less weight for positives": _RARE.format(
         kind="float", outputs=1, flat=".flatten()", loss="BCEWithLogitsLoss(pos_weight=torch.tensor(0.6))"

@@ -6,7 +6,7 @@ import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -29,14 +29,16 @@ _BEFORE = {"linalg_vector_norm": 2, "norm": 2}
 """Functions whose dimension is not their second argument, and which it is."""
 
 
-class Call(NamedTuple):
-    """A function of torch that has returned. `name` is without underscores."""
+class Call:
+    """A function of torch that has returned. `name` is without underscores.
 
-    name: str
-    arguments: Given
-    options: Mapping[str, Any]
-    result: Any
-    frame: FrameType
+    No tuple: a handler of signals that trains may run while one is made, and its frames are read, but for those of gradviz.
+    """
+
+    __slots__ = ("arguments", "frame", "name", "options", "result")
+
+    def __init__(self, name: str, arguments: Given, options: Mapping[str, Any], result: Any, frame: FrameType) -> None:
+        self.name, self.arguments, self.options, self.result, self.frame = name, arguments, options, result, frame
 
     @property
     def first(self) -> Any:

@@ -192,6 +192,8 @@ class PickWatch(Watch):
     def _begins(self, call: Call) -> None:
         """A layer is given data, or the row of something for each sample."""
         data = call.arguments[1] if call.name == "embedding" else call.first
+        if type(data) not in PLAIN:
+            return
         order = self._orders.of(data)
         if order is not None:
             self._inputs.add(order)

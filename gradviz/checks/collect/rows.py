@@ -27,6 +27,7 @@ from gradviz.checks.record import LeafRow, Mixed, ModelState, OptimizerRow
 from gradviz.gradients.values import is_zero
 from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, with_text
+from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import joined, parameters as own_parameters, submodules
 from gradviz.walker.isolation import unrecorded
@@ -125,7 +126,7 @@ class RowKeeper:
             elif id(tensor) not in held and (mark := _mark(tensor)) is not None:
                 watched.row.moved = bool(watched.row.moved) or mark != watched.mark
             row, watched.reached = watched.row, True
-            early = row.reached < _ZERO_CALLS and tensor.dim() > 1
+            early = row.reached < _ZERO_CALLS and type(tensor) in PLAIN and tensor.dim() > 1
             watched.zero, watched.alike = early and _flat(tensor.detach()), early and _alike(tensor)
             row.node, row.call, row.first, row.reached = node, call, row.first or call, row.reached + 1
 

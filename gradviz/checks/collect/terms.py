@@ -62,7 +62,7 @@ class TermWatch(Watch):
         """Which functions of torch are looked at, and how."""
         return (
             (dict.fromkeys((*_KEEPS, *_SCALES, *_DRAWS, *_JUDGES, "exp")), self._seen),
-            (("detach",), lambda call: self._detached.put(call.result, bool(call.first.requires_grad))),
+            (("detach",), self._cut),
             (_LAYERS, self._begins),
         )
 
@@ -86,9 +86,13 @@ class TermWatch(Watch):
             if others and not any((*one[:2],) == (other, mine) for one in self._judged for other in others):
                 self._note("plays along", term.joined, f"{label:g}", f"{others.pop():g}")
 
+    def _cut(self, call: Call) -> None:
+        if call.makes:
+            self._detached.put(call.result, bool(call.first.requires_grad))
+
     def _begins(self, call: Call) -> None:
         """A network is given data."""
-        if not call.first.requires_grad:
+        if type(call.first) in PLAIN and not call.first.requires_grad:
             self._given = self._detached.of(call.first)
 
     def _seen(self, call: Call) -> None:
@@ -104,8 +108,9 @@ class TermWatch(Watch):
                 self._policies.add(owner)
                 value: Any = local_variables(call.frame).get("value")
                 drawn = self._drawn.get(storage_of(value)) if type(value) in PLAIN else None
+                terms = (_Term("score", owner, 1),)
                 if drawn is not None and drawn() is distribution:
-                    terms = (_Term("likelihood", owner, 1, self._place(call.frame)),)
+                    terms = (*terms, _Term("likelihood", owner, 1, self._place(call.frame)))
             elif code.co_name == "entropy":
                 terms = (_Term("entropy", owner, 1),)
         elif call.name in _JUDGES:
@@ -119,7 +124,13 @@ class TermWatch(Watch):
         line = call.frame.f_back and (call.frame.f_back.f_code, call.frame.f_back.f_lineno)
         one = type(labels) in PLAIN and labels.is_floating_point() and 1 < labels.numel() <= _LABELS
         self._looked[line] += 1
-        if one and scores.requires_grad and self._looked[line] <= _LOOKS and is_readable(labels):
+        if (
+            one
+            and type(scores) in PLAIN
+            and scores.requires_grad
+            and self._looked[line] <= _LOOKS
+            and is_readable(labels)
+        ):
             with unrecorded():
                 label = labels.flatten()[0]
                 alike = bool((labels == label).all())
@@ -135,12 +146,23 @@ class TermWatch(Watch):
                     self._note("new action", term.joined if term.kind == "ratio" else None)
                     continue
                 other, factor = call.arguments[1 - i] if len(call.arguments) > 1 else None, _factor(call, i)
+                if term.kind == "score" and call.name == "mul" and self._pulls(call, given, other):
+                    self._note("trained weight", self._place(call.frame))
                 joins = call.name in ("add", "radd", "iadd", "sub", "rsub")
                 if term.kind == "likelihood" and joins and _is_older(other, given):
                     yield term._replace(kind="ratio", sign=factor)
                 elif factor:
                     at = self._place(call.frame) if joins and term.kind == "entropy" else term.joined
                     yield term._replace(sign=term.sign * factor, joined=at)
+
+    def _pulls(self, call: Call, likelihood: torch.Tensor, weight: Any) -> bool:
+        """Whether a weight for each likelihood has a graph that leads to more than the likelihood does."""
+        if type(weight) not in PLAIN or not weight.requires_grad or not weight.numel() == likelihood.numel() > 1:
+            return False
+        line = call.frame.f_code, call.frame.f_lineno
+        self._looked[line] += 1
+        own = not call.frame.f_globals.get("__name__", "").startswith("torch.distributions")
+        return own and self._looked[line] <= _LOOKS and not leaves(weight) <= leaves(likelihood)
 
 
 def _is_older(other: Any, likelihood: torch.Tensor) -> bool:

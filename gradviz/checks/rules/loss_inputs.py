@@ -252,6 +252,12 @@ def _of_one(graph: Graph, node: int) -> Diagnosis | None:
 
 
 _GIVEN = {
+    "trained weight": Row(
+        "what weighs log_prob() is trained by it: .detach() is missing",
+        "{code} multiplies log_prob() by a tensor with a graph of its own: the loss moves what that is computed from, such as a "
+        "critic, to where the product is least, in place of leaving it to its own loss",
+        "Detach the weight: .detach() of what log_prob() is multiplied by, in {text}.",
+    ),
     "flat": Row(
         "similarities are multiplied by {0}: the scores are nearly all alike",
         "{code} makes similarities of unit vectors, which lie between -1 and 1, smaller still, before a loss over classes: "
