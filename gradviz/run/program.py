@@ -365,7 +365,7 @@ def _forget_neighbours(known: set[str], folder: str) -> dict[str, ModuleType]:
     tops = {
         name for name in set(sys.modules) - known if "." not in name and _folder_of(sys.modules.get(name)) == folder
     }
-    dropped = [name for name in sys.modules if name not in known and name.partition(".")[0] in tops]
+    dropped = [name for name in list(sys.modules) if name not in known and name.partition(".")[0] in tops]
     return {name: sys.modules.pop(name) for name in dropped}
 
 
