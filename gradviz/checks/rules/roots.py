@@ -90,7 +90,7 @@ def mend(cut: Cut) -> str:
         changed += and_reset(cut.source, names[0])
         return f"change {names[0]} in place, so that it stays the leaf that requires grad: {changed}"
     if cut.kind == "number" and _COPIES.search(cut.source.text):
-        return MEND["new"]
+        return f"{MEND['number']}; to join several, torch.stack keeps their graphs"
     handed = _HANDED_ON.search(cut.source.text) if cut.kind == "detach" else None
     if handed is not None:  # the detach() is there for what follows, which cannot do without
         return MEND["numpy" if handed[1] == "numpy" else "number"]
