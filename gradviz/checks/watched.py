@@ -79,7 +79,7 @@ class WatchedRun:
             yield
 
     def _passed(self, number: int, call: EngineCall, reading: bool) -> None:
-        self._reader.recorder.backward(number, call.frame)
+        self._reader.recorder.backward(number, call.frame, call.accumulates)
         self._reader.passed(number, reading, call.outputs)
         self._reader.graphs.backward(call)
         self._evaluations.backward(call.outputs, call.frame)

@@ -94,7 +94,7 @@ class OpenLook:
         """A backward call comes: read it, if it is one of the first."""
         self._calls += 1
         reading = self._skip < self._calls <= READ and not call.create_graph
-        self._collector.recorder.backward(self._calls, call.frame)
+        self._collector.recorder.backward(self._calls, call.frame, call.accumulates)
         self._collector.passed(self._calls, reading)
         if not reading:
             return None

@@ -321,3 +321,76 @@ def test_weights_are_zero_by_the_line_that_fills_them_also_after_a_first_trainin
     assert "nn.init.zeros_(self." in found["code"] and "in place of what fills it in" in found["fix"]
     healed = textwrap.dedent(script).replace("nn.init.zeros_(self.down)", "nn.init.normal_(self.down, std=0.02)")
     assert not alarms(healed, tmp_path)
+
+
+def test_a_state_in_a_module_is_detached_where_it_is_read(tmp_path: Path) -> None:
+    script = """
+    import torch
+    from torch import nn
+
+
+    class Memory(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.state = nn.LSTM(3, 4), None
+
+        def forward(self, x):
+            if self.state is not None:
+                h, c = self.state
+                y, self.state = self.cell(x, (h, c))
+            else:
+                y, self.state = self.cell(x)
+            return y
+
+
+    class Trainer:
+        def __init__(self):
+            self.net = Memory()
+            self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+        def run(self):
+            for _ in range(3):
+                self.opt.zero_grad()
+                loss = self.net(torch.randn(5, 2, 3)).square().mean()
+                loss.backward()
+                self.opt.step()
+
+
+    Trainer().run()
+    """
+    (found,) = alarms(textwrap.dedent(script), tmp_path)
+    assert found["id"] == "freed-graph" and "self.state" in found["code"] and ".detach()" in found["fix"]
+    healed = script.replace("h, c = self.state", "h, c = (one.detach() for one in self.state)")
+    assert not alarms(textwrap.dedent(healed), tmp_path)
+
+
+def test_a_sampler_that_asks_for_the_gradient_of_its_input_fills_no_parameter(tmp_path: Path) -> None:
+    script = """
+    import torch
+
+    net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    opt = torch.optim.Adam(net.parameters(), lr=0.01)
+
+
+    def sample(x):
+        for _ in range(3):
+            x = x.detach().requires_grad_(True)
+            (slope,) = torch.autograd.grad(net(x).sum(), x)
+            x = x.detach() - 0.1 * slope
+        return x.detach()
+
+
+    def step():
+        opt.zero_grad()
+        real, made = net(torch.randn(8, 2)), net(sample(torch.randn(8, 2)))
+        ((real - made).mean() + real.square().mean()).backward()
+        opt.step()
+
+
+    for _ in range(5):
+        step()
+    """
+    filled = "net(x).sum().backward(); slope = x.grad"
+    assert not alarms(textwrap.dedent(script), tmp_path)
+    broken = textwrap.dedent(script).replace("(slope,) = torch.autograd.grad(net(x).sum(), x)", filled)
+    assert [one["id"] for one in alarms(broken, tmp_path)] == ["gradient-not-reset"]

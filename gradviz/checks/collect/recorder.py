@@ -142,10 +142,10 @@ class RunRecorder:
         """Whether the step() of an optimizer runs now, and has called a closure."""
         return bool(self._stepping)
 
-    def backward(self, number: int, frame: FrameType) -> None:
-        """The code calls backward for the `number`-th time."""
+    def backward(self, number: int, frame: FrameType, fills: bool = True) -> None:
+        """The code calls backward for the `number`-th time. `fills`: gradients go to `.grad`."""
         self._call = number
-        self._note("backward", None, frame)
+        self._note("backward", None if fills else frozenset(), frame)
 
     def reaches(self, leaves: Iterable[int], number: int, frame: FrameType | None) -> None:
         """The `number`-th backward call, which may not be noted yet, leads to these leaves."""

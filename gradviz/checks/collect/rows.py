@@ -95,7 +95,7 @@ class RowKeeper:
             if not tensor.requires_grad and any(id(tensor) in row.held for row in rows):
                 record.made.setdefault(parameter.names[0], _made_in(parameter.names[0], modules))
         reached = {id(tensor): node for node, tensor in walked.variables.items()}
-        self._recorder.reaches(reached, reading.live.call or 0, frame)
+        self._recorder.reaches(reached if reading.live.accumulates else (), reading.live.call or 0, frame)
         last = {key: intervals[node][-1] for key, node in reached.items() if node in intervals}
         record.intervals.update(last.values())
         record.scaler = record.scaler or is_scaled(variables)

@@ -11,7 +11,7 @@ from gradviz.checks.context import CheckContext, Earlier
 from gradviz.checks.edit import behind as written_behind, instead
 from gradviz.checks.flow import behind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, as_code, as_leaf, line, listed, title, where as place
+from gradviz.checks.words import Names, as_code, as_leaf, code, line, listed, title, where as place
 from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned, read
@@ -159,6 +159,9 @@ def _freed_fix(
         return {"fix": f"Create the leaf last: {leaf}.", "edit": instead(made, leaf)}
     if not joints:
         return {}
+    taken = own_line(context.graph.nodes[joints[0].consumer])
+    if not old.names and not old.cut and taken is not None:  # an attribute of a module, that nobody sees from outside
+        return {"fix": f"Call .detach() of what {code(taken)} takes over from the step before.", "source": taken}
     if old.again is False:
         who = listed(old.names) or "the tensor there"
         made = max(
