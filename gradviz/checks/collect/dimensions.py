@@ -89,6 +89,7 @@ class DimensionWatch:
         self._place, self._steps = place, 0
         self._facts = Facts[_Known]()
         self._found: dict[Misuse, tuple[int, frozenset[int]]] = {}  # size, and the other sizes of the data there
+        self._makers: dict[tuple[str, Place], SourceLine | None] = {}  # of modules, by what they do and where
         self._batches: set[int] = set()  # sizes at which predictions meet targets
         self._certain: set[int] = set()
         self._declared: set[int] = set()  # what modules take for the batch that were told it comes first
@@ -195,7 +196,9 @@ class DimensionWatch:
         place = self._place(call.frame)
         if place is not None:
             others = frozenset(one for known in call.known for one in known.places) - {size}
-            line, made = line_at(place), maker(call.frame) if module else None
+            if module and (kind, place) not in self._makers:
+                self._makers[kind, place] = maker(call.frame)
+            line, made = line_at(place), self._makers.get((kind, place))
             misuse = Misuse(kind, made or line, (code(line), *words) if module else words)
             self._found.setdefault(misuse, (size, others))
 
