@@ -73,7 +73,6 @@ class _Facts(NamedTuple):
     paths: set[str]  # of modules with operations in the graph
     cuts: Sequence[Cut]
     shared: set[str]  # tensors whose optimizer also holds some that this graph has
-    held: set[str]  # tensors of all optimizers
 
 
 def _facts(context: CheckContext) -> _Facts:
@@ -87,7 +86,6 @@ def _facts(context: CheckContext) -> _Facts:
         {scope.path for scope in graph.scopes},
         sorted(set(context.cuts), key=lambda cut: cut.at),
         {name for tensors in training for name in all_names(tensors)},
-        {name for optimizer in context.optimizers for name in all_names(optimizer.tensors)},
     )
 
 
@@ -102,10 +100,6 @@ def _at_sight(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
         yield _UNFINISHED
     if not facts.context.used_later.isdisjoint(parameter.names):
         yield _ELSEWHERE
-    if run is not None and run.calls and not run.recording and facts.held and facts.held.isdisjoint(parameter.names):
-        yield _FOLLOWS
-    if parameter.compiled is not None:
-        yield _COMPILED.of(parameter, parameter.forward)
     if (
         run is not None
         and run.calls
@@ -113,9 +107,9 @@ def _at_sight(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
         and facts.shared
         and facts.shared.isdisjoint(parameter.names)
     ):
-        yield _NO_GRAD.of(parameter, run.source)._replace(
-            alarming=False
-        )  # a target network, say: no optimizer holds it
+        yield _FOLLOWS
+    if parameter.compiled is not None:
+        yield _COMPILED.of(parameter, parameter.forward)
     if run is not None and (at := run.checkpoint) is not None:
         yield _BARE._replace(why=BARE.format(line=code(at), what="the module"), fix=bare_fix(at), source=at)
     if facts.hiding is not None:

@@ -266,27 +266,6 @@ FAULTS = {
             opt.step()
         """,
     ),
-    "the best state, which was never copied": Fault(
-        "alias",
-        "best = net.state_dict()",
-        "put copy.deepcopy(...) around state_dict()",
-        "best = net.state_dict()",
-        "best = copy.deepcopy(net.state_dict())",
-        """
-        import copy, torch
-        net = torch.nn.Linear(3, 1)
-        opt, least = torch.optim.SGD(net.parameters(), lr=0.01), 1e9
-        for i in range(4):
-            loss = (net(torch.randn(8, 3)) - 1).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-            if loss.item() < least:
-                least = loss.item()
-                best = net.state_dict()
-        net.load_state_dict(best)
-        """,
-    ),
 }
 RIGHT = {
     "noise in the shape of waves, as many as they are long": """

@@ -318,7 +318,7 @@ def test_weights_are_zero_by_the_line_that_fills_them_also_after_a_first_trainin
             net = nn.Sequential(adapter, head)
     """
     (found,) = (one for one in alarms(textwrap.dedent(script), tmp_path) if one["id"] == "zero-start")
-    assert "nn.init.zeros_(self." in found["code"] and "in place of what fills it in" in found["fix"]
+    assert "nn.init.zeros_(self." in found["code"] and "in place of what fills it with zeros in" in found["fix"]
     healed = textwrap.dedent(script).replace("nn.init.zeros_(self.down)", "nn.init.normal_(self.down, std=0.02)")
     assert not alarms(healed, tmp_path)
 
@@ -394,3 +394,23 @@ def test_a_sampler_that_asks_for_the_gradient_of_its_input_fills_no_parameter(tm
     assert not alarms(textwrap.dedent(script), tmp_path)
     broken = textwrap.dedent(script).replace("(slope,) = torch.autograd.grad(net(x).sum(), x)", filled)
     assert [one["id"] for one in alarms(broken, tmp_path)] == ["gradient-not-reset"]
+
+
+def test_what_is_to_be_frozen_is_called_as_on_its_line(tmp_path: Path) -> None:
+    script = """
+    import torch
+    from torch import nn
+
+    encoder = nn.Linear(4, 4)
+    encoder.requires_grad = False
+    whole = nn.Sequential(encoder, nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        whole(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+    """
+    (found,) = alarms(textwrap.dedent(script), tmp_path)
+    assert found["id"] == "not-frozen" and "Write encoder.requires_grad_(False)" in found["fix"]
+    healed = script.replace("encoder.requires_grad = False", "encoder.requires_grad_(False)")
+    assert not alarms(textwrap.dedent(healed), tmp_path)

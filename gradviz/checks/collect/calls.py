@@ -95,7 +95,7 @@ class CallReaders:
             reader(call)
 
 
-class Watch:
+class Observer:
     """Looks at calls of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
 
     def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Readers, Watch
+from gradviz.checks.collect.calls import Call, Observer, Readers
 from gradviz.checks.collect.lines import leaf_of, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place, code_line, package_of, with_text
@@ -55,7 +55,7 @@ class _Hook(NamedTuple):
     place: Place | None
 
 
-class EffectWatch(Watch):
+class EffectWatch(Observer):
     """Of one run."""
 
     def _begin(self) -> None:

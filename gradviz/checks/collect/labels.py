@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Readers, Watch
+from gradviz.checks.collect.calls import Call, Facts, Observer, Readers
 from gradviz.checks.collect.dimensions import maker
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
@@ -142,7 +142,7 @@ def padding_of(tensor: torch.Tensor) -> Padding | None:
         return Padding(float(value), count, same.numel(), int((lengths > 0).sum()), len(lengths))
 
 
-class LabelWatch(Watch):
+class LabelWatch(Observer):
     """Of one run, in one thread."""
 
     def _begin(self) -> None:

@@ -16,7 +16,7 @@ import torch
 import torch.utils.checkpoint
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from gradviz.checks.collect.calls import Watch
+from gradviz.checks.collect.calls import Observer
 from gradviz.checks.ops import kind
 from gradviz.graph import Graph
 from gradviz.packages import Place, package_of
@@ -63,7 +63,7 @@ class _Alias(NamedTuple):
         return whole is not None and not torch.equal(_few(whole), self.few)
 
 
-class OverwriteWatch(Watch):
+class OverwriteWatch(Observer):
     """Of one run."""
 
     def _begin(self) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import LOSSES, Call, Facts, Readers, Watch
+from gradviz.checks.collect.calls import LOSSES, Call, Facts, Observer, Readers
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.words import code
@@ -45,7 +45,7 @@ class _Pick(NamedTuple):
     scaled: bool = False
 
 
-class PickWatch(Watch):
+class PickWatch(Observer):
     """Of one run, in one thread."""
 
     def _begin(self) -> None:

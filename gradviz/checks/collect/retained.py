@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradviz.checks.collect.calls import Watch
+from gradviz.checks.collect.calls import Observer
 from gradviz.packages import Place
 from gradviz.run.engine import EngineCall
 from gradviz.walker.names import flatten
@@ -27,7 +27,7 @@ class _RetainingLine:
     needed: bool = False
 
 
-class RetainedGraphs(Watch):
+class RetainedGraphs(Observer):
     """Of one run."""
 
     def _begin(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import RECURRENT, Call, Facts, Readers, Watch
+from gradviz.checks.collect.calls import RECURRENT, Call, Facts, Observer, Readers
 from gradviz.checks.collect.labels import LARGEST, padding_of
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
@@ -49,7 +49,7 @@ class _Batch(NamedTuple):
         return whole or (*shape[:1], *shape[2:]) == self.shape or (len(shape) == 2 and shape[0] == prod(self.shape))
 
 
-class SequenceWatch(Watch):
+class SequenceWatch(Observer):
     """Of one run, in one thread."""
 
     def _begin(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Readers, Watch
+from gradviz.checks.collect.calls import Call, Facts, Observer, Readers
 from gradviz.checks.collect.lines import Variables, line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.collect.parameters import files_of
@@ -59,7 +59,7 @@ class _Averaged(NamedTuple):
     factor: float
 
 
-class StateWatch(Watch):
+class StateWatch(Observer):
     """Of one run."""
 
     def _begin(self) -> None:

@@ -5,9 +5,11 @@ Reads a few batches of each line, of 100,000 elements at most. Keeps no tensor.
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Readers, Watch
+from gradviz.checks.collect.calls import Call, Facts, Observer, Readers
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.graph import SourceLine
@@ -22,7 +24,7 @@ _LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub")
 _MIXES = ("mul", "add", "sub", "div", "lerp", "addcmul", "linear", "getitem", "where", "matmul")
 
 
-class TargetWatch(Watch):
+class TargetWatch(Observer):
     """Of one run, in one thread."""
 
     def _begin(self) -> None:
@@ -86,6 +88,6 @@ class TargetWatch(Watch):
             and self._reads(call, given)
         ):
             with unrecorded():
-                factor = float(other) if call.name == "mul" else 1 / float(other)
+                factor = float(other) if call.name == "mul" else 1 / (float(other) or math.inf)
                 if 0 < factor < _FLAT < float(given.abs().max()) < 1 + 1e-3:
                     self._flat.put(call.result, (self._place(call.frame), f"{factor:.3g}"))

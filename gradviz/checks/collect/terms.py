@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Readers, Watch
+from gradviz.checks.collect.calls import Call, Facts, Observer, Readers
 from gradviz.checks.collect.effects import leaves
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place
@@ -45,7 +45,7 @@ class _Term(NamedTuple):
     joined: Place | None = None
 
 
-class TermWatch(Watch):
+class TermWatch(Observer):
     """Of one run, in one thread."""
 
     def _begin(self) -> None:

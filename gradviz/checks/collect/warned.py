@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
-from gradviz.checks.collect.calls import Watch
+from gradviz.checks.collect.calls import Observer
 from gradviz.checks.collect.lines import users_frame
 from gradviz.packages import is_foundation, package_of
 from gradviz.walker.taps import tapped
@@ -17,7 +17,7 @@ _INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
 """What torch adds to what it says in C++."""
 
 
-class WarningWatch(Watch):
+class WarningWatch(Observer):
     """Of one run."""
 
     def watching(self) -> AbstractContextManager[None]:

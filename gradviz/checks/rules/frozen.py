@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext, Parameter
@@ -71,7 +72,8 @@ def _mistyped(mistyped: Mistyped) -> Diagnosis:
         )
         why = "a module has no such switch: this only gives it an attribute that nobody reads"
         text = mistyped.source.text if mistyped.source is not None else ""
-        name = text.rpartition(f".{mistyped.attribute}")[0].strip() or as_code(names[0])
+        spelled = re.match(rf"([\w.\[\]]+)\.{mistyped.attribute}\s*=[^=]*$", text.strip())
+        name = spelled[1] if spelled is not None else as_code(names[0])
         fix = f"Write {name}.requires_grad_(False): the method, with an underscore, goes through all its parameters."
     else:
         what = f".{mistyped.attribute} = False"

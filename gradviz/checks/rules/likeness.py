@@ -217,15 +217,16 @@ def _stuck(context: CheckContext, members: Sequence[LeafRow]) -> Diagnosis:
     first = one_line(names[0]) if names else "one of them"
     if names and members[0].module:  # as the code that makes it calls it
         first = f"self.{first.rpartition('.')[2]}"
-    made = line(members[0].source)
+    made, filled = line(members[0].source), members[0].names[0] in context.filled
+    zeros = not filled and members[0].source is not None and "zeros" in members[0].source.text
     return Diagnosis(
         f"{plural(len(members), 'weight')} {verb(members, 'is', 'are')} zero with a gradient of zero: they never move",
         names,
         f"all elements of {listed(names, 4)} and of their gradients were 0 at {ENOUGH} calls or more: where weights are multiplied "
         "with each other, the gradient of each is the other one times something",
         f"Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02), "
-        f"{'in place of what fills it' if members[0].names[0] in context.filled else 'right after it is made'}"
-        f"{f' in {made}' if made else ''}."
+        f"{'right after it is made' if zeros else 'in place of what fills it with zeros'}"
+        f"{f' in {made}' if made and (zeros or filled) else ''}."
         if together
         else f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each.",
         tuple(leaf.node for leaf in members if leaf.call == context.call),
