@@ -1,17 +1,22 @@
-"""Calls of torch as the watches read them: each reader is told of the functions that it names. And facts of living tensors."""
+"""What the watches have in common: calls of torch, of which each is told that it names, facts of living tensors, and notes."""
 
 from __future__ import annotations
 
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import CodeType, FrameType
 from typing import Any, Generic, TypeVar
 
 import torch
 
-from gradviz.packages import PlaceOf
+from gradviz.checks.collect.lines import line_at, users_frame
+from gradviz.checks.record import Misuse
+from gradviz.graph import SourceLine
+from gradviz.packages import Place, PlaceOf
 from gradviz.recording.torch_calls import PLAIN, Given
+from gradviz.walker.walk import Walked
 
 F = TypeVar("F")
 LOSSES = frozenset(
@@ -25,20 +30,44 @@ LOSSES = frozenset(
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 MOST = 10_000
 """Tensors of one step that something is known of."""
+_NOTED = 100  # misuses
 _BEFORE = {"linalg_vector_norm": 2, "norm": 2}
 """Functions whose dimension is not their second argument, and which it is."""
 
 
-class Call:
+Line = tuple[CodeType, int]
+"""A line of code that runs."""
+
+
+class TorchCall:
     """A function of torch that has returned. `name` is without underscores.
 
     No tuple: a handler of signals that trains may run while one is made, and its frames are read, but for those of gradviz.
     """
 
-    __slots__ = ("arguments", "frame", "name", "options", "result")
+    __slots__ = ("arguments", "frame", "name", "options", "place_of", "result")
 
-    def __init__(self, name: str, arguments: Given, options: Mapping[str, Any], result: Any, frame: FrameType) -> None:
+    def __init__(
+        self, name: str, arguments: Given, options: Mapping[str, Any], result: Any, frame: FrameType, place_of: PlaceOf
+    ) -> None:
         self.name, self.arguments, self.options, self.result, self.frame = name, arguments, options, result, frame
+        self.place_of = place_of
+
+    @property
+    def place(self) -> Place | None:
+        """The user's line that led to it."""
+        return self.place_of(self.frame)
+
+    @property
+    def line(self) -> Line:
+        """The line that called it, which may be torch's own."""
+        return self.frame.f_code, self.frame.f_lineno or 0
+
+    @property
+    def users_line(self) -> Line | None:
+        """The nearest line outside torch."""
+        frame = users_frame(self.frame)
+        return (frame.f_code, frame.f_lineno or 0) if frame is not None else None
 
     @property
     def first(self) -> Any:
@@ -70,7 +99,7 @@ class Call:
         return type(self.result) in PLAIN and type(self.first) in PLAIN
 
 
-Reader = Callable[[Call], None]
+Reader = Callable[[TorchCall], None]
 Readers = Iterable[tuple[Iterable[str], Reader]]
 """Names of functions, and who is told of them; without names, of all."""
 
@@ -78,33 +107,93 @@ Readers = Iterable[tuple[Iterable[str], Reader]]
 class CallReaders:
     """Tells each reader of the calls that it reads, in order."""
 
-    def __init__(self, *readers: Readers) -> None:
+    def __init__(self, place: PlaceOf, readers: Readers) -> None:
+        self._place = place
         self._of: dict[str, list[Reader]] = defaultdict(list)
         self._all: list[Reader] = []
-        for names, reader in (row for rows in readers for row in rows):
+        for names, reader in readers:
             for among in [self._of[name] for name in names] or [self._all]:
                 among.append(reader)
 
     def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
         """A function of torch has returned."""
         name = function.__name__.strip("_")
-        call = Call(name, arguments, options or {}, result, frame)
+        call = TorchCall(name, arguments, options or {}, result, frame, self._place)
         for reader in self._of.get(name, ()):
             reader(call)
         for reader in self._all:
             reader(call)
 
 
-class Observer:
-    """Looks at calls of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+class Misuses:
+    """What the watches of one run have noted, one for each kind and line."""
 
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note = place, note
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, int], Misuse] = {}
+
+    def note(
+        self, kind: str, place: Place | SourceLine | None, *words: str, tensors: frozenset[int] = frozenset()
+    ) -> None:
+        if place is not None and len(self._found) < _NOTED:
+            source = place if isinstance(place, SourceLine) else line_at(place)
+            key = kind, source.file, source.line
+            times = self._found[key].times if key in self._found else 0
+            self._found[key] = Misuse(kind, source, words, times + 1, tensors)
+
+    def take_back(self, kind: str, place: Place) -> None:
+        """It has shown to be none."""
+        source = line_at(place)
+        self._found.pop((kind, source.file, source.line), None)
+
+    def result(self, trained_with: Container[tuple[str, int]] = ()) -> tuple[Misuse, ...]:
+        """All of them. What a loss is computed from is no evaluation: `trained_with` are such lines."""
+        evaluated = "train in evaluation"
+        return tuple(
+            misuse
+            for (kind, *line), misuse in self._found.items()
+            if kind != evaluated or tuple(line) not in trained_with
+        )
+
+
+class Observer:
+    """Looks at calls of one run, in one thread. `place` tells the user's line of a frame."""
+
+    def __init__(self, place: PlaceOf, misuses: Misuses) -> None:
+        self._place, self._note, self._take_back = place, misuses.note, misuses.take_back
         self._looked = Counter[object]()  # how often a line was looked at
+        self._step = 0  # backward calls that have come
         self._begin()
 
     def _begin(self) -> None:
         """Nothing is known yet."""
+
+    @property
+    def readers(self) -> Readers:
+        """Which functions of torch are looked at, and how."""
+        return ()
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Inside, what else is to be noted is."""
+        return nullcontext()
+
+    def comes(self, outputs: Sequence[object]) -> None:
+        """A backward call comes, of these."""
+        self._step += 1
+        self._forget(outputs)
+
+    def _forget(self, outputs: Sequence[object]) -> None:
+        """What was known of the step is not needed any more."""
+
+    def read(self, walked: Walked) -> None:
+        """A call that is read is about to run through this graph."""
+
+    def ran(self) -> None:
+        """It has run."""
+
+    def _looks(self, at: object, most: int) -> bool:
+        """Whether to look once more at what is done here, which is done `most` times."""
+        self._looked[at] += 1
+        return self._looked[at] <= most
 
 
 class Facts(Generic[F]):

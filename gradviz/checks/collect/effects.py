@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Observer, Readers
-from gradviz.checks.collect.lines import leaf_of, users_frame
+from gradviz.checks.collect.calls import Observer, Readers, TorchCall
+from gradviz.checks.collect.lines import leaf_of
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place, code_line, package_of, with_text
 from gradviz.recording.torch_calls import PLAIN
@@ -59,20 +59,16 @@ class EffectWatch(Observer):
     """Of one run."""
 
     def _begin(self) -> None:
-        self._step = 0
         self._bound = defaultdict[CodeType, list[_Hook]](list)
         self._registered: dict[tuple[int, CodeType], tuple[weakref.ref[Any], set[int]]] = {}
 
-    def next_step(self) -> None:
-        """A call of backward comes."""
+    def _forget(self, outputs: Sequence[object]) -> None:
         for code, hooks in self._bound.items():
             with suppress(Exception):  # a cell of the user's may be empty by now
                 self._read_late(code, hooks)
         self._bound.clear()
-        self._step += 1
 
     def watching(self) -> AbstractContextManager[None]:
-        """Inside, calls are noted that can be without an effect."""
         clips = torch.nn.utils.clip_grad
         return all_tapped(
             (
@@ -83,27 +79,25 @@ class EffectWatch(Observer):
 
     @property
     def readers(self) -> Readers:
-        """Which functions of torch are looked at, and how."""
         return ((_DIFFERENCES, self._subtracted),)
 
-    def _subtracted(self, call: Call) -> None:
+    def _subtracted(self, call: TorchCall) -> None:
         """Two results of the same leaves, which are equal and not constant."""
         first, second = call.pairs[0]
         recorded = all(type(one) in PLAIN and one.requires_grad for one in (first, second))
-        users = users_frame(call.frame)
-        inside = call.name == "sub" and users is not call.frame  # torch's own code has its reasons
-        if not recorded or first.shape != second.shape or first is second or users is None or inside:
+        line = call.users_line
+        inside = call.name == "sub" and line != call.line  # torch's own code has its reasons
+        if not recorded or first.shape != second.shape or first is second or line is None or inside:
             return
-        line = users.f_code, users.f_lineno
-        self._looked[line] += 1
-        known = self._looked[line] > _LOOKS or package_of(line[0].co_filename)
-        if known or first.numel() < 2 or not is_readable(first):
+        if not self._looks(line, _LOOKS) or package_of(line[0].co_filename) or first.numel() < 2:
+            return
+        if not is_readable(first):
             return
         with unrecorded():
             equal = torch.allclose(first.exp(), second) if call.name == "kl_div" else torch.equal(first, second)
             equal = equal and bool((first != first.flatten()[0]).any())
         if equal and leaves(first) == leaves(second):
-            self._note("cancels", self._place(users))
+            self._note("cancels", call.place)
 
     def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
         behind = gc.get_referents(parameters) if type(parameters) in (filter, map) else [parameters]

@@ -21,7 +21,7 @@ class WarningWatch(Observer):
     """Of one run."""
 
     def watching(self) -> AbstractContextManager[None]:
-        """Inside, warnings are noted that are shown: one of each line, unless a filter says otherwise."""
+        """Warnings are noted that are shown: one of each line, unless a filter says otherwise."""
         return tapped(warnings._showwarnmsg, self._shown)  # type: ignore[attr-defined]
 
     def _shown(self, frame: FrameType, shown: Any, *_: Any) -> None:
