@@ -179,9 +179,9 @@ class Observer:
     def comes(self, outputs: Sequence[object]) -> None:
         """A backward call comes, of these."""
         self._step += 1
-        self._forget(outputs)
+        self._forget()
 
-    def _forget(self, outputs: Sequence[object]) -> None:
+    def _forget(self) -> None:
         """What was known of the step is not needed any more."""
 
     def read(self, walked: Walked) -> None:

@@ -62,7 +62,7 @@ class EffectWatch(Observer):
         self._bound = defaultdict[CodeType, list[_Hook]](list)
         self._registered: dict[tuple[int, CodeType], tuple[weakref.ref[Any], set[int]]] = {}
 
-    def _forget(self, outputs: Sequence[object]) -> None:
+    def _forget(self) -> None:
         for code, hooks in self._bound.items():
             with suppress(Exception):  # a cell of the user's may be empty by now
                 self._read_late(code, hooks)

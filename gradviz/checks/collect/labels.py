@@ -151,7 +151,7 @@ class LabelWatch(Observer):
         self._indices: dict[object, _Indices] = {}
         self._classes: dict[object, _Classes] = {}
 
-    def _forget(self, outputs: Sequence[object]) -> None:
+    def _forget(self) -> None:
         """The means that a call begins at are what they are."""
         for kind, place, words in self._means.values():
             self._note(kind, place, *words)

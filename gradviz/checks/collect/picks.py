@@ -6,7 +6,6 @@ Reads whether an index names a place twice, a few times for each line. Keeps no 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from types import FrameType
 from typing import NamedTuple
 
@@ -79,7 +78,7 @@ class PickWatch(Observer):
             (LOSSES, self._compared),
         )
 
-    def _forget(self, outputs: Sequence[object]) -> None:
+    def _forget(self) -> None:
         for index in self._rows & self._met.keys():
             place, *words = self._met[index]
             self._note("sample for column", place, *words)

@@ -54,9 +54,9 @@ class SequenceWatch(Observer):
 
     def _begin(self) -> None:
         self._followed = Facts[_Batch]()
-        self._forget(())
+        self._forget()
 
-    def _forget(self, outputs: Sequence[object]) -> None:
+    def _forget(self) -> None:
         self._followed.clear()
         self._batches: list[_Batch] = []
         self._ordered = False  # something runs from the first step to the last only

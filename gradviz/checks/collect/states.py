@@ -74,7 +74,7 @@ class StateWatch(Observer):
         )  # steps that loaded what was there, by line of an old state
         self._kept: dict[Place, weakref.ref[torch.Tensor]] = {}  # a tensor of the last state that each line has taken
 
-    def _forget(self, outputs: Sequence[object]) -> None:
+    def _forget(self) -> None:
         self._parts.clear()
         for place, ref in list(self._kept.items()):
             if (tensor := ref()) is not None and self._old(tensor) and loads_back(line_at(place)):

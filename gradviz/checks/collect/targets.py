@@ -6,7 +6,6 @@ Reads a few batches of each line, of 100,000 elements at most. Keeps no tensor.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from gradviz.checks.collect.calls import Facts, Observer, Readers, TorchCall
 from gradviz.checks.collect.lines import line_at
@@ -41,7 +40,7 @@ class TargetWatch(Observer):
             (("cross_entropy_loss",), lambda call: self._note("flat", *self._flat.of(call.first) or (None,))),
         )
 
-    def _forget(self, outputs: Sequence[object]) -> None:
+    def _forget(self) -> None:
         for seen in (self._draws, self._mixed, self._flat):
             seen.clear()
 

@@ -65,13 +65,16 @@ class TermWatch(Observer):
             (_LAYERS, self._begins),
         )
 
-    def _forget(self, outputs: Sequence[object]) -> None:
+    def comes(self, outputs: Sequence[object]) -> None:
         for term in (term for output in outputs for term in self._terms.of(output) or ()):
             if term.kind == "entropy" and self._draws and term.owner in self._policies and term.sign > 0:
                 self._note("entropy falls", term.joined)
             elif term.kind == "judged" and term.sign > 0:
                 self._judged[term.owner] = term.joined
                 self._plays(term)
+        super().comes(outputs)
+
+    def _forget(self) -> None:
         for seen in (self._terms, self._drawn, self._detached):
             seen.clear()
         self._policies.clear()
