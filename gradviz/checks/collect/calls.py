@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import CodeType, FrameType
 from typing import Any, Generic, TypeVar
 
@@ -13,12 +13,15 @@ import torch
 
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
+from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf
 from gradviz.recording.torch_calls import PLAIN, Given
+from gradviz.walker.taps import all_tapped
 from gradviz.walker.walk import Walked
 
 F = TypeVar("F")
+T = TypeVar("T")
 LOSSES = frozenset(
     [
         *("nll_loss_nd", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy_loss", "nll_loss"),
@@ -100,18 +103,39 @@ class TorchCall:
 
 
 Reader = Callable[[TorchCall], None]
-Readers = Iterable[tuple[Iterable[str], Reader]]
-"""Names of functions, and who is told of them; without names, of all."""
+M = TypeVar("M", bound=Callable[..., object])
+_read: dict[object, tuple[str, ...]] = {}  # by method of an observer: the names of the functions of torch
+_tapped: dict[object, tuple[Any, ...]] = {}  # the functions themselves
+
+
+def reads(*names: str) -> Callable[[M], M]:
+    """A method of an observer is told of calls of functions with these names; without names, of all, and behind the others."""
+
+    def named(method: M) -> M:
+        _read[method] = names
+        return method
+
+    return named
+
+
+def taps(*functions: object) -> Callable[[M], M]:
+    """It is told of these functions, which are written in Python, when they begin."""
+
+    def named(method: M) -> M:
+        _tapped[method] = functions
+        return method
+
+    return named
 
 
 class CallReaders:
-    """Tells each reader of the calls that it reads, in order."""
+    """Tells observers of the calls that they read, in order."""
 
-    def __init__(self, place: PlaceOf, readers: Readers) -> None:
+    def __init__(self, place: PlaceOf, observers: Iterable[Observer]) -> None:
         self._place = place
         self._of: dict[str, list[Reader]] = defaultdict(list)
         self._all: list[Reader] = []
-        for names, reader in readers:
+        for names, reader in (row for observer in observers for row in observer.told(_read)):
             for among in [self._of[name] for name in names] or [self._all]:
                 among.append(reader)
 
@@ -125,6 +149,11 @@ class CallReaders:
             reader(call)
 
 
+def in_words(facts: Iterable[object]) -> Names:
+    """A shape as a tuple, and everything else as Python prints it."""
+    return tuple(str(tuple(fact) if isinstance(fact, torch.Size) else fact) for fact in facts)
+
+
 class Misuses:
     """What the watches of one run have noted, one for each kind and line."""
 
@@ -132,13 +161,13 @@ class Misuses:
         self._found: dict[tuple[str, str, int], Misuse] = {}
 
     def note(
-        self, kind: str, place: Place | SourceLine | None, *words: str, tensors: frozenset[int] = frozenset()
+        self, kind: str, place: Place | SourceLine | None, *words: object, tensors: frozenset[int] = frozenset()
     ) -> None:
         if place is not None and len(self._found) < _NOTED:
             source = place if isinstance(place, SourceLine) else line_at(place)
             key = kind, source.file, source.line
             times = self._found[key].times if key in self._found else 0
-            self._found[key] = Misuse(kind, source, words, times + 1, tensors)
+            self._found[key] = Misuse(kind, source, in_words(words), times + 1, tensors)
 
     def take_back(self, kind: str, place: Place) -> None:
         """It has shown to be none."""
@@ -167,14 +196,13 @@ class Observer:
     def _begin(self) -> None:
         """Nothing is known yet."""
 
-    @property
-    def readers(self) -> Readers:
-        """Which functions of torch are looked at, and how."""
-        return ()
+    def told(self, known: Mapping[object, T]) -> Iterator[tuple[T, Any]]:
+        """Its methods that something is known of, in the order of the class."""
+        return ((known[method], getattr(self, name)) for name, method in vars(type(self)).items() if method in known)
 
     def watching(self) -> AbstractContextManager[None]:
-        """Inside, what else is to be noted is."""
-        return nullcontext()
+        """Inside, it is told of the functions that it taps."""
+        return all_tapped((function, method) for functions, method in self.told(_tapped) for function in functions)
 
     def comes(self, outputs: Sequence[object]) -> None:
         """A backward call comes, of these."""

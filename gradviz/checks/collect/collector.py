@@ -121,7 +121,7 @@ class Collector:
         self.dimensions, self.graphs = DimensionWatch(*known), RetainedGraphs(*known)
         others = [kind(*known) for kind in _OBSERVERS]
         self.observers = [MisuseWatch(*known), self.dimensions, self.labels, *others, self.overwrites, self.results]
-        readers = CallReaders(place, [row for observer in self.observers for row in observer.readers])
+        readers = CallReaders(place, self.observers)
         watches = (self.results, self.switches, self.cuts, readers, self.overwrites)
         self.calls = TorchCalls(*(watch.seen for watch in watches), stepped=self.cuts.stepped if cuts else None)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import LOSSES, MOST, RECURRENT, Facts, Observer, Readers, TorchCall
+from gradviz.checks.collect.calls import LOSSES, MOST, RECURRENT, Facts, Observer, TorchCall, in_words, reads
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
 from gradviz.checks.words import code
@@ -116,10 +116,7 @@ class DimensionWatch(Observer):
         self._read_calls += 1
         self._facts.clear()
 
-    @property
-    def readers(self) -> Readers:
-        return (((), self._seen),)
-
+    @reads()
     def _seen(self, told: TorchCall) -> None:
         """A function of torch has returned."""
         call = self._read(told) if self._read_calls < STEPS and told.arguments and len(self._facts) < MOST else None
@@ -189,7 +186,7 @@ class DimensionWatch(Observer):
 
     # -- what relates samples -----------------------------------------------------------------------------------------
 
-    def _relates(self, kind: str, size: int, call: _DataCall, *words: str, module: bool = False) -> None:
+    def _relates(self, kind: str, size: int, call: _DataCall, *words: object, module: bool = False) -> None:
         """`module`: a module of torch does it with its input, and the line that makes the module is the one to change."""
         place = call.place
         if place is not None:
@@ -197,23 +194,23 @@ class DimensionWatch(Observer):
             if module and (kind, place) not in self._makers:
                 self._makers[kind, place] = maker(call.frame)
             line, made = line_at(place), self._makers.get((kind, place))
-            misuse = Misuse(kind, made or line, (code(line), *words) if module else words)
+            misuse = Misuse(kind, made or line, in_words((code(line), *words) if module else words))
             self._found.setdefault(misuse, (size, others))
 
     def _softmax(self, call: _DataCall) -> Found:
         if not isinstance(call.dim, int) or not call.result.requires_grad:
             return None
-        rank, known = len(call.shape), call.known[0]
-        if call.shape[call.dim] > 1:
+        known, dim, last = call.known[0], call.dim % len(call.shape), len(call.shape) - 1
+        words, size = (call.name, dim, call.shape), call.at(0, dim)
+        if call.shape[dim] > 1:
             self._several.add(call.place)
-        elif rank > 1 and not known.product:
-            self._relates("softmax of one", 0, call, call.name, str(call.dim % rank), str(call.shape))
-        size = call.at(0, call.dim)
+        elif last and not known.product:
+            self._relates("softmax of one", 0, call, *words)
         if size:
-            self._relates("softmax over samples", size, call, call.name, str(call.dim % rank), str(call.shape))
-        elif known.paired and call.dim % rank == rank - 1:
+            self._relates("softmax over samples", size, call, *words)
+        elif known.paired and dim == last:
             self._attends_over(known.paired, call)
-        return {"softmax": call.dim % rank} if known.product else None
+        return {"softmax": dim} if known.product else None
 
     def _multiplied(self, call: _DataCall) -> Found:
         if len(call.tensors) < 2:
@@ -222,8 +219,7 @@ class DimensionWatch(Observer):
         self._sums(call, rank, call.at(last - 1, -1), call.at(last, -2))
         softmax, row = call.known[-2].softmax, call.at(last - 1, -2)
         if softmax is not None and softmax != rank - 1:
-            shape = tuple(first.shape)
-            self._relates("softmax over queries", 0, call, str(softmax), str(shape), str(rank - 1))
+            self._relates("softmax over queries", 0, call, softmax, first.shape, rank - 1)
         meets = rank > 2 and row and row == call.at(last, -1) and len(call.known[-2].places) > 1
         return {"product": first.requires_grad and second.requires_grad, "paired": row if meets else 0}
 
@@ -241,13 +237,13 @@ class DimensionWatch(Observer):
             for (at, letter), (to, like) in product(enumerate(mine), enumerate(other)):
                 first, apart = at == to == 0 and len(other) > 2, letter not in other + letters[-1] and like not in mine
                 if apart and given.shape[at] == beside.shape[to] > 1 and (first or like not in letters[-1]):
-                    self._relates("summed alone", 0, call, str(call.arguments[0]), str(given.shape[at]), letter, like)
+                    self._relates("summed alone", 0, call, call.arguments[0], given.shape[at], letter, like)
 
     def _sums(self, call: _DataCall, rank: int, *sizes: int) -> None:
         """A product sums over a dimension of the data, and keeps another one: in a covariance there is none."""
         others = {size for known in call.known for size in known.places} - {*sizes}
         if rank > 2 and len(sizes) > 1 and len({*sizes}) == 1 and sizes[0] and others:
-            self._relates("summed over samples", sizes[0], call, call.name, str(call.shape))
+            self._relates("summed over samples", sizes[0], call, call.name, call.shape)
 
     def _attends(self, call: _DataCall) -> None:
         size = call.at(0, -2)
@@ -258,7 +254,7 @@ class DimensionWatch(Observer):
         others = call.known[0].places.keys() - {size}
         if len(others) == 1 and any(getattr(module, "batch_first", False) for module in _modules(call.frame)):
             self._declared |= others
-        self._relates("attention over samples", size, call, str(call.shape), module=True)
+        self._relates("attention over samples", size, call, call.shape, module=True)
 
     def _recurs(self, call: _DataCall) -> None:
         if len(call.arguments) == _GIVEN:
@@ -266,14 +262,14 @@ class DimensionWatch(Observer):
             size, other = call.at(0, int(first)), call.at(0, int(not first))
             if size and other:
                 self._declared |= {other} if first else set()
-                words = call.name, str(call.shape), str(first), str(not first)
+                words = call.name, call.shape, first, not first
                 self._relates("recurrence over samples", size, call, *words, module=True)
 
     def _normalized(self, call: _DataCall) -> None:
         inside = any(frame.f_code.co_name == "normalize" for frame in _frames(call.frame))
         size = call.at(0, call.dim) if inside and isinstance(call.dim, int) and call.result.requires_grad else 0
         if size:
-            self._relates("normalized over samples", size, call, str(call.dim), str(call.shape))
+            self._relates("normalized over samples", size, call, call.dim, call.shape)
 
     # -- which dimension is the batch ---------------------------------------------------------------------------------
 
@@ -307,10 +303,12 @@ class DimensionWatch(Observer):
         elif padded == (outer, 1):
             self._hinted.add(inner)
             if _is_cut_off(table):
-                self._relates("added over samples", outer, call, str(shape), str(tuple(call.result.shape)))
+                self._relates("added over samples", outer, call, shape, call.result.shape)
 
     def _subtracted(self, call: _DataCall) -> None:
-        if _compares(call.tensors):
+        """A prediction may be compared with a target."""
+        given = call.tensors
+        if len(given) == 2 and given[0].shape == given[1].shape and given[0].requires_grad != given[1].requires_grad:
             self._compared(call)
 
     def _compared(self, call: _DataCall) -> None:
@@ -329,7 +327,7 @@ class DimensionWatch(Observer):
         common = places[0].keys() & places[1].keys()
         moved = [size for size in common if places[0][size] != places[1][size]]
         if moved:
-            self._relates("other order", 0, call, *map(str, shapes))
+            self._relates("other order", 0, call, *shapes)
         self._batches |= {size for size in common if places[1][size] == 1}
         alone = len(common) == len(places[1]) == len({*shapes[1]} & places[0].keys()) == 1
         self._certain |= common if alone else set()
@@ -343,22 +341,29 @@ def _data(tensor: torch.Tensor, shape: Shape) -> Places:
 
 def _place_in(call: _DataCall, i: int, number: int, dimension: tuple[int, int], new: Shape) -> int | None:
     """The place that a dimension of an input has in a result."""
-    old, size = tuple(call.tensors[i].shape), dimension[0]
+    size, old = dimension[0], tuple(call.tensors[i].shape)
     if call.name == "einsum":
-        letters = terms(call.arguments[0])
-        at = next((d for d in range(len(old)) if call.at(i, d) == size), None)
-        to = letters[-1].find(letters[i][at]) if letters and at is not None else -1
-        return place_of(new, to) if to >= 0 else None
+        return _place_in_sum(call, i, size, new)
     if call.name in PRODUCTS:
-        if old[:-2] == new[:-2] and size * call.known[i].places[size] <= prod(old[:-2]):  # within those that stay
-            return call.known[i].places[size]
-        contracted = -1 if i == len(call.tensors) - 2 or len(old) < 2 else -2  # of the last two
-        places = range(-min(len(new), len(old)), 0) if call.at(i, contracted) != size else ()
-        kept = next((d for d in places if call.at(i, d) == size == new[d]), None)
-        return place_of(new, kept) if kept is not None else None
+        return _place_in_product(call, i, size, new)
     if call.name in RECURRENT and number:  # the state: the batch is its second dimension
         return new[0] if call.at(i, 0 if call.arguments[-1] else 1) == size and len(new) == 3 else None
     return followed(call.name, dimension, old, new, call.arguments, call.dim)
+
+
+def _place_in_sum(call: _DataCall, i: int, size: int, new: Shape) -> int | None:
+    letters = terms(call.arguments[0])
+    to = [letters[-1].find(letter) for d, letter in enumerate(letters[i]) if call.at(i, d) == size] if letters else []
+    return place_of(new, to[0]) if to and to[0] >= 0 else None
+
+
+def _place_in_product(call: _DataCall, i: int, size: int, new: Shape) -> int | None:
+    old, place = call.tensors[i].shape, call.known[i].places[size]
+    if old[:-2] == new[:-2] and size * place <= prod(old[:-2]):  # within those that stay
+        return place
+    contracted = -1 if i == len(call.tensors) - 2 or len(old) < 2 else -2  # of the last two
+    places = range(-min(len(new), len(old)), 0) if call.at(i, contracted) != size else ()
+    return next((place_of(new, d) for d in places if call.at(i, d) == size == new[d]), None)
 
 
 def maker(frame: FrameType, types: Sequence[str] = _TOLD) -> SourceLine | None:
@@ -390,11 +395,6 @@ def _is_cut_off(tensor: torch.Tensor) -> bool:
     return (
         base is not None and base.dim() == tensor.dim() and base.shape != tensor.shape and not tensor.storage_offset()
     )
-
-
-def _compares(given: Sequence[torch.Tensor]) -> bool:
-    """Whether a prediction is compared with a target."""
-    return len(given) == 2 and given[0].shape == given[1].shape and given[0].requires_grad != given[1].requires_grad
 
 
 Found = Mapping[str, Any] | None

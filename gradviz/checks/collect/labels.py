@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Facts, Observer, Readers, TorchCall
+from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.dimensions import maker
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
@@ -159,31 +159,21 @@ class LabelWatch(Observer):
         self._facts.clear()
         self._times.clear()
 
-    @property
-    def readers(self) -> Readers:
-        return (
-            (_CONSTANT, lambda call: self._facts.put(call.result, _Followed("constant", _version(call.result)))),
-            (_OVER_CLASSES[:2], self._classified),
-            (_OVER_CLASSES, lambda call: self._follow(call.result, "error", call.result.requires_grad or None)),
-            (
-                ("exp",),
-                lambda call: self._follow(call.result, "chance", self._of(call.first, "error") and call.place),
-            ),
-            (("rsub",), lambda call: self._note("above one", self._of(call.first, "chance"))),
-            (_ERRORS, self._error),
-            (("embedding",), self._embedded),
-            (_OVER_CLASSES[2:], self._swapped),
-            (_MASKS, self._masked),
-            (_FLAT, self._flattened),
-            (("mean",), self._averaged),
-            (("getitem",), self._picked),
-            (_LAYERS, self._layered),
-            (_POINTWISE, self._passed),
-            (("div", "truediv", "mul"), self._divided),
-            (("softmax", "log_softmax"), self._weighs),
-            (("pad_packed_sequence",), self._unpacked),
-            (("ctc_loss",), self._spelled),
-        )
+    @reads(*_CONSTANT)
+    def _made(self, call: TorchCall) -> None:
+        self._follow(call.result, "constant", _version(call.result))
+
+    @reads(*_OVER_CLASSES)
+    def _erred(self, call: TorchCall) -> None:
+        self._follow(call.result, "error", call.result.requires_grad or None)
+
+    @reads("exp")
+    def _likely(self, call: TorchCall) -> None:
+        self._follow(call.result, "chance", self._of(call.first, "error") and call.place)
+
+    @reads("rsub")
+    def _complemented(self, call: TorchCall) -> None:
+        self._note("above one", self._of(call.first, "chance"))
 
     def _of(self, tensor: object, *kinds: str) -> Any:
         """What is known of a tensor, if it is of these kinds."""
@@ -199,12 +189,14 @@ class LabelWatch(Observer):
         if padding is not None:
             self._note(kind, call.place, *padding.words())
 
+    @reads(*_ERRORS)
     def _error(self, call: TorchCall) -> None:
         if len(call.arguments) > 2 and call.arguments[2]:
             self._tell("padding in error", self._padding(call.arguments[1], call), call)
 
     # -- what padding is computed with ------------------------------------------------------------------------------------
 
+    @reads("embedding")
     def _embedded(self, call: TorchCall) -> None:
         indices, padding = call.arguments[1], self._padding(call.arguments[1], call)
         self._follow(call.result, "padded", padding)
@@ -214,6 +206,7 @@ class LabelWatch(Observer):
         if seen.padding >= 0 and seen.batches < _BATCHES * _LOOKS and is_readable(indices):
             seen.add(indices.detach(), padding is not None or part)
 
+    @reads(*_OVER_CLASSES[2:])
     def _swapped(self, call: TorchCall) -> None:
         """A loss takes hard labels for probabilities, and probabilities for labels; or weighs the positives."""
         given, target = call.arguments[:2]
@@ -229,6 +222,7 @@ class LabelWatch(Observer):
                 hard = is_readable(given) and bool(((given == 0) | (given == 1)).all())
             self._note("swapped", call.place if hard else None, call.name)
 
+    @reads(*_MASKS)
     def _masked(self, call: TorchCall) -> None:
         """Elements are multiplied by a mask, or filled where it says so."""
         recorded = type(call.result) in PLAIN and call.result.requires_grad
@@ -240,6 +234,7 @@ class LabelWatch(Observer):
                 if call.name == "mul":
                     self._times.put(call.result, padding.words())
 
+    @reads(*_FLAT)
     def _flattened(self, call: TorchCall) -> None:
         """Labels get another shape."""
         if call.makes and call.first.dim() > call.result.dim():
@@ -247,6 +242,7 @@ class LabelWatch(Observer):
         if self._of(call.first, "constant") == _version(call.first):
             self._follow(call.result, "constant", _version(call.result))
 
+    @reads("mean")
     def _averaged(self, call: TorchCall) -> None:
         padding, rank = self._of(call.first, "masked", "padded", "recurrent"), call.makes and call.result.dim()
         if padding is not None and rank == 0 and self._of(call.first, "masked"):
@@ -254,10 +250,12 @@ class LabelWatch(Observer):
         elif padding is not None and rank == 2 and call.first.dim() == 3 and call.dim in (1, -2):
             self._tell("padded mean", padding if not self._of(call.first, "masked") else None, call)
 
+    @reads("div", "truediv", "mul")
     def _divided(self, call: TorchCall) -> None:
         for one, _ in call.pairs:
             self._means.pop(id(one), None)
 
+    @reads("softmax", "log_softmax")
     def _weighs(self, call: TorchCall) -> None:
         """Scores become weights: those that a mask has set to 0 get some, unless the mask comes once more."""
         words = self._times.of(call.first)
@@ -265,6 +263,7 @@ class LabelWatch(Observer):
             self._times.put(call.result, words)
             self._means[id(call.result)] = "times mask", call.place, words
 
+    @reads("pad_packed_sequence")
     def _unpacked(self, call: TorchCall) -> None:
         """Sequences of different lengths are padded again."""
         output, lengths = call.result
@@ -273,11 +272,13 @@ class LabelWatch(Observer):
             total = len(lengths) * output.shape[1]
             self._follow(output, "recurrent", Padding(0, total - int(lengths.sum()), total, padded, len(lengths)))
 
+    @reads("getitem")
     def _picked(self, call: TorchCall) -> None:
         index = call.arguments[1]
         if type(index) is tuple and index[:2] == (slice(None), -1):
             self._tell("last of padded", self._of(call.first, "recurrent"), call)
 
+    @reads(*_LAYERS)
     def _layered(self, call: TorchCall) -> None:
         """A layer is given sequences that may be data."""
         padding = self._of(call.first, "padded")
@@ -287,6 +288,7 @@ class LabelWatch(Observer):
         if padding is not None and made.shape[:2] == call.first.shape[:2]:
             self._follow(made, "padded" if call.name == "linear" else "recurrent", padding)
 
+    @reads(*_POINTWISE)
     def _passed(self, call: TorchCall) -> None:
         new = call.makes and self._facts.of(call.result) is None
         kept = new and call.result.shape[:2] == call.first.shape[:2]
@@ -299,6 +301,7 @@ class LabelWatch(Observer):
 
     # -- labels -------------------------------------------------------------------------------------------------------------
 
+    @reads(*_OVER_CLASSES[:2])
     def _classified(self, call: TorchCall) -> None:
         """A loss over classes is computed."""
         scores, labels = call.arguments[:2]
@@ -313,12 +316,12 @@ class LabelWatch(Observer):
         seen.weights = call.arguments[2].tolist() if call.arguments[2] is not None else ()
         seen.constant |= self._of(labels, "constant") == _version(labels)
         if not self._pads(call, seen.place, ignored):
-            words = str(ignored), f"{left:,}", f"{total:,}"
+            words = ignored, f"{left:,}", f"{total:,}"
             single = scores.dim() == 2 and self._of(labels, "flat") is None and self._facts.of(scores) is None
             if left == total and call.arguments[3] == 1:
                 self._note("all ignored", seen.place, *words)
             elif left and ignored >= 0 and single and not _is_flattened(scores):
-                self._note("class ignored", seen.place, *words, str(scores.shape[1]))
+                self._note("class ignored", seen.place, *words, scores.shape[1])
 
     def _seen(self, call: TorchCall, labels: torch.Tensor) -> _Classes | None:
         """What is known of the labels of a line, as far as more of them are to be read."""
@@ -328,6 +331,7 @@ class LabelWatch(Observer):
         seen = self._classes[line]
         return seen if seen.batches < _BATCHES * _LOOKS and labels.numel() <= LARGEST else None
 
+    @reads("ctc_loss")
     def _spelled(self, call: TorchCall) -> None:
         """A loss aligns labels with time steps, and one of its classes is the blank between them."""
         scores, labels, _, lengths, blank = call.arguments[:5]
@@ -344,7 +348,7 @@ class LabelWatch(Observer):
         padding = padding_of(shaped) if reduction and weight is None else None
         if padding is None or padding.value == ignored:
             return False
-        self._note("padding in loss", place, *padding.words(), str(ignored))
+        self._note("padding in loss", place, *padding.words(), ignored)
         return True
 
     def ended(self) -> None:
@@ -354,10 +358,10 @@ class LabelWatch(Observer):
                 used = line_at(indices.place)
                 made = passes(used.file, "padding_idx", str(indices.padding))
                 words = (
-                    str(indices.padding),
+                    indices.padding,
                     f"{indices.counts['hits']:,}",
                     f"{indices.counts['all']:,}",
-                    str(indices.size),
+                    indices.size,
                 )
                 self._note("row of padding", made[0] if len(made) == 1 else used, *words)
         for seen in self._classes.values():
@@ -365,7 +369,7 @@ class LabelWatch(Observer):
             if seen.blank is not None:
                 self._takes_blank(seen, *seen.blank)
             elif len(seen.counts) == 1 and seen.batches >= _BATCHES and total >= _ENOUGH and not seen.constant:
-                self._note("one class", seen.place, str(*seen.counts), f"{total:,}")
+                self._note("one class", seen.place, *seen.counts, f"{total:,}")
             elif seen.inverted:
                 counts = sorted(seen.counts.values())
                 ratio = f"{max(seen.weights) / min(seen.weights):.3g}"
@@ -379,7 +383,7 @@ class LabelWatch(Observer):
             self._note(
                 "blank",
                 seen.made or seen.place,
-                str(blank),
+                blank,
                 f"{seen.counts[blank]:,}",
                 f"{seen.counts.total():,}",
                 words,

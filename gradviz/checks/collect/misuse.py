@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import LOSSES, Facts, Observer, Readers, TorchCall
+from gradviz.checks.collect.calls import LOSSES, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, order_before
@@ -67,7 +67,7 @@ class MisuseWatch(Observer):
     """Of one run, in one thread."""
 
     def _begin(self) -> None:
-        self._spread = Facts[tuple[str, Place, tuple[str, ...]]](MOST)  # what is wrong if all of it is averaged
+        self._spread = Facts[tuple[str, Place, tuple[object, ...]]](MOST)  # what is wrong if all of it is averaged
         self._columns = Facts[int]()  # made of rows, and in which line
         self._positions = Facts[bool](MOST)  # which were counted and are no samples
         self._sources = Facts[bool](MOST)  # that batches are picked from
@@ -76,33 +76,14 @@ class MisuseWatch(Observer):
         self._wholes = Facts[tuple[str, tuple[int, ...]]](MOST)  # single numbers, and what was reduced to them
         self._cut = Facts[tuple[Place | None, str]]()  # whose fractions were a part of them, by which call
 
-    @property
-    def readers(self) -> Readers:
-        return (
-            ((*_COUNTED, *_ELEMENTWISE), self._count),
-            (_TRAINS, self._switched),
-            (("broadcast_tensors",), self._compared),
-            (("getitem",), self._picked),
-            (_RESHAPES, self._reshaped),
-            ((*_COLUMNS, *_KEEP), self._column),
-            (_KEEP, self._reduced),
-            ((*_REDUCES, *LOSSES), self._ends),
-            ((*_SCALES, "neg"), self._scaled),
-            ((*_ELEMENTWISE, *_MAPS), self._mapped),
-            (_ELEMENTWISE, self._meets),
-            ((), self._follow),
-            (_ROUNDS, self._rounded),
-            (("tensor",), self._typed),
-            (_CARRIES, self._carried),
-            ((*LOSSES, "sub", "rsub"), self._erred),
-        )
-
+    @reads(*_COUNTED, *_ELEMENTWISE)
     def _count(self, call: TorchCall) -> None:
         """Positions are counted, and computed with."""
         counted = call.name in _COUNTED or self._positions.of(call.first)
         if counted and type(call.result) in PLAIN and call.result.dim() == 1:
             self._positions.put(call.result, True)
 
+    @reads("broadcast_tensors")
     def _compared(self, call: TorchCall) -> None:
         """A loss of torch gives its input and its target one shape."""
         given, loss = call.first if type(call.first) is tuple else call.arguments, call.frame.f_back
@@ -111,10 +92,12 @@ class MisuseWatch(Observer):
             if words and local_variables(loss).get("reduction") != "none":
                 self._note("broadcast", self._place(loss), loss.f_code.co_name, words)
 
+    @reads("getitem")
     def _picked(self, call: TorchCall) -> None:
         if torch.is_grad_enabled() and call.makes and call.first.is_leaf:
             self._sources.put(call.first, True)
 
+    @reads(*_ROUNDS)
     def _rounded(self, call: TorchCall) -> None:
         """Data is rounded; whether nothing but zeros is left of it each time that it is looked at."""
         name, before, result = call.name, call.first, call.result
@@ -135,28 +118,32 @@ class MisuseWatch(Observer):
         if kept < _KEPT:
             self._note("rounds apart", place, name, f"{1 - kept:.0%}", f"{float(before.max()):,.0f}")
         if gone:
-            self._note("rounds to zero", place, name, str(tuple(before.shape)))
+            self._note("rounds to zero", place, name, before.shape)
         elif left:
             self._looked[key] = _ROUNDED
             self._take_back("rounds to zero", place)
 
+    @reads("tensor")
     def _typed(self, call: TorchCall) -> None:
         """A number becomes a tensor: whether its fraction is cut off."""
         if type(call.first) is float and not is_real(call.result) and call.first % 1:
             self._cut.put(call.result, (call.place, call.name))
 
+    @reads(*_CARRIES)
     def _carried(self, call: TorchCall) -> None:
         if self._cut:
             cut = self._cut.of(call.first[0] if isinstance(call.first, (list, tuple)) else call.first)
             if cut is not None:
                 self._cut.put(call.result, cut)
 
+    @reads(*LOSSES, "sub", "rsub")
     def _erred(self, call: TorchCall) -> None:
         """Predictions are compared with numbers."""
         for given, other in call.pairs if self._cut else ():
             if type(other) in PLAIN and other.requires_grad and other.shape == getattr(given, "shape", None):
                 self._note("fractions cut", *self._cut.of(given) or (None,))
 
+    @reads(*_RESHAPES)
     def _reshaped(self, call: TorchCall) -> None:
         """A new shape with the sizes of the old one in another order, in the user's own code: elements stay where they are."""
         if not call.makes or not is_real(call.first) or call.first.dim() < 2:
@@ -166,8 +153,9 @@ class MisuseWatch(Observer):
             kind = "reshape" if sorted(old) == sorted(new) else "cut anew"
             place = call.place
             what = "what is in each sample" if old[0] == new[0] else "the samples"
-            self._note(kind, place, call.name, str(old), str(new), _moved(call.name, old, new, place), what)
+            self._note(kind, place, call.name, old, new, _moved(call.name, old, new, place), what)
 
+    @reads(*_COLUMNS, *_KEEP)
     def _column(self, call: TorchCall) -> None:
         """A column is made of a row, or by a reduction that keeps the dimension, as for distances of all pairs."""
         if not call.makes or call.result.shape[1:2] != (1,):
@@ -177,11 +165,13 @@ class MisuseWatch(Observer):
         if reduced or (rank == call.result.dim() - 1 and call.name in _COLUMNS):
             self._columns.put(call.result, 0 if reduced else call.frame.f_lineno or 0)
 
+    @reads(*_REDUCES, *LOSSES)
     def _ends(self, call: TorchCall) -> None:
         """A loss of several samples becomes one number."""
         if call.makes and call.result.requires_grad and call.result.dim() == 0 < call.first.dim():
             self._wholes.put(call.result, (call.name, tuple(call.first.shape)))
 
+    @reads(*_SCALES, "neg")
     def _scaled(self, call: TorchCall) -> None:
         """One number is scaled: by a number, or by one for each sample, for which it comes too late."""
         for one, other in call.pairs:
@@ -189,10 +179,11 @@ class MisuseWatch(Observer):
             if whole is not None and type(other) not in PLAIN:
                 self._wholes.put(call.result, whole)
             elif whole is not None and not other.requires_grad and _counts_samples(tuple(other.shape), whole[1]):
-                place, words = call.place, (whole[0], str(whole[1]), str(tuple(other.shape)))
+                place, words = call.place, (*whole, other.shape)
                 if place is not None:
                     self._spread.put(call.result, ("reduced too early", place, words))
 
+    @reads(*_KEEP)
     def _reduced(self, call: TorchCall) -> None:
         """A square matrix is reduced along another dimension than its first, which leaves a row for a column."""
         if call.makes and isinstance(call.dim, int) and call.result.dim() == call.first.dim() - 1 and call.result.dim():
@@ -201,6 +192,7 @@ class MisuseWatch(Observer):
                 of = self._origins.of(call.first) or weakref.ref(call.first)
                 self._reductions.put(call.result, _Reduction(of, shape, dim, call.name.removeprefix("linalg_vector_")))
 
+    @reads(*_ELEMENTWISE, *_MAPS)
     def _mapped(self, call: TorchCall) -> None:
         """Each element is computed of that which has its place, or of a reduction that does not."""
         if not call.makes:
@@ -210,13 +202,14 @@ class MisuseWatch(Observer):
             if reduced is not None and type(other) not in PLAIN:
                 self._reductions.put(call.result, reduced)
             elif reduced is not None and id(reduced.of()) == id(other) and tuple(other.shape) == reduced.shape:
-                words = reduced.name, str(reduced.dim), str(reduced.shape), str(tuple(one.shape))
+                words = reduced.name, reduced.dim, reduced.shape, one.shape
                 self._note("row for column", call.place if _is_lopsided(other) else None, *words)
         shape, (first, second) = call.result.shape, call.pairs[0]
         squares = len(shape) > 1 and shape[0] == shape[1] and first.shape == shape
         if squares and not call.in_place and (second is first or type(second) not in PLAIN):
             self._origins.put(call.result, self._origins.of(first) or weakref.ref(first))
 
+    @reads(*_ELEMENTWISE)
     def _meets(self, call: TorchCall) -> None:
         """Two tensors are computed with each other, element by element."""
         words = _spreads(*call.arguments[:2]) if call.makes and len(call.arguments) > 1 else ""
@@ -228,8 +221,9 @@ class MisuseWatch(Observer):
         if call.result.dim() == 2:
             self._spread.put(call.result, ("broadcast", place, (call.name, words)))
         elif call.name in _JOINS and call.result.requires_grad:
-            self._note("joins all", place, call.name, words, str(tuple(call.result.shape)))
+            self._note("joins all", place, call.name, words, call.result.shape)
 
+    @reads()
     def _follow(self, call: TorchCall) -> None:
         """What became of tensors that were spread: all of them averaged, as a loss is, or computed with others."""
         if not self._spread or not call.makes or call.name.endswith("_like") or call.name in _OTHERS:
@@ -248,6 +242,7 @@ class MisuseWatch(Observer):
 
     # -- modes ------------------------------------------------------------------------------------------------------------
 
+    @reads(*_TRAINS)
     def _switched(self, call: TorchCall) -> None:
         """Something that depends on the mode runs: as in training, inside of a model in eval mode, or where nothing is recorded."""
         drops, users = call.name != "batch_norm", users_frame(call.frame)

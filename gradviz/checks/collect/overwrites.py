@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import torch
 import torch.utils.checkpoint
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from gradviz.checks.collect.calls import Observer
+from gradviz.checks.collect.calls import Observer, taps
 from gradviz.checks.ops import kind
 from gradviz.graph import Graph
 from gradviz.packages import Place, package_of
@@ -26,7 +25,7 @@ from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence
-from gradviz.walker.taps import Ended, all_tapped
+from gradviz.walker.taps import Ended
 from gradviz.walker.tensors import is_plain, storage_of
 from gradviz.walker.walk import Walked
 
@@ -70,16 +69,6 @@ class OverwriteWatch(Observer):
         self._aliases: dict[int, _Alias] = {}  # by identity of the storage
         self._running = 0  # backward calls
         self._of_leaves: set[object] = set()  # hooks on leaves, whose gradient nobody else is given
-
-    def watching(self) -> AbstractContextManager[None]:
-        checkpoint = inspect.unwrap(torch.utils.checkpoint.checkpoint)
-        return all_tapped(
-            (
-                (torch.autograd.graph._engine_run_backward, self._backward),
-                (checkpoint, self._checkpointed),
-                (torch.Tensor.register_hook, self._hooked),
-            )
-        )
 
     def ran(self) -> None:
         self._aliases.clear()
@@ -151,6 +140,7 @@ class OverwriteWatch(Observer):
 
     # -- backward calls ---------------------------------------------------------------------------------------------------
 
+    @taps(torch.autograd.graph._engine_run_backward)
     def _backward(self, frame: FrameType, *_: Any, **__: Any) -> Ended:
         self._running += 1
 
@@ -159,10 +149,12 @@ class OverwriteWatch(Observer):
 
         return ended
 
+    @taps(torch.Tensor.register_hook)
     def _hooked(self, frame: FrameType, tensor: torch.Tensor, hook: Any) -> None:
         if tensor.is_leaf:
             self._of_leaves.add(getattr(hook, "__code__", None))
 
+    @taps(inspect.unwrap(torch.utils.checkpoint.checkpoint))
     def _checkpointed(self, frame: FrameType, *_: Any, preserve_rng_state: bool = True, **__: Any) -> Ended | None:
         """A checkpoint begins: whether what it runs draws numbers, where these will not be the same the second time."""
         if preserve_rng_state:

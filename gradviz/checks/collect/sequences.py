@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import RECURRENT, Facts, Observer, Readers, TorchCall
+from gradviz.checks.collect.calls import RECURRENT, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.labels import LARGEST, padding_of
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
@@ -62,21 +62,9 @@ class SequenceWatch(Observer):
         self._ordered = False  # something runs from the first step to the last only
         self._sees_all: Place | None = None  # the line that lets each step see later ones
 
-    @property
-    def readers(self) -> Readers:
-        return (
-            (("embedding", "linear", *RECURRENT), self._begins),
-            (("cat", "stack", "reshape", "view", "flatten"), self._joined),
-            (("getitem",), self._shifted),
-            (RECURRENT, self._recurs),
-            (("scaled_dot_product_attention",), self._attends),
-            (("softmax",), self._weighs),
-            ((), self._carried),
-            (("cross_entropy_loss", "nll_loss_nd"), self._classified),
-        )
-
     # -- the batches of a step --------------------------------------------------------------------------------------------
 
+    @reads("embedding", "linear", *RECURRENT)
     def _begins(self, call: TorchCall) -> None:
         """A batch of sequences goes into the model."""
         tokens = call.name == "embedding"
@@ -87,6 +75,7 @@ class SequenceWatch(Observer):
                 self._batches.append(batch)
                 self._followed.put(call.result, batch)
 
+    @reads("cat", "stack", "reshape", "view", "flatten")
     def _joined(self, call: TorchCall) -> None:
         """Two batches become one: one after the other, or row by row in turn."""
         if self._step >= STEPS or type(call.result) not in PLAIN:
@@ -100,6 +89,7 @@ class SequenceWatch(Observer):
         if batch is not None and batch.halves is False and shape[:1] == (prod(batch.shape),) != batch.shape:
             self._followed.put(call.result, batch._replace(shape=shape[:1]))
 
+    @reads("getitem")
     def _shifted(self, call: TorchCall) -> None:
         """The last step of each sequence is left out."""
         batch, index = self._followed.of(call.first), call.arguments[1]
@@ -107,6 +97,7 @@ class SequenceWatch(Observer):
         if batch is not None and last and call.result.shape[1] == batch.shape[-1] - 1:
             self._followed.put(call.result, batch._replace(shape=tuple(call.result.shape[:2])))
 
+    @reads()
     def _carried(self, call: TorchCall) -> None:
         """What is computed of a batch, in its order."""
         if self._followed and call.arguments:
@@ -117,12 +108,14 @@ class SequenceWatch(Observer):
 
     # -- what each step sees ----------------------------------------------------------------------------------------------
 
+    @reads(*RECURRENT)
     def _recurs(self, call: TorchCall) -> None:
         if self._batches and call.first.dim() == 3:
             both = bool(call.arguments[_BIDIRECTIONAL])
             self._ordered |= not both
             self._sees_all = call.place if both else self._sees_all
 
+    @reads("scaled_dot_product_attention")
     def _attends(self, call: TorchCall) -> None:
         mask, causal = call.given(3, "attn_mask"), call.given(5, "is_causal", False)
         queries, keys = (one.shape[-2] if type(one) in PLAIN else 0 for one in call.arguments[:2])
@@ -132,6 +125,7 @@ class SequenceWatch(Observer):
             self._ordered |= causal
             self._sees_all = self._sees_all if causal else call.place
 
+    @reads("softmax")
     def _weighs(self, call: TorchCall) -> None:
         """Scores become weights, with what a mask has hidden far below."""
         if call.makes and call.result.requires_grad:
@@ -148,7 +142,7 @@ class SequenceWatch(Observer):
                 each, rest = divmod(len(last), batch.shape[0])
                 rows = _hidden(last[::each][:_ROWS]) if batch.padded and batch.shape[1] == keys and not rest else []
                 if rows and rows == [[not one for one in row] for row in batch.padded]:
-                    self._note("mask inverted", call.place, str(tuple(mask.shape)))
+                    self._note("mask inverted", call.place, mask.shape)
             if mask.shape[-2] == keys >= _ENOUGH:
                 self._orders(call, _hidden(mask.reshape(-1, keys, keys)[0, :_WIDTH]))
 
@@ -156,13 +150,14 @@ class SequenceWatch(Observer):
         """Each query of one sequence with each key of it."""
         places = range(len(square))
         if any(square == [[key < query + itself for key in places] for query in places] for itself in (0, 1)):
-            self._note("past hidden", call.place, str(len(square)))
+            self._note("past hidden", call.place, len(square))
         else:
             self._ordered |= square[0][-1]
             self._sees_all = self._sees_all if square[0][-1] else call.place
 
     # -- what is to be said ---------------------------------------------------------------------------------------------------
 
+    @reads("cross_entropy_loss", "nll_loss_nd")
     def _classified(self, call: TorchCall) -> None:
         """Scores meet the labels of a batch."""
         scores, labels = call.arguments[:2]
@@ -183,7 +178,7 @@ class SequenceWatch(Observer):
         if half >= _ENOUGH and labels == (neighbours if halves else opposite):
             said = "one after the other" if halves else "row by row in turn"
             meant = f"(torch.arange(n) + {half}) % n" if halves else "torch.arange(n) ^ 1"
-            self._note("other partner", _labels_made(call.place), said, meant, str(len(labels)))
+            self._note("other partner", _labels_made(call.place), said, meant, len(labels))
 
     def _predicts(self, call: TorchCall, batch: _Batch, rows: Rows) -> None:
         """Each position of a sequence is to say a token: which, and whether it is told that."""
@@ -198,11 +193,11 @@ class SequenceWatch(Observer):
         if len(tokens) < _ENOUGH or len(known) * 2 < total or batch.shape[1] < _ENOUGH:
             return
         if self._ordered and all(label == now[0] for label, now in known):
-            self._note("not shifted", call.place, str(batch.shape))
+            self._note("not shifted", call.place, batch.shape)
         elif sum(map(bool, (other.rows for other in self._batches))) == 1 and all(
             label == now[1] for label, now in known if len(now) > 1
         ):
-            self._note("sees what comes", self._sees_all, str(batch.shape))
+            self._note("sees what comes", self._sees_all, batch.shape)
 
 
 def _batch_of(data: torch.Tensor, tokens: bool) -> _Batch:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from gradviz.checks.collect.calls import Facts, Observer, Readers, TorchCall
+from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.graph import SourceLine
@@ -19,7 +19,6 @@ LARGEST, _LOOKS = 100_000, 16
 """Elements of a tensor whose numbers are read, and batches of a line."""
 _FLAT = 0.5  # a factor below which similarities of unit vectors say nothing
 _LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub")
-_MIXES = ("mul", "add", "sub", "div", "lerp", "addcmul", "linear", "getitem", "where", "matmul")
 
 
 class TargetWatch(Observer):
@@ -30,20 +29,19 @@ class TargetWatch(Observer):
         self._mixed: dict[object, SourceLine] = {}  # by shape: where a draw was scaled for each sample
         self._flat = Facts[tuple[Place | None, str]]()  # similarities that a factor has made smaller
 
-    @property
-    def readers(self) -> Readers:
-        return (
-            (("randn", "randn_like"), lambda call: self._draws.put(call.result, False)),
-            (_MIXES, self._mixes),
-            (_LOSSES, self._compared),
-            (("mul", "div", "truediv"), self._scaled),
-            (("cross_entropy_loss",), lambda call: self._note("flat", *self._flat.of(call.first) or (None,))),
-        )
+    @reads("randn", "randn_like")
+    def _drawn(self, call: TorchCall) -> None:
+        self._draws.put(call.result, False)
+
+    @reads("cross_entropy_loss")
+    def _classified(self, call: TorchCall) -> None:
+        self._note("flat", *self._flat.of(call.first) or (None,))
 
     def _forget(self) -> None:
         for seen in (self._draws, self._mixed, self._flat):
             seen.clear()
 
+    @reads("mul", "add", "sub", "div", "lerp", "addcmul", "linear", "getitem", "where", "matmul")
     def _mixes(self, call: TorchCall) -> None:
         """Something is computed with a draw: whether each sample has its own factor."""
         for given, other in call.pairs if self._draws else ():
@@ -58,6 +56,7 @@ class TargetWatch(Observer):
                 if place is not None:
                     self._mixed[given.shape] = line_at(place)
 
+    @reads(*_LOSSES)
     def _compared(self, call: TorchCall) -> None:
         """Predictions meet numbers."""
         for given, other in call.pairs if self._mixed else ():
@@ -66,6 +65,7 @@ class TargetWatch(Observer):
                 if mixed is not None:
                     self._note("other noise", call.place, f"line {mixed.line}", mixed.text)
 
+    @reads("mul", "div", "truediv")
     def _scaled(self, call: TorchCall) -> None:
         """A square of similarities is made smaller by a number."""
         given, other = call.pairs[0]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Facts, Observer, Readers, TorchCall
+from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.effects import leaves
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place
@@ -24,7 +24,6 @@ _KEEPS = ("mean", "sum", "add", "radd", "iadd", "squeeze", "view", "reshape", "f
 _SCALES = ("mul", "rmul", "div", "truediv", "neg", "rsub", "sub")
 _DRAWS = ("multinomial", "normal", "gather", "bernoulli", "binary_cross_entropy_with_logits")
 _JUDGES = ("mse_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
-_LAYERS = ("linear", "conv1d", "conv2d")
 _LABELS, _LOOKS = 100_000, 8  # elements of labels that are read, and how often they are in a line
 
 
@@ -57,14 +56,6 @@ class TermWatch(Observer):
         self._given: bool | None = False  # whether what a network was given last was detached
         self._judged: dict[_Judged, Place | None] = {}
 
-    @property
-    def readers(self) -> Readers:
-        return (
-            (dict.fromkeys((*_KEEPS, *_SCALES, *_DRAWS, *_JUDGES, "exp")), self._seen),
-            (("detach",), self._cut),
-            (_LAYERS, self._begins),
-        )
-
     def comes(self, outputs: Sequence[object]) -> None:
         for term in (term for output in outputs for term in self._terms.of(output) or ()):
             if term.kind == "entropy" and self._draws and term.owner in self._policies and term.sign > 0:
@@ -87,15 +78,18 @@ class TermWatch(Observer):
             if others and not any((*one[:2],) == (other, mine) for one in self._judged for other in others):
                 self._note("plays along", term.joined, f"{label:g}", f"{others.pop():g}")
 
+    @reads("detach")
     def _cut(self, call: TorchCall) -> None:
         if call.makes:
             self._detached.put(call.result, bool(call.first.requires_grad))
 
+    @reads("linear", "conv1d", "conv2d")
     def _begins(self, call: TorchCall) -> None:
         """A network is given data."""
         if type(call.first) in PLAIN and not call.first.requires_grad:
             self._given = self._detached.of(call.first)
 
+    @reads(*{*_KEEPS, *_SCALES, *_DRAWS, *_JUDGES, "exp"})
     def _seen(self, call: TorchCall) -> None:
         code, inside = call.frame.f_code, call.frame.f_globals.get("__name__", "").startswith("torch.distributions")
         terms = tuple(self._followed(call)) if self._terms else ()
