@@ -1,8 +1,9 @@
-"""Nodes as operations: of which kind one is, what it made, and what comes before and after it behind changes of shape."""
+"""Nodes as operations: of which kind one is, what it made, and what comes before and after it, also behind changes of shape."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TypeVar
 
 from gradviz.graph import Graph, TensorInfo
 
@@ -39,6 +40,30 @@ def shape(graph: Graph, node: int, output: int = 0) -> tuple[int, ...] | None:
     known = made(graph, node, output)
     sizes = tuple(size for size in known.shape if isinstance(size, int)) if known and known.shape is not None else None
     return sizes if known is not None and sizes == known.shape else None
+
+
+def makers(graph: Graph, node: int) -> list[int]:
+    """The nodes that made the inputs of an operation."""
+    return [edge.producer for edge in graph.inputs(node)]
+
+
+def users(graph: Graph, node: int) -> list[int]:
+    """The operations that take what a node made."""
+    return [edge.consumer for edge in graph.consumers(node)]
+
+
+T = TypeVar("T")
+
+
+def spread(start: Iterable[T], onward: Callable[[T], Iterable[T]]) -> Iterator[T]:
+    """What some steps lead to, they themselves first, each once; `onward` tells what comes next."""
+    seen = dict.fromkeys(start)
+    waiting = [*seen]
+    for one in waiting:  # grows while it is read
+        yield one
+        new = [other for other in dict.fromkeys(onward(one)) if other not in seen]
+        seen |= dict.fromkeys(new)
+        waiting += new
 
 
 def maker(graph: Graph, node: int, passed: Collection[str] = RESHAPES) -> int | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.words import Names, listed
 from gradviz.graph import SourceLine, TensorInfo
+from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from gradviz.recording.cuts import Cut
@@ -47,6 +48,11 @@ Log = Sequence[LoopCall]
 def letters(log: Log) -> str:
     """The order of calls as one word."""
     return "".join(call.letter for call in log)
+
+
+def calls_in(log: Log, kinds: str) -> Log:
+    """The calls of these letters."""
+    return [call for call in log if call.letter in kinds]
 
 
 def parts(log: Log, pattern: str) -> Iterator[Log]:
@@ -137,6 +143,16 @@ class OptimizerRow:
     mixed: list[Mixed] = field(default_factory=list)
     wasted: list[Mixed] = field(default_factory=list)  # likewise, but reset before a step
     groups: set[int] = field(default_factory=set)  # of parameters, which a wrapper shares with what it wraps
+
+    @property
+    def title(self) -> str:
+        """It in a sentence."""
+        return f"{one_line(self.name)} ({self.type})" if self.name else self.type
+
+    @property
+    def subject(self) -> Names:
+        """What a finding about it is about."""
+        return (self.name or self.type,)
 
     def idle_after(self, call: int) -> bool:
         """Whether it is known that no step of it follows a backward call."""
@@ -322,14 +338,10 @@ class RunRecord:
         alone = sum(row.steps > 0 for row in self.optimizers) < 2
         return log if alone or all(call.tensors is not None for call in log if call.letter == "b") else []
 
-    @property
-    def holding(self) -> set[int]:
-        """Identities of what optimizers hold."""
-        return set[int]().union(*(row.held for row in self.optimizers))
-
     def for_inputs(self) -> set[SourceLine | None]:
         """The lines that call backward and reach leaves which are neither parameters nor held by an optimizer, as attacks do."""
-        given = {key for key, leaf in self.leaves.items() if not leaf.parameter} - self.holding
+        held = set[int]().union(*(row.held for row in self.optimizers))
+        given = {key for key, leaf in self.leaves.items() if not leaf.parameter} - held
         return {call.source for call in self.log if call.letter == "b" and not given.isdisjoint(call.tensors or ())}
 
     def models_of(self, keys: Iterable[int]) -> str:
@@ -346,7 +358,7 @@ class RunRecord:
     @property
     def held(self) -> set[str]:
         """The names of what optimizers hold."""
-        return set(self.named(self.holding))
+        return set(self.named(key for optimizer in self.optimizers for key in optimizer.held))
 
     @property
     def updated(self) -> set[str]:

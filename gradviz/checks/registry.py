@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
-from gradviz.checks.words import Names, excerpt, line
+from gradviz.checks.words import Names, code, excerpt, line, where as place
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import SourceLine
 from gradviz.graph.amounts import why_not_shown
@@ -61,8 +61,9 @@ class Diagnosis(NamedTuple):
     """What a check yields. `severity` only where it differs from the check's own.
 
     `source` is the line of the user's that has to change, and `part` the code in it that matters; without a `source` it is the
-    line of the first node, if `where` names that. `where` is for what says more than that line does. `follows` are ids of
-    checks: where one of them has found something in the same run, this is told as its consequence. `edit` is `fix` as data.
+    line of the first node, if `where` names that. `where` is for what says more than that line, or than the place of the first
+    node. `follows` are ids of checks: where one of them has found something in the same run, this is told as its consequence.
+    `edit` is `fix` as data.
     """
 
     summary: str
@@ -77,6 +78,24 @@ class Diagnosis(NamedTuple):
     follows: Names = ()
     where: str = ""
     edit: Edit | None = None
+
+
+class Row(NamedTuple):
+    """What is said of one kind of finding. {code} is the line, {line} its place, {text} its code alone; other words are given.
+
+    `follows` are checks whose findings explain it.
+    """
+
+    summary: str
+    why: str
+    fix: str
+    follows: Names = ()
+
+    def told(self, names: Names, source: SourceLine | None, *given: object, **words: object) -> Diagnosis:
+        """The same with the words filled in, of the things with these names, at a line."""
+        words = {"code": code(source), "line": line(source), "text": source.text if source else ""} | words
+        summary, why, fix = (part.format(*given, **words) for part in self[:3])
+        return Diagnosis(summary, names, why, fix, source=source, follows=self.follows)
 
 
 Diagnoses = Iterator[Diagnosis]
@@ -143,25 +162,29 @@ def run(
     diagnoses: dict[tuple[object, ...], Explained] = {}
     ran, skipped = [], []
     together = any(about.ranks is not None for about in context)
-    unshown = next(filter(None, (why_not_shown(about.graph) for about in context)), "").partition(",")[0]
     readable = [about for about in context if about.values is not None or about.gradients is not None]
     for rule in chosen(only, ignore):
         if (rule.ranks > 1) != together:
             continue
-        if rule.needs_values and not values and not readable:
-            skipped.append((rule.id, "reads numbers: add --values, in Python values=True"))
-            continue
-        if rule.reads_saved and unshown:
-            skipped.append((rule.id, unshown))
+        reason = _why_not(rule, context, values or bool(readable))
+        if reason:
+            skipped.append((rule.id, reason))
             continue
         ran.append(rule.id)
         for explained in _explained(rule, (readable or context) if rule.needs_values else context):
-            finding = explained.finding
-            diagnoses.setdefault((rule.id, finding.names, finding.where), explained)
-    told = joined(list(diagnoses.values()))
-    ranked = sorted(told, key=lambda finding: SEVERITIES.index(finding.severity))
+            diagnoses.setdefault((rule.id, explained.finding.names, explained.finding.where), explained)
+    ranked = sorted(joined(list(diagnoses.values())), key=lambda finding: SEVERITIES.index(finding.severity))
     graphs, calls = tuple(about.graph for about in context), tuple(about.call for about in context)
     return Findings(tuple(ranked), tuple(ran), graphs, calls, tuple(skipped))
+
+
+def _why_not(rule: Check, context: Sequence[CheckContext], values: bool) -> str:
+    """Why a check has nothing to read, "" where it has."""
+    if rule.needs_values and not values:
+        return "reads numbers: add --values, in Python values=True"
+    if rule.reads_saved:
+        return next(filter(None, (why_not_shown(about.graph) for about in context)), "").partition(",")[0]
+    return ""
 
 
 def _explained(rule: Check, context: Sequence[CheckContext]) -> Iterator[Explained]:
@@ -175,16 +198,17 @@ def _explained(rule: Check, context: Sequence[CheckContext]) -> Iterator[Explain
 
 
 def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
-    node = context.graph.nodes[item.nodes[0]] if item.nodes else None
+    node, where = context.graph.nodes[item.nodes[0]] if item.nodes else None, item.where or line(item.source)
     made = own_line(node) if node is not None else None
-    named = made is not None and line(made) in item.where
-    source = item.source or (made if named else None)
+    if node is not None and not where and node.id not in context.graph.leaf_of:
+        where = place(context.graph, node.id)
+    source = item.source or (made if line(made) in where else None)
     return Finding(
         rule.id,
         item.severity or rule.severity,
         item.summary,
         item.names,
-        item.where or line(item.source),
+        where,
         item.why,
         item.fix,
         nodes=item.nodes,

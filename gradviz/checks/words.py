@@ -116,6 +116,11 @@ def nodes_of(things: Iterable[Any]) -> tuple[int, ...]:
     return tuple(thing.node for thing in things)
 
 
+def made_at(graph: Graph, node: int | None) -> SourceLine | None:
+    """The user's line that made a node, None where there is no node."""
+    return own_line(graph.nodes[node]) if node is not None else None
+
+
 def as_code(name: str) -> str:
     """A name as Python takes it: torch calls the parts of a Sequential "net.0".
 

@@ -52,8 +52,9 @@ def sets_attribute(file: str, *endings: str) -> SourceLine | None:
     return _first(file, (target.lineno for target in attributes if f".{ast.unparse(target)}".endswith(dotted)))
 
 
-def changes_gradients(file: str) -> bool:
-    """Whether a file assigns to a `.grad`, or calls a method of one whose name ends in `_`."""
+def changes_gradients(source: SourceLine | None) -> bool:
+    """Whether the file of a line assigns to a `.grad`, or calls a method of one whose name ends in `_`."""
+    file = source.file if source is not None else ""
     targets: Iterator[Any] = (
         target for node in nodes_of(file, ast.Assign, ast.AugAssign) for target in targets_of(node)
     )
@@ -100,18 +101,11 @@ def loads_back(source: SourceLine) -> bool:
     if statement is None or called(statement.value) != "state_dict":
         return False
     name, owner, state = text(statement.targets[0]), last_name(statement.value.func.value), text(statement.value)
-    given = [node.value for node in nodes_of(file, ast.Assign) if name in map(text, node.targets)]
-    changed = any(
-        text(part.value) == name and isinstance(part.ctx, ast.Store) for part in nodes_of(file, ast.Subscript)
-    )
-    if (
-        changed
-        or any(text(value) not in (state, "None") for value in given)
-        or name in dict(calls_method(file, "update", bare=False))
-    ):
-        return False
+    given = {text(node.value) for node in nodes_of(file, ast.Assign) if name in map(text, node.targets)}
+    items = (part for part in nodes_of(file, ast.Subscript) if isinstance(part.ctx, ast.Store))
+    changed = {*(text(item.value) for item in items), *dict(calls_method(file, "update", bare=False))}
     loads = (call for call in _calls_of(file, "load_state_dict") if last_name(call.func.value) == owner)
-    return any(name in map(text, call.args) for call in loads)
+    return given <= {state, "None"} and name not in changed and any(name in map(text, call.args) for call in loads)
 
 
 def of_each_round(file: str, number: int) -> set[str]:
@@ -162,22 +156,19 @@ def passes(file: str, keyword: str, *values: str) -> list[SourceLine]:
     return [line_of(file, number) for number in sorted(lines)]
 
 
-def lines_behind(source: SourceLine, term: str = "") -> list[SourceLine]:
+def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
     """The lines of the same function that give a value to what a line, or a term in it, reads, and to what those read in turn."""
-    body = body_around(source.file, source.line)
-    wanted, lines = set(names_of(ast.parse(term))) or set(_reads(source)), list[SourceLine]()
+    if source is None:
+        return []
+    parts = (part for part in expressions_at(source.file, source.line) if isinstance(part, ast.Name))
+    wanted = set(names_of(ast.parse(term))) or {part.id for part in parts if isinstance(part.ctx, ast.Load)}
+    body, lines = body_around(source.file, source.line), list[SourceLine]()
     for statement in reversed(body.statements):
         names, value = assigned(statement.node)
         if value is not None and wanted.intersection(names) and len(lines) < _FOLLOWED:
             lines.append(body.source(statement.node))
             wanted.update(names_of(value))
     return lines
-
-
-def _reads(source: SourceLine) -> Iterator[str]:
-    for expression in expressions_at(source.file, source.line):
-        if isinstance(expression, ast.Name) and isinstance(expression.ctx, ast.Load):
-            yield expression.id
 
 
 def repeated_modules(file: str) -> Iterator[tuple[SourceLine, str, str]]:
@@ -208,10 +199,10 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
     return lines
 
 
-def step_begins(source: SourceLine) -> SourceLine | None:
+def step_begins(source: SourceLine | None) -> SourceLine | None:
     """The line with which the innermost loop around a line begins."""
-    loops = around(source.file, source.line).loops
-    return line_of(source.file, loops[-1]) if loops else None
+    loops = around(source.file, source.line).loops if source is not None else ()
+    return line_of(source.file, loops[-1]) if source is not None and loops else None
 
 
 def switch_around(file: str, number: int) -> SourceLine | None:
@@ -236,13 +227,15 @@ def inference_modes(file: str) -> list[SourceLine]:
 def draws_by_chance(file: str) -> list[SourceLine]:
     """The lines of modules and checkpointed functions that ask Python's or NumPy's generator for a number, and not torch's."""
     calls = [(ast.unparse(call.func), call) for call in nodes_of(file, ast.Call)]
-    rerun = {"forward"}
-    for name, call in calls:
-        if name.endswith("checkpoint") and call.args:
-            rerun.add(ast.unparse(call.args[0]).rpartition(".")[2])
+    rerun = {
+        ast.unparse(arg).rpartition(".")[2]
+        for name, call in calls
+        if name.endswith("checkpoint")
+        for arg in call.args[:1]
+    }
     generators = ("random.", "np.random.", "numpy.random.")
     drawn = {call.lineno for name, call in calls if name.startswith(generators) and not name.endswith("seed")}
-    inside = (number for number in sorted(drawn) if body_around(file, number).function in rerun)
+    inside = (number for number in sorted(drawn) if body_around(file, number).function in {"forward", *rerun})
     return [line_of(file, number) for number in inside]
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import behind
-from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, user, weight
+from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, user, weight
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.numbers import leaves_of
-from gradviz.checks.words import code, first_names, line, listed, places
+from gradviz.checks.words import code, first_names, line, listed, made_at, places
 from gradviz.graph import Graph
-from gradviz.graph.origins import own_line
 from gradviz.wording import one_line
 
 _AFTER = 3  # calls that were looked at later, in which a gradient has to be zero as well
@@ -60,7 +59,7 @@ def dead_relu(context: CheckContext) -> Diagnoses:
         relu = _dead_in_front(graph, leaf.node, alive)
         if relu is None:
             continue
-        source, name = own_line(graph.nodes[relu]), one_line(leaf.names[0])
+        source, name = made_at(graph, relu), one_line(leaf.names[0])
         behind_it = set(behind(graph, [relu]))
         names = first_names(other for other in died if other.node in behind_it) or leaf.names[:1]
         yield Diagnosis(
@@ -83,8 +82,8 @@ def _dead_in_front(graph: Graph, leaf: int, alive: set[int]) -> int | None:
     product = user(graph, leaf)
     if product is None or kind(graph, product) not in PRODUCTS:
         return None
-    given, after = [edge.producer for edge in graph.inputs(product)], user(graph, product)
-    added = [edge.producer for edge in graph.inputs(after)] if after is not None and kind(graph, after) == "Add" else []
+    given, after = makers(graph, product), user(graph, product)
+    added = makers(graph, after) if after is not None and kind(graph, after) == "Add" else []
     for node in given if alive.intersection([*given, *added]) else ():
         while kind(graph, node) in _KEEPS and len(graph.inputs(node)) == 1:
             node = graph.inputs(node)[0].producer
@@ -133,9 +132,7 @@ def saturated(context: CheckContext) -> Diagnoses:
         return
     names = first_names(graph.leaf_of[weight] for _, weight in flat)
     drawn = (context.filled[name] for name in names if name in context.filled)
-    source = next(
-        (at for at in drawn if "normal_" in at.text or "uniform_" in at.text), own_line(graph.nodes[flat[-1][0]])
-    )
+    source = next((at for at in drawn if "normal_" in at.text or "uniform_" in at.text), made_at(graph, flat[-1][0]))
     what = kind(graph, flat[0][0]).lower()
     yield Diagnosis(
         f"{len(flat)} of {len(hidden)} hidden layers of {what} are saturated from the start",

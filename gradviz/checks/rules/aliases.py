@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnoses, check
-from gradviz.checks.rules.misuse import Row, told
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.rules.misuse import told
 
 _ROWS = {
     "second name": Row(
@@ -61,4 +61,4 @@ def alias(context: CheckContext) -> Diagnoses:
     model.load_state_dict(best)
     ```
     """
-    yield from told(context, *_ROWS, rows=_ROWS)
+    yield from told(context, _ROWS)

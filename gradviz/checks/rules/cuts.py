@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
-from gradviz.checks.ops import made
+from gradviz.checks.ops import RESHAPES, kind, made, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.roots import cut_words, expression, mend_all, uncut
-from gradviz.checks.words import all_names, code, first_names, line, listed, title, verb
-from gradviz.graph import Edge, Graph, Leaf, Node, SavedTensor, SourceLine
+from gradviz.checks.rules.roots import all_cut_words, expression, mend_all, uncut
+from gradviz.checks.words import all_names, code, first_names, line, listed, made_at, title, verb
+from gradviz.graph import Graph, Leaf, Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 from gradviz.recording.cuts import Cut
@@ -19,30 +20,9 @@ from gradviz.source.search import lines_behind
 from gradviz.source.statements import called, expressions_at
 from gradviz.wording import one_line, plural
 
-_SUMS = ("AddBackward0", "SubBackward0", "RsubBackward1", "RsubBackward0", "AddBackward1", "SubBackward1")
-_SCALED = ("MulBackward0", "MulBackward1", "DivBackward0", "DivBackward1", "NegBackward0")
-_SAME = (
-    "ViewBackward0",
-    "SqueezeBackward0",
-    "SqueezeBackward1",
-    "UnsqueezeBackward0",
-    "AliasBackward0",
-    "CloneBackward0",
-    "ToCopyBackward0",
-    "SelectBackward0",
-)
-_REDUCED = ("SumBackward0", "SumBackward1", "MeanBackward0", "MeanBackward1")
-_JOINED = ("StackBackward0", "CatBackward0")
-_FLAT = (
-    "RoundBackward0",
-    "RoundBackward1",
-    "FloorBackward0",
-    "CeilBackward0",
-    "TruncBackward0",
-    "SignBackward0",
-    "HeavisideBackward0",
-    "FloorDivideBackward0",
-)
+_SUMS, _SCALED, _REDUCED, _JOINED = ("Add", "Sub", "Rsub"), ("Mul", "Div", "Neg"), ("Sum", "Mean"), ("Stack", "Cat")
+_SAME, _TURNED = RESHAPES | {"Select"}, ("T", "Transpose", "ToCopy")
+_FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside", "FloorDivide")
 
 
 @check("constant-term", "warning", "a term of the loss has no graph, so it has no effect on the training")
@@ -73,11 +53,11 @@ def constant_term(context: CheckContext) -> Diagnoses:
     ```
     """
     for node, cuts, term in _cut_terms(context):
-        source, blamed = own_line(context.graph.nodes[node]), _blamed(context, cuts)
+        source, blamed = made_at(context.graph, node), _blamed(context, cuts)
         told = Diagnosis(
             f"{one_line(term) or 'a term of the loss'} has no graph: this term of the loss trains nothing",
             (one_line(term),) if term else (),
-            f"it is added in {code(source)}; {'; '.join(dict.fromkeys(map(cut_words, blamed or cuts)))}",
+            f"it is added in {code(source)}; {'; '.join(all_cut_words(blamed or cuts))}",
             mend_all(blamed),
             (node,),
             where=listed(dict.fromkeys(line(cut.source) for cut in blamed)),
@@ -107,9 +87,7 @@ def _lost(cut: Cut) -> frozenset[str]:
 
 def _of_others(context: CheckContext, told: Diagnosis, term: str) -> Diagnosis:
     """A term that is computed from networks alone that the loss does not train, as a teacher: at the line that computes it."""
-    source = (
-        next(iter(lines_behind(told.source, term)), told.source) if told.source is not None and term else told.source
-    )
+    source = next(iter(lines_behind(told.source, term)), told.source) if term else told.source
     models = {parameter.model for parameter in context.parameters if parameter.node is not None}
     trained = listed(context.models[model].name for model in sorted(models)) or "what is trained"
     return told._replace(
@@ -123,13 +101,13 @@ def _of_others(context: CheckContext, told: Diagnosis, term: str) -> Diagnosis:
 def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], str]]:
     """The sums that a loss consists of and that take in something cut off: which cuts, and what the code adds there."""
     graph = context.graph
-    roots = {root.node for root in graph.roots if root.tensor.shape in ((), (1,))} - {None}
+    roots = {root.node for root in graph.roots if root.tensor.shape in _ONE} - {None}
     root = roots.pop() if len(roots) == 1 else None
     if root is None:
         return
     (sums, subtracts), drawn = _sums(graph, root), _drawn(context, root)
     for node in (*sums, *drawn):
-        source = own_line(graph.nodes[node])
+        source = made_at(graph, node)
         term = _term({edge.position for edge in graph.inputs(node)}, source, "ub" in graph.nodes[node].op)
         cuts = drawn.get(node) or context.entered.get(node) or _numbers(context, source, "" if subtracts else term)
         meant = subtracts and all(
@@ -245,16 +223,11 @@ def _of_data(cuts: Sequence[Cut], held: set[str]) -> Cut | None:
 
 def _ends_in_loss(graph: Graph, node: int) -> bool:
     """Whether what a node makes comes to the outputs without meeting a parameter, as it does where it is given to a model."""
-    waiting, seen = [node], {node}
-    while waiting:
-        at = waiting.pop()
-        below = [edge.producer for edge in graph.inputs(at)]
-        below += [edge.producer for i in below if graph.nodes[i].op in _TURNED for edge in graph.inputs(i)]
+    for at in spread([node], partial(users, graph)):
+        below = makers(graph, at)
+        below += [maker for i in below if kind(graph, i) in _TURNED for maker in makers(graph, i)]
         if any(i in graph.leaf_of and graph.leaf_of[i].kind == "parameter" for i in below):
             return False
-        new = {edge.consumer for edge in graph.consumers(at)} - seen
-        seen |= new
-        waiting += new
     return True
 
 
@@ -263,7 +236,7 @@ def _constant(graph: Graph, node: int, cut: Cut) -> Diagnosis:
     return Diagnosis(
         f"the gradient for {listed(names)} is a constant in the loss (no create_graph)",
         names,
-        f"{code(cut.source)} returns a gradient without a graph, and {code(own_line(graph.nodes[node]))} takes it into the loss: "
+        f"{code(cut.source)} returns a gradient without a graph, and {code(made_at(graph, node))} takes it into the loss: "
         "backward() does not differentiate it, although it depends on the parameters",
         f"In {line(cut.source)}, pass create_graph=True. If it is meant as a constant, pass create_graph=False.",
         (node,),
@@ -271,17 +244,13 @@ def _constant(graph: Graph, node: int, cut: Cut) -> Diagnosis:
     )
 
 
-_TURNED = ("TBackward0", "TransposeBackward0", "ToCopyBackward0")
-
-
 def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:
     """How many sums in a row, each with something that has no graph, lead from a node to a leaf, and to which."""
     count = 0
-    while graph.nodes[node].op in _SUMS and graph.nodes[node].none_inputs:
-        edges = graph.inputs(node)
-        if len(edges) != 1:
+    while kind(graph, node) in _SUMS and graph.nodes[node].none_inputs:
+        if len(graph.inputs(node)) != 1:
             return 0, None
-        count, node = count + 1, edges[0].producer
+        count, node = count + 1, graph.inputs(node)[0].producer
     return count, graph.leaf_of.get(node)
 
 
@@ -307,23 +276,18 @@ def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tup
 
 def _sums(graph: Graph, root: int) -> tuple[list[int], bool]:
     """The nodes that add up a single number, from the root down, and whether one of them subtracts."""
-    terms: list[int] = []
-    seen, waiting, subtracts = {root}, [root], False
-    while waiting:
-        node = waiting.pop()
-        record = graph.nodes[node]
-        edges = graph.inputs(node)
-        if record.op in _SUMS or record.op in _JOINED:
-            terms.append(node)
-            subtracts |= "ub" in record.op
-        elif not (record.op in _SCALED and len(edges) == 1) and record.op not in (*_SAME, *_REDUCED):
-            continue
-        for edge in edges:
-            joins = record.op in _REDUCED and graph.nodes[edge.producer].op in _JOINED
-            if edge.producer not in seen and (joins or _is_number(graph, edge)):
-                seen.add(edge.producer)
-                waiting.append(edge.producer)
-    return terms, subtracts
+
+    def parts(node: int) -> Iterator[int]:
+        op, edges = kind(graph, node), graph.inputs(node)
+        if op in (*_SUMS, *_JOINED, *_REDUCED, *_SAME) or (op in _SCALED and len(edges) == 1):
+            for edge in edges:
+                given = made(graph, edge.producer, edge.output)
+                number = given is not None and given.shape in _ONE
+                if number or (op in _REDUCED and kind(graph, edge.producer) in _JOINED):
+                    yield edge.producer
+
+    terms = [node for node in spread([root], parts) if kind(graph, node) in (*_SUMS, *_JOINED)]
+    return terms, any("ub" in graph.nodes[node].op for node in terms)
 
 
 def _samples(graph: Graph, root: int) -> list[int]:
@@ -331,35 +295,21 @@ def _samples(graph: Graph, root: int) -> list[int]:
 
     A factor that differs from sample to sample is that of a policy gradient: then what was earned needs no graph of its own.
     """
-    terms: list[int] = []
-    seen, waiting = {root}, [(root, False)]
-    while waiting:
-        node, within = waiting.pop()
-        record = graph.nodes[node]
-        edges = graph.inputs(node)
-        if record.op in _SCALED and len(edges) == 1:
-            if within and (why_not_shown(graph) or any(not _is_one(slot) for slot in record.saved)):
-                return []
-        elif record.op in _SUMS:
-            if within:
-                terms.append(node)
-        elif record.op not in (*_SAME, *_REDUCED):
-            continue
-        within = within or record.op in _REDUCED
-        for edge in edges:
-            if edge.producer not in seen:
-                seen.add(edge.producer)
-                waiting.append((edge.producer, within))
-    return terms
+
+    def parts(at: tuple[int, bool]) -> list[tuple[int, bool]]:
+        node, within = at
+        op, below = kind(graph, node), makers(graph, node)
+        passes = op in (*_SUMS, *_REDUCED, *_SAME) or (op in _SCALED and len(below) == 1)
+        return [(maker, within or op in _REDUCED) for maker in below] if passes else []
+
+    inside = [node for node, within in spread([(root, False)], parts) if within]
+    scaled = [node for node in inside if kind(graph, node) in _SCALED and len(graph.inputs(node)) == 1]
+    factors = [slot.tensor for node in scaled for slot in graph.nodes[node].saved]
+    weighed = (scaled and why_not_shown(graph)) or any(one is None or one.shape not in _ONE for one in factors)
+    return [] if weighed else [node for node in inside if kind(graph, node) in _SUMS]
 
 
-def _is_one(slot: SavedTensor) -> bool:
-    return slot.tensor is not None and slot.tensor.shape in ((), (1,))
-
-
-def _is_number(graph: Graph, edge: Edge) -> bool:
-    given = made(graph, edge.producer, edge.output)
-    return given is not None and given.shape in ((), (1,))
+_ONE = (), (1,)  # shapes of a single number
 
 
 def _term(live: set[int], source: SourceLine | None, subtracts: bool) -> str:
@@ -386,13 +336,15 @@ _ADDS = ast.Add, ast.Sub
 def _sums_with_constants(context: CheckContext, stops: Sequence[int]) -> Iterator[Node]:
     """The sums and differences of what flat operations gave with something that was detached."""
     graph = context.graph
-    waiting = [*stops]
-    for node in waiting:  # grows while it is read
-        for user in (edge.consumer for edge in graph.consumers(node)):
-            if graph.nodes[user].op in _SUMS and any(cut.kind == "detach" for cut in context.entered.get(user, ())):
+
+    def onward(node: int) -> list[int]:
+        return [user for user in users(graph, node) if kind(graph, user) in (*_SCALED, *_SAME)]
+
+    for node in spread(stops, onward):
+        for user in users(graph, node):
+            detached = any(cut.kind == "detach" for cut in context.entered.get(user, ()))
+            if detached and kind(graph, user) in _SUMS:
                 yield graph.nodes[user]
-            elif graph.nodes[user].op in (*_SCALED, *_SAME):
-                waiting.append(user)
 
 
 @check("zero-derivative", "warning", "parameters reach the loss only through operations whose derivative is zero")
@@ -416,7 +368,7 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    flat = {node.id for node in graph.nodes if node.op in _FLAT}
+    flat = {node.id for node in graph.nodes if kind(graph, node.id) in _FLAT}
     if not flat or context.guessed:
         return
     alive = from_outputs(graph, flat)
@@ -425,8 +377,7 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
     if not lost:
         return
     names = first_names(lost)
-    source = own_line(graph.nodes[stops[0]])
-    x = "x"
+    source = made_at(graph, stops[0])
     swapped = next((node for node in map(own_line, _sums_with_constants(context, stops)) if node is not None), None)
     if swapped is not None:
         yield Diagnosis(
@@ -435,7 +386,7 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
             names,
             f"{code(swapped)} keeps the graph of {title(graph, stops[0])}, whose derivative is zero, and detaches the rest: the "
             "gradient has to come from the input, and the value from the rounded one",
-            f"In {line(swapped)}, swap them: {x} + (rounded - {x}).detach().",
+            f"In {line(swapped)}, swap them: x + (rounded - x).detach().",
             tuple(stops),
             source=swapped,
         )
@@ -446,7 +397,7 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
         names,
         f"{title(graph, stops[0])} is flat: its derivative is zero wherever it exists, and every way from "
         f"{verb(lost, 'this parameter', 'these parameters')} to the loss leads through it ({code(source)})",
-        f"Let the gradient pass around it: {x} + ({x}.round() - {x}).detach() has the rounded value and the gradient of {x}. Or "
+        "Let the gradient pass around it: x + (x.round() - x).detach() has the rounded value and the gradient of x. Or "
         "use a smooth function there.",
         tuple(stops),
         source=source,

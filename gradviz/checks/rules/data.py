@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnoses, check
-from gradviz.checks.rules.misuse import Row, told
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.rules.misuse import told
 
 _ROWS = {
     "rounds to zero": Row(
@@ -61,4 +61,4 @@ def lost_numbers(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, *_ROWS, rows=_ROWS)
+    yield from told(context, _ROWS)

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import behind, from_outputs
-from gradviz.checks.ops import RESHAPES, kind
+from gradviz.checks.ops import RESHAPES, kind, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, code, first_names, line, listed
+from gradviz.checks.words import Names, code, first_names, line, listed, made_at
 from gradviz.graph import Graph, SourceLine
-from gradviz.graph.origins import own_line
 from gradviz.recording.cuts import Cut
 
 _DRAWS = ("NormalBackward", "BernoulliBackward", "PoissonBackward", "BinomialBackward")
@@ -81,7 +80,7 @@ def _recorded(context: CheckContext) -> Iterator[_Draw]:
         lost = [leaf for leaf in reached if leaf is not None and leaf.node in alive]
         if lost and all(_is_layer(graph, edge.consumer, node) for edge in graph.consumers(node)):
             how = kind(graph, node).lower()
-            yield _Draw(node, how, first_names(lost), own_line(graph.nodes[node]))
+            yield _Draw(node, how, first_names(lost), made_at(graph, node))
 
 
 def _taken(context: CheckContext) -> dict[Cut, list[int]]:
@@ -106,21 +105,20 @@ def _unrecorded(context: CheckContext) -> Iterator[_Draw]:
 def _picked(context: CheckContext) -> Iterator[_Draw]:
     """The nearest of some codes, which was picked by a distance to the same codes, and which layers go on with."""
     graph = context.graph
+
+    def reshaped(node: int) -> list[int]:
+        return [user for user in users(graph, node) if kind(graph, user) in RESHAPES]
+
     for cut, nodes in _taken(context).items():
         for node in nodes if cut.kind == "integer" and cut.operation in ("argmin", "min") else ():
             codes = {leaf.node for leaf in graph.leaves if cut.behind.intersection(leaf.names)}
-            own = {edge.producer for edge in graph.inputs(node)} & codes
-            lost = [graph.leaf_of[leaf] for leaf in sorted(codes - own)]
-            waiting = [node]
-            for at in waiting:  # grows while it is read
-                users = [edge.consumer for edge in graph.consumers(at)]
-                waiting += [user for user in users if kind(graph, user) in RESHAPES]
-                layer = next((user for user in users if _is_layer(graph, user, at)), None)
-                if own and lost and layer is not None:
-                    yield _Draw(
-                        layer, code(own_line(graph.nodes[node])), first_names(lost), own_line(graph.nodes[layer])
-                    )
-                    return
+            own = codes.intersection(makers(graph, node))
+            lost = first_names(graph.leaf_of[leaf] for leaf in sorted(codes - own))
+            layers = (
+                user for at in spread([node], reshaped) for user in users(graph, at) if _is_layer(graph, user, at)
+            )
+            for layer in layers if own and lost else ():
+                yield _Draw(layer, code(made_at(graph, node)), lost, made_at(graph, layer))
 
 
 _DRAWN = (

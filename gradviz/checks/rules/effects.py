@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.record import OptimizerRow
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.invariants import called
-from gradviz.checks.rules.misuse import Row, told
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.rules.misuse import told
 from gradviz.checks.words import line
 from gradviz.source.search import sets_attribute, sets_item
 
@@ -75,7 +74,7 @@ def no_effect(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, *_WITHOUT, rows=_WITHOUT)
+    yield from told(context, _WITHOUT)
     for optimizer in context.record.optimizers:
         yield from _unread(optimizer)
 
@@ -87,8 +86,8 @@ def _unread(optimizer: OptimizerRow) -> Diagnoses:
         source = sets(optimizer.source.file, key.removeprefix(".")) if optimizer.source is not None else None
         fix = f"Set it in the groups: for group in optimizer.param_groups: group[{meant!r}] = ..."
         yield Diagnosis(
-            f"{called(optimizer)} does not read {key}: it has no effect",
-            (optimizer.name or optimizer.type,),
+            f"{optimizer.title} does not read {key}: it has no effect",
+            optimizer.subject,
             f"{optimizer.type} reads {meant!r} of each group in its param_groups",
             fix if source is not None and key[0] == "." else f"Call it {meant} in {line(source or optimizer.source)}.",
             source=source or optimizer.source,
@@ -133,7 +132,7 @@ def cancelled_gradient(context: CheckContext) -> Diagnoses:
     ```
     """
     if all(misuse.times > 1 for misuse in context.record.misuses if misuse.kind == "cancels"):
-        yield from told(context, *_CANCELS, rows=_CANCELS)
+        yield from told(context, _CANCELS)
 
 
 @check("pile-of-hooks", "warning", "the same hook is registered again and again, and runs as often")
@@ -160,7 +159,7 @@ def pile_of_hooks(context: CheckContext) -> Diagnoses:
         model.zero_grad()
     ```
     """
-    yield from told(context, *_AGAIN, rows=_AGAIN)
+    yield from told(context, _AGAIN)
 
 
 @check("late-binding", "warning", "hooks that a loop makes all read the variables of its last round")
@@ -187,7 +186,7 @@ def late_binding(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, *_LATE, rows=_LATE)
+    yield from told(context, _LATE)
 
 
 @check("not-called", "warning", "a method is named and not called")
@@ -213,4 +212,4 @@ def not_called(context: CheckContext) -> Diagnoses:
     print("done")
     ```
     """
-    yield from told(context, *_NAMED, rows=_NAMED)
+    yield from told(context, _NAMED)

@@ -55,36 +55,29 @@ def not_frozen(context: CheckContext) -> Diagnoses:
 
 
 def _mistyped(mistyped: Mistyped) -> Diagnosis:
-    names = tuple(map(one_line, mistyped.names))
+    names, source = tuple(map(one_line, mistyped.names)), mistyped.source
     if not names:
         return Diagnosis(
-            f"{code(mistyped.source)} compares, and switches nothing",
+            f"{code(source)} compares, and switches nothing",
             (),
             "== asks whether two things are equal; as a statement of its own it has no effect: the parameters still require grad",
             "Write one equals sign: parameter.requires_grad = False.",
-            source=mistyped.source,
+            source=source,
         )
+    what, fix = f".{mistyped.attribute} = False", "Write parameter.requires_grad = False."
+    why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"
     if mistyped.module:
-        what = (
-            f"{listed(names, 3)}.{mistyped.attribute} = False"
-            if len(names) == 1
-            else f".{mistyped.attribute} = False on modules"
-        )
+        what = f"{names[0]}{what}" if len(names) == 1 else f"{what} on modules"
         why = "a module has no such switch: this only gives it an attribute that nobody reads"
-        text = mistyped.source.text if mistyped.source is not None else ""
-        spelled = re.match(rf"([\w.\[\]]+)\.{mistyped.attribute}\s*=[^=]*$", text.strip())
+        spelled = re.match(rf"([\w.\[\]]+)\.{mistyped.attribute}\s*=[^=]*$", source.text.strip() if source else "")
         name = spelled[1] if spelled is not None else as_code(names[0])
         fix = f"Write {name}.requires_grad_(False): the method, with an underscore, goes through all its parameters."
-    else:
-        what = f".{mistyped.attribute} = False"
-        why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"
-        fix = "Write parameter.requires_grad = False."
     return Diagnosis(
         f"{what} freezes nothing: {verb(names, 'it still requires', 'they still require')} grad",
         names,
-        (f"{code(mistyped.source)}: " if mistyped.source is not None else "") + why,
+        f"{code(source)}: {why}" if source is not None else why,
         fix,
-        source=mistyped.source,
+        source=source,
     )
 
 
@@ -136,17 +129,17 @@ def _only_in_eval(record: RunRecord) -> Diagnoses:
 
 def _base_of_adapters(context: CheckContext, record: RunRecord) -> Diagnoses:
     """The weights that LoRA is to leave alone, when an optimizer updates them."""
-    held = record.held
-    parameters = [
-        parameter for parameter in context.parameters if not parameter.sharded and len(parameter.tensor.shape or ()) > 1
-    ]
-    plain = [parameter for parameter in parameters if _ADAPTER not in parameter.names[0].lower()]
+    held, matrices = (
+        record.held,
+        [one for one in context.parameters if len(one.tensor.shape or ()) > 1 and not one.sharded],
+    )
+    plain = [one for one in matrices if _ADAPTER not in one.names[0].lower()]
     base: dict[str, Parameter] = {}
-    for path in dict.fromkeys(_around_adapter(parameter.names[0]) for parameter in parameters):
-        beside = [parameter for parameter in plain if path and parameter.names[0].startswith(f"{path}.")]
+    for path in dict.fromkeys(_around_adapter(one.names[0]) for one in matrices):
+        beside = [one for one in plain if path and one.names[0].startswith(f"{path}.")]
         # where some are frozen already, somebody has chosen
-        if all(parameter.requires_grad and parameter.names[0] in held for parameter in beside):
-            base.update((parameter.names[0], parameter) for parameter in beside)
+        if all(one.requires_grad and one.names[0] in held for one in beside):
+            base |= {one.names[0]: one for one in beside}
     if base:
         yield _unfrozen_base(context, record, list(base.values()))
 
@@ -161,8 +154,7 @@ def _unfrozen_base(context: CheckContext, record: RunRecord, base: Sequence[Para
     model = context.models[base[0].model].name if context.models else "model"
     names = first_names(base)
     maker = next(optimizer for optimizer in record.optimizers if set(record.named(optimizer.held)) & set(names))
-    file = maker.source.file if maker.source is not None else ""
-    on = sets_attribute(file, "requires_grad") if file else None
+    on = sets_attribute(maker.source.file, "requires_grad") if maker.source is not None else None
     known = f" ({line(on)} switches on what is on already)" if on is not None and "True" in on.text else ""
     return Diagnosis(
         f"LoRA's base weights are trained, too: {listed(modules_of(context, base), 3)}",
@@ -202,25 +194,21 @@ def moving_statistics(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
-    if not record.stepped:
-        return
-    for model in record.models:
+    for model in context.record.models if context.record.stepped else ():
         if model.norms:
-            first = one_line(model.norms[0])
-            single = len(model.norms) == 1
+            name, norms = one_line(model.name), model.norms
+            what = one_line(norms[0]) if len(norms) == 1 else plural(len(norms), "batch norm")
+            switched = f", as in {code(model.switched)}" if model.switched is not None else ""
+            calls = "; ".join(f"{as_code(norm)}.eval()" for norm in norms[:3])
             yield Diagnosis(
-                f"{first if single else plural(len(model.norms), 'batch norm')} {verb(model.norms, 'is', 'are')} frozen, and "
-                f"{verb(model.norms, 'its', 'their')} running statistics still change",
-                model.norms,
-                f"weight and bias of {listed(model.norms, 3)} do not require grad, but {verb(model.norms, 'it is', 'they are')} in "
-                f"training mode and {verb(model.norms, 'updates', 'update')} running_mean and running_var in every forward: "
-                f"train() switches that on for all modules inside {one_line(model.name)}, also after an earlier eval()"
-                + (f", as in {code(model.switched)}" if model.switched is not None else ""),
-                f"Switch {verb(model.norms, 'it', 'them')} to eval mode again, after every {one_line(model.name)}.train(): "
-                + "; ".join(f"{as_code(norm)}.eval()" for norm in model.norms[:3])
-                + (", and so on for each." if len(model.norms) > 3 else "."),
-                where=line(model.switched) or one_line(model.name),
+                f"{what} {verb(norms, 'is', 'are')} frozen, and {verb(norms, 'its', 'their')} running statistics still change",
+                norms,
+                f"weight and bias of {listed(norms, 3)} do not require grad, but {verb(norms, 'it is', 'they are')} in "
+                f"training mode and {verb(norms, 'updates', 'update')} running_mean and running_var in every forward: "
+                f"train() switches that on for all modules inside {name}, also after an earlier eval(){switched}",
+                f"Switch {verb(norms, 'it', 'them')} to eval mode again, after every {name}.train(): {calls}"
+                f"{', and so on for each' if len(norms) > 3 else ''}.",
+                where=line(model.switched) or name,
                 source=model.switched,
             )
 
@@ -255,7 +243,7 @@ def eval_while_training(context: CheckContext) -> Diagnoses:
         trained = any(name.startswith(f"{model.name}.") for name in record.updated)
         if not model.training and model.sleeping and trained and model.held:
             name = one_line(model.name)
-            begins = step_begins(context.backward) if context.backward is not None else None
+            begins = step_begins(context.backward)
             first = f", first thing in the loop of {line(begins)}" if begins is not None else ""
             yield Diagnosis(
                 f"{name} ({one_line(model.type)}) is trained in eval() mode",

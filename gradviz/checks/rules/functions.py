@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnoses, check
-from gradviz.checks.rules.misuse import Row, told
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.rules.misuse import told
 
 _ROWS = {
     "other slope": Row(
@@ -85,4 +85,4 @@ def wrong_backward(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, *_ROWS, rows=_ROWS)
+    yield from told(context, _ROWS)

@@ -11,9 +11,8 @@ from gradviz.checks.context import CheckContext, Earlier
 from gradviz.checks.edit import behind as written_behind, instead
 from gradviz.checks.flow import behind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, as_code, as_leaf, code, line, listed, title, where as place
+from gradviz.checks.words import Names, as_code, as_leaf, code, line, listed, made_at, title, where as place
 from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
-from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned, read
 from gradviz.source.search import taken_over
 from gradviz.source.statements import around
@@ -63,7 +62,7 @@ def freed_graph(context: CheckContext) -> Diagnoses:
         return
     joints = _joints(context, freed)
     first = joints[0].producer if joints else freed[0]
-    old, made = old_tensors(context, joints), own_line(graph.nodes[first])
+    old, made = old_tensors(context, joints), made_at(graph, first)
     diagnosis = Diagnosis(
         f"backward() has already run through {plural(len(freed), 'node')} of this graph",
         old.names,
@@ -147,37 +146,34 @@ def _freed_fix(
         fix = f"In {line(at)}, use {name}.detach() instead of {name}: {one_line(spared.because)}."
         new = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.(])", f"{name}.detach()", at.text)
         return {"fix": fix, "where": "", "source": at, "part": spared.name, "edit": instead(at, new)}
-    other = _other_loss(context)
-    if not joints and other:
-        fix = (
-            f"Call backward() once, of the sum: ({as_code(other)} + {as_code(context.graph.roots[0].name)}).backward() "
-        )
-        fix += "gives the same gradients in one pass. Or call the first one with retain_graph=True."
-        return {"fix": fix, "where": "", "source": context.backward}
+    other = _other_loss(context) if not joints else ""
+    if other:
+        both = f"({as_code(other)} + {as_code(context.graph.roots[0].name)}).backward()"
+        fix = f"Call backward() once, of the sum: {both} gives the same gradients in one pass. Or call the first one with "
+        return {"fix": f"{fix}retain_graph=True.", "where": "", "source": context.backward}
     leaf = as_leaf(made) if not old.again else ""  # else each step makes new numbers
     if leaf:
         return {"fix": f"Create the leaf last: {leaf}.", "edit": instead(made, leaf)}
-    if not joints:
-        return {}
-    taken = own_line(context.graph.nodes[joints[0].consumer])
+    return _apart(context, joints, old, made) if joints else {}
+
+
+def _apart(context: CheckContext, joints: Sequence[Edge], old: OldTensors, made: SourceLine | None) -> dict[str, Any]:
+    """The same about what joins a new graph to an old one."""
+    taken = made_at(context.graph, joints[0].consumer)
     if not old.names and not old.cut and taken is not None:  # an attribute of a module, that nobody sees from outside
         return {"fix": f"Call .detach() of what {code(taken)} takes over from the step before.", "source": taken}
+    there, cut = context.backward, old.cut
     if old.again is False:
         who = listed(old.names) or "the tensor there"
-        made = max(
-            (own_line(context.graph.nodes[edge.producer]) or made for edge in joints),
-            key=lambda at: at.line if at else 0,
-        )
-        fix = f"Compute {who} inside the loop, in every step. If it needs no gradient, detach it once, after {line(made)}: "
-        return {"fix": f"{fix}{old.cut}.", "edit": written_behind(made, old.cut)}
-    if old.kept and old.again:
-        there, clear = line(context.backward), f"{as_code(old.names[0])}.clear()"
-        fix = (
-            f"Clear {old.names[0]} in every step, after {there}, so that it keeps nothing of the step before: {clear}."
-        )
-        return {"fix": fix, "edit": written_behind(context.backward, clear)}
-    fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
-    return {"fix": fix, "edit": written_behind(context.backward, old.cut)}
+        lines = (made_at(context.graph, edge.producer) or made for edge in joints)
+        there = max(lines, key=lambda at: at.line if at else 0)
+        fix = f"Compute {who} inside the loop, in every step. If it needs no gradient, detach it once, after {line(there)}: {cut}."
+    elif old.kept and old.again:
+        cut = f"{as_code(old.names[0])}.clear()"
+        fix = f"Clear {old.names[0]} in every step, after {line(there)}, so that it keeps nothing of the step before: {cut}."
+    else:
+        fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
+    return {"fix": fix, "edit": written_behind(there, cut)}
 
 
 def _other_loss(context: CheckContext) -> str:
@@ -283,10 +279,10 @@ def _cut(names: Sequence[str]) -> str:
 def _once_more(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -> _Spared | None:
     """What each step makes again, and another line keeps for the next one, as a running mean does."""
     for edge in joints if len(old.names) == 1 and old.again else ():
-        made, used = (own_line(context.graph.nodes[i]) for i in (edge.producer, edge.consumer))
-        if used is not None and used != made and old.names[0] in assigned(made) and old.names[0] in read(used):
+        made, used, (name,) = made_at(context.graph, edge.producer), made_at(context.graph, edge.consumer), old.names
+        if used is not None and used != made and name in assigned(made) and name in read(used):
             return _Spared(
-                used, old.names[0], f"{listed(assigned(used))} is carried on to the next step, and needs numbers only"
+                used, name, f"{listed(assigned(used))} is carried on to the next step, and needs numbers only"
             )
     return None
 
@@ -311,7 +307,7 @@ def _spared(context: CheckContext) -> _Spared | None:
     known = {node.sequence for node in before.nodes} & names.keys()
     for one in (before, graph):
         for edge in one.edges:
-            shared, source = one.nodes[edge.producer], own_line(one.nodes[edge.consumer])
+            shared, source = one.nodes[edge.producer], made_at(one, edge.consumer)
             if shared.sequence not in known or one.nodes[edge.consumer].sequence in known or source is None:
                 continue
             name, trains = next(iter(names[shared.sequence or 0]), ""), _whose_turn(context, one, edge.producer)

@@ -6,23 +6,18 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.record import LeafRow, LoopCall, OptimizerRow, RunRecord
+from gradviz.checks.record import LeafRow, LoopCall, OptimizerRow, RunRecord, calls_in
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, first_names, line, listed, verb
 from gradviz.graph import SourceLine
 from gradviz.source.search import calls_method
-from gradviz.wording import one_line, plural
+from gradviz.wording import plural
 
 SAMPLED = 3
 """Sampled steps from which on a parameter that does not move is told of."""
 STILL = 0.75
 """Of the elements with a gradient: from this part on an update counts as rounded away in half precision."""
 _HALF = {"bfloat16": "1/256", "float16": "1/2048"}  # the least relative change
-
-
-def called(optimizer: OptimizerRow) -> str:
-    """An optimizer in a sentence."""
-    return f"{one_line(optimizer.name)} ({optimizer.type})" if optimizer.name else optimizer.type
 
 
 @check("swallowed-update", "warning", "updates are so small that rounding takes them away: parameters never move")
@@ -66,7 +61,7 @@ def _stuck(optimizer: OptimizerRow, rows: Sequence[LeafRow], half: bool) -> Diag
     part = sum(row.still for row in rows) / sum(row.pushed for row in rows)
     rate = f"{max(optimizer.rates, default=0.0):.3g}"
     source, fix = optimizer.source, f"Raise the learning rate: {rate} changes no {dtype} number of this size."
-    why = f"at {plural(rows[0].pushed, 'sampled step')} of {called(optimizer)}, {part:.0%} of their elements with a gradient were "
+    why = f"at {plural(rows[0].pushed, 'sampled step')} of {optimizer.title}, {part:.0%} of their elements with a gradient were "
     why += f"the same bit for bit afterwards; the learning rate was at most {rate}"
     if half:
         why += f", and an update below {_HALF[dtype]} of a {dtype} number is rounded away"
@@ -77,7 +72,7 @@ def _stuck(optimizer: OptimizerRow, rows: Sequence[LeafRow], half: bool) -> Diag
             f"torch.{dtype}):` (or 'cuda')."
         )
     return Diagnosis(
-        f"{plural(len(rows), 'parameter')} of {called(optimizer)} {verb(rows, 'never moves', 'never move')}: updates are rounded "
+        f"{plural(len(rows), 'parameter')} of {optimizer.title} {verb(rows, 'never moves', 'never move')}: updates are rounded "
         "away",
         names,
         why + ".",
@@ -131,11 +126,11 @@ def two_optimizers(context: CheckContext) -> Diagnoses:
             before, again = twice[0]
             few, most = sorted((first, second), key=lambda optimizer: len(optimizer.held))
             yield Diagnosis(
-                f"{called(first)} and {called(second)} both update {listed(names, 3)}",
+                f"{first.title} and {second.title} both update {listed(names, 3)}",
                 names,
                 f"{code(before.source)} and {code(again.source)} both use the gradient of one backward(): "
                 f"{plural(len(names), 'parameter')} {verb(names, 'is', 'are')} held by both, and updated twice in each step",
-                f"Give each parameter to one optimizer: in {line(most.source)}, leave out what {called(few)} holds "
+                f"Give each parameter to one optimizer: in {line(most.source)}, leave out what {few.title} holds "
                 f"({line(few.source)}).",
                 source=most.source or again.source,
             )
@@ -143,7 +138,7 @@ def two_optimizers(context: CheckContext) -> Diagnoses:
 
 def _twice(record: RunRecord, shared: frozenset[int]) -> Iterator[tuple[LoopCall, LoopCall]]:
     """Pairs of steps of two optimizers for the same tensors, with no other gradient in between."""
-    about = [call for call in record.log if call.letter in "bzs" and not shared.isdisjoint(call.tensors or shared)]
+    about = [call for call in calls_in(record.log, "bzs") if not shared.isdisjoint(call.tensors or shared)]
     for before, again in pairwise(about):
         if before.letter == again.letter == "s" and before.tensors != again.tensors:
             yield before, again

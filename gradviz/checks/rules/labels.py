@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnoses, check
-from gradviz.checks.rules.misuse import Row, told
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.rules.misuse import told
 
 _PADDED = "rows that end with {0} from different places on, and have it nowhere else"
 _PADDING = {
@@ -137,7 +137,7 @@ def inverted_mask(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, *_MASKS, rows=_MASKS)
+    yield from told(context, _MASKS)
 
 
 @check("padding-counted", "warning", "padding counts in a loss, a mean or a last step")
@@ -164,7 +164,7 @@ def padding_counted(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, *_PADDING, rows=_PADDING)
+    yield from told(context, _PADDING)
 
 
 @check("useless-labels", "warning", "labels teach nothing: all alike, all ignored, or what the model is given")
@@ -194,4 +194,4 @@ def useless_labels(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, *_LABELS, rows=_LABELS)
+    yield from told(context, _LABELS)

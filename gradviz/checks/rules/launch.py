@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.collectives import NOT_COLLECTIVE
-from gradviz.checks.words import line, title, where as place
+from gradviz.checks.words import line, made_at, title, where as place
 from gradviz.graph import CollectiveCall
-from gradviz.graph.origins import own_line
 from gradviz.rank import named
 from gradviz.wording import clip, one_line, plural
 
@@ -211,7 +210,7 @@ def ready_twice(context: CheckContext) -> Diagnoses:
     inside = [node.id for node in graph.nodes if "checkpoint" in node.flags]
     if not (said or (inside and "find_unused_parameters" in wrapped)):
         return
-    source = own_line(graph.nodes[inside[0]]) if inside else raised.source if raised is not None else None
+    source = made_at(graph, inside[0]) if inside else raised.source if raised is not None else None
     why = []
     if inside:
         why.append(f"{title(graph, inside[0])} is a reentrant checkpoint, whose backward makes its parameters ready")

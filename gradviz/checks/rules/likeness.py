@@ -10,8 +10,8 @@ from itertools import chain
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.record import LeafRow, Tie
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.misuse import Row, told
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.rules.misuse import told
 from gradviz.checks.words import all_names, as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import Graph, Node
 from gradviz.graph.origins import own_line
@@ -58,14 +58,7 @@ def untied(context: CheckContext) -> Diagnoses:
 
 def _tie(tie: Tie) -> Diagnosis:
     first, second = map(one_line, tie.names)
-    what = "on one piece of memory" if tie.shared else "that began with the same values"
-    why = (
-        "they are distinct parameters on one piece of memory: each gets its part of the gradient, and the optimizer updates the "
-        "numbers once for each, with momentum and weight decay twice"
-        if tie.shared
-        else "they were equal at the first backward call and differ now: the one was made as a copy of the other, so each gets its "
-        "own gradient"
-    )
+    what, why = _SHARED if tie.shared else _COPIED
     return Diagnosis(
         f"{first} and {second} are not tied: two parameters {what}",
         tie.names,
@@ -77,6 +70,16 @@ def _tie(tie: Tie) -> Diagnosis:
     )
 
 
+_SHARED = (
+    "on one piece of memory",
+    "they are distinct parameters on one piece of memory: each gets its part of the gradient, and the optimizer updates the "
+    "numbers once for each, with momentum and weight decay twice",
+)
+_COPIED = (
+    "that began with the same values",
+    "they were equal at the first backward call and differ now: the one was made as a copy of the other, so each gets its own "
+    "gradient",
+)
 _AVERAGES = (
     Row(
         "the average {0} never moves: half precision rounds its updates away",
@@ -142,34 +145,23 @@ def wrong_average(context: CheckContext) -> Diagnoses:
     ```
     """
     averages, outdated = context.record.averages, context.record.outdated
-    yield from told(context, *_FACTORS, rows=_FACTORS)
+    yield from told(context, _FACTORS)
     swapped = any(misuse.kind in _FACTORS for misuse in context.record.misuses)
     for name, parts in averages.items():
         row = _OUTDATED if outdated[name] >= ENOUGH else None
-        if len(parts) >= ENOUGH and not any(parts):
-            row = _ROUNDED
-        elif (
-            not swapped
-            and len(parts) >= ENOUGH
-            and min(parts) > 0.8
-            and max(parts) - min(parts) < 1e-3 < 1 - max(parts)
-        ):
-            row = _SWAPPED
-        inside = any(name.startswith(f"{other}.") for other in averages)
-        if row is not None and not inside:
+        if len(parts) >= ENOUGH:
+            alike = min(parts) > 0.8 and max(parts) - min(parts) < 1e-3 < 1 - max(parts)
+            row = _ROUNDED if not any(parts) else _SWAPPED if alike and not swapped else row
+        if row is not None and not any(name.startswith(f"{other}.") for other in averages):
             yield _average(context, name, parts, row)
 
 
 def _average(context: CheckContext, name: str, parts: Sequence[float], row: Row) -> Diagnosis:
     written = next((at for weight, at in context.filled.items() if weight.startswith(f"{name}.")), None)
-    begins = step_begins(written) if row is _OUTDATED and written is not None else None
+    begins = step_begins(written) if row is _OUTDATED else None
     written = begins if begins is not None and "parameters()" in begins.text else written
-    times = max(len(parts), context.record.outdated[name])
-    words = one_line(name), times, max(parts, default=0.0)
-    summary, why, fix = (
-        part.format(*words, code=code(written) if written is not None else "the code") for part in row[:3]
-    )
-    return Diagnosis(summary, (name,), why, fix, source=written)
+    words = one_line(name), max(len(parts), context.record.outdated[name]), max(parts, default=0.0)
+    return row.told((name,), written, *words, **({} if written else {"code": "the code"}))
 
 
 @check("zero-start", "warning", "weights begin at zero and their gradient is zero, so they never move")
@@ -212,25 +204,28 @@ def zero_start(context: CheckContext) -> Diagnoses:
 def _stuck(context: CheckContext, members: Sequence[LeafRow]) -> Diagnosis:
     members = [replace(leaf, source=context.filled.get(leaf.names[0], leaf.source)) for leaf in members if leaf.names]
     members = sorted(members, key=lambda leaf: leaf.source.line if leaf.source is not None else 0)
-    names = first_names(members)
-    together = len({leaf.module for leaf in members}) < len(members)  # a product inside one module
-    first = one_line(names[0]) if names else "one of them"
-    if names and members[0].module:  # as the code that makes it calls it
-        first = f"self.{first.rpartition('.')[2]}"
-    made, filled = line(members[0].source), members[0].names[0] in context.filled
-    zeros = not filled and members[0].source is not None and "zeros" in members[0].source.text
+    names, source = first_names(members), members[0].source
+    fix = (
+        f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each."
+    )
+    if len({leaf.module for leaf in members}) < len(members):  # a product inside one module
+        first, there = one_line(names[0]), "in place of what fills it with zeros"
+        if members[0].module:  # as the code that makes it calls it
+            first = f"self.{first.rpartition('.')[2]}"
+        if names[0] in context.filled:
+            there += f" in {line(source)}"
+        elif source is not None and "zeros" in source.text:
+            there = f"right after it is made in {line(source)}"
+        fix = "Begin with one factor of each product at zero and the other at random numbers: "
+        fix += f"torch.nn.init.normal_({first}, std=0.02), {there}."
     return Diagnosis(
         f"{plural(len(members), 'weight')} {verb(members, 'is', 'are')} zero with a gradient of zero: they never move",
         names,
         f"all elements of {listed(names, 4)} and of their gradients were 0 at {ENOUGH} calls or more: where weights are multiplied "
         "with each other, the gradient of each is the other one times something",
-        f"Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02), "
-        f"{'right after it is made' if zeros else 'in place of what fills it with zeros'}"
-        f"{f' in {made}' if made and (zeros or filled) else ''}."
-        if together
-        else f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each.",
+        fix,
         tuple(leaf.node for leaf in members if leaf.call == context.call),
-        source=members[0].source,
+        source=source,
     )
 
 
@@ -302,23 +297,24 @@ def all_zero(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
-    graph, flattened = context.graph, record.flat
+    graph, calls = context.graph, context.record.flat
     used = {*all_names(graph.leaves)}
-    names = tuple(name for name in dict.fromkeys(chain.from_iterable(flattened)) if name in used)
-    if len(flattened) < ENOUGH or not record.stepped or not names:
-        return
-    flat = next((node for node in graph.nodes if _one_class(node)), None)
-    if flat is None and not context.loss:
-        return  # nothing is left to learn, or nobody knows
-    flat = flat or _on_every_way(graph)
-    source = own_line(flat) if flat is not None else context.backward
-    why, fix = _flatness(flat)
-    cause = f"; {why} ({code(source)})" if why else ""
+    names = tuple(name for name in dict.fromkeys(chain.from_iterable(calls)) if name in used)
+    if len(calls) < ENOUGH or not context.record.stepped or not names or not context.loss:
+        return  # with a loss of zero, nothing is left to learn
+    flat, cause = _on_every_way(graph), ""
+    source, fix = (
+        context.backward,
+        "Look whether the loss depends on the output as it should: its last operations, and what it is ",
+    )
+    fix += "multiplied with."
+    if flat is not None:
+        source, fix = own_line(flat), "Leave it out behind the last layer, or begin with values that are not cut off."
+        cause = f"; {flat.op} is flat where it cuts off what it is given ({code(source)})"
     yield Diagnosis(
         f"all {plural(len(names), 'parameter')} get a gradient of zero: nothing is learned",
         names,
-        f"backward() filled the .grad of {listed(names, 3)} with zeros only, at {len(flattened)} calls{cause}",
+        f"backward() filled the .grad of {listed(names, 3)} with zeros only, at {len(calls)} calls{cause}",
         fix,
         (flat.id,) if flat is not None else (),
         source=source,
@@ -327,7 +323,6 @@ def all_zero(context: CheckContext) -> Diagnoses:
     )
 
 
-_SOFTMAX = ("SoftmaxBackward0", "LogSoftmaxBackward0")
 _FEW = 8  # operations near the output that are tried
 _CLIPPED = (
     "ClampBackward0",
@@ -344,27 +339,3 @@ def _on_every_way(graph: Graph) -> Node | None:
     leaves = {leaf.node for leaf in graph.leaves if leaf.kind == "parameter"}
     clipped = [node for node in graph.nodes if node.op in _CLIPPED][:_FEW]
     return next((node for node in clipped if leaves.isdisjoint(from_outputs(graph, [node.id]))), None)
-
-
-def _one_class(node: Node) -> bool:
-    made = node.outputs[0] if node.outputs else None
-    return (
-        node.op in _SOFTMAX and made is not None and bool(made.shape) and made.shape is not None and made.shape[-1] == 1
-    )
-
-
-def _flatness(node: Node | None) -> tuple[str, str]:
-    """Why no gradient comes through an operation, and what to do about it."""
-    if node is None:
-        return "", (
-            "Look whether the loss depends on the output as it should: its last operations, and what it is multiplied with."
-        )
-    if _one_class(node):
-        return f"{node.op} works on a single class, for which it gives 1 whatever it is given", (
-            "For one output per sample use torch.sigmoid instead of softmax, and "
-            "torch.nn.functional.binary_cross_entropy_with_logits as the loss; for several classes give the last layer as many "
-            "outputs."
-        )
-    return f"{node.op} is flat where it cuts off what it is given", (
-        "Leave it out behind the last layer, or begin with values that are not cut off."
-    )

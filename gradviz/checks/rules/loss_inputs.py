@@ -7,13 +7,12 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, shape, user, weight
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.misuse import Row, told
+from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, shape, spread, user, weight
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.rules.misuse import BROADCAST, told
 from gradviz.checks.rules.softmax import across, dimension
-from gradviz.checks.words import Names, code, line, nodes_of, title_and_code, where as place
+from gradviz.checks.words import Names, code, line, made_at, nodes_of, title_and_code, where as place
 from gradviz.graph import Graph
-from gradviz.graph.origins import own_line
 
 _LAYERS = (
     *PRODUCTS,
@@ -153,8 +152,7 @@ def loss_input(context: CheckContext) -> Diagnoses:
     found = chain(
         _in_graph(context.graph),
         _in_calls(context),
-        told(context, "softmax of one"),
-        told(context, *_GIVEN, rows=_GIVEN),
+        told(context, _GIVEN),
     )
     yield from islice(found, 1)
 
@@ -179,7 +177,7 @@ def _in_calls(context: CheckContext) -> Iterator[Diagnosis]:
             made = _origin(graph, node, pair.made_by) if "KlDiv" in pair.user else None
             if made is not None:
                 yield _wrong(graph, f"kl_div in {code(source)}", line(source), made, pair)._replace(
-                    source=source if pair.at_user else own_line(graph.nodes[made])
+                    source=source if pair.at_user else made_at(graph, made)
                 )
 
 
@@ -212,18 +210,17 @@ def _origin(graph: Graph, node: int, kinds: Collection[str]) -> int | None:
 
     A product counts as a layer only with a weight that is a leaf: of logarithms, one with given numbers makes other logarithms.
     """
-    ends: list[int] = []
-    waiting = [node]
-    for at in waiting:  # grows while it is read
+
+    def is_end(at: int) -> bool:
         op = kind(graph, at)
-        if op in kinds and (op not in PRODUCTS or weight(graph, at) is not None):
-            ends.append(at)
-        elif op not in _PASSED or len(waiting) > _MOST:
-            return None
-        else:
-            new = (edge.producer for edge in graph.inputs(at) if edge.producer not in graph.leaf_of)
-            waiting += [producer for producer in dict.fromkeys(new) if producer not in waiting]
-    return ends[0] if ends else None
+        return op in kinds and (op not in PRODUCTS or weight(graph, at) is not None)
+
+    def onward(at: int) -> list[int]:
+        return [] if is_end(at) else [maker for maker in makers(graph, at) if maker not in graph.leaf_of]
+
+    ways = list(islice(spread([node], onward), _MOST))
+    ends = [at for at in ways if is_end(at)]
+    return ends[0] if ends and all(kind(graph, at) in _PASSED for at in ways if at not in ends) else None
 
 
 _NOT_BELOW_ZERO = (
@@ -252,6 +249,12 @@ def _of_one(graph: Graph, node: int) -> Diagnosis | None:
 
 
 _GIVEN = {
+    "softmax of one": Row(
+        "{0} is taken over a single element",
+        "{code} computes {0} over dimension {1} of {2}, which has size 1: it is the same number whatever it gets, and what is "
+        "before it gets no gradient",
+        "Take it over the dimension of the classes or steps, in place of dim={1}; for one score each, use torch.sigmoid.",
+    ),
     "trained weight": Row(
         "what weighs log_prob() is trained by it: .detach() is missing",
         "{code} multiplies log_prob() by a tensor with a graph of its own: the loss moves what that is computed from, such as a "
@@ -327,19 +330,25 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     """
     graph = context.graph
     if not any(optimizer.maximizes for optimizer in context.optimizers):
-        yield from told(context, *_SIGNS, rows=_SIGNS)
+        yield from told(context, _SIGNS)
     if len(graph.roots) != 1 or not _held_by_one(context):
         return
-    node, minus = graph.roots[0].node, 0
+    minus, node = False, graph.roots[0].node
     while node is not None and node not in graph.leaf_of:
-        op, edges = kind(graph, node), graph.inputs(node)
-        chosen = op in ("Gather", "Index") and [kind(graph, edge.producer) for edge in edges[:1]] == ["LogSoftmax"]
-        if chosen if not minus % 2 else op in _NOT_BELOW_ZERO:
+        chosen = (
+            kind(graph, node) in ("Gather", "Index") and kind(graph, graph.inputs(node)[0].producer) == "LogSoftmax"
+        )
+        if kind(graph, node) in _NOT_BELOW_ZERO if minus else chosen:
             yield _negated(graph, node, chosen)
-        numbers = all(slot.tensor is None or slot.tensor.shape == () for slot in graph.nodes[node].saved)
-        if op not in ("Neg", "Mean", "Sum", "Div", "Mul", *RESHAPES) or len(edges) != 1 or not numbers:
-            return
-        node, minus = edges[0].producer, minus + (op == "Neg")
+        minus, node = minus ^ (kind(graph, node) == "Neg"), _scaled(graph, node)
+
+
+def _scaled(graph: Graph, node: int) -> int | None:
+    """What a mean, a sum, a number or a change of sign is taken of; None for other operations."""
+    op, edges, saved = kind(graph, node), graph.inputs(node), graph.nodes[node].saved
+    numbers = all(slot.tensor is None or slot.tensor.shape == () for slot in saved)
+    passed = op in RESHAPES or op in ("Neg", "Mean", "Sum", "Div", "Mul")
+    return edges[0].producer if passed and len(edges) == 1 and numbers else None
 
 
 def _held_by_one(context: CheckContext) -> bool:
@@ -350,7 +359,7 @@ def _held_by_one(context: CheckContext) -> bool:
 
 
 def _negated(graph: Graph, node: int, logarithms: bool) -> Diagnosis:
-    source = own_line(graph.nodes[graph.roots[0].node or 0])
+    source = made_at(graph, graph.roots[0].node or 0)
     what = "the mean logarithm of the chosen probabilities" if logarithms else "minus an error that is never below zero"
     return Diagnosis(
         "the sign of the loss is wrong: training makes it worse",
@@ -389,4 +398,4 @@ def broadcast(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, "broadcast", "joins all", "row for column", "sample for column", "reduced too early")
+    yield from told(context, BROADCAST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradviz.checks.context import CheckContext, Copy
 from gradviz.checks.ops import made
 from gradviz.checks.record import Unrecorded
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.words import all_names, code, line, listed, nodes_of, title, title_and_code, verb, where as place
 from gradviz.graph import Graph
 from gradviz.graph.amounts import COUNTED
@@ -46,24 +46,22 @@ def unused_graph(context: CheckContext) -> Diagnoses:
     ```
     """
     for evaluation in context.record.evaluations:
-        why = (
-            f"{plural(evaluation.calls, 'call')} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, "
-            "and no backward call reached any of them: eval() does not switch recording off"
-        )
-        if evaluation.holders:
-            holders = evaluation.holders
+        calls, holders = plural(evaluation.calls, "call"), evaluation.holders
+        why = f"{calls} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, and no backward call "
+        why += "reached any of them: eval() does not switch recording off"
+        if holders:
             why += (
                 f". {listed(holders)} {verb(holders, 'keeps', 'keep')} the graphs of several calls, with all they saved"
             )
-        calls = (line(remedy.call) for remedy in evaluation.remedies)
+        lines = (line(remedy.call) for remedy in evaluation.remedies)
         yield Diagnosis(
             f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
             "nothing uses",
-            evaluation.holders,
+            holders,
             why,
             " ".join(map(_fix, evaluation.remedies)) or "Run the evaluation under torch.no_grad().",
             source=evaluation.source,
-            where=", called in ".join(dict.fromkeys((line(evaluation.source), *calls))),
+            where=", called in ".join(dict.fromkeys((line(evaluation.source), *lines))),
         )
 
 
@@ -112,20 +110,24 @@ def reference_cycle(context: CheckContext) -> Diagnoses:
     """
     for cycle in dict.fromkeys(cycle._replace(node=0) for cycle in context.cycles):
         nodes = tuple(other.node for other in context.cycles if other._replace(node=0) == cycle)
-        attribute, of = one_line(cycle.attribute), one_line(cycle.of)
-        if cycle.kind == "function":
-            summary = f"{of} keeps its own output as ctx.{attribute}, so each graph keeps itself alive"
-            why = f"the output leads to its node, and that node is ctx, which has the output as {attribute}"
-            then = "is freed only when the garbage collector runs"
-            fix = f"Call ctx.save_for_backward(...) for it in place of setting ctx.{attribute}, and read it from ctx.saved_tensors."
-        else:
-            summary = f"a hook on {of} keeps {attribute}, so each graph keeps itself alive"
-            why = f"the graph holds the hook, the hook holds {attribute}, and {attribute} leads to that graph"
-            then = "is never freed: the garbage collector does not see through a hook on a tensor"
-            fix = f"Make kept = {attribute}.detach() before the hook, and use kept in the hook in place of {attribute}."
-        yield Diagnosis(summary, (cycle.of,), f"{why}. What is behind it {then}", fix, nodes, source=cycle.source)
+        words = {"attribute": one_line(cycle.attribute), "of": one_line(cycle.of)}
+        yield _CYCLES[cycle.kind].told((cycle.of,), cycle.source, **words)._replace(nodes=nodes)
 
 
+_CYCLES = {
+    "function": Row(
+        "{of} keeps its own output as ctx.{attribute}, so each graph keeps itself alive",
+        "the output leads to its node, and that node is ctx, which has the output as {attribute}. What is behind it is freed only "
+        "when the garbage collector runs",
+        "Call ctx.save_for_backward(...) for it in place of setting ctx.{attribute}, and read it from ctx.saved_tensors.",
+    ),
+    "hook": Row(
+        "a hook on {of} keeps {attribute}, so each graph keeps itself alive",
+        "the graph holds the hook, the hook holds {attribute}, and {attribute} leads to that graph. What is behind it is never "
+        "freed: the garbage collector does not see through a hook on a tensor",
+        "Make kept = {attribute}.detach() before the hook, and use kept in the hook in place of {attribute}.",
+    ),
+}
 LARGE_SHARE, LARGE_BYTES = 0.25, 16 * 1024 * 1024
 """`large-saved`: one saved tensor is this part of all that is held for backward, and at least so many bytes."""
 WORTH_TELLING = 1024
@@ -169,7 +171,6 @@ def large_saved(context: CheckContext) -> Diagnoses:
                 "If memory is short: torch.utils.checkpoint for this part, autocast, or a fused operation. gradviz "
                 "saved lists everything.",
                 (holder.node,),
-                where=place(graph, holder.node),
             )
 
 
@@ -270,26 +271,21 @@ def _copies(context: CheckContext, *, cast: bool) -> Diagnoses:
     graph = context.graph
     copies = [copy for copy in context.copies if _casts(graph, copy) == cast]
     extra = {copy.second: graph.storages[copy.second].nbytes or 0 for copy in copies}
-    if sum(extra.values()) < WORTH_TELLING:
+    total, what, fix = sum(extra.values()), "copy", "Make the copy first and use it in both places, or leave it out."
+    if total < WORTH_TELLING:
         return
+    if cast:
+        what, fix = "cast", "Use the cast tensor in both places, or keep the float32 operation away from it."
     first = max(copies, key=lambda copy: extra[copy.second])
-    names = all_names(graph.nodes[copy.node] for copy in copies)
-    what = "cast" if cast else "copy"
-    saver = title(graph, first.second_saver)
-    original = (
-        "is a leaf and exists anyway"
-        if first.first_saver in graph.leaf_of
-        else f"is saved by {title(graph, first.first_saver)}"
-    )
+    original = f"is saved by {title(graph, first.first_saver)}"
+    if first.first_saver in graph.leaf_of:
+        original = "is a leaf and exists anyway"
     yield Diagnosis(
-        f"{plural(len(copies), 'value')} {'is' if len(copies) == 1 else 'are'} kept twice, as a {what}: "
-        f"{bytes_text(sum(extra.values()))} more",
-        names,
-        f"{title_and_code(graph, first.node)} makes a {what} that {saver} saves, while the original {original}; the largest "
-        f"takes {bytes_text(extra[first.second])}",
-        "Use the cast tensor in both places, or keep the float32 operation away from it."
-        if cast
-        else "Make the copy first and use it in both places, or leave it out.",
+        f"{plural(len(copies), 'value')} {verb(copies, 'is', 'are')} kept twice, as a {what}: {bytes_text(total)} more",
+        all_names(graph.nodes[copy.node] for copy in copies),
+        f"{title_and_code(graph, first.node)} makes a {what} that {title(graph, first.second_saver)} saves, while the original "
+        f"{original}; the largest takes {bytes_text(extra[first.second])}",
+        fix,
         nodes_of(copies),
         where=place(graph, first.node),
     )

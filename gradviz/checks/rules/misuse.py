@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
 from gradviz.checks.record import Misuse
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, code, line
+from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.wording import one_line, plural
 
-
-class Row(NamedTuple):
-    """What is said of one kind of misuse. {0}, {1} are its words; {code} is the line, {text} its code alone, {times} how often.
-
-    `follows` are checks whose findings explain it.
-    """
-
-    summary: str
-    why: str
-    fix: str
-    follows: Names = ()
-
-
-ROWS = {
+BROADCAST = {
     "broadcast": Row(
         "shapes {1} broadcast to a square: each element meets every other one",
         "{code} computes {0} of shapes {1}, which makes a square of n x n that is then averaged: each sample is compared "
@@ -55,6 +40,8 @@ ROWS = {
         "{code} multiplies one number, the {0} of {1}, by {2}: all elements get the same loss, whatever their weight",
         "Reduce after the weights: reduction='none' for a loss, or a sum over the last dimensions only, then weigh, then average.",
     ),
+}
+_RESHAPED = {
     "reshape": Row(
         "{0} from {1} to {2} mixes {4}: it swaps no dimensions",
         "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
@@ -65,12 +52,8 @@ ROWS = {
         "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
         "{3} in {text}.",
     ),
-    "softmax of one": Row(
-        "{0} is taken over a single element",
-        "{code} computes {0} over dimension {1} of {2}, which has size 1: it is the same number whatever it gets, and what is "
-        "before it gets no gradient",
-        "Take it over the dimension of the classes or steps, in place of dim={1}; for one score each, use torch.sigmoid.",
-    ),
+}
+_MODES = {
     "dropout in eval": Row(
         "dropout runs in eval mode: it is not told of the mode",
         "{code} drops out although {0} is in eval mode, {times} seen: a functional dropout has training=True unless it is told",
@@ -85,15 +68,14 @@ ROWS = {
 }  # fmt: skip
 
 
-def told(context: CheckContext, *kinds: str, rows: Mapping[str, Row] = ROWS) -> Diagnoses:
+def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
     """What is said of these kinds."""
     for misuse in context.record.misuses:
-        if misuse.kind in kinds and not _is_fine(context, misuse):
-            words = {"code": code(misuse.source), "text": misuse.source.text, "times": plural(misuse.times, "time")}
-            given, row = list(map(one_line, misuse.words)), rows[misuse.kind]
-            summary, why, fix = (part.format(*given, line=line(misuse.source), **words) for part in row[:3])
-            edit = instead(misuse.source, misuse.mended)
-            yield Diagnosis(summary, misuse.names, why, fix, source=misuse.source, follows=row.follows, edit=edit)
+        row = rows.get(misuse.kind)
+        if row is not None and not _is_fine(context, misuse):
+            given = map(one_line, misuse.words)
+            diagnosis = row.told(misuse.names, misuse.source, *given, times=plural(misuse.times, "time"))
+            yield diagnosis._replace(edit=instead(misuse.source, misuse.mended))
 
 
 def _is_fine(context: CheckContext, misuse: Misuse) -> bool:
@@ -125,7 +107,7 @@ def reshape_mixes(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, "reshape", "cut anew")
+    yield from told(context, _RESHAPED)
 
 
 @check("wrong-mode", "warning", "dropout or batch normalization runs in the wrong mode")
@@ -169,4 +151,4 @@ def wrong_mode(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    yield from told(context, "dropout in eval", "train in evaluation")
+    yield from told(context, _MODES)

@@ -18,6 +18,7 @@ from gradviz.checks.words import (
     forward_op,
     line,
     listed,
+    made_at,
     nodes_of,
     op,
     title_and_code,
@@ -120,7 +121,7 @@ def _cause(context: CheckContext, node: int) -> int:
 
 def _remedy(graph: Graph, node: int) -> str:
     """What to do about an operation, and the other lines of the same function that do the same and have the same to fear."""
-    record, here = graph.nodes[node], own_line(graph.nodes[node])
+    record, here = graph.nodes[node], made_at(graph, node)
     made = next((output for output in record.outputs if output is not None), None)
     half = made is not None and made.dtype == "float16"
     advice = remedy("Where" if not half and left_out(graph, node) else function(record), half)
@@ -309,7 +310,7 @@ def _looks(context: CheckContext) -> Iterator[tuple[str, str, SourceLine | None]
     values = context.values
     if values is not None and LARGE < values.largest_input < _DIVERGED and values.largest_name:
         name = one_line(values.largest_name)
-        made = lines_behind(context.backward, name) if context.backward and name.isidentifier() else []
+        made = lines_behind(context.backward, name) if name.isidentifier() else []
         there = f" behind {line(made[0])}" if made else ""
         fix = f"Scale {name} to about 1{there}: {name} = ({name} - {name}.mean(0)) / {name}.std(0). Else lower the learning rate."
         yield f"{name} has numbers up to {values.largest_input:.4g}", fix, context.backward
@@ -327,7 +328,7 @@ def _summed(context: CheckContext) -> tuple[int, SourceLine | None]:
     root = context.graph.roots[0].node if len(context.graph.roots) == 1 else None
     if root is None:
         return 0, None
-    record, here = context.graph.nodes[root], own_line(context.graph.nodes[root])
+    record, here = context.graph.nodes[root], made_at(context.graph, root)
     shape = record.attributes.get("self_sym_sizes") if record.op.startswith("SumBackward") else None
     if record.attributes.get("reduction") == _SUM:
         shape = next((saved.tensor.shape for saved in record.saved if saved.slot == "target" and saved.tensor), None)

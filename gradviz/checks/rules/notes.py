@@ -9,8 +9,8 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.collectives import RECEIVES
-from gradviz.checks.words import Names, all_names, code, first_names, listed, nodes_of, title, verb, where as place
-from gradviz.graph import Leaf, Node, TensorInfo
+from gradviz.checks.words import all_names, code, first_names, listed, nodes_of, title, verb
+from gradviz.graph import Leaf, TensorInfo
 from gradviz.graph.amounts import depth
 from gradviz.source.search import repeated_modules
 from gradviz.wording import one_line, plural, tensor_line
@@ -150,48 +150,44 @@ def hooks_present(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    graph, tensors = context.graph, "The handle that register_hook() returned has remove()."
+    graph, wanted = context.graph, "No change needed if they are wanted. The handle that"
     hooked = [leaf for leaf in graph.leaves if leaf.hooks]
     if hooked:
-        names = first_names(hooked)
+        count, names = sum(leaf.hooks for leaf in hooked), first_names(hooked)
         yield Diagnosis(
-            f"{plural(sum(leaf.hooks for leaf in hooked), 'hook')} on "
-            f"{listed(names) or plural(len(hooked), 'leaf', 'leaves')}",
+            f"{plural(count, 'hook')} on {listed(names) or plural(len(hooked), 'leaf', 'leaves')}",
             names,
             "they run when the gradient of the tensor is computed or accumulated, and may change it",
-            f"No change needed if this is intentional. {tensors}",
+            "No change needed if this is intentional. The handle that register_hook() returned has remove().",
             nodes_of(hooked),
         )
-
-    def inside(nodes: list[Node], summary: str, why: str, fix: str, names: Names = ()) -> Diagnoses:
-        if nodes:
-            ids = tuple(node.id for node in nodes)
-            yield Diagnosis(summary, names, why, f"No change needed if {fix}", ids, where=place(graph, ids[0]))
-
     inner = [node for node in graph.nodes if "hooks" in node.flags and node.id not in graph.leaf_of]
-    names = first_names(inner)
-    yield from inside(
-        inner,
-        f"hooks on {listed(names) or plural(len(inner), 'tensor')}",
-        "they run when the gradient of the tensor is computed, and may change it",
-        f"they are wanted. {tensors}",
-        names,
-    )
     modules = [node for node in graph.nodes if node.op == "BackwardHookFunctionBackward"]
-    yield from inside(
-        modules,
-        "full backward hooks of modules are in this graph",
-        f"{plural(len(modules), 'node')} of this graph {verb(modules, 'calls', 'call')} them, and they may change gradients",
-        "they are wanted. The handle that register_full_backward_hook() returned has remove().",
-    )
     packed = [node for node in graph.nodes if "packed" in node.flags]
     ways = sorted({slot.note for node in packed for slot in node.saved if slot.state == "packed" and slot.note})
-    yield from inside(
-        packed,
-        f"hooks pack the saved tensors of {plural(len(packed), 'node')}",
-        f"{listed(ways, 2) or 'saved-tensor hooks'}: what backward will compute with is known only when the hook runs",
-        "that is on purpose (checkpoint, save_on_cpu, saved_tensors_hooks).",
-    )
+    names = first_names(inner)
+    for nodes, summary, why, fix in (
+        (
+            inner,
+            f"hooks on {listed(names) or plural(len(inner), 'tensor')}",
+            "they run when the gradient of the tensor is computed, and may change it",
+            f"{wanted} register_hook() returned has remove().",
+        ),
+        (
+            modules,
+            "full backward hooks of modules are in this graph",
+            f"{plural(len(modules), 'node')} of this graph {verb(modules, 'calls', 'call')} them, and they may change gradients",
+            f"{wanted} register_full_backward_hook() returned has remove().",
+        ),
+        (
+            packed,
+            f"hooks pack the saved tensors of {plural(len(packed), 'node')}",
+            f"{listed(ways, 2) or 'saved-tensor hooks'}: what backward will compute with is known only when the hook runs",
+            "No change needed if that is on purpose (checkpoint, save_on_cpu, saved_tensors_hooks).",
+        ),
+    ):
+        if nodes:
+            yield Diagnosis(summary, names if nodes is inner else (), why, fix, tuple(node.id for node in nodes))
 
 
 @check("double-backward", "note", "the graph contains a backward pass: gradients of gradients")
@@ -226,7 +222,6 @@ def double_backward(context: CheckContext) -> Diagnoses:
             f"such as {title(graph, made[0].id)}, the derivative of a backward function",
             "No change needed if you differentiate the gradients. Otherwise remove create_graph=True.",
             tuple(node.id for node in made),
-            where=place(graph, made[0].id),
         )
 
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext, LeafGradient
 from gradviz.checks.finding import Severity
 from gradviz.checks.flow import main_path
+from gradviz.checks.ops import users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, code, first_names, line, listed, nodes_of, places
-from gradviz.graph import Graph, Leaf
+from gradviz.checks.words import Names, code, first_names, line, listed, made_at, nodes_of, places
+from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import known_elements
 from gradviz.graph.origins import own_line
 from gradviz.wording import plural
@@ -126,19 +127,14 @@ def exploding_gradient(context: CheckContext) -> Diagnoses:
 
 
 def _exploding(context: CheckContext, layers: Sequence[Layer]) -> Diagnoses:
-    if not layers or context.gradients is None:
-        return
-    limit, nearest = context.gradients.exploding, layers[0]
-    huge = [layer for layer in layers if layer.rms > limit * nearest.rms or layer.norm > HUGE]
+    limit = context.gradients.exploding if context.gradients is not None else 0.0
+    huge = [layer for layer in layers if layer.rms > limit * layers[0].rms or layer.norm > HUGE]
     if huge:
-        worst = max(huge, key=lambda layer: layer.rms)
-        ratio = worst.rms / nearest.rms
-        why = f"the gradient of {worst.name} has a norm of {worst.norm:.1e}"
+        worst, nearest = max(huge, key=lambda layer: layer.rms), layers[0]
+        ratio, why = worst.rms / nearest.rms, f"the gradient of {worst.name} has a norm of {worst.norm:.1e}"
         if ratio > limit:
-            why += (
-                f"; its root mean square is {worst.rms:.1e}, and {nearest.rms:.1e} in {nearest.name}, nearest to the output: "
-                f"a ratio of {ratio:.1e} (threshold {limit:g})"
-            )
+            why += f"; its root mean square is {worst.rms:.1e}, and {nearest.rms:.1e} in {nearest.name}, nearest to the output: "
+            why += f"a ratio of {ratio:.1e} (threshold {limit:g})"
         yield _flow(
             context.graph,
             huge,
@@ -218,30 +214,35 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    graph = context.graph
     zero = [leaf for leaf in leaves_of(context, zeros=True) if not context.nonzero_later.intersection(leaf.names)]
-    if not zero:
-        return
-    names = first_names(zero)
-    above = [] if _only_biases(names) else sorted({i for leaf in zero for i in _above(graph, leaf.node)})
-    lines = [at for i in above if graph.nodes[i].op.startswith(_STOPS) and (at := own_line(graph.nodes[i])) is not None]
-    written = [at for at in lines if _TIMES_ZERO.search(at.text)]
-    source = next(iter([*written, *lines]), None)
-    cause = _FACTOR if written else _STOP if lines else _NOTHING
+    if zero:
+        names = first_names(zero)
+        cause, source = _zeroed(context, zero)
+        yield Diagnosis(
+            f"the gradient of {listed(names)} is all zero",
+            names,
+            cause.why.format(names=listed(names), code=code(source)),
+            cause.fix,
+            nodes_of(zero),
+            where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
+            severity=cause.severity,
+            source=source,
+            follows=("zero-start", "loss-input", "cancelled-gradient", "late-binding"),
+        )
+
+
+def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, SourceLine | None]:
+    """What may have made the zeros, and the line that did."""
     if all(leaf.hooks for leaf in zero):
         some = any(leaf.hooks for leaf in leaves_of(context, zeros=False))  # then these may be frozen so
-        cause, source = _HOOK._replace(severity="note" if some else None), None
-    yield Diagnosis(
-        f"the gradient of {listed(names)} is all zero",
-        names,
-        cause.why.format(names=listed(names), code=code(source)),
-        cause.fix,
-        nodes_of(zero),
-        where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
-        severity=cause.severity,
-        source=source,
-        follows=("zero-start", "loss-input", "cancelled-gradient", "late-binding"),
-    )
+        return _HOOK._replace(severity="note" if some else None), None
+    graph = context.graph
+    above = [] if _only_biases(first_names(zero)) else sorted({i for leaf in zero for i in _above(graph, leaf.node)})
+    lines = [at for i in above if graph.nodes[i].op.startswith(_STOPS) and (at := made_at(graph, i)) is not None]
+    for written in lines:
+        if _TIMES_ZERO.search(written.text):
+            return _FACTOR, written
+    return (_STOP, lines[0]) if lines else (_NOTHING, None)
 
 
 def _only_biases(names: Sequence[str]) -> bool:
@@ -254,7 +255,7 @@ def _above(graph: Graph, node: int) -> Iterator[int]:
     """What a leaf leads to, a few nodes up."""
     frontier = [node]
     for _ in range(_LEVELS):
-        frontier = [edge.consumer for i in frontier for edge in graph.consumers(i)][:50]
+        frontier = [user for i in frontier for user in users(graph, i)][:50]
         yield from frontier
 
 

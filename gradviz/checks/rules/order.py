@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.record import Log, LoopCall, OptimizerRow, RunRecord, letters, parts
+from gradviz.checks.ops import kind, makers, spread
+from gradviz.checks.record import Log, LoopCall, OptimizerRow, RunRecord, calls_in, letters, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import code, line
+from gradviz.checks.words import code, line, made_at
 from gradviz.graph import Graph, SourceLine
-from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned
 from gradviz.source.search import changes_gradients
 from gradviz.wording import plural
@@ -80,8 +81,7 @@ def _in_order(log: Log, order: _Order) -> Diagnoses:
     if len(found) < TIMES or re.search(order.unless, letters(log)):
         return
     first = found[0]
-    call = next(call for call in first if call.letter == order.letter)
-    other = [other for other in first if other.letter == order.other][-1]
+    call, other = calls_in(first, order.letter)[0], calls_in(first, order.other)[-1]
     words = {"call": code(call.source), "other": code(other.source), "text": _text(call), "there": _text(other)}
     yield Diagnosis(
         order.summary,
@@ -137,7 +137,7 @@ def _clipped_in_parts(context: CheckContext, updates: Sequence[Log]) -> Diagnose
         return
     if not adds_up or any({*done} & {"z", "?"} for done in adds_up):
         return  # they are taken away between the calls, without zero_grad()
-    clip, step = next(call for call in clipped[0] if call.letter == "c"), clipped[0][-1]
+    clip, step = calls_in(clipped[0], "c")[0], clipped[0][-1]
     count = letters(clipped[0]).count("b")
     yield Diagnosis(
         f"gradients are clipped after each of {count} backward calls that add up",
@@ -151,20 +151,19 @@ def _clipped_in_parts(context: CheckContext, updates: Sequence[Log]) -> Diagnose
 
 def _kinds(update: Log, kinds: str) -> str:
     """The order of the calls of these kinds, from the first backward on, where one line calls backward."""
-    word = "".join(call.letter for call in update if call.letter in kinds)
-    return word.lstrip("z") if _is_one(update, "b") else ""
+    return letters(calls_in(update, kinds)).lstrip("z") if _is_one(update, "b") else ""
 
 
 def _is_one(update: Log, kind: str) -> bool:
     """Whether one line makes all calls of this kind."""
-    return len({call.source for call in update if call.letter == kind}) == 1
+    return len({call.source for call in calls_in(update, kind)}) == 1
 
 
 def _clips_another(record: RunRecord) -> Diagnoses:
     """Clips of gradients that no step uses before the next backward, where the steps that come use others, which nothing clips."""
     wrong, right = dict[SourceLine | None, list[tuple[LoopCall, LoopCall]]](), set[SourceLine | None]()
     for part in parts(record.log, "c[^b]*s[^b]*"):
-        clips, steps = ([call for call in part if call.letter == kind] for kind in "cs")
+        clips, steps = calls_in(part, "c"), calls_in(part, "s")
         for clip in clips:
             if any(clip.about(step) for step in steps) or any(other.about(steps[0]) for other in clips):
                 right.add(clip.source)
@@ -245,8 +244,8 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
     ```
     """
     log = context.record.log
-    for source in dict.fromkeys(call.source for call in log if call.letter == "l"):
-        schedule = next(call for call in log if call.letter == "l" and call.source == source)
+    for source in dict.fromkeys(call.source for call in calls_in(log, "l")):
+        schedule = next(call for call in calls_in(log, "l") if call.source == source)
         mine = [call for call in log if call.source == source or (call.letter in "sx" and call.about(schedule))]
         in_order = re.match("l[sx](.*l)?", letters(mine))
         if in_order and (in_order[1] or {*schedule.loops[-1:]} & {*mine[1].loops}):
@@ -290,10 +289,12 @@ def accumulation(context: CheckContext) -> Diagnoses:
             optimizer.step()
     ```
     """
+    # the code may put gradients together by itself
+    by_hand = context.reads_grad and changes_gradients(context.backward)
     for optimizer in context.record.optimizers:
         updates = _updates(context.record, optimizer)
         rounds = [update for update in updates if letters(update).count("b") > 1 and _is_one(update, "b")]
-        if len(rounds) < min(TIMES, len(updates)) or not rounds or _by_hand(context):
+        if len(rounds) < min(TIMES, len(updates)) or not rounds or by_hand:
             continue
         if all(map(_resets, rounds)) and not _only_looks(context.record, rounds):
             yield _only_the_last(rounds[0])
@@ -313,7 +314,7 @@ def _is_counted(update: Log) -> bool:
 
 def _resets(update: Log) -> bool:
     """Whether gradients are reset between each two of the calls, which have a loop of their own, or are several."""
-    step, calls = update[-1], [call for call in update if call.letter in "bz"]
+    step, calls = update[-1], calls_in(update, "bz")
     several = (
         letters(update).count("b") > 2 or _is_counted(update) or any({*call.loops} - {*step.loops} for call in calls)
     )
@@ -322,17 +323,12 @@ def _resets(update: Log) -> bool:
 
 def _only_looks(record: RunRecord, updates: Sequence[Log]) -> bool:
     """Whether these calls may be for the gradient of an input, as those of an attack, or code takes what they give by itself."""
-    source = next(call.source for call in updates[0] if call.letter == "b")
-    return source in record.for_inputs() or (source is not None and changes_gradients(source.file))
-
-
-def _by_hand(context: CheckContext) -> bool:
-    """Whether the code may put gradients together by itself."""
-    return context.reads_grad and context.backward is not None and changes_gradients(context.backward.file)
+    source = calls_in(updates[0], "b")[0].source
+    return source in record.for_inputs() or changes_gradients(source)
 
 
 def _only_the_last(update: Log) -> Diagnosis:
-    reset, step, count = [call for call in update if call.letter == "z"][-1], update[-1], letters(update).count("b")
+    reset, step, count = calls_in(update, "z")[-1], update[-1], letters(update).count("b")
     return Diagnosis(
         f"of {count} batches only the last one counts: gradients are reset before each backward()",
         (),
@@ -344,14 +340,14 @@ def _only_the_last(update: Log) -> Diagnosis:
 
 def _undivided(graph: Graph, update: Log) -> Diagnoses:
     count, step = letters(update).count("b"), update[-1]
-    source = next(call.source for call in update if call.letter == "b")
+    source = calls_in(update, "b")[0].source
     if not _is_undivided_mean(graph):
         return
     number = re.search(r"%\s*([\w.]+)", " ".join(step.tests))
     by = number[1] if number is not None else str(count)
     root = next(iter(graph.roots), None)
     name = root.name if root is not None else "loss"
-    made = own_line(graph.nodes[root.node]) if root is not None and root.node is not None else None
+    made = made_at(graph, root.node) if root is not None and root.node is not None else None
     of = f" of {line(made)}" if made is not None and name in assigned(made) else ""
     yield Diagnosis(
         f"the gradients of {count} batches are added up, and the loss is not divided",
@@ -365,15 +361,11 @@ def _undivided(graph: Graph, update: Log) -> Diagnoses:
 
 def _is_undivided_mean(graph: Graph) -> bool:
     """Whether the output is a mean as a loss gives it, and nothing on the way to it divides or multiplies by a number."""
-    waiting = [root.node for root in graph.roots if root.node is not None]
-    for node in waiting:  # grows while it is read
-        record = graph.nodes[node]
-        if record.op.startswith("MeanBackward") or record.attributes.get("reduction") == 1:
+    for node in spread([root.node for root in graph.roots if root.node is not None], partial(makers, graph)):
+        if kind(graph, node) == "Mean" or graph.nodes[node].attributes.get("reduction") == 1:
             return True
-        passes_on = record.op.startswith(("AddBackward", "SubBackward", "SqueezeBackward", "ViewBackward"))
-        if not passes_on or len(waiting) > 50:
-            return False
-        waiting += [edge.producer for edge in graph.inputs(node) if edge.producer not in graph.leaf_of]
+        if node not in graph.leaf_of and kind(graph, node) not in ("Add", "Sub", "Squeeze", "View"):
+            break
     return False
 
 

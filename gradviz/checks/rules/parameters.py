@@ -17,6 +17,7 @@ from gradviz.checks.words import (
     first_names,
     line,
     listed,
+    made_at,
     nodes_of,
     places,
     title,
@@ -25,7 +26,6 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Function, Graph, Leaf, Node, SourceLine, column
-from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned as names_at, in_place, wrapped
 from gradviz.source.search import returned_by
 from gradviz.source.statements import assigned, body_around
@@ -216,34 +216,29 @@ def _not_retained(context: CheckContext) -> Diagnoses:
     for tensor in context.named_tensors:
         if tensor.grad_read is None or tensor.leaf or tensor.retains_grad or not tensor.requires_grad:
             continue
-        name = one_line(tensor.names[0])
-        made = (
-            f"made by {title(context.graph, tensor.node)}" if tensor.node is not None else "the result of an operation"
-        )
-        maker = own_line(context.graph.nodes[tensor.node]) if tensor.node is not None else None
-        there = f"Behind {line(maker)}, call" if maker is not None and maker != context.backward else "Call"
-        leaf = as_leaf(maker)
-        nodes = (tensor.node,) if tensor.node is not None else ()
-        if leaf:
-            yield Diagnosis(
-                f"{name}.grad is always None: {name} is not a leaf",
-                tensor.names,
-                f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {code(tensor.grad_read)} reads its .grad, "
-                "and only leaves keep their gradient",
-                f"Create the leaf last: {leaf}.",
-                nodes,
-                source=maker,
-                edit=instead(maker, leaf),
-            )
-            continue
-        yield Diagnosis(
+        name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
+        summary, nodes = (
             f"{name}.grad is always None: {name} is not a leaf",
+            () if tensor.node is None else (tensor.node,),
+        )
+        leaf = as_leaf(maker)
+        if leaf:
+            why = f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {code(tensor.grad_read)} reads its "
+            why += ".grad, and only leaves keep their gradient"
+            fix = f"Create the leaf last: {leaf}."
+            yield Diagnosis(summary, tensor.names, why, fix, nodes, source=maker, edit=instead(maker, leaf))
+            continue
+        made = "the result of an operation" if tensor.node is None else f"made by {title(context.graph, tensor.node)}"
+        maker = maker if maker != context.backward else None
+        yield Diagnosis(
+            summary,
             tensor.names,
             f"{code(tensor.grad_read)} reads it, but {name} is {made}, and only leaves keep their gradient",
-            f"{there} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
+            f"{f'Behind {line(maker)}, call' if maker else 'Call'} {name}.retain_grad(), before backward(); or use "
+            f"torch.autograd.grad(loss, {name}).",
             nodes,
             source=tensor.grad_read,
-            edit=behind(maker, f"{name}.retain_grad()") if maker != context.backward else None,
+            edit=behind(maker, f"{name}.retain_grad()"),
             part=f"{name}.grad",
         )
 
@@ -279,23 +274,14 @@ def nonleaf_parameter(context: CheckContext) -> Diagnoses:
     ```
     """
     yield from _rebound(context)
-    for optimizer in context.at_work:
+    for optimizer in context.at_work if any(root.node is not None for root in context.graph.roots) else ():
         yield from _stray(context, optimizer)
     yield from _unlisted(context)
 
 
 def _rebound(context: CheckContext) -> Diagnoses:
     """Variables that were leaves of an earlier call's graph, and results that sit on a leaf which nobody names any more."""
-    graph, before = context.graph, {name for earlier in context.earlier for name in earlier.leaves}
-    updated: dict[str, int] = {}
-    steps = 0
-    for tensor in context.named_tensors:
-        if tensor.node is not None and not tensor.leaf and tensor.node not in graph.leaf_of:
-            count, leaf = updates_below(graph, tensor.node)
-            count = count if leaf is not None and leaf.kind == "input" and not leaf.names else 0
-            named = [name for name in tensor.names if name in before] or (tensor.names[:1] if count else [])
-            updated |= dict.fromkeys(named[:1], tensor.node)
-            steps += count
+    graph, (updated, steps) = context.graph, _recorded_updates(context)
     if not updated:
         return
     names, nodes = tuple(updated), tuple(updated.values())
@@ -304,22 +290,35 @@ def _rebound(context: CheckContext) -> Diagnoses:
         if context.earlier
         else "sits on a leaf without a name"
     )
-    made = [(own_line(graph.nodes[node]), name) for name, node in updated.items()]
-    lines = list(dict.fromkeys(_updated(source, name) for source, name in made))
-    update = "; ".join(lines) if all(lines) else f"{one_line(names[0])} -= lr * gradient"
-    alone = f"with torch.no_grad():\n    {update}"
+    many = f"; {plural(steps, 'update')} {verb(steps, 'is', 'are')} in the graph" if steps else ""
+    lines = list(dict.fromkeys(_updated(made_at(graph, node), name) for name, node in updated.items()))
+    known = all(lines)
+    update = "; ".join(lines) if known else f"{one_line(names[0])} -= lr * gradient"
+    alone = f"with torch.no_grad():\n    {update}" if known and len(names) == 1 else ""
     yield Diagnosis(
         f"{listed(names)} {verb(names, 'is the result', 'are results')} of a recorded update, not "
         f"{verb(names, 'a leaf', 'leaves')}",
         names,
-        f"{one_line(names[0])} was made by {title_and_code(graph, nodes[0])}; it {was}"
-        + (f"; {plural(steps, 'update')} {verb(steps, 'is', 'are')} in the graph" if steps else "")
-        + ". A result gets no .grad, and every step keeps all earlier ones",
+        f"{one_line(names[0])} was made by {title_and_code(graph, nodes[0])}; it {was}{many}. A result gets no .grad, and every "
+        "step keeps all earlier ones",
         f"Update in place, without recording: with torch.no_grad(): {update}. Or use torch.optim.",
-        where=place(graph, nodes[0]),
-        nodes=nodes,
-        edit=instead(own_line(graph.nodes[nodes[0]]), alone if all(lines) and len(names) == 1 else ""),
+        nodes,
+        edit=instead(made_at(graph, nodes[0]), alone),
     )
+
+
+def _recorded_updates(context: CheckContext) -> tuple[dict[str, int], int]:
+    """The nodes of such variables, by name, and how many updates are in the graph."""
+    before = {name for earlier in context.earlier for name in earlier.leaves}
+    updated, steps = dict[str, int](), 0
+    for tensor in context.named_tensors:
+        if tensor.node is not None and not tensor.leaf and tensor.node not in context.graph.leaf_of:
+            count, leaf = updates_below(context.graph, tensor.node)
+            nameless = leaf is not None and leaf.kind == "input" and not leaf.names
+            names = [name for name in tensor.names if name in before] or tensor.names[: count * nameless]
+            updated |= dict.fromkeys(names[:1], tensor.node)
+            steps += count * nameless
+    return updated, steps
 
 
 def _updated(source: SourceLine | None, name: str) -> str:
@@ -332,26 +331,24 @@ def _updated(source: SourceLine | None, name: str) -> str:
 
 def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
     """Tensors that only the optimizer knows: no model, no variable, no graph of this run has them."""
-    known = [one for one in optimizer.tensors if (one.node, one.names) != (None, ())]
-    stray = len(optimizer.tensors) - len(known)
+    stray = sum(one.node is None and not one.names for one in optimizer.tensors)
     used = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter"]
     without = [leaf for leaf in used if leaf.node not in context.optimized]
-    if not stray or len(without) < bool(used) or all(root.node is None for root in context.graph.roots):
+    if not stray or (used and not without):
         return
-    names, name = first_names(without), one_line(optimizer.name)
-    later = _assigned_later(optimizer.source, {name.partition(".")[0] for name in names})
+    names, name, source = first_names(without), one_line(optimizer.name), optimizer.source
+    later = _assigned_later(source, {name.partition(".")[0] for name in names})
     made = f"{code(later)}, which makes new parameters" if later else "a copy of the model or a replaced layer"
-    every = f"{stray:,} of {len(optimizer.tensors):,}" if known else "all"
+    every = "all" if stray == len(optimizer.tensors) else f"{stray:,} of {len(optimizer.tensors):,}"
+    uses = f"; the graph uses {listed(names)}, which no optimizer holds" if names else ""
     yield Diagnosis(
         f"{name} updates {plural(stray, 'tensor')} that the output does not depend on",
         names or (optimizer.name,),
-        f"{every} tensors of {name} ({one_line(optimizer.type)}) are in no model, in no variable and not in this graph"
-        + (f"; the graph uses {listed(names)}, which no optimizer holds" if names else ""),
-        f"Make the optimizer {f'of {line(optimizer.source)} ' if optimizer.source is not None else ''}after the model is complete, "
-        f"or once more behind {made}.",
-        where=places(name, line(optimizer.source)),
-        nodes=nodes_of(without),
-        source=optimizer.source,
+        f"{every} tensors of {name} ({one_line(optimizer.type)}) are in no model, in no variable and not in this graph{uses}",
+        f"Make the optimizer {f'of {line(source)} ' if source else ''}after the model is complete, or once more behind {made}.",
+        nodes_of(without),
+        where=places(name, line(source)),
+        source=source,
     )
 
 
@@ -369,16 +366,16 @@ def _unlisted(context: CheckContext) -> Diagnoses:
     graph, wrapping = context.graph, _wrapped_leaves(context)
     for source, nodes in wrapping.items():
         users = {edge.consumer for node in nodes for edge in graph.consumers(node)}
-        names = first_names(tensor for tensor in context.named_tensors if tensor.node in users)
+        names, leaf = first_names(one for one in context.named_tensors if one.node in users), as_leaf(source)
         yield Diagnosis(
             f"{listed(names, 3) or 'a tensor'} is computed from a parameter, and is none itself",
             names,
             f"{code(source)} makes a parameter and then computes something of it: the result is no leaf, no module lists it, and "
             "no optimizer updates what it was made of",
-            f"Let the parameter come last: {as_leaf(source)}.",
-            nodes=tuple(nodes),
+            f"Let the parameter come last: {leaf}.",
+            tuple(nodes),
             source=source,
-            edit=instead(source, as_leaf(source)),
+            edit=instead(source, leaf),
         )
     listed_nodes = ((parameter.node, parameter.compiled) for parameter in context.parameters)
     known = context.optimized.union(*wrapping.values(), *listed_nodes)
@@ -391,23 +388,26 @@ def _lost(context: CheckContext, lost: Sequence[Leaf]) -> Diagnosis:
     """Where they are kept, or which forward() makes them anew."""
     homes = list(dict.fromkeys(context.homes[leaf.node] for leaf in lost if leaf.node in context.homes))
     born = _made_each_time(context, lost) if not homes else None
-    made = next((home.line for home in homes if home.line is not None), born)
-    them, users = (
-        verb(lost, "it", "them"),
-        [edge.consumer for leaf in lost for edge in context.graph.consumers(leaf.node)],
-    )
-    why = f"backward() computes {verb(lost, 'its gradient', 'their gradients')}, and nothing updates {them}: parameters() of a "
-    why += "module lists neither layers in a plain Python list or dict nor parameters made in forward()"
+    made, them = next((home.line for home in homes if home.line is not None), born), verb(lost, "it", "them")
     if born is not None:
         why = f"{code(born)} makes {them} anew each time that {one_line(born.function)}() runs: what is used next time is untrained"
-    again = f"Make what {line(born)} makes once, in __init__(), as an attribute, before the optimizer is made, and use that."
+        fix, used = (
+            f"Make what {line(born)} makes once, in __init__(), as an attribute, before the optimizer is made, and ",
+            "",
+        )
+        fix += "use that."
+    else:
+        why = f"backward() computes {verb(lost, 'its gradient', 'their gradients')}, and nothing updates {them}: parameters() of a "
+        why += "module lists neither layers in a plain Python list or dict nor parameters made in forward()"
+        user = next((edge.consumer for leaf in lost for edge in context.graph.consumers(leaf.node)), None)
+        fix, used = _listing(homes), f"used in {place(context.graph, user)}" if user is not None else ""
     return Diagnosis(
         f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
         first_names(lost),
         why,
-        again if born is not None else _listing(homes),
+        fix,
         edit=_listed_edit(homes),
-        where=places(line(made), f"used in {place(context.graph, users[0])}" if users and born is None else ""),
+        where=places(line(made), used),
         nodes=nodes_of(lost),
         source=made,
         follows=("unused-parameter",) if any(cut.kind == "parameter" for cut in context.cuts) else (),
@@ -416,9 +416,8 @@ def _lost(context: CheckContext, lost: Sequence[Leaf]) -> Diagnosis:
 
 def _made_each_time(context: CheckContext, lost: Sequence[Leaf]) -> SourceLine | None:
     """The one line of a forward() that made all of these, after the optimizer."""
-    lines = {context.born.get(leaf.node) for leaf in lost}
-    born = next(iter(lines)) if len(lines) == 1 else None
-    return born if born is not None and born.function == "forward" and not born.package else None
+    born, *others = {context.born.get(leaf.node) for leaf in lost}
+    return born if not others and born is not None and born.function == "forward" and not born.package else None
 
 
 def _wrapped_leaves(context: CheckContext) -> dict[SourceLine, list[int]]:
@@ -427,7 +426,7 @@ def _wrapped_leaves(context: CheckContext) -> dict[SourceLine, list[int]]:
     wrapping: dict[SourceLine, list[int]] = {}
     for leaf in graph.leaves:
         if leaf.kind == "parameter" and not leaf.names:
-            for source in {own_line(graph.nodes[edge.consumer]) for edge in graph.consumers(leaf.node)} - {None}:
+            for source in {made_at(graph, edge.consumer) for edge in graph.consumers(leaf.node)}:
                 if source is not None and as_leaf(source):
                     wrapping.setdefault(source, []).append(leaf.node)
     return wrapping
@@ -440,15 +439,15 @@ def _listed_edit(homes: Sequence[Home]) -> Edit | None:
 
 def _listing(homes: Sequence[Home]) -> str:
     """How a module comes to list what it keeps there."""
-    known = [home for home in homes if home.container]
-    if not known:
-        return (
-            "Keep layers in torch.nn.ModuleList or ModuleDict, and make parameters as attributes in __init__(), before the "
-            "optimizer is made. Or give them to the optimizer yourself."
-        )
     parts = [
         f"{f'In {line(home.line)}, make' if home.line is not None else 'Make'} it a {home.container}: "
-        f"{wrapped(home.line, home.container) or f'{home.attribute} = {home.container}(...)'}."
-        for home in known
+        f"{wrapped(home.line, home.container) or f'{home.attribute} = {home.container}(...)'}. "
+        for home in homes
+        if home.container
     ]
-    return f"{' '.join(parts)} The optimizer has to be made after that."
+    if parts:
+        return f"{''.join(parts)}The optimizer has to be made after that."
+    return (
+        "Keep layers in torch.nn.ModuleList or ModuleDict, and make parameters as attributes in __init__(), before the optimizer "
+        "is made. Or give them to the optimizer yourself."
+    )

@@ -12,9 +12,8 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
 from gradviz.checks.record import Raised
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, all_names, as_code, as_leaf, code, line, listed
+from gradviz.checks.words import Names, all_names, as_code, as_leaf, code, line, listed, made_at
 from gradviz.graph import SourceLine
-from gradviz.graph.origins import own_line
 from gradviz.source.code_line import read
 from gradviz.source.search import draws_by_chance, inference_modes, lines_behind, passes
 from gradviz.wording import bytes_text, one_line
@@ -56,7 +55,7 @@ def _passes(**values: str) -> _Find:
 
 def _used_up(context: CheckContext, raised: Raised) -> SourceLine | None:
     """The line that keeps the iterator which `parameters()` returns."""
-    lines = lines_behind(raised.source) if raised.source is not None else []
+    lines = lines_behind(raised.source)
     return _only([source for source in lines if re.search(r"\w = [\w.]+\.parameters\(\)$", source.text)])
 
 
@@ -64,7 +63,7 @@ def _made_of_a_leaf(context: CheckContext, raised: Raised) -> SourceLine | None:
     """The line that computes something of a new leaf, of what the line that failed reads."""
     named = set(read(raised.source))
     tensors = (tensor for tensor in context.named_tensors if tensor.node is not None and named & set(tensor.names))
-    lines = (own_line(context.graph.nodes[tensor.node or 0]) for tensor in tensors)
+    lines = (made_at(context.graph, tensor.node or 0) for tensor in tensors)
     return next((line for line in lines if as_leaf(line)), None)
 
 
@@ -544,12 +543,13 @@ def _explained(known: Message, parts: dict[str, str], context: CheckContext, rai
             "listed": one_line(re.sub(r"= ([\w.]+\.parameters\(\))$", r"= list(\1)", there.text)),
             "code": as_code(next(iter(raised.missing), "x")),
         }
+    said = shorten(one_line((raised.text.splitlines() or [""])[0]), 160, placeholder=" …")
     results = {None, *all_names(tensor for tensor in context.named_tensors if not tensor.leaf)}  # a leaf is told here
     source = there or raised.custom or raised.source
     return Diagnosis(
         known.summary.format(**words),
         raised.missing or raised.outputs,
-        f"{code(raised.source)} raised {_message(raised)}; {known.why.format(**words)}",
+        f"{code(raised.source)} raised {raised.kind}: {said}; {known.why.format(**words)}",
         (known.fix if there is None else known.fix_there).format(**words),
         source=source,
         follows=known.said_by if parts.get("owner") in results else (),
@@ -562,7 +562,3 @@ def _is_only_reshaped(raised: Raised) -> bool:
     shapes = re.findall(r"\[([\d, ]+)\]", raised.text.partition("invalid gradient")[2])
     sizes = [math.prod(int(size) for size in shape.split(",")) for shape in shapes]
     return len(sizes) == 2 and sizes[0] == sizes[1]
-
-
-def _message(raised: Raised) -> str:
-    return f"{raised.kind}: {shorten(one_line((raised.text.splitlines() or [''])[0]), 160, placeholder=' …')}"

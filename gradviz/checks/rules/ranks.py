@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import code, line, listed, verb, where as place
+from gradviz.checks.words import code, line, listed, made_at, verb, where as place
 from gradviz.graph import Graph
-from gradviz.graph.origins import own_line
 from gradviz.rank import Ranks, named
 from gradviz.wording import one_line, plural
 
@@ -63,13 +62,13 @@ def ranks_differ(context: CheckContext) -> Diagnoses:
         if ranks not in parts:  # told with the others
             continue
         mine, theirs = parts[ranks], parts.pop(others, [])
-        source, scopes = own_line(graph.nodes[_first(graph, mine)]), (graph.nodes[node].scope for node in mine)
+        source, scopes = made_at(graph, _first(graph, mine)), (graph.nodes[node].scope for node in mine)
         modules = dict.fromkeys(graph.scopes[scope].path for scope in scopes if scope is not None)
         where, instead = f"{named(ranks)}: {place(graph, _first(graph, mine))}", "nothing"
         if theirs:
             first = _first(graph, theirs)
             where += f"; {named(others)}: {place(graph, first)}"
-            instead = f"{_ops(graph, theirs)} ({line(own_line(graph.nodes[first]))})"
+            instead = f"{_ops(graph, theirs)} ({line(made_at(graph, first))})"
         yield Diagnosis(
             f"{named(ranks)} {verb(ranks, 'takes', 'take')} another branch than {named(others)}",
             tuple(filter(None, modules)),
@@ -157,7 +156,7 @@ def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
             f"loss = loss + 0.0 * {one_line(names[0])}.sum().",
             where=f"{named(using)}: {place(diff.graph, first)}" if first is not None else named(using),
             nodes=tuple(nodes),
-            source=own_line(diff.graph.nodes[first]) if first is not None else None,
+            source=made_at(diff.graph, first),
         )
 
 

@@ -7,9 +7,8 @@ from statistics import median
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.record import LoopCall, OptimizerRow, RunRecord
+from gradviz.checks.record import LoopCall, OptimizerRow, RunRecord, calls_in
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.invariants import called
 from gradviz.checks.words import code, line
 from gradviz.graph import SourceLine
 from gradviz.source.search import sets_item
@@ -62,8 +61,8 @@ def rate_near_zero(context: CheckContext) -> Diagnoses:
 
 def _squared(optimizer: OptimizerRow) -> Diagnosis:
     return Diagnosis(
-        f"the learning rate of {called(optimizer)} is multiplied by a learning rate",
-        (optimizer.name or optimizer.type,),
+        f"the learning rate of {optimizer.title} is multiplied by a learning rate",
+        optimizer.subject,
         f"it was {max(optimizer.rates):.3g} at most, the square of {optimizer.base:g}: LambdaLR multiplies the rate of the "
         "optimizer by what its function returns",
         f"In {line(optimizer.factor)}, and where else the function returns, return a factor: leave out the learning rate.",
@@ -72,7 +71,7 @@ def _squared(optimizer: OptimizerRow) -> Diagnosis:
 
 
 def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diagnosis:
-    calls = [call for call in record.log if call.letter == "l" and not optimizer.held.isdisjoint(call.tensors or ())]
+    calls = _scheduled(record, optimizer)
     source = calls[0].source if calls else _set_by_hand(optimizer) or optimizer.source
     steps = len(optimizer.rates)
     fix = f"Let the learning rate last for all {steps:,} steps: a larger gamma, or total_steps={steps}, T_max={steps}."
@@ -82,8 +81,8 @@ def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diag
         fix = f"If the schedule counts epochs, move {text} out of the loop over the batches, so that it runs once in each. "
         fix += f"Else make it last for all {steps:,} steps: a larger gamma or step_size, or total_steps={steps}, T_max={steps}."
     return Diagnosis(
-        f"the learning rate of {called(optimizer)} is nearly zero in {len(low):,} of {steps:,} steps",
-        (optimizer.name or optimizer.type,),
+        f"the learning rate of {optimizer.title} is nearly zero in {len(low):,} of {steps:,} steps",
+        optimizer.subject,
         f"it was {max(optimizer.rates):.3g} at most, and {optimizer.rates[low[0]]:.3g} at step {low[0] + 1}, less than a "
         "millionth of that"
         + (f"; {code(source)} ran {plural(len(calls), 'time')}" if calls else "")
@@ -115,17 +114,17 @@ def _told(record: RunRecord, optimizer: OptimizerRow, faults: Sequence[_Fault]) 
         source = fault.at(record, optimizer) or optimizer.source
         words = _words(record, optimizer) | {"code": code(source), "text": source.text if source is not None else ""}
         summary, why, fix = (part.format(**words) for part in (fault.summary, fault.why, fault.fix))
-        yield Diagnosis(summary, (optimizer.name or optimizer.type,), why, fix, source=source)
+        yield Diagnosis(summary, optimizer.subject, why, fix, source=source)
 
 
 def _words(record: RunRecord, optimizer: OptimizerRow) -> dict[str, object]:
     losses, paces, other = _losses(record) or [0.0], optimizer.paces, _successor(record, optimizer)
     return {
-        "optimizer": called(optimizer),
+        "optimizer": optimizer.title,
         "rate": f"{max(optimizer.rates, default=0.0):.3g}",
         "steps": plural(optimizer.steps, "step"),
         "idle": plural(optimizer.scheduled.count(len(optimizer.rates)), "time"),
-        "other": called(other) if other is not None else "",
+        "other": other.title if other is not None else "",
         "made": code(other.source) if other is not None else "",
         "period": optimizer.planned[0],
         "taken": f"{optimizer.planned[1]:,}",
@@ -156,7 +155,7 @@ def _schedule_line(record: RunRecord, optimizer: OptimizerRow) -> SourceLine | N
 
 
 def _scheduled(record: RunRecord, optimizer: OptimizerRow) -> list[LoopCall]:
-    return [call for call in record.log if call.letter == "l" and not optimizer.held.isdisjoint(call.tensors or ())]
+    return [call for call in calls_in(record.log, "l") if not optimizer.held.isdisjoint(call.tensors or ())]
 
 
 _SCHEDULES = (
@@ -296,7 +295,7 @@ _PACES = (
         "{code} leaves a norm of {limit} at most, and no sampled step of {optimizer} changed the weights by more than {most} of "
         "their size; the loss went from {first} to {last}",
         "Clip to what is usual, such as 1.0, in place of {limit}.",
-        lambda record, _: next((call.source for call in record.log if call.letter == "c"), None),
+        lambda record, _: next((call.source for call in calls_in(record.log, "c")), None),
     ),
     _Fault(
         lambda record, optimizer: max(optimizer.rates, default=1.0) < 1e-4 and _creeps(record, optimizer),
@@ -357,7 +356,7 @@ def step_size(context: CheckContext) -> Diagnoses:
     ```
     """
     record = context.record
-    lines = {call.source for call in record.log if call.letter == "b"}
+    lines = {call.source for call in calls_in(record.log, "b")}
     stepping, losses = [optimizer for optimizer in record.optimizers if optimizer.steps], _losses(record)
     alone = (
         len({optimizer.source for optimizer in stepping}) == len(lines) == 1 and len(losses) > _FEW and min(losses) >= 0

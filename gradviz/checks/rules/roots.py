@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gradviz.checks.context import CheckContext, all_frozen
 from gradviz.checks.edit import Edit, instead
-from gradviz.checks.finding import Severity
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
 from gradviz.graph import Root, SourceLine
@@ -78,7 +77,7 @@ def passed_around(cut: Cut) -> tuple[str, str] | None:
 
 def and_reset(source: SourceLine | None, name: str) -> str:
     """What resets the gradient of a leaf that an update changes in place, where making a new one did: the next statement."""
-    unset = source is not None and f"{name}.grad" in source.text and not changes_gradients(source.file)
+    unset = source is not None and f"{name}.grad" in source.text and not changes_gradients(source)
     return f"; {name}.grad = None" if unset else ""
 
 
@@ -89,18 +88,22 @@ def mend(cut: Cut) -> str:
     if changed:
         changed += and_reset(cut.source, names[0])
         return f"change {names[0]} in place, so that it stays the leaf that requires grad: {changed}"
-    if cut.kind == "number" and _COPIES.search(cut.source.text):
-        return f"{MEND['number']}; to join several, torch.stack keeps their graphs"
-    handed = _HANDED_ON.search(cut.source.text) if cut.kind == "detach" else None
-    if handed is not None:  # the detach() is there for what follows, which cannot do without
-        return MEND["numpy" if handed[1] == "numpy" else "number"]
     if cut.operation == "set_grad_enabled":
         return "switch gradients on again afterwards: torch.set_grad_enabled(True). Or use `with torch.no_grad():`"
     if cut.off is not None and cut.off.text.startswith("@"):
         return f"remove {one_line(cut.off.text)}: {line(cut.source)} has to be recorded"
-    if cut.off is not None and cut.off.line != cut.source.line:
-        return f"{MEND[cut.kind]} (the block of {line(cut.off)})"
-    return (_INTEGERS.get(cut.operation) if cut.kind == "integer" else None) or MEND[cut.kind]
+    block = f" (the block of {line(cut.off)})" if cut.off is not None and cut.off.line != cut.source.line else ""
+    return _advice(cut) + block
+
+
+def _advice(cut: Cut) -> str:
+    """What to do about a cut of its kind, as its line spells it."""
+    handed = _HANDED_ON.search(cut.source.text) if cut.kind == "detach" else None
+    if handed is not None:  # the detach() is there for what follows, which cannot do without
+        return MEND["numpy" if handed[1] == "numpy" else "number"]
+    if cut.kind == "number" and _COPIES.search(cut.source.text):
+        return f"{MEND['number']}; to join several, torch.stack keeps their graphs"
+    return _INTEGERS.get(cut.operation if cut.kind == "integer" else "", MEND[cut.kind])
 
 
 def uncut(cuts: Sequence[Cut]) -> Edit | None:
@@ -165,33 +168,30 @@ def no_graph(context: CheckContext) -> Diagnoses:
     yield from _leaves(context)
     missing = [root for root in context.graph.roots if root.node is None]
     some = len(missing) < len(context.graph.roots)
-    severity: Severity | None = "note" if some else None
     for root in missing:
-        if some and not root.tensor.dtype.startswith(_REAL):
-            continue  # a count or an index beside the loss is nothing to wonder about
-        name, provenance = one_line(root.name), context.provenances.get(root.name, Provenance())
-        summary = f"{name} has no graph"
-        bare = _bare_checkpoint(context)
-        if bare is not None and all(cut.kind == "no_grad" for cut in provenance.cuts):
-            module, at = bare
-            why = f"{name} has no grad_fn; {BARE.format(line=code(at), what=module)}"
-            yield Diagnosis(summary, (root.name,), why, bare_fix(at), severity=severity, source=at)
-            continue
-        places = sorted(provenance.cuts, key=lambda cut: not cut.alive)  # where the chain broke for certain comes first
-        source, part = (places[0].source, expression(places[0])) if places else (provenance.made, "")
-        if not places and context.frozen_at is not None:
-            source = context.frozen_at
-        yield Diagnosis(
-            summary,
-            (root.name,),
-            _why(context, root, provenance),
-            _fix(context, root, provenance),
-            severity=severity,
-            source=source,
-            part=part,
-            where=listed(dict.fromkeys(line(cut.source) for cut in places[:3])),
-            edit=uncut(places),
-        )
+        # a count or an index beside the loss is nothing to wonder about
+        if not some or root.tensor.dtype.startswith(_REAL):
+            yield _without_graph(context, root)._replace(severity="note" if some else None)
+
+
+def _without_graph(context: CheckContext, root: Root) -> Diagnosis:
+    name, provenance = one_line(root.name), context.provenances.get(root.name, Provenance())
+    summary, bare = f"{name} has no graph", _bare_checkpoint(context)
+    if bare is not None and all(cut.kind == "no_grad" for cut in provenance.cuts):
+        module, at = bare
+        why = f"{name} has no grad_fn; {BARE.format(line=code(at), what=module)}"
+        return Diagnosis(summary, (root.name,), why, bare_fix(at), source=at)
+    places = sorted(provenance.cuts, key=lambda cut: not cut.alive)  # where the chain broke for certain comes first
+    return Diagnosis(
+        summary,
+        (root.name,),
+        _why(context, root, provenance),
+        _fix(context, root, provenance),
+        source=places[0].source if places else context.frozen_at or provenance.made,
+        part=expression(places[0]) if places else "",
+        where=listed(dict.fromkeys(line(cut.source) for cut in places[:3])),
+        edit=uncut(places),
+    )
 
 
 _REAL = ("float", "bfloat", "complex")
@@ -217,19 +217,19 @@ def _leaves(context: CheckContext) -> Diagnoses:
     if context.call is None or not all(root.node in graph.leaf_of for root in graph.roots):
         return
     names = tuple(root.name for root in graph.roots)
-    whose = verb(names, "its own .grad", "their own .grad")
-    them = verb(names, "it", "them")
+    them, whose = verb(names, "it", "them"), verb(names, "its own .grad", "their own .grad")
     cuts = [cut for name in names for cut in context.provenances.get(name, Provenance()).cuts if cut.operation]
-    why = "; ".join(dict.fromkeys(map(cut_words, cuts))) if cuts else f"no operation leads to {them}"
-    then = f"; {them} {verb(names, 'was', 'were')} told to require grad afterwards, and" if cuts else ", so"
+    why, fix = f"no operation leads to {them}, so", mend_all(cuts)
+    if cuts:
+        why = f"{'; '.join(all_cut_words(cuts))}; {them} {verb(names, 'was', 'were')} told to require grad afterwards, and"
+    else:
+        fix = "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
+        fix += "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back."
     yield Diagnosis(
         f"{listed(names)} {verb(names, 'is a leaf', 'are leaves')}: no parameter gets a gradient from {them}",
         names,
-        f"{why}{then} backward() fills {whose} and nothing else",
-        mend_all(cuts)
-        if cuts
-        else "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
-        "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
+        f"{why} backward() fills {whose} and nothing else",
+        fix,
         where=listed(dict.fromkeys(line(cut.source) for cut in cuts)),
         source=cuts[0].source if cuts else None,
         part=expression(cuts[0]) if cuts else "",
@@ -244,7 +244,7 @@ def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
         parts.append(
             "gradients are off at this point: torch.no_grad(), set_grad_enabled(False) or inference_mode is active"
         )
-    parts += dict.fromkeys(cut_words(cut) for cut in provenance.cuts)
+    parts += all_cut_words(provenance.cuts)
     if not provenance.cuts and provenance.made is not None:
         parts.append(f"it was computed in {code(provenance.made)}")
     if not provenance.cuts and provenance.plain:
@@ -265,6 +265,11 @@ def cut_words(cut: Cut) -> str:
     if cut.operation:
         return f"{text} (observed)"
     return f"{text}; its input still has a graph" if cut.alive else text
+
+
+def all_cut_words(cuts: Iterable[Cut]) -> list[str]:
+    """The same for several, each once."""
+    return list(dict.fromkeys(map(cut_words, cuts)))
 
 
 def mend_all(cuts: Sequence[Cut]) -> str:

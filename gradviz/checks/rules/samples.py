@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnoses, check
-from gradviz.checks.rules.misuse import Row, told
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.rules.misuse import told
 
 _BATCH_FIRST = "Pass batch_first=True where the module is made: {text}. Or give it the steps first: x.transpose(0, 1)."
 ROWS = {
@@ -100,4 +100,4 @@ def mixed_samples(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, *ROWS, rows=ROWS)
+    yield from told(context, ROWS)

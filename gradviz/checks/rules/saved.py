@@ -10,11 +10,21 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit, instead
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.misuse import Row, told
-from gradviz.checks.words import Names, all_names, code, line, listed, places, title_and_code, verb, where as place
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.rules.misuse import told
+from gradviz.checks.words import (
+    Names,
+    all_names,
+    code,
+    line,
+    listed,
+    made_at,
+    places,
+    title_and_code,
+    verb,
+    where as place,
+)
 from gradviz.graph import Graph, SavedTensor, SourceLine
-from gradviz.graph.origins import own_line
 from gradviz.source.code_line import changed_in_place, in_place_part, in_place_pieces, with_copies
 from gradviz.source.search import Change, lines_behind
 from gradviz.wording import one_line, plural, tensor_line
@@ -99,7 +109,7 @@ def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
     """What one line of code, or several, did to these tensors."""
     whose, first = listed(dict.fromkeys(tensor.whose for tensor in stale)), stale[0]
     saver, (fix, edit) = first.slots[0].node, _remedy(graph, first)
-    changed, source = first.changed, first.changed[0] if first.changed else own_line(graph.nodes[saver])
+    changed, source = first.changed, first.changed[0] if first.changed else made_at(graph, saver)
     return Diagnosis(
         f"{whose} {verb(stale, 'was', 'were')} modified in place after {verb(stale, 'it was', 'they were')} saved for backward",
         all_names(stale),
@@ -137,10 +147,10 @@ def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
 
 def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
     """What to do, and the same as data where the text of the line shows how."""
-    saver, change = own_line(graph.nodes[stale.slots[0].node]), stale.changed[0] if stale.changed else None
+    saver, change = made_at(graph, stale.slots[0].node), stale.changed[0] if stale.changed else None
     if stale.parameter:
         fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again"
-        ends = [own_line(graph.nodes[root.node]) for root in graph.roots[:1] if root.node is not None]
+        ends = [made_at(graph, root.node) for root in graph.roots[:1] if root.node is not None]
         until = f" to {line(ends[0])}" if ends and ends[0] != saver else ""
         there = (
             f" after {line(change)}, from {line(saver)}{until}"
@@ -301,4 +311,4 @@ def unseen_change(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, *_UNSEEN, rows=_UNSEEN)
+    yield from told(context, _UNSEEN)

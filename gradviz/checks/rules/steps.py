@@ -7,11 +7,10 @@ from typing import Any
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import before, behind, instead
-from gradviz.checks.record import RetainedHistory, RunRecord, parts
+from gradviz.checks.record import RetainedHistory, RunRecord, calls_in, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import OldTensors, detached, old_tensors
-from gradviz.checks.rules.invariants import called
-from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of, places, verb, where as place
+from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of, verb, where as place
 from gradviz.graph import Edge, Graph, Leaf, SourceLine
 from gradviz.source.code_line import adds_to, without_graph
 from gradviz.wording import bytes_text, one_line, plural
@@ -77,32 +76,37 @@ def _step_before(context: CheckContext) -> dict[str, tuple[int, RetainedHistory]
 
 def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
     """The joints of the outputs' graph; those of a variable's are in a graph of its own."""
-    joints = set(retained.joints) if not retained.name else set()
+    joints = set(retained.joints)
     return [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
 
 
 def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHistory, previous: int) -> Diagnosis:
-    graph, joints = context.graph, _edges(context.graph, history)
-    old = old_tensors(context, joints)
-    names = (history.name,) if history.name else old.names
-    grown, more = plural(history.nodes - last.nodes, "node"), (history.nbytes or 0) - (last.nbytes or 0)
-    grown += f" and {bytes_text(more)} of saved tensors" if last.nbytes is not None and more > 0 else ""
     end = max(earlier.call for earlier in context.earlier if earlier.step < context.step)
-    holder = one_line(history.name) or f"the graph of {listed(root.name for root in graph.roots)}"
-    carrier = f", through {listed(names)}" if names and not history.name else ""
-    source = history.added or history.source or (graph.nodes[joints[0].producer].source if joints else None)
-    why = f"at backward call {context.call} {holder} holds {plural(history.nodes, 'node')} from before call {end}{carrier}; "
+    held = f"{plural(history.nodes, 'node')} from before call {end}"
+    was, more = f"at call {previous} it was {last.nodes:,}", (history.nbytes or 0) - (last.nbytes or 0)
+    grown = f"keeps every earlier graph alive: {plural(history.nodes - last.nodes, 'node')}"
+    if last.nbytes is not None and more > 0:
+        grown += f" and {bytes_text(more)} of saved tensors"
+    if history.name:
+        name, source = one_line(history.name), history.added or history.source
+        why = f"at backward call {context.call} {name} holds {held}; {was}{_adds(history, source)}"
+        diagnosis = Diagnosis(f"{name} {grown} more each step", (history.name,), why, _STORED, source=source)
+        return diagnosis._replace(**_stored(history))
+    graph, joints = context.graph, _edges(context.graph, history)
+    old, made = old_tensors(context, joints), [graph.nodes[edge.producer].source for edge in joints]
+    names, source = old.names, history.added or history.source or next(iter(made), None)
+    holder = f"the graph of {listed(root.name for root in graph.roots)} holds {held}"
+    carrier = f", through {listed(names)}" if names else ""
     return Diagnosis(
-        f"{one_line(names[0]) if names else 'the graph'} keeps every earlier graph alive: {grown} more each step",
+        f"{one_line(next(iter(names), 'the graph'))} {grown} more each step",
         names,
-        f"{why}at call {previous} it was {last.nodes:,}{_adds(history, source)}",
+        f"at backward call {context.call} {holder}{carrier}; {was}{_adds(history, source)}",
         _STORED,
         tuple(dict.fromkeys(edge.producer for edge in joints)),
-        () if history.name else history.joints,
-        follows=("nonleaf-parameter",) if _is_update(graph, joints) else (),
-        where=places(place(graph, joints[0].producer) if joints else "", line(source) if history.name else ""),
+        history.joints,
+        where=place(graph, joints[0].producer) if joints else "",
         source=source,
-    )._replace(**(_stored(history) if history.name else _carried(context, joints, old)))
+    )._replace(**_carried(context, joints, old))
 
 
 def _held(history: RetainedHistory) -> Diagnosis:
@@ -135,30 +139,26 @@ def _stored(history: RetainedHistory) -> dict[str, Any]:
     """What to do about a variable that holds graphs, as fields of the diagnosis."""
     name, added = one_line(history.name), history.added or history.source
     if adds_to(history.source, history.name) is False:
-        cut = f"{as_code(name)} = {as_code(name)}.detach()"
-        return {"fix": f"Detach {name} between the steps: {cut}.", "edit": behind(history.source, cut)}
-    new = without_graph(added, history.depth) if not history.kept else ""
+        detach = f"{as_code(name)} = {as_code(name)}.detach()"
+        return {"fix": f"Detach {name} between the steps: {detach}.", "edit": behind(history.source, detach)}
+    new, what = without_graph(added, history.depth), "detach what has a graph before it is stored"
+    if history.kept:
+        new, what = "", f"give the function {history.kept} detached"
     if new:
         fix = f"In {line(added)}, add a value without its graph: {new}. Use .item() for a single number."
         return {"fix": fix, "edit": instead(added, new)}
-    what = (
-        f"give the function {history.kept} detached" if history.kept else "detach what has a graph before it is stored"
-    )
     return {"fix": f"In {line(added)}, {what}: .detach(), or .item() for a single number."} if added is not None else {}
 
 
 def _carried(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -> dict[str, Any]:
     """The same about what the outputs themselves carry along."""
-    if _is_update(context.graph, joints):
+    made = [context.graph.nodes[edge.producer] for edge in joints]
+    # sums with something that has no graph lead into the old part, as a recorded update does
+    if made and all(node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made):
         who = listed(old.names[:1]) or "parameters"
-        return {"fix": f"Update {who} without recording: inside torch.no_grad() and in place, or with torch.optim."}
+        fix = f"Update {who} without recording: inside torch.no_grad() and in place, or with torch.optim."
+        return {"fix": fix, "follows": ("nonleaf-parameter",)}
     return {"fix": detached(context, old), "edit": behind(context.backward, old.cut)}
-
-
-def _is_update(graph: Graph, joints: Sequence[Edge]) -> bool:
-    """Whether sums with something that has no graph lead into the old part, as a recorded update does."""
-    made = [graph.nodes[edge.producer] for edge in joints]
-    return bool(made) and all(node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made)
 
 
 def _adds(history: RetainedHistory, source: SourceLine | None) -> str:
@@ -255,7 +255,7 @@ def no_update(context: CheckContext) -> Diagnoses:
         if len(resets) >= TIMES and optimizer.reached and not optimizer.fed:
             name, held = one_line(optimizer.name or optimizer.type), context.record.named(optimizer.reached)
             yield Diagnosis(
-                f"{called(optimizer)} updates nothing: the gradients are reset before it takes its step",
+                f"{optimizer.title} updates nothing: the gradients are reset before it takes its step",
                 held,
                 f"{code(resets[0])} runs between backward() and step(): {plural(len(resets), 'step')} found no gradient any more",
                 f"Call {name}.step() after backward(), and {name}.zero_grad() only after that, or before backward().",
@@ -275,7 +275,7 @@ def _left_by_another(context: CheckContext) -> Diagnoses:
             )
             yield Diagnosis(
                 f"{name} takes its steps with gradients that the loss of {one_line(other)} has left as well",
-                (optimizer.name or optimizer.type,),
+                optimizer.subject,
                 f"{code(left)} goes through the parameters of {name}, too, and fills their .grad; {one_line(other)} takes its "
                 f"step, nothing resets them, and {code(added)} adds to what is there",
                 f"Call {name}.zero_grad() directly before {added.text if added is not None else 'its own backward()'}.{cut}",
@@ -286,19 +286,18 @@ def _left_by_another(context: CheckContext) -> Diagnoses:
 
 def _left_by_an_attack(record: RunRecord) -> Diagnoses:
     """Steps with what a function of its own has left that asked for the gradient of an input, as an attack does."""
+    inputs = record.for_inputs()
     for optimizer in record.optimizers:
-        found, inputs = list[tuple[SourceLine, SourceLine]](), record.for_inputs()
+        found = list[tuple[SourceLine, SourceLine]]()
         for part in parts(record.about(optimizer), "b[^zs]*b[^zs]*s"):
-            first, last = part[0], [call for call in part if call.letter == "b"][-1]
-            asked, added, stepped = first.source, last.source, part[-1].source
+            asked, added, stepped = part[0].source, calls_in(part, "b")[-1].source, part[-1].source
             alone = asked in inputs and added not in inputs
             if alone and asked and added and stepped and asked.function != stepped.function:
                 found.append((asked, added))
-        if len(found) >= TIMES:
-            asked, added = found[0]
+        for asked, added in found[:1] if len(found) >= TIMES else ():
             yield Diagnosis(
-                f"{called(optimizer)} takes its steps with gradients that were computed for an input as well",
-                (optimizer.name or optimizer.type,),
+                f"{optimizer.title} takes its steps with gradients that were computed for an input as well",
+                optimizer.subject,
                 f"{code(asked)} fills the .grad of the parameters, too, and nothing resets it: {code(added)} adds to what is there",
                 f"In {line(asked)}, ask for the gradient of the input alone: torch.autograd.grad(loss, x). Or call "
                 f"{optimizer.name or 'optimizer'}.zero_grad() directly before {added.text}.",

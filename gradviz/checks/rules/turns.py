@@ -46,7 +46,7 @@ def wasted_gradient(context: CheckContext) -> Diagnoses:
             name, (other, left, reset, _) = one_line(optimizer.name or optimizer.type), optimizer.wasted[0]
             yield Diagnosis(
                 f"gradients for {name} are computed and thrown away",
-                (optimizer.name or optimizer.type,),
+                optimizer.subject,
                 f"{code(left)} fills the .grad of what {name} holds, {one_line(other)} takes its step, and they are reset before "
                 f"{code(reset)}",
                 f"Detach what these parameters make before it enters the loss of {one_line(other)}: x.detach().",

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit, behind, instead
-from gradviz.checks.record import LeafRow, ModelState, OptimizerRow, RunRecord, parts
+from gradviz.checks.record import LeafRow, ModelState, OptimizerRow, RunRecord, calls_in, letters, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.invariants import called
-from gradviz.checks.rules.roots import cut_words, mend_all
+from gradviz.checks.rules.roots import all_cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
-from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
+from gradviz.checks.words import Names, as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import parsed
 from gradviz.source.search import lines_behind, sets_item
@@ -61,41 +60,75 @@ def never_updated(context: CheckContext) -> Diagnoses:
     if not record.stepped or any(mode.sharded for mode in record.models):
         return  # the leaves of a sharded graph are not the tensors that the optimizer holds
     loose = [leaf for leaf in record.rows if leaf.moved is not None and not leaf.holders and leaf.reached >= ENOUGH]
-    still = [leaf for leaf in loose if not leaf.moved]
+    yield from _models(context, loose)
+    # the leaves of an equation are inputs of it
+    if not any("BackwardBackward" in node.op for node in context.graph.nodes):
+        for leaf in loose:
+            if not leaf.moved and not leaf.parameter and leaf.node not in context.homes:
+                yield from _plain(context, leaf) if leaf.module else _loose(context, leaf)
+
+
+def _models(context: CheckContext, loose: Sequence[LeafRow]) -> Diagnoses:
+    """What no optimizer holds, model by model. A target may be moved by an average; of others, only what did not move."""
     for model in dict.fromkeys(leaf.model for leaf in loose if leaf.parameter):
-        known = (
-            loose if _twins(record, model) and not context.reads_grad else still
-        )  # a target may be moved by an average
-        members = [leaf for leaf in known if leaf.parameter and leaf.model == model]
-        yield from _forgotten(context, record, model, members) if members else ()
-    equation = any(
-        "BackwardBackward" in node.op for node in context.graph.nodes
-    )  # then what is loose is an input of it
-    for leaf in still if not equation else ():
-        if not leaf.parameter and leaf.node not in context.homes:
-            yield from _plain(context, leaf) if leaf.module else _loose(context, leaf)
+        twins, every = _twins(context.record, model), [leaf for leaf in loose if leaf.parameter and leaf.model == model]
+        members = every if twins and not context.reads_grad else [leaf for leaf in every if not leaf.moved]
+        if members:
+            yield from _forgotten(_Forgotten(context, model, members, twins))
 
 
 class _Forgotten(NamedTuple):
-    """Parameters of one model that no optimizer holds, and what is around them: optimizers that step, and alike models."""
+    """Parameters of one model that no optimizer holds, and the trained models that it is a copy of."""
 
+    context: CheckContext
     model: str
     members: Sequence[LeafRow]
-    makers: Sequence[OptimizerRow]
-    whole: bool  # no optimizer holds any of the model
     twins: Sequence[ModelState]
-    modules: Sequence[str]
-    complete: bool = True  # the modules have no other parameters
+
+    @property
+    def state(self) -> ModelState | None:
+        return self.context.record.model(self.model)
+
+    @property
+    def whole(self) -> bool:
+        """Whether no optimizer holds any of the model."""
+        return self.state is None or not self.state.held
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the model is in `eval()` mode as a whole, and follows none."""
+        return self.whole and not self.twins and (self.state is None or not self.state.training)
+
+    @property
+    def modules(self) -> list[str]:
+        names = first_names(self.members)
+        known = [one for one in self.context.parameters if one.names[0] in names]
+        if known and not self.whole:
+            return modules_of(self.context, known)
+        return [f"{self.model} ({self.state.type})" if self.state else self.model]
+
+    @property
+    def makers(self) -> list[OptimizerRow]:
+        """The optimizers that took steps when the parameters were there."""
+        first = min(leaf.first for leaf in self.members)
+        return [one for one in self.context.record.optimizers if one.steps and one.last_call >= first]
+
+    @property
+    def in_time(self) -> list[OptimizerRow]:
+        """Those that were made when the parameters were there."""
+        born = [leaf for leaf in self.members if leaf.born is not None]
+        return [maker for maker in self.makers if all(maker.number >= leaf.after for leaf in born)]
+
+    @property
+    def ran(self) -> SourceLine | None:
+        """The line that called it last, where it is a target of another model."""
+        if not self.whole or not self.twins or _astray(self.makers) is not None:
+            return None
+        return next((other.called for other in self.context.models if other.name == self.model), None)
 
     @property
     def them(self) -> str:
         return verb(self.members, "it", "them")
-
-    @property
-    def in_time(self) -> list[OptimizerRow]:
-        """The optimizers that were made when the parameters were there."""
-        born = [leaf for leaf in self.members if leaf.born is not None]
-        return [maker for maker in self.makers if all(maker.number >= leaf.after for leaf in born)]
 
     @property
     def adds(self) -> str:
@@ -112,40 +145,32 @@ class _Remedy(NamedTuple):
     edit: Edit | None = None
 
 
-def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Sequence[LeafRow]) -> Diagnoses:
+def _forgotten(forgotten: _Forgotten) -> Diagnoses:
     """Parameters of one model that no optimizer holds."""
-    state, twins = record.model(model), _twins(record, model)
-    whole = state is None or not state.held
-    asleep = whole and not twins and (state is None or not state.training)
-    if asleep or not any(leaf.parameter and leaf.holders for leaf in record.rows):
+    context, members, modules = forgotten.context, forgotten.members, forgotten.modules
+    if forgotten.asleep or not any(leaf.parameter and leaf.holders for leaf in context.record.rows):
         return
-    names = set(first_names(members))
-    known = [parameter for parameter in context.parameters if parameter.names[0] in names]
-    modules = modules_of(context, known) if known and not whole else [f"{model} ({state.type})" if state else model]
-    first = min(leaf.first for leaf in members)
-    makers = [optimizer for optimizer in record.optimizers if optimizer.steps and optimizer.last_call >= first]
-    inside = [one for one in context.parameters if one.names[0].startswith(f"{modules[0].rpartition(' (')[0]}.")]
-    forgotten = _Forgotten(model, members, makers, whole, twins, modules, len(inside) <= len(members))
-    remedy = next(filter(None, (look(forgotten) for look in _REMEDIES)))
-    target = whole and bool(twins) and _astray(makers) is None
-    ran = next((other.called for other in context.models if other.name == model), None) if target else None
+    remedy, ran = next(filter(None, (look(forgotten) for look in _REMEDIES))), forgotten.ran
+    source = ran or remedy.at.source
     yield Diagnosis(
         f"{plural(len(members), 'parameter')} of {listed(modules)} {verb(members, 'gets', 'get')} a gradient, and nothing updates "
         f"{forgotten.them}",
         first_names(members),
-        _unheld(forgotten) + remedy.seen + (f". It ran in {code(ran)}" if ran is not None else ""),
+        _unheld(forgotten) + remedy.seen + (f". It ran in {code(ran)}" if ran else ""),
         remedy.fix,
         tuple(leaf.node for leaf in members if leaf.call == context.call),
-        where=places(listed(modules), line(ran or remedy.at.source)),
-        source=ran or remedy.at.source,
+        where=places(listed(modules), line(source)),
+        source=source,
         edit=remedy.edit,
-        follows=("idle-optimizer",) if whole and not forgotten.in_time else (),  # a copy of what that one holds
+        follows=("idle-optimizer",)
+        if forgotten.whole and not forgotten.in_time
+        else (),  # a copy of what that one holds
     )
 
 
 def _unheld(forgotten: _Forgotten) -> str:
     members, makers, them = forgotten.members, forgotten.makers, forgotten.them
-    made = [f"{called(maker)}, made in {code(maker.source)}" if maker.source else called(maker) for maker in makers]
+    made = [f"{maker.title}, made in {code(maker.source)}" if maker.source else maker.title for maker in makers]
     moves = f"{verb(members, 'it', 'they')} did not change in between"
     if any(leaf.moved for leaf in members):
         moves = f"something else than a gradient changes {them}, such as an average with another model"
@@ -166,11 +191,16 @@ def _of_another(forgotten: _Forgotten) -> _Remedy | None:
 
 
 def _too_late(forgotten: _Forgotten) -> _Remedy | None:
+    """What to do about parameters that did not exist when the optimizer was made."""
     if forgotten.in_time:
         return None
     at, born = forgotten.makers[0], forgotten.members[0].born
     seen = f". {code(born)} makes {forgotten.them}, after that" if born is not None else ""
-    return _Remedy(_late_fix(at, forgotten.members), at, seen)
+    made, where = line(at.source) or "the line that makes the optimizer", born.function if born is not None else ""
+    fix = f"Put {made} behind {line(born)}, so that the optimizer is made when all is there."
+    if where not in ("<module>", "", at.source and at.source.function):
+        fix = f"Make it in __init__() in place of {line(born)}; or run the model once, in front of {made}, so that it is there."
+    return _Remedy(fix, at, seen)
 
 
 def _of_a_target(forgotten: _Forgotten) -> _Remedy | None:
@@ -186,18 +216,17 @@ def _of_a_target(forgotten: _Forgotten) -> _Remedy | None:
 
 def _to_add(forgotten: _Forgotten) -> _Remedy:
     at, them, names = forgotten.in_time[0], forgotten.them, sorted(first_names(forgotten.members))
-    parts = [module.rpartition(" (")[0] or module for module in forgotten.modules]
-    module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] and forgotten.complete else ""
-    what = f"{module}.parameters()" if module else f"[{', '.join(names)}]"
-    if not module and len(names) > _PASTED:
+    path, *others = (module.rpartition(" (")[0] or module for module in forgotten.modules)
+    inside = [one for one in forgotten.context.parameters if one.names[0].startswith(f"{path}.")]
+    module = as_code(path) if not others and "(" not in path and len(inside) <= len(names) else ""
+    what, freeze = f"[{', '.join(names)}]", "requires_grad_(False)"
+    if module:
+        what, freeze = f"{module}.parameters()", f"{module}.{freeze}"
+    elif len(names) > _PASTED:
         held = f"for g in {at.name or 'optimizer'}.param_groups for q in g['params']"
         what = f"[p for p in {as_code(forgotten.model)}.parameters() if all(p is not q {held})]"
-    add, freeze = (
-        f"{forgotten.adds}({{'params': {what}}})",
-        f"{module}.requires_grad_(False)" if module else "requires_grad_(False)",
-    )
-    trained = f"{verb(forgotten.members, 'it is', 'they are')} not to be trained"
-    fix = f"Give {them} to the optimizer, right after it is made: {add}. If {trained}, freeze {them}: {freeze}."
+    add, trained = f"{forgotten.adds}({{'params': {what}}})", verb(names, "it is", "they are")
+    fix = f"Give {them} to the optimizer, right after it is made: {add}. If {trained} not to be trained, freeze {them}: {freeze}."
     here = at.source is not None and at.source.function == "<module>"  # where variables are called so
     return _Remedy(fix, at, edit=behind(at.source, add) if here else None)
 
@@ -215,18 +244,6 @@ def _astray(makers: Sequence[OptimizerRow]) -> tuple[OptimizerRow, OptimizerRow]
         if maker is not other and maker.held and maker.held <= other.held
     ]
     return min(pairs, key=lambda pair: (bool(pair[0].fed), -pair[0].number), default=None)
-
-
-def _late_fix(optimizer: OptimizerRow, members: Sequence[LeafRow]) -> str:
-    """What to do about parameters that did not exist when the optimizer was made."""
-    born, at = members[0].born, line(optimizer.source) or "the line that makes the optimizer"
-    if (
-        born is not None
-        and born.function not in ("<module>", "")
-        and born.function != getattr(optimizer.source, "function", "")
-    ):
-        return f"Make it in __init__() in place of {line(born)}; or run the model once, in front of {at}, so that it is there."
-    return f"Put {at} behind {line(born)}, so that the optimizer is made when all is there."
 
 
 def _twins(record: RunRecord, model: str) -> list[ModelState]:
@@ -263,16 +280,13 @@ def _loose(context: CheckContext, leaf: LeafRow) -> Diagnoses:
     read = any(tensor.grad_read is not None and set(tensor.names) & set(leaf.names) for tensor in context.named_tensors)
     if read or not leaf.names or leaf.tensor.shape not in ((), (1,)):
         return  # the code reads its `.grad`, and does something with it
-    optimizer = next(optimizer for optimizer in context.record.optimizers if optimizer.steps)
-    name, add = (
-        one_line(leaf.names[0]),
-        f"{optimizer.name or 'optimizer'}.add_param_group({{'params': [{leaf.names[0]}]}})",
-    )
+    optimizer, name = next(one for one in context.record.optimizers if one.steps), one_line(leaf.names[0])
     yield Diagnosis(
         f"{name} requires grad and gets a gradient, and nothing updates it",
         leaf.names,
         f"no optimizer holds it, and it did not change between {plural(leaf.reached, 'call')}",
-        f"Give it to the optimizer: {add}. If it is not to be learned, leave out requires_grad=True.",
+        f"Give it to the optimizer: {optimizer.name or 'optimizer'}.add_param_group({{'params': [{leaf.names[0]}]}}). If it is not "
+        "to be learned, leave out requires_grad=True.",
         (leaf.node,) if leaf.call == context.call else (),
         where=places(name, line(optimizer.source)),
         source=optimizer.source,
@@ -319,21 +333,20 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
 
 def _never_steps(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
     record, log = context.record, context.record.about(optimizer)
-    reset = len(list(parts(log, "b[^b]*z"))) >= ENOUGH and not any(call.letter == "s" for call in log)
-    over = record.ended and record.calls >= ENOUGH and (reset or not record.stepped)
-    if optimizer.steps or not optimizer.reached or record.scaler or not (over or (reset and not record.stepped)):
+    reset = len(list(parts(log, "b[^b]*z"))) >= ENOUGH and "s" not in letters(log)
+    signs = reset, not record.stepped, record.ended and record.calls >= ENOUGH
+    if optimizer.steps or not optimizer.reached or record.scaler or sum(signs) < 2:
         return None
-    zeroed = next(
-        (call.source for call in record.log if call.letter == "z" and call.tensors == frozenset(optimizer.held)), None
-    )
+    resets = (call.source for call in calls_in(record.log, "z") if call.tensors == frozenset(optimizer.held))
+    what = ": what backward() had filled in was reset each time" if reset else ""
     return _idle(
         optimizer,
         f"took no step in {plural(record.calls, 'backward call')}",
-        f"backward() ran {plural(record.calls, 'time')}, and step() of {called(optimizer)} was not called"
-        + (": what backward() had filled in was reset each time" if reset else ""),
+        f"backward() ran {plural(record.calls, 'time')}, and step() of {optimizer.title} was not called{what}",
         f"Call {optimizer.name or 'optimizer'}.step() after backward().",
-        zeroed if record.stepped else context.backward,
-    )._replace(follows=("not-called",))
+        next(resets, None) if record.stepped else context.backward,
+        ("not-called",),
+    )
 
 
 def _holds_nothing(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
@@ -351,42 +364,39 @@ def _holds_nothing(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis 
 def _at_rate_zero(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
     if not ENOUGH <= optimizer.steps == optimizer.idle_rates:
         return None
-    by_hand = (
-        sets_item(optimizer.source.file, "lr") if optimizer.source is not None and not optimizer.schedule else None
-    )
+    by_hand = sets_item(optimizer.source.file, "lr") if optimizer.source and not optimizer.schedule else None
     behind_it = [by_hand, *lines_behind(by_hand)] if by_hand is not None else []
-    factor = optimizer.factor or next((at for at in behind_it if "//" in at.text), by_hand)
+    factor, comes = optimizer.factor or next((at for at in behind_it if "//" in at.text), by_hand), ""
     fix = "Give it a learning rate, such as lr=1e-3; a scheduler must not multiply it by 0."
     if factor is not None:
+        comes = f": it comes from {code(factor)}"
         fix = f"Let {code(factor)} give more than 0 from the second step on: / in place of //, which rounds a quotient down. "
         fix += "" if by_hand else "Call step() of the scheduler after each step() of the optimizer."
     return _idle(
         optimizer,
         "has a learning rate of 0: its steps change nothing",
-        f"in all of its {plural(optimizer.steps, 'step')} the learning rate of every group was 0"
-        + (f": it comes from {code(factor)}" if factor is not None else ""),
+        f"in all of its {plural(optimizer.steps, 'step')} the learning rate of every group was 0{comes}",
         fix,
         factor,
     )
 
 
 def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
+    if optimizer.steps < ENOUGH or optimizer.fed or optimizer.reached or context.record.scaler:
+        return None
     names = {*context.record.named(optimizer.held)}
     every = {(cut.kind, cut.source): cut for cut in context.record.cuts}.values()
     cuts = [cut for cut in every if names & {*cut.leaf, *cut.behind}] or list(every)
-    if optimizer.steps < ENOUGH or optimizer.fed or optimizer.reached or context.record.scaler:
-        return None
+    none = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
     return _idle(
         optimizer,
         "updates nothing: what it holds never gets a gradient",
         f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(len(optimizer.held), 'tensor')} had a gradient in any "
-        "of them, nor was one in a graph that backward() ran through"
-        + "".join(f"; {words}" for words in dict.fromkeys(map(cut_words, cuts))),
-        mend_all(cuts)
-        if cuts
-        else "Give it the parameters of the model whose output the loss is computed from, after that model is complete.",
-        cuts[0].source if cuts else None,
-    )._replace(follows=("nonleaf-parameter", "no-graph"))
+        f"of them, nor was one in a graph that backward() ran through{''.join(f'; {words}' for words in all_cut_words(cuts))}",
+        mend_all(cuts) or none,
+        next((cut.source for cut in cuts), None),
+        ("nonleaf-parameter", "no-graph"),
+    )
 
 
 def _starved(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
@@ -401,7 +411,8 @@ def _starved(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None
         "such as a copy, has other parameters",
         "Copy the numbers into the model that is trained, model.load_state_dict(other.state_dict()); or make a new optimizer for "
         "the new one.",
-    )._replace(follows=("no-update", "not-called", "no-graph", "nonleaf-parameter"))
+        follows=("no-update", "not-called", "no-graph", "nonleaf-parameter"),
+    )
 
 
 def _frozen_group(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
@@ -428,12 +439,9 @@ _LOOKS = (_never_steps, _holds_nothing, _at_rate_zero, _never_fed, _starved, _fr
 """What an optimizer may be idle by; the first that holds is told."""
 
 
-def _idle(optimizer: OptimizerRow, what: str, why: str, fix: str, at: SourceLine | None = None) -> Diagnosis:
+def _idle(
+    optimizer: OptimizerRow, what: str, why: str, fix: str, at: SourceLine | None = None, follows: Names = ()
+) -> Diagnosis:
     made = f"; it was made in {code(optimizer.source)}" if optimizer.source is not None else ""
-    return Diagnosis(
-        f"{called(optimizer)} {what}",
-        (optimizer.name or optimizer.type,),
-        why + made,
-        fix,
-        source=at or optimizer.source,
-    )
+    summary, source = f"{optimizer.title} {what}", at or optimizer.source
+    return Diagnosis(summary, optimizer.subject, why + made, fix, source=source, follows=follows)
