@@ -338,10 +338,14 @@ class RunRecord:
         alone = sum(row.steps > 0 for row in self.optimizers) < 2
         return log if alone or all(call.tensors is not None for call in log if call.letter == "b") else []
 
+    @property
+    def holding(self) -> set[int]:
+        """Identities of what optimizers hold."""
+        return set[int]().union(*(row.held for row in self.optimizers))
+
     def for_inputs(self) -> set[SourceLine | None]:
         """The lines that call backward and reach leaves which are neither parameters nor held by an optimizer, as attacks do."""
-        held = set[int]().union(*(row.held for row in self.optimizers))
-        given = {key for key, leaf in self.leaves.items() if not leaf.parameter} - held
+        given = {key for key, leaf in self.leaves.items() if not leaf.parameter} - self.holding
         return {call.source for call in self.log if call.letter == "b" and not given.isdisjoint(call.tensors or ())}
 
     def models_of(self, keys: Iterable[int]) -> str:
@@ -358,7 +362,7 @@ class RunRecord:
     @property
     def held(self) -> set[str]:
         """The names of what optimizers hold."""
-        return set(self.named(key for optimizer in self.optimizers for key in optimizer.held))
+        return set(self.named(self.holding))
 
     @property
     def updated(self) -> set[str]:

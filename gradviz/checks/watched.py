@@ -64,17 +64,8 @@ class WatchedRun:
     def watching(self) -> Iterator[None]:
         """Inside, the user's code may run."""
         reader = self._reader
-        watches = (
-            reader.recorder,
-            reader.effects,
-            reader.states,
-            reader.overwrites,
-            reader.warned,
-            self._replay,
-            reader.replaced,
-        )
         with ExitStack() as until:
-            for watch in (*watches, reader.calls):
+            for watch in (reader.recorder, *reader.observers, self._replay, reader.replaced, reader.calls):
                 until.enter_context(watch.watching())
             yield
 
@@ -92,7 +83,7 @@ class WatchedRun:
         self._reader.graphs.ended()
         names = states_with_nan(variables) if self._reader.results.nan is not None else []
         if names:
-            self._reader.misuse.note("nan left", self._reader.results.nan, listed(names, 3))
+            self._reader.misuses.note("nan left", self._reader.results.nan, listed(names, 3))
 
     def read(self, live: LiveOutputs) -> CheckContext:
         """What is known at a call."""
@@ -135,7 +126,7 @@ class WatchedRun:
         record.losses = watch.losses
         record.cuts = tuple(dict.fromkeys(cut for context in every for cut in context.cuts))
         misuses = (
-            *self._reader.misuse.result(self._reader.cuts.lines_entered()),
+            *self._reader.misuses.result(self._reader.cuts.lines_entered()),
             *self._reader.dimensions.result(),
             *self._reader.results.dropped(),
             *self._replay.found,

@@ -1,19 +1,27 @@
-"""Calls of torch as the watches read them: each reader is told of the functions that it names. And facts of living tensors."""
+"""What the watches have in common: calls of torch, of which each is told that it names, facts of living tensors, and notes."""
 
 from __future__ import annotations
 
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import CodeType, FrameType
 from typing import Any, Generic, TypeVar
 
 import torch
 
-from gradviz.packages import PlaceOf
+from gradviz.checks.collect.lines import line_at, users_frame
+from gradviz.checks.record import Misuse
+from gradviz.checks.words import Names
+from gradviz.graph import SourceLine
+from gradviz.packages import Place, PlaceOf
 from gradviz.recording.torch_calls import PLAIN, Given
+from gradviz.walker.taps import all_tapped
+from gradviz.walker.walk import Walked
 
 F = TypeVar("F")
+T = TypeVar("T")
 LOSSES = frozenset(
     [
         *("nll_loss_nd", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy_loss", "nll_loss"),
@@ -25,20 +33,44 @@ LOSSES = frozenset(
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 MOST = 10_000
 """Tensors of one step that something is known of."""
+_NOTED = 100  # misuses
 _BEFORE = {"linalg_vector_norm": 2, "norm": 2}
 """Functions whose dimension is not their second argument, and which it is."""
 
 
-class Call:
+Line = tuple[CodeType, int]
+"""A line of code that runs."""
+
+
+class TorchCall:
     """A function of torch that has returned. `name` is without underscores.
 
     No tuple: a handler of signals that trains may run while one is made, and its frames are read, but for those of gradviz.
     """
 
-    __slots__ = ("arguments", "frame", "name", "options", "result")
+    __slots__ = ("arguments", "frame", "name", "options", "place_of", "result")
 
-    def __init__(self, name: str, arguments: Given, options: Mapping[str, Any], result: Any, frame: FrameType) -> None:
+    def __init__(
+        self, name: str, arguments: Given, options: Mapping[str, Any], result: Any, frame: FrameType, place_of: PlaceOf
+    ) -> None:
         self.name, self.arguments, self.options, self.result, self.frame = name, arguments, options, result, frame
+        self.place_of = place_of
+
+    @property
+    def place(self) -> Place | None:
+        """The user's line that led to it."""
+        return self.place_of(self.frame)
+
+    @property
+    def line(self) -> Line:
+        """The line that called it, which may be torch's own."""
+        return self.frame.f_code, self.frame.f_lineno or 0
+
+    @property
+    def users_line(self) -> Line | None:
+        """The nearest line outside torch."""
+        frame = users_frame(self.frame)
+        return (frame.f_code, frame.f_lineno or 0) if frame is not None else None
 
     @property
     def first(self) -> Any:
@@ -70,41 +102,126 @@ class Call:
         return type(self.result) in PLAIN and type(self.first) in PLAIN
 
 
-Reader = Callable[[Call], None]
-Readers = Iterable[tuple[Iterable[str], Reader]]
-"""Names of functions, and who is told of them; without names, of all."""
+Reader = Callable[[TorchCall], None]
+M = TypeVar("M", bound=Callable[..., object])
+_read: dict[object, tuple[str, ...]] = {}  # by method of an observer: the names of the functions of torch
+_tapped: dict[object, tuple[Any, ...]] = {}  # the functions themselves
+
+
+def reads(*names: str) -> Callable[[M], M]:
+    """A method of an observer is told of calls of functions with these names; without names, of all, and behind the others."""
+
+    def named(method: M) -> M:
+        _read[method] = names
+        return method
+
+    return named
+
+
+def taps(*functions: object) -> Callable[[M], M]:
+    """It is told of these functions, which are written in Python, when they begin."""
+
+    def named(method: M) -> M:
+        _tapped[method] = functions
+        return method
+
+    return named
 
 
 class CallReaders:
-    """Tells each reader of the calls that it reads, in order."""
+    """Tells observers of the calls that they read, in order."""
 
-    def __init__(self, *readers: Readers) -> None:
+    def __init__(self, place: PlaceOf, observers: Iterable[Observer]) -> None:
+        self._place = place
         self._of: dict[str, list[Reader]] = defaultdict(list)
         self._all: list[Reader] = []
-        for names, reader in (row for rows in readers for row in rows):
+        for names, reader in (row for observer in observers for row in observer.told(_read)):
             for among in [self._of[name] for name in names] or [self._all]:
                 among.append(reader)
 
     def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
         """A function of torch has returned."""
         name = function.__name__.strip("_")
-        call = Call(name, arguments, options or {}, result, frame)
+        call = TorchCall(name, arguments, options or {}, result, frame, self._place)
         for reader in self._of.get(name, ()):
             reader(call)
         for reader in self._all:
             reader(call)
 
 
-class Observer:
-    """Looks at calls of one run. `note` keeps a line with words; `place` tells the user's line of a frame."""
+def in_words(facts: Iterable[object]) -> Names:
+    """A shape as a tuple, and everything else as Python prints it."""
+    return tuple(str(tuple(fact) if isinstance(fact, torch.Size) else fact) for fact in facts)
 
-    def __init__(self, place: PlaceOf, note: Callable[..., None]) -> None:
-        self._place, self._note = place, note
+
+class Misuses:
+    """What the watches of one run have noted, one for each kind and line."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, int], Misuse] = {}
+
+    def note(
+        self, kind: str, place: Place | SourceLine | None, *words: object, tensors: frozenset[int] = frozenset()
+    ) -> None:
+        if place is not None and len(self._found) < _NOTED:
+            source = place if isinstance(place, SourceLine) else line_at(place)
+            key = kind, source.file, source.line
+            times = self._found[key].times if key in self._found else 0
+            self._found[key] = Misuse(kind, source, in_words(words), times + 1, tensors)
+
+    def take_back(self, kind: str, place: Place) -> None:
+        """It has shown to be none."""
+        source = line_at(place)
+        self._found.pop((kind, source.file, source.line), None)
+
+    def result(self, trained_with: Container[tuple[str, int]] = ()) -> tuple[Misuse, ...]:
+        """All of them. What a loss is computed from is no evaluation: `trained_with` are such lines."""
+        evaluated = "train in evaluation"
+        return tuple(
+            misuse
+            for (kind, *line), misuse in self._found.items()
+            if kind != evaluated or tuple(line) not in trained_with
+        )
+
+
+class Observer:
+    """Looks at calls of one run, in one thread. `place` tells the user's line of a frame."""
+
+    def __init__(self, place: PlaceOf, misuses: Misuses) -> None:
+        self._place, self._note, self._take_back = place, misuses.note, misuses.take_back
         self._looked = Counter[object]()  # how often a line was looked at
+        self._step = 0  # backward calls that have come
         self._begin()
 
     def _begin(self) -> None:
         """Nothing is known yet."""
+
+    def told(self, known: Mapping[object, T]) -> Iterator[tuple[T, Any]]:
+        """Its methods that something is known of, in the order of the class."""
+        return ((known[method], getattr(self, name)) for name, method in vars(type(self)).items() if method in known)
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Inside, it is told of the functions that it taps."""
+        return all_tapped((function, method) for functions, method in self.told(_tapped) for function in functions)
+
+    def comes(self, outputs: Sequence[object]) -> None:
+        """A backward call comes, of these."""
+        self._step += 1
+        self._forget()
+
+    def _forget(self) -> None:
+        """What was known of the step is not needed any more."""
+
+    def read(self, walked: Walked) -> None:
+        """A call that is read is about to run through this graph."""
+
+    def ran(self) -> None:
+        """It has run."""
+
+    def _looks(self, at: object, most: int) -> bool:
+        """Whether to look once more at what is done here, which is done `most` times."""
+        self._looked[at] += 1
+        return self._looked[at] <= most
 
 
 class Facts(Generic[F]):

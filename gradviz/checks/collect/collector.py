@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from gradviz.checks.collect.calls import CallReaders
+from gradviz.checks.collect.calls import CallReaders, Misuses
 from gradviz.checks.collect.code import location_of, with_code
 from gradviz.checks.collect.dimensions import DimensionWatch
 from gradviz.checks.collect.effects import EffectWatch
@@ -68,10 +68,13 @@ from gradviz.walker.isolation import isolated
 from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.signals import signalled
-from gradviz.walker.tensors import grad_fn_of, storage_of
+from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
 
 T = TypeVar("T")
+
+_OBSERVERS = (SequenceWatch, TermWatch, PickWatch, EffectWatch, TargetWatch, StateWatch, WarningWatch)
+"""Those that nobody else asks."""
 
 KEPT = 100
 """Earlier calls that are remembered."""
@@ -110,30 +113,17 @@ class Collector:
         self._limits = limits
         self.recorder = RunRecorder()
         self._rows = RowKeeper(self.recorder)
-        place = UserCode().place
-        self.misuse, self.dimensions = MisuseWatch(place), DimensionWatch(place)
-        self.graphs = RetainedGraphs(place, self.misuse.note)
-        self.warned, self.labels = WarningWatch(place, self.misuse.note), LabelWatch(place, self.misuse.note)
-        self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
-        self.cuts.parts, self.overwrites = {} if cuts else None, OverwriteWatch(place, self.misuse.note)
-        self.effects, self.sequences = EffectWatch(place, self.misuse.note), SequenceWatch(place, self.misuse.note)
-        self.states = StateWatch(place, self.misuse.note)
-        self.terms, self.picks = TermWatch(place, self.misuse.note), PickWatch(place, self.misuse.note)
-        self.targets = TargetWatch(place, self.misuse.note)
-        read = (
-            self.misuse,
-            self.dimensions,
-            self.labels,
-            self.sequences,
-            self.terms,
-            self.picks,
-            self.effects,
-            self.targets,
-            self.states,
-        )
-        watches = (self.results, self.switches, self.cuts, CallReaders(*(one.readers for one in read)), self.overwrites)
-        seen = [watch.seen for watch in watches]
-        self.calls, self.replaced = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None), Replaced(place)
+        self.misuses, place = Misuses(), UserCode().place
+        known = place, self.misuses
+        self.cuts, self.switches, self.replaced = CutWatch(place), Switches(place), Replaced(place)
+        self.cuts.parts = {} if cuts else None
+        self.results, self.labels, self.overwrites = ResultWatch(*known), LabelWatch(*known), OverwriteWatch(*known)
+        self.dimensions, self.graphs = DimensionWatch(*known), RetainedGraphs(*known)
+        others = [kind(*known) for kind in _OBSERVERS]
+        self.observers = [MisuseWatch(*known), self.dimensions, self.labels, *others, self.overwrites, self.results]
+        readers = CallReaders(place, self.observers)
+        watches = (self.results, self.switches, self.cuts, readers, self.overwrites)
+        self.calls = TorchCalls(*(watch.seen for watch in watches), stepped=self.cuts.stepped if cuts else None)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
         self._earlier: list[Earlier] = []
         self._call: int | None = None
@@ -197,20 +187,15 @@ class Collector:
             return without
 
     def passed(self, number: int, reading: bool, outputs: Sequence[object] = ()) -> None:
-        """Call `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
-        self.labels.next_step()
-        self.sequences.next_step()
-        self.picks.next_step()
-        self.targets.next_step()
-        self.terms.next_step(outputs)
-        self.effects.next_step()
-        self.states.next_step()
+        """TorchCall `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
+        for observer in self.observers:
+            observer.comes(outputs)
         if self._unread is not None:
             call, boundary = self._unread
             step = self._earlier[-1].step + 1 if self._earlier else 0
             self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, (), (), step)]
         if not reading:
-            self.overwrites.next_step()
+            self.overwrites.ran()
         self._unread = None if reading else (number, peek_sequence())
         self._rows.passed(reading)
         session = running() if number % REMEMBERED == 0 else None
@@ -226,10 +211,8 @@ class Collector:
             self.recorder.between.after(bool(filled))
             self._rows.after(bool(filled))
             self.cuts.next_step()
-            self.results.next_step()
-            self.misuse.next_step()
-            self.dimensions.next_step()
-            self.overwrites.next_step()
+            for observer in self.observers:
+                observer.ran()
             if not filled:
                 return replace(context, intervals={})
             parameters = tuple(
@@ -252,7 +235,8 @@ class Collector:
         if coming:
             intervals = self._part("gradients", lambda: self._begin(walked, live, tensors), intervals)
             self._part("the optimizers", lambda: self._fill_rows(reading, intervals), None)
-            self._part("numbers", lambda: self.overwrites.read(walked), None)
+            for observer in self.observers:
+                self._part("numbers", partial(observer.read, walked), None)
         suspicious = self._is_suspicious(reading, loss, scaled)
         context = CheckContext(
             graph,
@@ -308,7 +292,6 @@ class Collector:
     def _begin(self, walked: Walked, live: LiveOutputs, tensors: Sequence[torch.Tensor]) -> dict[int, tuple[str, ...]]:
         """A call is about to run: what was done with its leaves since the last one, by node."""
         self._parameters, self._leaves = tensors, dict(walked.variables)
-        self.states.trained |= {storage_of(leaf): id(leaf) for leaf in walked.variables.values()}
         self.leaf_names |= {id(leaf): walked.graph.leaf_of[i].names for i, leaf in walked.variables.items()}
         intervals = self.recorder.between.before(walked.variables) if self._unread is None else {}
         self._fresh = {i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, intervals.get(i))}

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import LOSSES, MOST, RECURRENT, Call, Facts, Readers
+from gradviz.checks.collect.calls import LOSSES, MOST, RECURRENT, Facts, Observer, TorchCall, in_words, reads
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
 from gradviz.checks.words import code
 from gradviz.formulas.dimensions import ORDERS, PRODUCTS, Shape, followed, place_of, terms
 from gradviz.graph import SourceLine
-from gradviz.packages import Place, PlaceOf
+from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.search import calls_method
 from gradviz.variables.scanner import first_argument
@@ -55,14 +55,14 @@ class _Known(NamedTuple):
     softmax: int | None = None
 
 
-class _Call(NamedTuple):
-    name: str
-    given: Sequence[torch.Tensor]
-    known: Sequence[_Known]
-    dim: Any
-    arguments: Sequence[Any]
-    result: Any
-    frame: FrameType
+class _DataCall(TorchCall):
+    """One that makes tensors of tensors, with what is known of these."""
+
+    __slots__ = ("known", "tensors")
+
+    def __init__(self, call: TorchCall, tensors: Sequence[torch.Tensor], known: Sequence[_Known]) -> None:
+        super().__init__(call.name, call.arguments, call.options, call.result, call.frame, call.place_of)
+        self.tensors, self.known = tensors, known
 
     @property
     def outputs(self) -> Sequence[Any]:
@@ -71,22 +71,22 @@ class _Call(NamedTuple):
     @property
     def shape(self) -> Shape:
         """Of the first tensor."""
-        return tuple(self.given[0].shape)
+        return tuple(self.tensors[0].shape)
 
     def at(self, which: int, dim: int) -> int:
         """The size of the dimension of the data that a dimension of a tensor is, or 0."""
-        shape = tuple(self.given[which].shape)
+        shape = tuple(self.tensors[which].shape)
         if len(shape) < 2:
             return 0
         size = shape[dim % len(shape)]
         return size if self.known[which].places.get(size) == place_of(shape, dim) else 0
 
 
-class DimensionWatch:
-    """Of one run, in one thread. `place` tells the user's line of a frame."""
+class DimensionWatch(Observer):
+    """Of one run, in one thread."""
 
-    def __init__(self, place: PlaceOf) -> None:
-        self._place, self._steps = place, 0
+    def _begin(self) -> None:
+        self._read_calls = 0
         self._facts = Facts[_Known]()
         self._found: dict[Misuse, tuple[int, frozenset[int]]] = {}  # size, and the other sizes of the data there
         self._makers: dict[tuple[str, Place], SourceLine | None] = {}  # of modules, by what they do and where
@@ -112,19 +112,14 @@ class DimensionWatch:
         ]
         return tuple({(one.kind, one.source.file, one.source.line): one for one in reversed(wanted)}.values())
 
-    def next_step(self) -> None:
-        """A backward call has run."""
-        self._steps += 1
+    def ran(self) -> None:
+        self._read_calls += 1
         self._facts.clear()
 
-    @property
-    def readers(self) -> Readers:
-        """All functions of torch are looked at."""
-        return (((), self._seen),)
-
-    def _seen(self, told: Call) -> None:
+    @reads()
+    def _seen(self, told: TorchCall) -> None:
         """A function of torch has returned."""
-        call = self._read(told) if self._steps < STEPS and told.arguments and len(self._facts) < MOST else None
+        call = self._read(told) if self._read_calls < STEPS and told.arguments and len(self._facts) < MOST else None
         if call is None:
             return
         judge = _JUDGES.get(call.name)
@@ -135,13 +130,13 @@ class DimensionWatch:
                 if known.places or output.requires_grad:  # else it is new data
                     self._facts.put(output, known)
 
-    def _read(self, told: Call) -> _Call | None:
+    def _read(self, told: TorchCall) -> _DataCall | None:
         """What is known of a call that makes tensors of tensors."""
         if told.name == "arange":
             self._facts.put(told.result, _Known({}))
         several = next((one for one in told.arguments[:2] if isinstance(one, (tuple, list))), told.arguments)
         given = [one for one in (told.arguments if type(told.first) in PLAIN else several) if type(one) in PLAIN]
-        call = _Call(told.name, given, list(map(self._of, given)), told.dim, told.arguments, told.result, told.frame)
+        call = _DataCall(told, given, [*map(self._of, given)])
         return call if given and all(type(output) in PLAIN for output in call.outputs[:1]) else None
 
     def _of(self, tensor: torch.Tensor) -> _Known:
@@ -154,7 +149,7 @@ class DimensionWatch:
             self._facts.put(tensor, known)
         return known
 
-    def _made(self, call: _Call, number: int, output: torch.Tensor) -> _Known:
+    def _made(self, call: _DataCall, number: int, output: torch.Tensor) -> _Known:
         """What is known of a result from what is known of the inputs."""
         new = tuple(output.shape)
         places = self._places(call, number, new) | (self._joined_in(call, new) if call.name == "cat" else {})
@@ -166,7 +161,7 @@ class DimensionWatch:
             first.softmax if same and call.name in _KEEPS else None,
         )
 
-    def _places(self, call: _Call, number: int, new: Shape) -> Places:
+    def _places(self, call: _DataCall, number: int, new: Shape) -> Places:
         """Where the dimensions of all inputs lie in a result, as far as that is certain."""
         places, clash = Places(), set[int]()
         for i, known in enumerate(call.known):
@@ -180,10 +175,10 @@ class DimensionWatch:
         pairs = call.name in PRODUCTS or call.name == "einsum"  # each sample with each
         return {size: to for size, to in places.items() if size not in clash and not (pairs and new.count(size) > 1)}
 
-    def _joined_in(self, call: _Call, new: Shape) -> Places:
+    def _joined_in(self, call: _DataCall, new: Shape) -> Places:
         """Batches that are joined to a larger one."""
         dim = call.dim if isinstance(call.dim, int) else 0
-        sizes = [call.at(i, dim) for i in range(len(call.given))]
+        sizes = [call.at(i, dim) for i in range(len(call.tensors))]
         if not all(sizes):
             return {}
         self._joined[new[dim]] = sizes[0]
@@ -191,114 +186,115 @@ class DimensionWatch:
 
     # -- what relates samples -----------------------------------------------------------------------------------------
 
-    def _note(self, kind: str, size: int, call: _Call, *words: str, module: bool = False) -> None:
+    def _relates(self, kind: str, size: int, call: _DataCall, *words: object, module: bool = False) -> None:
         """`module`: a module of torch does it with its input, and the line that makes the module is the one to change."""
-        place = self._place(call.frame)
+        place = call.place
         if place is not None:
             others = frozenset(one for known in call.known for one in known.places) - {size}
             if module and (kind, place) not in self._makers:
                 self._makers[kind, place] = maker(call.frame)
             line, made = line_at(place), self._makers.get((kind, place))
-            misuse = Misuse(kind, made or line, (code(line), *words) if module else words)
+            misuse = Misuse(kind, made or line, in_words((code(line), *words) if module else words))
             self._found.setdefault(misuse, (size, others))
 
-    def _softmax(self, call: _Call) -> Found:
+    def _softmax(self, call: _DataCall) -> Found:
         if not isinstance(call.dim, int) or not call.result.requires_grad:
             return None
-        rank, known = len(call.shape), call.known[0]
-        if call.shape[call.dim] > 1:
-            self._several.add(self._place(call.frame))
-        elif rank > 1 and not known.product:
-            self._note("softmax of one", 0, call, call.name, str(call.dim % rank), str(call.shape))
-        size = call.at(0, call.dim)
+        known, dim, last = call.known[0], call.dim % len(call.shape), len(call.shape) - 1
+        words, size = (call.name, dim, call.shape), call.at(0, dim)
+        if call.shape[dim] > 1:
+            self._several.add(call.place)
+        elif last and not known.product:
+            self._relates("softmax of one", 0, call, *words)
         if size:
-            self._note("softmax over samples", size, call, call.name, str(call.dim % rank), str(call.shape))
-        elif known.paired and call.dim % rank == rank - 1:
+            self._relates("softmax over samples", size, call, *words)
+        elif known.paired and dim == last:
             self._attends_over(known.paired, call)
-        return {"softmax": call.dim % rank} if known.product else None
+        return {"softmax": dim} if known.product else None
 
-    def _multiplied(self, call: _Call) -> Found:
-        if len(call.given) < 2:
+    def _multiplied(self, call: _DataCall) -> Found:
+        if len(call.tensors) < 2:
             return None
-        rank, last, (first, second) = call.given[-2].dim(), len(call.given) - 1, call.given[-2:]
+        rank, last, (first, second) = call.tensors[-2].dim(), len(call.tensors) - 1, call.tensors[-2:]
         self._sums(call, rank, call.at(last - 1, -1), call.at(last, -2))
         softmax, row = call.known[-2].softmax, call.at(last - 1, -2)
         if softmax is not None and softmax != rank - 1:
-            shape = tuple(first.shape)
-            self._note("softmax over queries", 0, call, str(softmax), str(shape), str(rank - 1))
+            self._relates("softmax over queries", 0, call, softmax, first.shape, rank - 1)
         meets = rank > 2 and row and row == call.at(last, -1) and len(call.known[-2].places) > 1
         return {"product": first.requires_grad and second.requires_grad, "paired": row if meets else 0}
 
-    def _contracted(self, call: _Call) -> None:
+    def _contracted(self, call: _DataCall) -> None:
         letters = terms(call.arguments[0])
         for letter in {*"".join(letters[:-1])} - {*letters[-1]} if letters else ():
             sizes = [call.at(i, term.index(letter)) for i, term in enumerate(letters[:-1]) if letter in term]
-            self._sums(call, call.given[0].dim(), *sizes)
+            self._sums(call, call.tensors[0].dim(), *sizes)
         self._alone(call, letters)
 
-    def _alone(self, call: _Call, letters: list[str]) -> None:
+    def _alone(self, call: _DataCall, letters: list[str]) -> None:
         """A letter of one input only is summed away, where the other input calls a dimension of this size by another letter."""
-        ways = permutations(zip(letters[-2::-1], call.given[::-1]), 2) if len(letters) == 3 else ()
+        ways = permutations(zip(letters[-2::-1], call.tensors[::-1]), 2) if len(letters) == 3 else ()
         for (mine, given), (other, beside) in ways:
             for (at, letter), (to, like) in product(enumerate(mine), enumerate(other)):
                 first, apart = at == to == 0 and len(other) > 2, letter not in other + letters[-1] and like not in mine
                 if apart and given.shape[at] == beside.shape[to] > 1 and (first or like not in letters[-1]):
-                    self._note("summed alone", 0, call, str(call.arguments[0]), str(given.shape[at]), letter, like)
+                    self._relates("summed alone", 0, call, call.arguments[0], given.shape[at], letter, like)
 
-    def _sums(self, call: _Call, rank: int, *sizes: int) -> None:
+    def _sums(self, call: _DataCall, rank: int, *sizes: int) -> None:
         """A product sums over a dimension of the data, and keeps another one: in a covariance there is none."""
         others = {size for known in call.known for size in known.places} - {*sizes}
         if rank > 2 and len(sizes) > 1 and len({*sizes}) == 1 and sizes[0] and others:
-            self._note("summed over samples", sizes[0], call, call.name, str(call.shape))
+            self._relates("summed over samples", sizes[0], call, call.name, call.shape)
 
-    def _attends(self, call: _Call) -> None:
+    def _attends(self, call: _DataCall) -> None:
         size = call.at(0, -2)
         if size and len(call.known[0].places) > 1 and call.at(1, -2) == size:
             self._attends_over(size, call)
 
-    def _attends_over(self, size: int, call: _Call) -> None:
+    def _attends_over(self, size: int, call: _DataCall) -> None:
         others = call.known[0].places.keys() - {size}
         if len(others) == 1 and any(getattr(module, "batch_first", False) for module in _modules(call.frame)):
             self._declared |= others
-        self._note("attention over samples", size, call, str(call.shape), module=True)
+        self._relates("attention over samples", size, call, call.shape, module=True)
 
-    def _recurs(self, call: _Call) -> None:
+    def _recurs(self, call: _DataCall) -> None:
         if len(call.arguments) == _GIVEN:
             first = bool(call.arguments[-1])
             size, other = call.at(0, int(first)), call.at(0, int(not first))
             if size and other:
                 self._declared |= {other} if first else set()
-                words = call.name, str(call.shape), str(first), str(not first)
-                self._note("recurrence over samples", size, call, *words, module=True)
+                words = call.name, call.shape, first, not first
+                self._relates("recurrence over samples", size, call, *words, module=True)
 
-    def _normalized(self, call: _Call) -> None:
+    def _normalized(self, call: _DataCall) -> None:
         inside = any(frame.f_code.co_name == "normalize" for frame in _frames(call.frame))
         size = call.at(0, call.dim) if inside and isinstance(call.dim, int) and call.result.requires_grad else 0
         if size:
-            self._note("normalized over samples", size, call, str(call.dim), str(call.shape))
+            self._relates("normalized over samples", size, call, call.dim, call.shape)
 
     # -- which dimension is the batch ---------------------------------------------------------------------------------
 
-    def _stacked(self, call: _Call) -> None:
+    def _stacked(self, call: _DataCall) -> None:
         """A loader of data makes a batch."""
         if call.frame.f_globals.get("__name__", "").startswith("torch.utils.data"):
             self._certain.add(call.result.shape[0])
 
-    def _indexed(self, call: _Call) -> None:
+    def _indexed(self, call: _DataCall) -> None:
         """Samples are picked from the data."""
         index = call.arguments[1]
-        if type(index) in PLAIN and index.dim() == 1 and not is_real(index) and not call.given[0].requires_grad:
+        if type(index) in PLAIN and index.dim() == 1 and not is_real(index) and not call.tensors[0].requires_grad:
             self._certain.add(call.result.shape[0])
 
-    def _added(self, call: _Call) -> None:
+    def _added(self, call: _DataCall) -> None:
         """What is added to all samples alike, as positions are, shows which dimension they are."""
-        for i in (0, 1) if len(call.given) == 2 and type(call.result) in PLAIN and call.result.dim() > 2 else ():
-            wide, table, sizes = call.given[i], call.given[1 - i], (call.at(i, 0), call.at(i, 1))
-            constant = not call.known[1 - i].places or (self._steps and _is_cut_off(table))  # it comes from no data
+        for i in (0, 1) if len(call.tensors) == 2 and type(call.result) in PLAIN and call.result.dim() > 2 else ():
+            wide, table, sizes = call.tensors[i], call.tensors[1 - i], (call.at(i, 0), call.at(i, 1))
+            constant = not call.known[1 - i].places or (
+                self._read_calls and _is_cut_off(table)
+            )  # it comes from no data
             if constant and all(sizes) and call.result.shape == wide.shape:
                 self._spread_along(call, table, *sizes)
 
-    def _spread_along(self, call: _Call, table: torch.Tensor, outer: int, inner: int) -> None:
+    def _spread_along(self, call: _DataCall, table: torch.Tensor, outer: int, inner: int) -> None:
         """A table has a row for each place of one dimension, alike for the other, which is the batch."""
         rank, shape = call.result.dim(), tuple(table.shape)
         padded = ((1,) * (rank - len(shape)) + shape)[:2]
@@ -307,18 +303,20 @@ class DimensionWatch:
         elif padded == (outer, 1):
             self._hinted.add(inner)
             if _is_cut_off(table):
-                self._note("added over samples", outer, call, str(shape), str(tuple(call.result.shape)))
+                self._relates("added over samples", outer, call, shape, call.result.shape)
 
-    def _subtracted(self, call: _Call) -> None:
-        if _compares(call.given):
+    def _subtracted(self, call: _DataCall) -> None:
+        """A prediction may be compared with a target."""
+        given = call.tensors
+        if len(given) == 2 and given[0].shape == given[1].shape and given[0].requires_grad != given[1].requires_grad:
             self._compared(call)
 
-    def _compared(self, call: _Call) -> None:
+    def _compared(self, call: _DataCall) -> None:
         """Predictions meet targets."""
-        if len(call.given) < 2:
+        if len(call.tensors) < 2:
             return
-        order = (1, 0) if call.given[1].requires_grad and not call.given[0].requires_grad else (0, 1)
-        shapes = [tuple(call.given[i].shape) for i in order]
+        order = (1, 0) if call.tensors[1].requires_grad and not call.tensors[0].requires_grad else (0, 1)
+        shapes = [tuple(call.tensors[i].shape) for i in order]
         places = [dict(call.known[i].places) for i in order]
         if len(shapes[0]) == len(shapes[1]) + 1 > 2:  # the classes are the second dimension
             places[0] = {
@@ -329,7 +327,7 @@ class DimensionWatch:
         common = places[0].keys() & places[1].keys()
         moved = [size for size in common if places[0][size] != places[1][size]]
         if moved:
-            self._note("other order", 0, call, *map(str, shapes))
+            self._relates("other order", 0, call, *shapes)
         self._batches |= {size for size in common if places[1][size] == 1}
         alone = len(common) == len(places[1]) == len({*shapes[1]} & places[0].keys()) == 1
         self._certain |= common if alone else set()
@@ -341,24 +339,31 @@ def _data(tensor: torch.Tensor, shape: Shape) -> Places:
     return {size: place_of(shape, dim) for dim, size in sizes if size > 1 and shape.count(size) == 1}
 
 
-def _place_in(call: _Call, i: int, number: int, dimension: tuple[int, int], new: Shape) -> int | None:
+def _place_in(call: _DataCall, i: int, number: int, dimension: tuple[int, int], new: Shape) -> int | None:
     """The place that a dimension of an input has in a result."""
-    old, size = tuple(call.given[i].shape), dimension[0]
+    size, old = dimension[0], tuple(call.tensors[i].shape)
     if call.name == "einsum":
-        letters = terms(call.arguments[0])
-        at = next((d for d in range(len(old)) if call.at(i, d) == size), None)
-        to = letters[-1].find(letters[i][at]) if letters and at is not None else -1
-        return place_of(new, to) if to >= 0 else None
+        return _place_in_sum(call, i, size, new)
     if call.name in PRODUCTS:
-        if old[:-2] == new[:-2] and size * call.known[i].places[size] <= prod(old[:-2]):  # within those that stay
-            return call.known[i].places[size]
-        contracted = -1 if i == len(call.given) - 2 or len(old) < 2 else -2  # of the last two
-        places = range(-min(len(new), len(old)), 0) if call.at(i, contracted) != size else ()
-        kept = next((d for d in places if call.at(i, d) == size == new[d]), None)
-        return place_of(new, kept) if kept is not None else None
+        return _place_in_product(call, i, size, new)
     if call.name in RECURRENT and number:  # the state: the batch is its second dimension
         return new[0] if call.at(i, 0 if call.arguments[-1] else 1) == size and len(new) == 3 else None
     return followed(call.name, dimension, old, new, call.arguments, call.dim)
+
+
+def _place_in_sum(call: _DataCall, i: int, size: int, new: Shape) -> int | None:
+    letters = terms(call.arguments[0])
+    to = [letters[-1].find(letter) for d, letter in enumerate(letters[i]) if call.at(i, d) == size] if letters else []
+    return place_of(new, to[0]) if to and to[0] >= 0 else None
+
+
+def _place_in_product(call: _DataCall, i: int, size: int, new: Shape) -> int | None:
+    old, place = call.tensors[i].shape, call.known[i].places[size]
+    if old[:-2] == new[:-2] and size * place <= prod(old[:-2]):  # within those that stay
+        return place
+    contracted = -1 if i == len(call.tensors) - 2 or len(old) < 2 else -2  # of the last two
+    places = range(-min(len(new), len(old)), 0) if call.at(i, contracted) != size else ()
+    return next((place_of(new, d) for d in places if call.at(i, d) == size == new[d]), None)
 
 
 def maker(frame: FrameType, types: Sequence[str] = _TOLD) -> SourceLine | None:
@@ -392,14 +397,9 @@ def _is_cut_off(tensor: torch.Tensor) -> bool:
     )
 
 
-def _compares(given: Sequence[torch.Tensor]) -> bool:
-    """Whether a prediction is compared with a target."""
-    return len(given) == 2 and given[0].shape == given[1].shape and given[0].requires_grad != given[1].requires_grad
-
-
 Found = Mapping[str, Any] | None
 """What is known of the result of a call, beside where its dimensions lie."""
-_JUDGES: Mapping[str, Callable[[DimensionWatch, _Call], Found]] = {
+_JUDGES: Mapping[str, Callable[[DimensionWatch, _DataCall], Found]] = {
     **dict.fromkeys(("softmax", "log_softmax"), DimensionWatch._softmax),
     **dict.fromkeys(PRODUCTS, DimensionWatch._multiplied),
     **dict.fromkeys(RECURRENT, DimensionWatch._recurs),

@@ -6,7 +6,7 @@ import gc
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from difflib import get_close_matches
 from inspect import getclosurevars
 from types import CodeType, FrameType, GeneratorType
@@ -14,21 +14,21 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Observer, Readers
-from gradviz.checks.collect.lines import leaf_of, users_frame
+from gradviz.checks.collect.calls import Observer, TorchCall, reads, taps
+from gradviz.checks.collect.lines import leaf_of
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place, code_line, package_of, with_text
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import of_each_round
 from gradviz.walker.isolation import unrecorded
-from gradviz.walker.taps import Ended, all_tapped
+from gradviz.walker.taps import Ended
 from gradviz.walker.walk import live_nodes
 
 _STEPS = 3  # of which each registers the same hook once more
 _ALIKE = 0.8
 _BOUND = 100  # hooks of one line, and lines, that are noted between two calls
 _LOOKS = 8  # differences of a line that are looked at
-_DIFFERENCES = ("sub", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div")
+_CLIPS: Any = torch.nn.utils.clip_grad
 _HOOKED = (
     torch.nn.Module.register_forward_hook,
     torch.nn.Module.register_forward_pre_hook,
@@ -59,52 +59,35 @@ class EffectWatch(Observer):
     """Of one run."""
 
     def _begin(self) -> None:
-        self._step = 0
         self._bound = defaultdict[CodeType, list[_Hook]](list)
         self._registered: dict[tuple[int, CodeType], tuple[weakref.ref[Any], set[int]]] = {}
 
-    def next_step(self) -> None:
-        """A call of backward comes."""
+    def _forget(self) -> None:
         for code, hooks in self._bound.items():
             with suppress(Exception):  # a cell of the user's may be empty by now
                 self._read_late(code, hooks)
         self._bound.clear()
-        self._step += 1
 
-    def watching(self) -> AbstractContextManager[None]:
-        """Inside, calls are noted that can be without an effect."""
-        clips = torch.nn.utils.clip_grad
-        return all_tapped(
-            (
-                *((clip, self._clips) for clip in (clips.clip_grad_norm_, clips.clip_grad_value_)),
-                *((registers, self._hooks) for registers in _HOOKED),
-            )
-        )
-
-    @property
-    def readers(self) -> Readers:
-        """Which functions of torch are looked at, and how."""
-        return ((_DIFFERENCES, self._subtracted),)
-
-    def _subtracted(self, call: Call) -> None:
+    @reads("sub", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div")
+    def _subtracted(self, call: TorchCall) -> None:
         """Two results of the same leaves, which are equal and not constant."""
         first, second = call.pairs[0]
         recorded = all(type(one) in PLAIN and one.requires_grad for one in (first, second))
-        users = users_frame(call.frame)
-        inside = call.name == "sub" and users is not call.frame  # torch's own code has its reasons
-        if not recorded or first.shape != second.shape or first is second or users is None or inside:
+        line = call.users_line
+        inside = call.name == "sub" and line != call.line  # torch's own code has its reasons
+        if not recorded or first.shape != second.shape or first is second or line is None or inside:
             return
-        line = users.f_code, users.f_lineno
-        self._looked[line] += 1
-        known = self._looked[line] > _LOOKS or package_of(line[0].co_filename)
-        if known or first.numel() < 2 or not is_readable(first):
+        if not self._looks(line, _LOOKS) or package_of(line[0].co_filename) or first.numel() < 2:
+            return
+        if not is_readable(first):
             return
         with unrecorded():
             equal = torch.allclose(first.exp(), second) if call.name == "kl_div" else torch.equal(first, second)
             equal = equal and bool((first != first.flatten()[0]).any())
         if equal and leaves(first) == leaves(second):
-            self._note("cancels", self._place(users))
+            self._note("cancels", call.place)
 
+    @taps(_CLIPS.clip_grad_norm_, _CLIPS.clip_grad_value_)
     def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
         behind = gc.get_referents(parameters) if type(parameters) in (filter, map) else [parameters]
         if any(type(one) is GeneratorType and one.gi_frame is None for one in behind):
@@ -120,8 +103,9 @@ class EffectWatch(Observer):
             if now[name] != first.marks.get(name) and len({hook.marks.get(name) for hook in hooks}) > 1:
                 given = ", ".join((*code.co_varnames[: code.co_argcount], f"{name}={name}"))
                 kind = f"lambda {given}: ..." if code.co_name == "<lambda>" else f"def {code.co_name}({given}):"
-                self._note("reads late", with_text(code_line(code, code.co_firstlineno)), name, str(len(hooks)), kind)
+                self._note("reads late", with_text(code_line(code, code.co_firstlineno)), name, len(hooks), kind)
 
+    @taps(*_HOOKED)
     def _hooks(
         self, frame: FrameType, module: torch.nn.Module | torch.Tensor, hook: Any, *_: Any, **__: Any
     ) -> Ended | None:
@@ -142,7 +126,7 @@ class EffectWatch(Observer):
             every = [hooks.values() for name in _HOOKS if (hooks := getattr(module, name, None))]
             alive = sum(_code_of(other) is code for hooks in every for other in hooks)
             if min(len(steps), alive) >= _STEPS:
-                self._note("hooks pile up", self._place(frame.f_back), type(module).__name__, str(alive))
+                self._note("hooks pile up", self._place(frame.f_back), type(module).__name__, alive)
 
         return ended
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Observer, Readers
+from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.dimensions import maker
-from gradviz.checks.collect.lines import line_at, users_frame
+from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.graph import SourceLine
 from gradviz.packages import Place
@@ -150,82 +149,65 @@ class LabelWatch(Observer):
         self._means: dict[int, tuple[str, Place | None, tuple[str, ...]]] = {}  # until backward, by identity
         self._times = Facts[tuple[str, ...]]()  # scores that a mask has multiplied
         self._indices: dict[object, _Indices] = {}
-        self._classes: dict[tuple[object, int], _Classes] = {}
+        self._classes: dict[object, _Classes] = {}
 
-    def next_step(self) -> None:
-        """A call of backward comes: the means that it begins at are what they are."""
+    def _forget(self) -> None:
+        """The means that a call begins at are what they are."""
         for kind, place, words in self._means.values():
             self._note(kind, place, *words)
         self._means.clear()
         self._facts.clear()
         self._times.clear()
 
-    @property
-    def readers(self) -> Readers:
-        """Which functions of torch are looked at, and how."""
-        return (
-            (_CONSTANT, lambda call: self._facts.put(call.result, _Followed("constant", _version(call.result)))),
-            (_OVER_CLASSES[:2], self._classified),
-            (_OVER_CLASSES, lambda call: self._follow(call.result, "error", call.result.requires_grad or None)),
-            (
-                ("exp",),
-                lambda call: self._follow(
-                    call.result, "chance", self._of(call.first, "error") and self._place(call.frame)
-                ),
-            ),
-            (("rsub",), lambda call: self._note("above one", self._of(call.first, "chance"))),
-            (_ERRORS, self._error),
-            (("embedding",), self._embedded),
-            (_OVER_CLASSES[2:], self._swapped),
-            (_MASKS, self._masked),
-            (_FLAT, self._flattened),
-            (("mean",), self._averaged),
-            (("getitem",), self._picked),
-            (_LAYERS, self._layered),
-            (_POINTWISE, self._passed),
-            (("div", "truediv", "mul"), self._divided),
-            (("softmax", "log_softmax"), self._weighs),
-            (("pad_packed_sequence",), self._unpacked),
-            (("ctc_loss",), self._spelled),
-        )
+    @reads(*_CONSTANT)
+    def _made(self, call: TorchCall) -> None:
+        self._follow(call.result, "constant", _version(call.result))
+
+    @reads(*_OVER_CLASSES)
+    def _erred(self, call: TorchCall) -> None:
+        self._follow(call.result, "error", call.result.requires_grad or None)
+
+    @reads("exp")
+    def _likely(self, call: TorchCall) -> None:
+        self._follow(call.result, "chance", self._of(call.first, "error") and call.place)
+
+    @reads("rsub")
+    def _complemented(self, call: TorchCall) -> None:
+        self._note("above one", self._of(call.first, "chance"))
 
     def _of(self, tensor: object, *kinds: str) -> Any:
         """What is known of a tensor, if it is of these kinds."""
         fact = self._facts.of(tensor)
         return fact.about if fact is not None and fact.kind in kinds else None
 
-    def _line(self, frame: FrameType) -> tuple[object, int]:
-        users = users_frame(frame)
-        return (users.f_code, users.f_lineno) if users is not None else (None, 0)
-
-    def _padding(self, tensor: Any, frame: FrameType) -> Padding | None:
+    def _padding(self, tensor: Any, call: TorchCall) -> Padding | None:
         """The padding of a tensor, as far as one of its line is still to be read."""
-        line = self._line(frame)
-        if type(tensor) not in PLAIN or tensor.requires_grad or self._looked[line] >= _LOOKS:
-            return None
-        self._looked[line] += 1
-        return padding_of(tensor)
+        data = type(tensor) in PLAIN and not tensor.requires_grad
+        return padding_of(tensor) if data and self._looks(call.users_line, _LOOKS) else None
 
-    def _tell(self, kind: str, padding: Padding | None, call: Call) -> None:
+    def _tell(self, kind: str, padding: Padding | None, call: TorchCall) -> None:
         if padding is not None:
-            self._note(kind, self._place(call.frame), *padding.words())
+            self._note(kind, call.place, *padding.words())
 
-    def _error(self, call: Call) -> None:
+    @reads(*_ERRORS)
+    def _error(self, call: TorchCall) -> None:
         if len(call.arguments) > 2 and call.arguments[2]:
-            self._tell("padding in error", self._padding(call.arguments[1], call.frame), call)
+            self._tell("padding in error", self._padding(call.arguments[1], call), call)
 
     # -- what padding is computed with ------------------------------------------------------------------------------------
 
-    def _embedded(self, call: Call) -> None:
-        indices, padding = call.arguments[1], self._padding(call.arguments[1], call.frame)
+    @reads("embedding")
+    def _embedded(self, call: TorchCall) -> None:
+        indices, padding = call.arguments[1], self._padding(call.arguments[1], call)
         self._follow(call.result, "padded", padding)
-        key = self._line(call.frame), len(call.first), call.given(2, "padding_idx", -1)
-        seen = self._indices.setdefault(key, _Indices(self._place(call.frame), *key[1:]))
+        key = call.users_line, len(call.first), call.given(2, "padding_idx", -1)
+        seen = self._indices.setdefault(key, _Indices(call.place, *key[1:]))
         part = indices._base is not None and indices._base.dim() > indices.dim()  # a column of sequences, say
         if seen.padding >= 0 and seen.batches < _BATCHES * _LOOKS and is_readable(indices):
             seen.add(indices.detach(), padding is not None or part)
 
-    def _swapped(self, call: Call) -> None:
+    @reads(*_OVER_CLASSES[2:])
+    def _swapped(self, call: TorchCall) -> None:
         """A loss takes hard labels for probabilities, and probabilities for labels; or weighs the positives."""
         given, target = call.arguments[:2]
         weight: Any = call.arguments[3] if call.name.endswith("logits") else None
@@ -238,45 +220,51 @@ class LabelWatch(Observer):
         if type(given) in PLAIN and type(target) in PLAIN and target.requires_grad and not given.requires_grad:
             with unrecorded():
                 hard = is_readable(given) and bool(((given == 0) | (given == 1)).all())
-            self._note("swapped", self._place(call.frame) if hard else None, call.name)
+            self._note("swapped", call.place if hard else None, call.name)
 
-    def _masked(self, call: Call) -> None:
+    @reads(*_MASKS)
+    def _masked(self, call: TorchCall) -> None:
         """Elements are multiplied by a mask, or filled where it says so."""
         recorded = type(call.result) in PLAIN and call.result.requires_grad
         for mask in call.arguments[:2] if recorded else ():
-            padding = self._padding(mask, call.frame) if type(mask) in PLAIN and mask.dim() in (2, 3) else None
+            padding = self._padding(mask, call) if type(mask) in PLAIN and mask.dim() in (2, 3) else None
             sums = (padding.padded, padding.total - padding.padded) if padding is not None else ()
             if padding is not None and padding.value in (0, 1) and int(mask.sum()) in sums:
                 self._follow(call.result, "masked", padding)
                 if call.name == "mul":
                     self._times.put(call.result, padding.words())
 
-    def _flattened(self, call: Call) -> None:
+    @reads(*_FLAT)
+    def _flattened(self, call: TorchCall) -> None:
         """Labels get another shape."""
         if call.makes and call.first.dim() > call.result.dim():
             self._follow(call.result, "flat", self._of(call.first, "flat") or call.first.shape)
         if self._of(call.first, "constant") == _version(call.first):
             self._follow(call.result, "constant", _version(call.result))
 
-    def _averaged(self, call: Call) -> None:
+    @reads("mean")
+    def _averaged(self, call: TorchCall) -> None:
         padding, rank = self._of(call.first, "masked", "padded", "recurrent"), call.makes and call.result.dim()
         if padding is not None and rank == 0 and self._of(call.first, "masked"):
-            self._means[id(call.result)] = "masked mean", self._place(call.frame), padding.words()
+            self._means[id(call.result)] = "masked mean", call.place, padding.words()
         elif padding is not None and rank == 2 and call.first.dim() == 3 and call.dim in (1, -2):
             self._tell("padded mean", padding if not self._of(call.first, "masked") else None, call)
 
-    def _divided(self, call: Call) -> None:
+    @reads("div", "truediv", "mul")
+    def _divided(self, call: TorchCall) -> None:
         for one, _ in call.pairs:
             self._means.pop(id(one), None)
 
-    def _weighs(self, call: Call) -> None:
+    @reads("softmax", "log_softmax")
+    def _weighs(self, call: TorchCall) -> None:
         """Scores become weights: those that a mask has set to 0 get some, unless the mask comes once more."""
         words = self._times.of(call.first)
         if words is not None:
             self._times.put(call.result, words)
-            self._means[id(call.result)] = "times mask", self._place(call.frame), words
+            self._means[id(call.result)] = "times mask", call.place, words
 
-    def _unpacked(self, call: Call) -> None:
+    @reads("pad_packed_sequence")
+    def _unpacked(self, call: TorchCall) -> None:
         """Sequences of different lengths are padded again."""
         output, lengths = call.result
         padded = int((lengths < lengths.max()).sum())
@@ -284,21 +272,24 @@ class LabelWatch(Observer):
             total = len(lengths) * output.shape[1]
             self._follow(output, "recurrent", Padding(0, total - int(lengths.sum()), total, padded, len(lengths)))
 
-    def _picked(self, call: Call) -> None:
+    @reads("getitem")
+    def _picked(self, call: TorchCall) -> None:
         index = call.arguments[1]
         if type(index) is tuple and index[:2] == (slice(None), -1):
             self._tell("last of padded", self._of(call.first, "recurrent"), call)
 
-    def _layered(self, call: Call) -> None:
+    @reads(*_LAYERS)
+    def _layered(self, call: TorchCall) -> None:
         """A layer is given sequences that may be data."""
         padding = self._of(call.first, "padded")
         if padding is None and type(call.first) in PLAIN and call.first.dim() == 3:
-            padding = self._padding(call.first, call.frame)
+            padding = self._padding(call.first, call)
         made = call.result[0] if type(call.result) is tuple else call.result
         if padding is not None and made.shape[:2] == call.first.shape[:2]:
             self._follow(made, "padded" if call.name == "linear" else "recurrent", padding)
 
-    def _passed(self, call: Call) -> None:
+    @reads(*_POINTWISE)
+    def _passed(self, call: TorchCall) -> None:
         new = call.makes and self._facts.of(call.result) is None
         kept = new and call.result.shape[:2] == call.first.shape[:2]
         for kind in ("masked", "padded", "recurrent") if kept else ():
@@ -310,7 +301,8 @@ class LabelWatch(Observer):
 
     # -- labels -------------------------------------------------------------------------------------------------------------
 
-    def _classified(self, call: Call) -> None:
+    @reads(*_OVER_CLASSES[:2])
+    def _classified(self, call: TorchCall) -> None:
         """A loss over classes is computed."""
         scores, labels = call.arguments[:2]
         if type(labels) not in PLAIN or labels.dtype != torch.int64 or not is_readable(labels) or not labels.numel():
@@ -324,22 +316,23 @@ class LabelWatch(Observer):
         seen.weights = call.arguments[2].tolist() if call.arguments[2] is not None else ()
         seen.constant |= self._of(labels, "constant") == _version(labels)
         if not self._pads(call, seen.place, ignored):
-            words = str(ignored), f"{left:,}", f"{total:,}"
+            words = ignored, f"{left:,}", f"{total:,}"
             single = scores.dim() == 2 and self._of(labels, "flat") is None and self._facts.of(scores) is None
             if left == total and call.arguments[3] == 1:
                 self._note("all ignored", seen.place, *words)
             elif left and ignored >= 0 and single and not _is_flattened(scores):
-                self._note("class ignored", seen.place, *words, str(scores.shape[1]))
+                self._note("class ignored", seen.place, *words, scores.shape[1])
 
-    def _seen(self, call: Call, labels: torch.Tensor) -> _Classes | None:
+    def _seen(self, call: TorchCall, labels: torch.Tensor) -> _Classes | None:
         """What is known of the labels of a line, as far as more of them are to be read."""
-        line = self._line(call.frame)
+        line = call.users_line
         if line not in self._classes:
-            self._classes[line] = _Classes(self._place(call.frame), maker(call.frame, _LOSSES))
+            self._classes[line] = _Classes(call.place, maker(call.frame, _LOSSES))
         seen = self._classes[line]
         return seen if seen.batches < _BATCHES * _LOOKS and labels.numel() <= LARGEST else None
 
-    def _spelled(self, call: Call) -> None:
+    @reads("ctc_loss")
+    def _spelled(self, call: TorchCall) -> None:
         """A loss aligns labels with time steps, and one of its classes is the blank between them."""
         scores, labels, _, lengths, blank = call.arguments[:5]
         seen = self._seen(call, labels) if is_readable(labels) else None
@@ -348,14 +341,14 @@ class LabelWatch(Observer):
             used = torch.arange(labels.shape[-1]) < torch.as_tensor(lengths)[:, None] if labels.dim() > 1 else ...
             seen.add(labels[used])
 
-    def _pads(self, call: Call, place: Place | None, ignored: int) -> bool:
+    def _pads(self, call: TorchCall, place: Place | None, ignored: int) -> bool:
         """Whether labels that are padding count in a loss, none of which is weighed."""
         labels, weight, reduction = call.arguments[1:4]
         shaped = labels.detach().reshape(self._of(labels, "flat") or labels.shape)
         padding = padding_of(shaped) if reduction and weight is None else None
         if padding is None or padding.value == ignored:
             return False
-        self._note("padding in loss", place, *padding.words(), str(ignored))
+        self._note("padding in loss", place, *padding.words(), ignored)
         return True
 
     def ended(self) -> None:
@@ -365,10 +358,10 @@ class LabelWatch(Observer):
                 used = line_at(indices.place)
                 made = passes(used.file, "padding_idx", str(indices.padding))
                 words = (
-                    str(indices.padding),
+                    indices.padding,
                     f"{indices.counts['hits']:,}",
                     f"{indices.counts['all']:,}",
-                    str(indices.size),
+                    indices.size,
                 )
                 self._note("row of padding", made[0] if len(made) == 1 else used, *words)
         for seen in self._classes.values():
@@ -376,7 +369,7 @@ class LabelWatch(Observer):
             if seen.blank is not None:
                 self._takes_blank(seen, *seen.blank)
             elif len(seen.counts) == 1 and seen.batches >= _BATCHES and total >= _ENOUGH and not seen.constant:
-                self._note("one class", seen.place, str(*seen.counts), f"{total:,}")
+                self._note("one class", seen.place, *seen.counts, f"{total:,}")
             elif seen.inverted:
                 counts = sorted(seen.counts.values())
                 ratio = f"{max(seen.weights) / min(seen.weights):.3g}"
@@ -390,7 +383,7 @@ class LabelWatch(Observer):
             self._note(
                 "blank",
                 seen.made or seen.place,
-                str(blank),
+                blank,
                 f"{seen.counts[blank]:,}",
                 f"{seen.counts.total():,}",
                 words,

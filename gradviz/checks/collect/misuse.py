@@ -8,21 +8,17 @@ from __future__ import annotations
 import ast
 import re
 import weakref
-from collections import Counter
-from collections.abc import Container
 from math import prod
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import LOSSES, Call, Facts, Readers
+from gradviz.checks.collect.calls import LOSSES, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
-from gradviz.checks.record import Misuse
 from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, order_before
-from gradviz.graph import SourceLine
-from gradviz.packages import Place, PlaceOf, is_foundation, package_of
+from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.session import running
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.statements import expressions_at
@@ -67,13 +63,11 @@ class _Reduction(NamedTuple):
     name: str
 
 
-class MisuseWatch:
-    """Of one run, in one thread. `place` tells the user's line of a frame."""
+class MisuseWatch(Observer):
+    """Of one run, in one thread."""
 
-    def __init__(self, place: PlaceOf) -> None:
-        self._place = place
-        self._found: dict[tuple[str, str, int], Misuse] = {}
-        self._spread = Facts[tuple[str, Place, tuple[str, ...]]](MOST)  # what is wrong if all of it is averaged
+    def _begin(self) -> None:
+        self._spread = Facts[tuple[str, Place, tuple[object, ...]]](MOST)  # what is wrong if all of it is averaged
         self._columns = Facts[int]()  # made of rows, and in which line
         self._positions = Facts[bool](MOST)  # which were counted and are no samples
         self._sources = Facts[bool](MOST)  # that batches are picked from
@@ -81,69 +75,30 @@ class MisuseWatch:
         self._reductions = Facts[_Reduction](MOST)
         self._wholes = Facts[tuple[str, tuple[int, ...]]](MOST)  # single numbers, and what was reduced to them
         self._cut = Facts[tuple[Place | None, str]]()  # whose fractions were a part of them, by which call
-        self._looked = Counter[object]()
 
-    def result(self, trained_with: Container[tuple[str, int]] = ()) -> tuple[Misuse, ...]:
-        """All that was found, one for each line. What a loss is computed from is no evaluation: `trained_with` are such lines."""
-        evaluated = "train in evaluation"
-        return tuple(
-            misuse
-            for (kind, *line), misuse in self._found.items()
-            if kind != evaluated or tuple(line) not in trained_with
-        )
-
-    def note(
-        self, kind: str, place: Place | SourceLine | None, *words: str, tensors: frozenset[int] = frozenset()
-    ) -> None:
-        if place is not None and len(self._found) < MOST:
-            source = place if isinstance(place, SourceLine) else line_at(place)
-            key = kind, source.file, source.line
-            times = self._found[key].times if key in self._found else 0
-            self._found[key] = Misuse(kind, source, words, times + 1, tensors)
-
-    # -- calls of torch -------------------------------------------------------------------------------------------------
-
-    @property
-    def readers(self) -> Readers:
-        """Which functions of torch are looked at, and how."""
-        return (
-            ((*_COUNTED, *_ELEMENTWISE), self._count),
-            (_TRAINS, self._switched),
-            (("broadcast_tensors",), self._compared),
-            (("getitem",), self._picked),
-            (_RESHAPES, self._reshaped),
-            ((*_COLUMNS, *_KEEP), self._column),
-            (_KEEP, self._reduced),
-            ((*_REDUCES, *LOSSES), self._ends),
-            ((*_SCALES, "neg"), self._scaled),
-            ((*_ELEMENTWISE, *_MAPS), self._mapped),
-            (_ELEMENTWISE, self._meets),
-            ((), self._follow),
-            (_ROUNDS, self._rounded),
-            (("tensor",), self._typed),
-            (_CARRIES, self._carried),
-            ((*LOSSES, "sub", "rsub"), self._erred),
-        )
-
-    def _count(self, call: Call) -> None:
+    @reads(*_COUNTED, *_ELEMENTWISE)
+    def _count(self, call: TorchCall) -> None:
         """Positions are counted, and computed with."""
         counted = call.name in _COUNTED or self._positions.of(call.first)
         if counted and type(call.result) in PLAIN and call.result.dim() == 1:
             self._positions.put(call.result, True)
 
-    def _compared(self, call: Call) -> None:
+    @reads("broadcast_tensors")
+    def _compared(self, call: TorchCall) -> None:
         """A loss of torch gives its input and its target one shape."""
         given, loss = call.first if type(call.first) is tuple else call.arguments, call.frame.f_back
         if loss is not None and len(given) == 2 and loss.f_code.co_name.endswith("_loss"):
             words = _spreads(*given)
             if words and local_variables(loss).get("reduction") != "none":
-                self.note("broadcast", self._place(loss), loss.f_code.co_name, words)
+                self._note("broadcast", self._place(loss), loss.f_code.co_name, words)
 
-    def _picked(self, call: Call) -> None:
+    @reads("getitem")
+    def _picked(self, call: TorchCall) -> None:
         if torch.is_grad_enabled() and call.makes and call.first.is_leaf:
             self._sources.put(call.first, True)
 
-    def _rounded(self, call: Call) -> None:
+    @reads(*_ROUNDS)
+    def _rounded(self, call: TorchCall) -> None:
         """Data is rounded; whether nothing but zeros is left of it each time that it is looked at."""
         name, before, result = call.name, call.first, call.result
         if (
@@ -153,52 +108,55 @@ class MisuseWatch:
             or (before.dtype == result.dtype and name in ("to", "type", "float"))
         ):
             return
-        key = name, call.frame.f_code, call.frame.f_lineno
-        self._looked[key] += 1
-        place = self._place(call.frame) if self._looked[key] <= _ROUNDED else None
+        key = name, *call.line
+        place = call.place if self._looks(key, _ROUNDED) else None
         if place is None:
             return
         gone, left, cut, kept = _rounding(before, result)
         if cut:
             self._cut.put(result, (place, name))
         if kept < _KEPT:
-            self.note("rounds apart", place, name, f"{1 - kept:.0%}", f"{float(before.max()):,.0f}")
+            self._note("rounds apart", place, name, f"{1 - kept:.0%}", f"{float(before.max()):,.0f}")
         if gone:
-            self.note("rounds to zero", place, name, str(tuple(before.shape)))
+            self._note("rounds to zero", place, name, before.shape)
         elif left:
             self._looked[key] = _ROUNDED
-            source = line_at(place)
-            self._found.pop(("rounds to zero", source.file, source.line), None)
+            self._take_back("rounds to zero", place)
 
-    def _typed(self, call: Call) -> None:
+    @reads("tensor")
+    def _typed(self, call: TorchCall) -> None:
         """A number becomes a tensor: whether its fraction is cut off."""
         if type(call.first) is float and not is_real(call.result) and call.first % 1:
-            self._cut.put(call.result, (self._place(call.frame), call.name))
+            self._cut.put(call.result, (call.place, call.name))
 
-    def _carried(self, call: Call) -> None:
+    @reads(*_CARRIES)
+    def _carried(self, call: TorchCall) -> None:
         if self._cut:
             cut = self._cut.of(call.first[0] if isinstance(call.first, (list, tuple)) else call.first)
             if cut is not None:
                 self._cut.put(call.result, cut)
 
-    def _erred(self, call: Call) -> None:
+    @reads(*LOSSES, "sub", "rsub")
+    def _erred(self, call: TorchCall) -> None:
         """Predictions are compared with numbers."""
         for given, other in call.pairs if self._cut else ():
             if type(other) in PLAIN and other.requires_grad and other.shape == getattr(given, "shape", None):
-                self.note("fractions cut", *self._cut.of(given) or (None,))
+                self._note("fractions cut", *self._cut.of(given) or (None,))
 
-    def _reshaped(self, call: Call) -> None:
+    @reads(*_RESHAPES)
+    def _reshaped(self, call: TorchCall) -> None:
         """A new shape with the sizes of the old one in another order, in the user's own code: elements stay where they are."""
         if not call.makes or not is_real(call.first) or call.first.dim() < 2:
             return
         old, new, file = tuple(call.first.shape), tuple(call.result.shape), call.frame.f_code.co_filename
         if not (is_foundation(file) or package_of(file)) and cuts_samples(old, new):
             kind = "reshape" if sorted(old) == sorted(new) else "cut anew"
-            place = self._place(call.frame)
+            place = call.place
             what = "what is in each sample" if old[0] == new[0] else "the samples"
-            self.note(kind, place, call.name, str(old), str(new), _moved(call.name, old, new, place), what)
+            self._note(kind, place, call.name, old, new, _moved(call.name, old, new, place), what)
 
-    def _column(self, call: Call) -> None:
+    @reads(*_COLUMNS, *_KEEP)
+    def _column(self, call: TorchCall) -> None:
         """A column is made of a row, or by a reduction that keeps the dimension, as for distances of all pairs."""
         if not call.makes or call.result.shape[1:2] != (1,):
             return
@@ -207,23 +165,26 @@ class MisuseWatch:
         if reduced or (rank == call.result.dim() - 1 and call.name in _COLUMNS):
             self._columns.put(call.result, 0 if reduced else call.frame.f_lineno or 0)
 
-    def _ends(self, call: Call) -> None:
+    @reads(*_REDUCES, *LOSSES)
+    def _ends(self, call: TorchCall) -> None:
         """A loss of several samples becomes one number."""
         if call.makes and call.result.requires_grad and call.result.dim() == 0 < call.first.dim():
             self._wholes.put(call.result, (call.name, tuple(call.first.shape)))
 
-    def _scaled(self, call: Call) -> None:
+    @reads(*_SCALES, "neg")
+    def _scaled(self, call: TorchCall) -> None:
         """One number is scaled: by a number, or by one for each sample, for which it comes too late."""
         for one, other in call.pairs:
             whole = self._wholes.of(one)
             if whole is not None and type(other) not in PLAIN:
                 self._wholes.put(call.result, whole)
             elif whole is not None and not other.requires_grad and _counts_samples(tuple(other.shape), whole[1]):
-                place, words = self._place(call.frame), (whole[0], str(whole[1]), str(tuple(other.shape)))
+                place, words = call.place, (*whole, other.shape)
                 if place is not None:
                     self._spread.put(call.result, ("reduced too early", place, words))
 
-    def _reduced(self, call: Call) -> None:
+    @reads(*_KEEP)
+    def _reduced(self, call: TorchCall) -> None:
         """A square matrix is reduced along another dimension than its first, which leaves a row for a column."""
         if call.makes and isinstance(call.dim, int) and call.result.dim() == call.first.dim() - 1 and call.result.dim():
             shape, dim = tuple(call.first.shape), call.dim % call.first.dim()
@@ -231,7 +192,8 @@ class MisuseWatch:
                 of = self._origins.of(call.first) or weakref.ref(call.first)
                 self._reductions.put(call.result, _Reduction(of, shape, dim, call.name.removeprefix("linalg_vector_")))
 
-    def _mapped(self, call: Call) -> None:
+    @reads(*_ELEMENTWISE, *_MAPS)
+    def _mapped(self, call: TorchCall) -> None:
         """Each element is computed of that which has its place, or of a reduction that does not."""
         if not call.makes:
             return
@@ -240,17 +202,18 @@ class MisuseWatch:
             if reduced is not None and type(other) not in PLAIN:
                 self._reductions.put(call.result, reduced)
             elif reduced is not None and id(reduced.of()) == id(other) and tuple(other.shape) == reduced.shape:
-                words = reduced.name, str(reduced.dim), str(reduced.shape), str(tuple(one.shape))
-                self.note("row for column", self._place(call.frame) if _is_lopsided(other) else None, *words)
+                words = reduced.name, reduced.dim, reduced.shape, one.shape
+                self._note("row for column", call.place if _is_lopsided(other) else None, *words)
         shape, (first, second) = call.result.shape, call.pairs[0]
         squares = len(shape) > 1 and shape[0] == shape[1] and first.shape == shape
         if squares and not call.in_place and (second is first or type(second) not in PLAIN):
             self._origins.put(call.result, self._origins.of(first) or weakref.ref(first))
 
-    def _meets(self, call: Call) -> None:
+    @reads(*_ELEMENTWISE)
+    def _meets(self, call: TorchCall) -> None:
         """Two tensors are computed with each other, element by element."""
         words = _spreads(*call.arguments[:2]) if call.makes and len(call.arguments) > 1 else ""
-        place = self._place(call.frame) if words else None
+        place = call.place if words else None
         if place is None or any(map(self._positions.of, call.arguments[:2])):
             return
         if self._columns.of(max(call.arguments[:2], key=torch.Tensor.dim)) in (0, call.frame.f_lineno):  # it is meant
@@ -258,45 +221,45 @@ class MisuseWatch:
         if call.result.dim() == 2:
             self._spread.put(call.result, ("broadcast", place, (call.name, words)))
         elif call.name in _JOINS and call.result.requires_grad:
-            self.note("joins all", place, call.name, words, str(tuple(call.result.shape)))
+            self._note("joins all", place, call.name, words, call.result.shape)
 
-    def _follow(self, call: Call) -> None:
+    @reads()
+    def _follow(self, call: TorchCall) -> None:
         """What became of tensors that were spread: all of them averaged, as a loss is, or computed with others."""
         if not self._spread or not call.makes or call.name.endswith("_like") or call.name in _OTHERS:
             return
         for given in call.arguments[:2]:
             known = self._spread.of(given)
             if known is not None and call.name in _REDUCES and call.result.dim() == 0:
-                self.note(known[0], known[1], *known[2])
+                self._note(known[0], known[1], *known[2])
             elif known is not None and given.shape == call.result.shape and known[0] == "broadcast":
                 self._spread.put(call.result, known)
 
-    def next_step(self) -> None:
-        """A backward call has run."""
+    def ran(self) -> None:
         for facts in (self._spread, self._origins, self._reductions, self._wholes):
             facts.clear()
         self._columns.clear()
 
     # -- modes ------------------------------------------------------------------------------------------------------------
 
-    def _switched(self, call: Call) -> None:
+    @reads(*_TRAINS)
+    def _switched(self, call: TorchCall) -> None:
         """Something that depends on the mode runs: as in training, inside of a model in eval mode, or where nothing is recorded."""
         drops, users = call.name != "batch_norm", users_frame(call.frame)
         if call.arguments[_TRAINS[call.name] :][:1] != (True,) or (drops and not call.arguments[1]) or users is None:
             return
-        key = call.name, users.f_code, users.f_lineno, torch.is_grad_enabled()
-        self._looked[key] += 1
-        model, calling, given = _model_around(call.frame)
-        if model is None or self._looked[key] > _LOOKS:
+        looks = self._looks((call.name, call.users_line, torch.is_grad_enabled()), _LOOKS)
+        model, calling, given = _model_around(call.frame) if looks else (None, None, None)
+        if model is None:
             return
         if model.training:
             if (drops or not self._sources.of(given)) and not _in_training():
                 with isolated():
                     held = frozenset(id(tensor) for tensor in parameters(model) if tensor.requires_grad)
-                self.note("train in evaluation", self._place(calling), type(model).__name__, call.name, tensors=held)
+                self._note("train in evaluation", self._place(calling), type(model).__name__, call.name, tensors=held)
         elif drops and not _mixed(model):
             place = self._place(users)
-            self.note("dropout in eval", None if _is_told(place) else place, type(model).__name__)
+            self._note("dropout in eval", None if _is_told(place) else place, type(model).__name__)
 
 
 def _rounding(before: Any, result: Any) -> tuple[bool, bool, bool, float]:

@@ -134,9 +134,9 @@ class ModelReader:
                 or OptimizerTensor(reading.walked.names.leaf(tensor), reading.leaf_of.get(id(tensor)))
                 for tensor in optimized(optimizer)
             )
-            made, eps, row = self._recorder.source_of(optimizer), _eps(optimizer), self._recorder.row(optimizer)
+            eps, row = _eps(optimizer), self._recorder.row(optimizer)
             up = any(group.get("maximize") for group in optimizer.param_groups)
-            yield Optimizer(name, type(optimizer).__name__, tensors, made, eps, up, row)
+            yield Optimizer(name, type(optimizer).__name__, tensors, row.source, eps, up, row)
 
     def optimizers(self, variables: Variables) -> Optimizers:
         if self._optimizer is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import torch
 import torch.utils.checkpoint
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from gradviz.checks.collect.calls import Observer
+from gradviz.checks.collect.calls import Observer, taps
 from gradviz.checks.ops import kind
 from gradviz.graph import Graph
 from gradviz.packages import Place, package_of
@@ -26,7 +25,7 @@ from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence
-from gradviz.walker.taps import Ended, tapped
+from gradviz.walker.taps import Ended
 from gradviz.walker.tensors import is_plain, storage_of
 from gradviz.walker.walk import Walked
 
@@ -71,17 +70,7 @@ class OverwriteWatch(Observer):
         self._running = 0  # backward calls
         self._of_leaves: set[object] = set()  # hooks on leaves, whose gradient nobody else is given
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Inside, calls are noted."""
-        with ExitStack() as until:
-            until.enter_context(tapped(torch.autograd.graph._engine_run_backward, self._backward))
-            until.enter_context(tapped(inspect.unwrap(torch.utils.checkpoint.checkpoint), self._checkpointed))
-            until.enter_context(tapped(torch.Tensor.register_hook, self._hooked))
-            yield
-
-    def next_step(self) -> None:
-        """A backward call has run."""
+    def ran(self) -> None:
         self._aliases.clear()
 
     def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
@@ -97,11 +86,10 @@ class OverwriteWatch(Observer):
     # -- numbers that are handed out ------------------------------------------------------------------------------------
 
     def _hands_out(self, name: str, tensor: Any, frame: FrameType) -> None:
-        line = frame.f_code, frame.f_lineno or 0
-        if type(tensor) not in PLAIN or package_of(line[0].co_filename):
+        if type(tensor) not in PLAIN or package_of(frame.f_code.co_filename):
             return
-        self._looked[line] += 1
-        storage = storage_of(tensor) if self._looked[line] <= _LOOKS and is_plain(tensor) else None
+        looks = self._looks((frame.f_code, frame.f_lineno), _LOOKS) and is_plain(tensor)
+        storage = storage_of(tensor) if looks else None
         if storage is None or not storage[1]:
             return
         if storage[0] in self._aliases:
@@ -136,7 +124,7 @@ class OverwriteWatch(Observer):
             self._note("gradient overwritten", self._place(frame), hook.f_code.co_name)
 
     def read(self, walked: Walked) -> None:
-        """A call is about to run: what was changed of what its graph has saved, or has gone on with."""
+        """What was changed of what the graph has saved, or has gone on with."""
         for alias in self._aliases.values():
             with unrecorded():
                 by_numpy = alias.how in _TO_NUMPY and not alias.writes and alias.changed()
@@ -152,6 +140,7 @@ class OverwriteWatch(Observer):
 
     # -- backward calls ---------------------------------------------------------------------------------------------------
 
+    @taps(torch.autograd.graph._engine_run_backward)
     def _backward(self, frame: FrameType, *_: Any, **__: Any) -> Ended:
         self._running += 1
 
@@ -160,10 +149,12 @@ class OverwriteWatch(Observer):
 
         return ended
 
+    @taps(torch.Tensor.register_hook)
     def _hooked(self, frame: FrameType, tensor: torch.Tensor, hook: Any) -> None:
         if tensor.is_leaf:
             self._of_leaves.add(getattr(hook, "__code__", None))
 
+    @taps(inspect.unwrap(torch.utils.checkpoint.checkpoint))
     def _checkpointed(self, frame: FrameType, *_: Any, preserve_rng_state: bool = True, **__: Any) -> Ended | None:
         """A checkpoint begins: whether what it runs draws numbers, where these will not be the same the second time."""
         if preserve_rng_state:

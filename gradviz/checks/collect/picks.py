@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import LOSSES, Call, Facts, Observer, Readers
+from gradviz.checks.collect.calls import LOSSES, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.words import code
@@ -61,26 +61,16 @@ class PickWatch(Observer):
         self._parts = Facts[bool]()  # tensors of which layers are given parts
         self._inputs: set[tuple[int, int]] = set()  # the orders of what layers were given in a step
         self._rows: set[int] = set()  # indices that name something for each sample
-        self._met: dict[int, tuple[Place | None, str, str]] = {}  # numbers of each sample that met columns, by index
+        self._met: dict[
+            int, tuple[Place | None, torch.Size, torch.Size]
+        ] = {}  # numbers of each sample that met columns, by index
 
-    @property
-    def readers(self) -> Readers:
-        """Which functions of torch are looked at, and how."""
-        return (
-            (("randperm", "argsort"), lambda call: self._shuffles.put(call.result, self._number(call.result))),
-            (("sort",), lambda call: self._shuffles.put(call.result[1], self._number(call.result[1]))),
-            (("expand", "expand_as", "broadcast_to"), self._expanded),
-            (("getitem", "index_select", "take"), self._picked),
-            (("unbind",), self._parted),
-            (_WRITES, self._overwritten),
-            (_CARRIES, self._carried),
-            ((*_ADDS, *_MAPS), self._computed),
-            (_LAYERS, self._begins),
-            (LOSSES, self._compared),
-        )
+    @reads("randperm", "argsort", "sort")
+    def _shuffled_by(self, call: TorchCall) -> None:
+        index = call.result if type(call.result) in PLAIN else call.result[1]
+        self._shuffles.put(index, self._number(index))
 
-    def next_step(self) -> None:
-        """A call of backward comes."""
+    def _forget(self) -> None:
         for index in self._rows & self._met.keys():
             place, *words = self._met[index]
             self._note("sample for column", place, *words)
@@ -96,19 +86,22 @@ class PickWatch(Observer):
             self._numbers.put(index, known := self._count)
         return known
 
-    def _expanded(self, call: Call) -> None:
-        place = self._place(call.frame) if call.makes and any(_repeats(call.result)) else None
+    @reads("expand", "expand_as", "broadcast_to")
+    def _expanded(self, call: TorchCall) -> None:
+        place = call.place if call.makes and any(_repeats(call.result)) else None
         if place is not None:
             self._shared.put(call.result, place)
 
-    def _parted(self, call: Call) -> None:
+    @reads("unbind")
+    def _parted(self, call: TorchCall) -> None:
         """Parts of what was expanded, as far as they are not copies."""
         place = self._shared.of(call.first)
         for part in call.result if type(call.result) is tuple else (call.result,):
             if place is not None and part._is_view():
                 self._shared.put(part, place)
 
-    def _overwritten(self, call: Call) -> None:
+    @reads(*_WRITES)
+    def _overwritten(self, call: TorchCall) -> None:
         """A tensor is written to: whether that is a row of several that are one memory."""
         sets = call.name == "setitem"
         if not (sets or call.in_place):
@@ -124,13 +117,11 @@ class PickWatch(Observer):
             type(item) is not slice or item != slice(None) for item in (items if type(items) is tuple else (items,))
         ]
         if not any(several) or any(one and part for one, part in zip(several, parts)):
-            self._note(
-                "written to all", place, code(line_at(self._place(call.frame) or place)), str(tuple(call.first.shape))
-            )
+            self._note("written to all", place, code(line_at(call.place or place)), call.first.shape)
 
-    def _changed(self, call: Call) -> None:
+    def _changed(self, call: TorchCall) -> None:
         """A part of stored data is changed: whether that is the second time, and the data is what is trained with."""
-        data, line = call.first._base, (call.frame.f_code, call.frame.f_lineno)
+        data, line = call.first._base, call.line
         if data is None or call.name == "copy":
             self._stored.put(call.first, Counter([None]))  # it is filled anew
         elif not data.requires_grad:
@@ -139,10 +130,11 @@ class PickWatch(Observer):
             self._stored.put(data, changes)
             again = changes[line] > _OFTEN * data.numel() and None not in changes
             if again and (self._parts.of(data) or any(map(_loads, frames_from(call.frame)))):
-                self._note("data written", self._place(call.frame), str(tuple(data.shape)))
+                self._note("data written", call.place, data.shape)
                 changes[None] += 1
 
-    def _picked(self, call: Call) -> None:
+    @reads("getitem", "index_select", "take")
+    def _picked(self, call: TorchCall) -> None:
         index = call.arguments[-1]
         self._parted(call)
         if call.makes and type(index) in PLAIN and index.dim() == 1 and index.dtype == torch.int64:
@@ -150,14 +142,15 @@ class PickWatch(Observer):
             shuffle = self._shuffles.of(index)
             if shuffle is not None:
                 self._orders.put(call.result, (shuffle, len(index)))
-                self._shuffled[shuffle] = self._place(call.frame)
+                self._shuffled[shuffle] = call.place
                 for other in local_variables(users_frame(call.frame) or call.frame).values():
                     if other is not call.first:
                         self._left.put(other, shuffle)
             if call.first.requires_grad:  # the old order may be put back
                 self._left.clear()
 
-    def _carried(self, call: Call) -> None:
+    @reads(*_CARRIES)
+    def _carried(self, call: TorchCall) -> None:
         order = self._orders.of(call.first)
         if order is not None and not self._orders.of(call.result):
             self._orders.put(call.result, order)
@@ -165,7 +158,8 @@ class PickWatch(Observer):
         if left is not None:
             self._left.put(call.result, left)
 
-    def _computed(self, call: Call) -> None:
+    @reads(*_ADDS, *_MAPS)
+    def _computed(self, call: TorchCall) -> None:
         """Something is computed of what was picked: by itself, or with what has more dimensions."""
         for given, other in call.pairs:
             pick = self._picks.of(given)
@@ -174,22 +168,23 @@ class PickWatch(Observer):
                 self._picks.put(call.result, pick._replace(added=pick.added or added, scaled=pick.scaled or not added))
                 return
             elif pick is not None and type(other) in PLAIN and _meets_columns(given, other):
-                self._met[pick.by] = self._place(call.frame), str(tuple(given.shape)), str(tuple(other.shape))
+                self._met[pick.by] = call.place, given.shape, other.shape
 
-    def _written(self, call: Call) -> None:
+    def _written(self, call: TorchCall) -> None:
         """A sum of what was picked is written back to where it comes from."""
         table, index, value = call.arguments
-        pick, line = self._picks.of(value), (call.frame.f_code, call.frame.f_lineno)
-        if pick is None or not pick.added or pick.scaled or type(index) not in PLAIN or self._looked[line] >= _LOOKS:
+        pick = self._picks.of(value)
+        if pick is None or not pick.added or pick.scaled or type(index) not in PLAIN:
             return
-        if (pick.table, pick.by) == (id(table), self._numbers.of(index)) and is_readable(index):
-            self._looked[line] += 1
+        same = (pick.table, pick.by) == (id(table), self._numbers.of(index))
+        if same and is_readable(index) and self._looks(call.line, _LOOKS):
             with unrecorded():
                 different = index.unique().numel()
             if different < index.numel():
-                self._note("added once", self._place(call.frame), str(index.numel()), str(different))
+                self._note("added once", call.place, index.numel(), different)
 
-    def _begins(self, call: Call) -> None:
+    @reads(*_LAYERS)
+    def _begins(self, call: TorchCall) -> None:
         """A layer is given data, or the row of something for each sample."""
         data = call.arguments[1] if call.name == "embedding" else call.first
         if type(data) not in PLAIN:
@@ -202,14 +197,15 @@ class PickWatch(Observer):
         if call.name == "embedding" and data.dim() == 1:
             self._rows.add(self._number(data))
 
-    def _compared(self, call: Call) -> None:
+    @reads(*LOSSES)
+    def _compared(self, call: TorchCall) -> None:
         """Predictions meet targets: whether these are in the order of what the model was given."""
         order = next(filter(None, map(self._orders.of, call.arguments[:2])), None)
         if order is not None and order not in self._inputs and any(length == order[1] for _, length in self._inputs):
-            self._note("shuffled apart", self._shuffled[order[0]], str(order[1]))
+            self._note("shuffled apart", self._shuffled[order[0]], order[1])
         left = self._left.of(call.arguments[1])
         if order is None and left is not None and (left, *call.arguments[1].shape[:1]) in self._inputs:
-            self._note("sorted apart", self._shuffled[left], str(len(call.arguments[1])))
+            self._note("sorted apart", self._shuffled[left], len(call.arguments[1]))
 
 
 def _loads(frame: FrameType) -> bool:

@@ -135,7 +135,7 @@ class RunRecorder:
         self._call = self._stepped_at = 0
         self.stage = 0  # changes when an optimizer is made, or a parameter behind one
         self._stepping: list[int] = []  # optimizers whose step() runs now: a closure may call backward inside
-        self._line_of = functools.cache(code_line)
+        self._line_of = functools.cache(lambda code, line: with_text(code_line(code, line)))
 
     @property
     def in_step(self) -> bool:
@@ -157,29 +157,31 @@ class RunRecorder:
 
     def result(self, ended: bool) -> RunRecord:
         """All that is known, with what stands around the lines. `ended`: the script has come to its end."""
-        look, record = functools.cache(around), self.record
-        held = frozenset[int]().union(*(row.held for row in record.optimizers))
-        reached: dict[SourceLine | None, set[frozenset[int]]] = {}
-        for call in record.log:
-            if call.letter == "b" and call.tensors is not None:
-                reached.setdefault(call.source, set()).add(call.tensors & held)
+        record, look = self.record, functools.cache(around)
+        self._reach_likewise()
         for i, call in enumerate(record.log):
-            every = reached.get(call.source, ()) if call.letter == "b" and call.tensors is None else ()
-            if len(every) == 1:
-                call = call._replace(tensors=next(iter(every)))
-            if (source := call.source) is not None:
-                around_it = look(source.file, source.line)._asdict()
-                record.log[i] = call._replace(source=with_text(source), **around_it)
+            if call.source is not None:
+                record.log[i] = call._replace(**look(call.source.file, call.source.line)._asdict())
         for known in self._optimizers.values():
             row = known.row
             row.factor = returned_in(known.factors) if row.idle_rates or row.squares_rate else None
             row.ended = ended
-        for row in record.optimizers:
-            row.source, row.schedule = (with_text(at) if at is not None else None for at in (row.source, row.schedule))
         for key, leaf in record.leaves.items():
             leaf.holders = tuple(row.name or row.type for row in record.optimizers if key in row.held)
         record.ended = ended
         return record
+
+    def _reach_likewise(self) -> None:
+        """What is held that a backward call reaches which was not read: that of all others of its line, where these agree."""
+        log, held = self.record.log, self.record.holding
+        reached: dict[SourceLine | None, set[frozenset[int]]] = {}
+        for call in log:
+            if call.letter == "b" and call.tensors is not None:
+                reached.setdefault(call.source, set()).add(call.tensors & held)
+        for i, call in enumerate(log):
+            every = reached.get(call.source, ()) if call.letter == "b" and call.tensors is None else ()
+            if len(every) == 1:
+                log[i] = call._replace(tensors=next(iter(every)))
 
     # -- hooks ----------------------------------------------------------------------------------------------------------
 
@@ -276,7 +278,7 @@ class RunRecorder:
     def birth(self, leaf: torch.Tensor) -> tuple[SourceLine, int] | None:
         """The line that made a leaf that is younger than an optimizer, and how many of these were there."""
         born = self._births.get(id(leaf))
-        return (with_text(born.source), born.after) if born is not None and born.ref() is leaf else None
+        return (born.source, born.after) if born is not None and born.ref() is leaf else None
 
     def row(self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> OptimizerRow:
         """The row of an optimizer, which a line of this frame has made, as far as that is known."""
@@ -286,11 +288,6 @@ class RunRecorder:
             known = self._optimizers[id(optimizer)] = _Watching(weakref.ref(optimizer), row, [])
             self.record.optimizers.append(row)
         return known.row
-
-    def source_of(self, optimizer: torch.optim.Optimizer) -> SourceLine | None:
-        """The line that made an optimizer."""
-        source = self.row(optimizer).source
-        return with_text(source) if source is not None else None
 
     def look(self) -> Iterator[OptimizerRow]:
         """The rows of all optimizers at a backward call, up to date.

@@ -208,31 +208,35 @@ def _goes_on(applied: _Applied, gradient: torch.Tensor, moves: torch.Tensor) -> 
 
 def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
     """What is wrong with a Function: each fault, and its words."""
-    applied, faults = _Applied(kind, given), list[list[str]]()
+    applied = _Applied(kind, given)
+    fault, gradients = _repeated(applied)
+    if fault:
+        return [[fault]]
+    verdicts = {place: _compared(applied, place, gradients) for place in applied.places}
+    if "surrogate" in verdicts.values():  # somebody has chosen it, and with it what depends on the same tensor
+        verdicts = {place: verdict for place, verdict in verdicts.items() if given[place].is_leaf and verdict in _WHOLE}
+    whole = [[verdict, str(place + 1)] for place, verdict in verdicts.items() if verdict in _WHOLE]
+    return whole[:1] or [["other slope", str(place + 1), verdict] for place, verdict in verdicts.items() if verdict]
+
+
+def _repeated(applied: _Applied) -> tuple[str, Sequence[torch.Tensor | None]]:
+    """What is wrong with a backward that runs several times, if something is; and its gradients."""
     gradients = applied.backward()
     versions = [pull._version for pull in applied.pulls]
     first = [gradient.clone() if gradient is not None else None for gradient in gradients()]
     if [pull._version for pull in applied.pulls] != versions:
-        return [["writes gradient"]]
+        return "writes gradient", first
     applied.forward(applied.places[0], torch.randn_like(applied.given[applied.places[0]]))
-    if any(
-        one is not None and other is not None and not torch.equal(one, other) for one, other in zip(first, gradients())
-    ):
-        return [["keeps state"]]
-    some = [pair for pair in zip(first, gradients(2.0)) if pair[0] is not None and pair[0].any()]
+    if not all(map(_same, first, gradients())):
+        return "keeps state", first
     wide = any(output.numel() > 1 for output in applied.outputs)
-    if some and wide and all(one is not None and other is not None and torch.equal(one, other) for one, other in some):
-        return [["ignores gradient"]]
-    verdicts = [(place, _compared(applied, place, first)) for place in applied.places]
-    chosen = any(verdict == "surrogate" for _, verdict in verdicts)  # and with it what depends on the same tensor
-    verdicts = [
-        (place, verdict) for place, verdict in verdicts if not chosen or (verdict in _WHOLE and given[place].is_leaf)
-    ]
-    for place, verdict in verdicts:
-        if verdict in _WHOLE:
-            return [[verdict, str(place + 1)]]
-        faults += [["other slope", str(place + 1), verdict]] if verdict else []
-    return faults
+    ignores = wide and any(one is not None and one.any() for one in first) and all(map(_same, first, gradients(2.0)))
+    return "ignores gradient" if ignores else "", first
+
+
+def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    """Whether two gradients are equal, as far as both are there."""
+    return one is None or other is None or torch.equal(one, other)
 
 
 def _compared(applied: _Applied, place: int, every: Sequence[torch.Tensor | None]) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.collect.calls import Observer
 from gradviz.checks.record import Misuse
-from gradviz.packages import Place, PlaceOf, is_foundation, package_of
+from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
 from gradviz.source.search import Alone, alone
 from gradviz.source.statements import line_of
@@ -41,16 +42,14 @@ _THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional")
 """Modules of torch that a function passes on its way from the line that called it."""
 
 
-class ResultWatch:
-    """Of one run, in one thread. `place` tells the user's line of a frame."""
+class ResultWatch(Observer):
+    """Of one run, in one thread."""
 
-    def __init__(self, place: PlaceOf) -> None:
-        self._place = place
+    def _begin(self) -> None:
         self._files: dict[str, dict[int, Alone]] = {}  # of the user's, with the lines that compute something for nobody
         self._dropping = False  # whether any file has such lines
         self._dropped: set[tuple[str, int]] = set()  # those that ran, and made a tensor
-        self._looked: dict[tuple[str, int], int] = {}  # how often at the data that a line makes
-        self._begins = True  # no call has been read
+        self._begins = True  # no call that was read has run
         self.broken: dict[
             tuple[str, int], tuple[Place, str]
         ] = {}  # what made NaN or Inf of finite data, without a graph
@@ -74,8 +73,7 @@ class ResultWatch:
         elif function.__name__ in WITH_POLES and not result.requires_grad:
             self._look(function.__name__, arguments, result, frame)
 
-    def next_step(self) -> None:
-        """A backward call has been read."""
+    def ran(self) -> None:
         self._begins = False
         self.given.clear()
 
@@ -111,10 +109,10 @@ class ResultWatch:
         if caller is None:
             return
         at = (caller.f_code.co_filename, caller.f_lineno or 0)
-        looked = self._looked.get(at, 0)
-        self._looked[at] = looked + 1
-        rests = looked >= _LOOKS and looked & (looked - 1)
-        if rests or result.numel() > _LARGEST or not is_real(result) or is_foundation(at[0]):
+        looked = self._looked[at]
+        if not self._looks(at, _LOOKS) and looked & (looked - 1):
+            return
+        if result.numel() > _LARGEST or not is_real(result) or is_foundation(at[0]):
             return
         given = [argument for argument in arguments if type(argument) in PLAIN]
         with unrecorded():

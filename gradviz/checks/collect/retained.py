@@ -55,4 +55,4 @@ class RetainedGraphs(Observer):
         """The script has come to its end: nothing will use what is retained."""
         for line in self._lines.values():
             if not line.needed and line.calls >= _CALLS:
-                self._note("retains in vain", line.place, str(line.calls))
+                self._note("retains in vain", line.place, line.calls)

@@ -24,6 +24,7 @@ from gradviz.checks.collect.states import second_names
 from gradviz.checks.context import Parameter
 from gradviz.checks.flow import behind
 from gradviz.checks.record import LeafRow, Mixed, ModelState, OptimizerRow
+from gradviz.checks.words import Names
 from gradviz.gradients.values import is_zero
 from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, with_text
@@ -49,6 +50,16 @@ class _Watched:
         self.reached = False  # by the call that runs now
         self.zero, self.alike = False, False  # all elements are 0 at that call, or all rows the same
 
+    def left(self, filled: bool) -> torch.Tensor | None:
+        """The call has run: its gradient, if the call has filled it."""
+        tensor = self.ref()
+        gradient = tensor.grad if filled and tensor is not None else None
+        zero = self.zero and gradient is not None and bool(is_zero(gradient))
+        self.row.zero += zero
+        self.row.alike += self.alike and not zero and _alike(gradient)
+        self.zero = self.alike = self.reached = False
+        return gradient
+
 
 class _Last(NamedTuple):
     """The call before: its graph, its leaves by identity, the line that made it, and the steps that optimizers had taken."""
@@ -72,7 +83,7 @@ class RowKeeper:
         self._recorder, self._record = recorder, recorder.record
         self._leaves: dict[int, _Watched] = {}
         self._statistics: dict[int, tuple[weakref.ref[torch.nn.Module], int | None, object]] = {}
-        self._pairs: list[tuple[tuple[str, str], TensorRef, TensorRef, bool]] = []
+        self._first_pairs: list[tuple[tuple[str, str], TensorRef, TensorRef, bool]] = []
         self._last: _Last | None = None  # of the calls that filled gradients
         self._coming: _Last | None = None
         self._followers = Followers(recorder.record)
@@ -82,39 +93,41 @@ class RowKeeper:
     def reached(self, reading: Reading, intervals: Mapping[int, tuple[str, ...]]) -> None:
         """A call is about to run through these leaves."""
         record, walked, models, parameters = self._record, reading.walked, reading.models, reading.parameters
-        variables, frame = reading.live.variables, users_frame(reading.live.frame)
-        for name, optimizer in reading.optimizers:
-            self._recorder.row(optimizer).name = name
-        record.names |= {id(tensor): parameter.names for parameter, tensor in parameters}
-        held = (tensor for _, optimizer in reading.optimizers for tensor in optimized(optimizer))
-        record.names |= {id(tensor): walked.names.leaf(tensor) for tensor in held if id(tensor) not in record.names}
-        rows = list(self._recorder.look())
-        modules = _by_path(models)
-        self._read_leaves(walked, reading.live.call or 0, parameters, modules, rows)
+        variables, frame, call = reading.live.variables, users_frame(reading.live.frame), reading.live.call or 0
+        modules, nodes = _by_path(models), {id(tensor): node for node, tensor in walked.variables.items()}
+        steps = self._look(reading)
+        self._read_leaves(walked, call, parameters, modules)
         for parameter, tensor in parameters:
-            if not tensor.requires_grad and any(id(tensor) in row.held for row in rows):
+            if not tensor.requires_grad and id(tensor) in record.holding:
                 record.made.setdefault(parameter.names[0], _made_in(parameter.names[0], modules))
-        reached = {id(tensor): node for node, tensor in walked.variables.items()}
-        self._recorder.reaches(reached if reading.live.accumulates else (), reading.live.call or 0, frame)
-        last = {key: intervals[node][-1] for key, node in reached.items() if node in intervals}
+        self._recorder.reaches(nodes if reading.live.accumulates else (), call, frame)
+        last = {key: intervals[node][-1] for key, node in nodes.items() if node in intervals}
         record.intervals.update(last.values())
         record.scaler = record.scaler or is_scaled(variables)
         record.mistyped = tuple(mistyped(models, parameters, variables)) or record.mistyped
         record.aliases = record.aliases if record.calls else tuple(second_names(variables))
-        record.ties = tuple(still_tied(self._alike(models), variables))
+        record.ties = tuple(still_tied(self._pairs(models), variables))
         self._models = tuple(self._state(name, model, parameters, variables) for name, model in models)
         record.models = record.models or self._models
-        self._followers.look(models, set[int]().union(*(row.held for row in rows)), self._in_a_row)
+        self._followers.look(models, record.holding, self._in_a_row)
         source = with_text(code_line(frame.f_code, frame.f_lineno)) if frame is not None else None
-        self._coming = _Last(walked.graph, reached, source, {row: row.steps for row in rows})
+        self._coming = _Last(walked.graph, nodes, source, steps)
         if self._last is not None:
             self._mix(self._last, self._coming, last)
 
-    def _read_leaves(
-        self, walked: Walked, call: int, parameters: _Parameters, modules: _Modules, rows: Sequence[OptimizerRow]
-    ) -> None:
-        known = {id(tensor): parameter for parameter, tensor in parameters}
-        held = set[int]().union(*(row.held for row in rows))
+    def _look(self, reading: Reading) -> dict[OptimizerRow, int]:
+        """Bring what is known of optimizers up to date, and the names of what they hold: how many steps each has taken."""
+        names = self._record.names
+        for name, optimizer in reading.optimizers:
+            self._recorder.row(optimizer).name = name
+        names |= {id(tensor): parameter.names for parameter, tensor in reading.parameters}
+        for tensor in (tensor for _, optimizer in reading.optimizers for tensor in optimized(optimizer)):
+            if id(tensor) not in names:
+                names[id(tensor)] = reading.walked.names.leaf(tensor)
+        return {row: row.steps for row in self._recorder.look()}
+
+    def _read_leaves(self, walked: Walked, call: int, parameters: _Parameters, modules: _Modules) -> None:
+        known, held = {id(tensor): parameter for parameter, tensor in parameters}, self._record.holding
         for node, tensor in walked.variables.items():
             watched = self._leaves.get(id(tensor))
             if watched is None or watched.ref() is not tensor:
@@ -149,24 +162,28 @@ class RowKeeper:
         Either that one's parameters come before them in the graph, as a generator's before those of a discriminator, and are no
         part of the call that comes; or they come behind them in both. What is there is added to, or was thrown away.
         """
-        due, rows = self._recorder.due, self._record.optimizers
-        for waiting in rows:
+        stepped = [row for row in self._record.optimizers if row.steps > last.steps.get(row, row.steps)]
+        for waiting in self._record.optimizers:
             mine = waiting.held & coming.nodes.keys() & last.nodes.keys()
             done = {since.get(key) for key in mine}
             if mine and done != {""}:
-                due.pop(waiting, None)
-            if done not in ({""}, {"z"}) or waiting.steps != last.steps.get(waiting):
-                continue
-            for other in rows:
-                if other.steps <= last.steps.get(other, other.steps) or not other.held.isdisjoint(waiting.held):
-                    continue
-                follows = other.held.isdisjoint(coming.nodes) and last.leads(other.held, mine)
-                leads = not other.held.isdisjoint(coming.nodes) and last.leads(mine, other.held)
-                mixed = Mixed(other.name or other.type, last.source, coming.source, leads)
-                if done == {""} and (follows or leads):
-                    due[waiting] = mixed
-                elif done == {"z"} and leads:
-                    waiting.wasted.append(mixed)
+                self._recorder.due.pop(waiting, None)
+            if done in ({""}, {"z"}) and waiting.steps == last.steps.get(waiting):
+                for other in stepped:
+                    if other.held.isdisjoint(waiting.held):
+                        self._mix_with(other, waiting, (last, coming), mine, reset=done == {"z"})
+
+    def _mix_with(
+        self, other: OptimizerRow, waiting: OptimizerRow, calls: tuple[_Last, _Last], mine: set[int], reset: bool
+    ) -> None:
+        last, coming = calls
+        comes = not other.held.isdisjoint(coming.nodes)
+        leads = comes and last.leads(mine, other.held)
+        mixed = Mixed(other.name or other.type, last.source, coming.source, leads)
+        if leads and reset:
+            waiting.wasted.append(mixed)
+        elif leads or (not (comes or reset) and last.leads(other.held, mine)):
+            self._recorder.due[waiting] = mixed
 
     def passed(self, reading: bool) -> None:
         """A call comes. After one that is not read in a row, whose gradients a step uses is not known."""
@@ -190,41 +207,29 @@ class RowKeeper:
         if filled:
             self._recorder.stepping_with = self._models
             self._last = self._coming if self._in_a_row else None
-        live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]
-        for leaf, tensor in live:
-            gradient = tensor.grad if filled and tensor is not None else None
-            zero = leaf.zero and gradient is not None and is_zero(gradient)
-            leaf.row.zero += bool(zero)
-            leaf.row.alike += leaf.alike and not zero and _alike(gradient)
-            leaf.zero = leaf.alike = leaf.reached = False
-        if filled and record.calls <= _ZERO_CALLS:
-            read = [(leaf.row.names, tensor.grad) for leaf, tensor in live if tensor is not None and leaf.row.parameter]
-            if read and all(_flat(gradient) for _, gradient in read):
-                record.flat.append(tuple(names[0] for names, _ in read if names))
+        left = [(leaf.row, leaf.left(filled)) for leaf in self._leaves.values() if leaf.reached]
+        read = [(row.names, gradient) for row, gradient in left if row.parameter and filled]
+        if read and record.calls <= _ZERO_CALLS and all(_flat(gradient) for _, gradient in read):
+            record.flat.append(tuple(names[0] for names, _ in read if names))
 
-    def _alike(self, models: Models) -> Iterator[Pair]:
+    def _pairs(self, models: Models) -> Iterator[Pair]:
         """The parameters that were alike at the first call, as far as they live."""
-        if not self._record.calls and not self._pairs:
-            self._pairs = [
+        if not self._record.calls and not self._first_pairs:
+            self._first_pairs = [
                 (names, weakref.ref(first), weakref.ref(second), shared)
                 for name, model in models
                 for names, first, second, shared in pairs(name, model)
             ]
-        for names, first_ref, second_ref, shared in self._pairs:
+        for names, first_ref, second_ref, shared in self._first_pairs:
             left, right = first_ref(), second_ref()
             if left is not None and right is not None:
                 yield names, left, right, shared
 
     def _state(self, name: str, model: torch.nn.Module, parameters: _Parameters, variables: Variables) -> ModelState:
         inside = [(joined(name, path), module) for path, module in submodules(model)]
-        sleeping = tuple(path for path, module in inside if _sleeps(module))
-        frozen = next((weight for weight in own_parameters(model) if not weight.requires_grad), None)
-        norms = [(path, module) for path, module in inside if frozen is not None and _is_frozen_norm(module)]
-        moving = tuple(path for path, norm in norms if self._counted(norm, frozen))
+        sleeping, moving = tuple(path for path, module in inside if _sleeps(module)), self._moving(model, inside)
         mine = [(parameter, tensor) for parameter, tensor in parameters if parameter.names[0].startswith(f"{name}.")]
-        held = set[int]().union(*(row.held for row in self._record.optimizers))
-        training, trains = model.training, any(tensor.requires_grad for _, tensor in mine)
-        wanted = moving if training else sleeping
+        held, training, trains = self._record.holding, model.training, any(tensor.requires_grad for _, tensor in mine)
         return ModelState(
             name,
             type(model).__name__,
@@ -234,16 +239,25 @@ class RowKeeper:
             sleeping,
             moving,
             any(parameter.sharded for parameter, _ in mine),
-            switched_in(variables, name, "train" if training else "eval") if wanted else None,
+            switched_in(variables, name, "train" if training else "eval")
+            if (moving if training else sleeping)
+            else None,
             only_eval(variables, name) if trains and not training and not sleeping else None,
         )
 
-    def _counted(self, norm: Any, first: torch.Tensor | None) -> bool:
+    def _moving(self, model: torch.nn.Module, inside: Sequence[tuple[str, torch.nn.Module]]) -> Names:
+        """Batch normalization whose parameters are frozen and whose statistics have moved."""
+        frozen = next((weight for weight in own_parameters(model) if not weight.requires_grad), None)
+        norms = [(path, module) for path, module in inside if module.training and _weights(module)]
+        still = [pair for pair in norms if not any(weight.requires_grad for weight in _weights(pair[1]))]
+        return tuple(path for path, norm in still if frozen is not None and self._counted(norm, frozen))
+
+    def _counted(self, norm: Any, first: torch.Tensor) -> bool:
         """Whether the running statistics of a layer have moved since the call before. Torch counts its batches in place.
 
         `first` is a frozen parameter of the model around it: one that moves all the same follows another network.
         """
-        if norm.num_batches_tracked is None or first is None:
+        if norm.num_batches_tracked is None:
             return False
         version, weights = version_of(norm.num_batches_tracked), (_mark(first), *map(_mark, norm.parameters()))
         last = self._statistics.get(id(norm))
@@ -253,21 +267,16 @@ class RowKeeper:
         return last[1] != version
 
 
+def _weights(module: torch.nn.Module) -> list[torch.Tensor]:
+    """Those of batch normalization."""
+    own = module._parameters.values() if isinstance(module, _BatchNorm) else ()
+    return [weight for weight in own if weight is not None]
+
+
 def _sleeps(module: torch.nn.Module) -> bool:
     """Whether a module does nothing in eval() mode that it would do: dropout, or batch normalization that is trained."""
-    own = module._parameters.values() if isinstance(module, _BatchNorm) else ()
     drops = isinstance(module, _DropoutNd) and bool(module.p)
-    return not module.training and (drops or any(weight is not None and weight.requires_grad for weight in own))
-
-
-def _is_frozen_norm(module: torch.nn.Module) -> bool:
-    """Whether a module is batch normalization in training mode with parameters that are all frozen."""
-    own = (
-        [weight for weight in module._parameters.values() if weight is not None]
-        if isinstance(module, _BatchNorm)
-        else []
-    )
-    return module.training and bool(own) and not any(weight.requires_grad for weight in own)
+    return not module.training and (drops or any(weight.requires_grad for weight in _weights(module)))
 
 
 def _mark(tensor: torch.Tensor) -> object:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import RECURRENT, Call, Facts, Observer, Readers
+from gradviz.checks.collect.calls import RECURRENT, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.labels import LARGEST, padding_of
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
@@ -53,7 +53,6 @@ class SequenceWatch(Observer):
     """Of one run, in one thread."""
 
     def _begin(self) -> None:
-        self._steps = 0
         self._followed = Facts[_Batch]()
         self._forget()
 
@@ -63,40 +62,23 @@ class SequenceWatch(Observer):
         self._ordered = False  # something runs from the first step to the last only
         self._sees_all: Place | None = None  # the line that lets each step see later ones
 
-    def next_step(self) -> None:
-        """A call of backward comes."""
-        self._steps += 1
-        self._forget()
-
-    @property
-    def readers(self) -> Readers:
-        """Which functions of torch are looked at, and how."""
-        return (
-            (("embedding", "linear", *RECURRENT), self._begins),
-            (("cat", "stack", "reshape", "view", "flatten"), self._joined),
-            (("getitem",), self._shifted),
-            (RECURRENT, self._recurs),
-            (("scaled_dot_product_attention",), self._attends),
-            (("softmax",), self._weighs),
-            ((), self._carried),
-            (("cross_entropy_loss", "nll_loss_nd"), self._classified),
-        )
-
     # -- the batches of a step --------------------------------------------------------------------------------------------
 
-    def _begins(self, call: Call) -> None:
+    @reads("embedding", "linear", *RECURRENT)
+    def _begins(self, call: TorchCall) -> None:
         """A batch of sequences goes into the model."""
         tokens = call.name == "embedding"
         data = call.arguments[1] if tokens else call.first
-        if self._steps < STEPS and type(data) in PLAIN and data.dim() == 3 - tokens and torch.is_grad_enabled():
+        if self._step < STEPS and type(data) in PLAIN and data.dim() == 3 - tokens and torch.is_grad_enabled():
             batch = _batch_of(data, tokens) if not data.requires_grad and is_readable(data) else _Batch(())
             if batch.padded or batch.rows[1:] != batch.rows[:-1]:  # else the positions of all rows
                 self._batches.append(batch)
                 self._followed.put(call.result, batch)
 
-    def _joined(self, call: Call) -> None:
+    @reads("cat", "stack", "reshape", "view", "flatten")
+    def _joined(self, call: TorchCall) -> None:
         """Two batches become one: one after the other, or row by row in turn."""
-        if self._steps >= STEPS or type(call.result) not in PLAIN:
+        if self._step >= STEPS or type(call.result) not in PLAIN:
             return
         parts, shape = call.first, tuple(call.result.shape)
         if type(parts) in (tuple, list) and len(parts) == 2 and parts[0].shape == parts[1].shape:
@@ -107,14 +89,16 @@ class SequenceWatch(Observer):
         if batch is not None and batch.halves is False and shape[:1] == (prod(batch.shape),) != batch.shape:
             self._followed.put(call.result, batch._replace(shape=shape[:1]))
 
-    def _shifted(self, call: Call) -> None:
+    @reads("getitem")
+    def _shifted(self, call: TorchCall) -> None:
         """The last step of each sequence is left out."""
         batch, index = self._followed.of(call.first), call.arguments[1]
         last = type(index) is tuple and any(type(one) is slice and one == slice(None, -1) for one in index)
         if batch is not None and last and call.result.shape[1] == batch.shape[-1] - 1:
             self._followed.put(call.result, batch._replace(shape=tuple(call.result.shape[:2])))
 
-    def _carried(self, call: Call) -> None:
+    @reads()
+    def _carried(self, call: TorchCall) -> None:
         """What is computed of a batch, in its order."""
         if self._followed and call.arguments:
             made = call.result[0] if type(call.result) is tuple and call.result else call.result
@@ -124,27 +108,30 @@ class SequenceWatch(Observer):
 
     # -- what each step sees ----------------------------------------------------------------------------------------------
 
-    def _recurs(self, call: Call) -> None:
+    @reads(*RECURRENT)
+    def _recurs(self, call: TorchCall) -> None:
         if self._batches and call.first.dim() == 3:
             both = bool(call.arguments[_BIDIRECTIONAL])
             self._ordered |= not both
-            self._sees_all = self._place(call.frame) if both else self._sees_all
+            self._sees_all = call.place if both else self._sees_all
 
-    def _attends(self, call: Call) -> None:
+    @reads("scaled_dot_product_attention")
+    def _attends(self, call: TorchCall) -> None:
         mask, causal = call.given(3, "attn_mask"), call.given(5, "is_causal", False)
         queries, keys = (one.shape[-2] if type(one) in PLAIN else 0 for one in call.arguments[:2])
         if type(mask) in PLAIN:
             self._hides(call, mask)
         elif self._batches and queries == keys > 1:
             self._ordered |= causal
-            self._sees_all = self._sees_all if causal else self._place(call.frame)
+            self._sees_all = self._sees_all if causal else call.place
 
-    def _weighs(self, call: Call) -> None:
+    @reads("softmax")
+    def _weighs(self, call: TorchCall) -> None:
         """Scores become weights, with what a mask has hidden far below."""
         if call.makes and call.result.requires_grad:
             self._hides(call, call.first)
 
-    def _hides(self, call: Call, mask: torch.Tensor) -> None:
+    def _hides(self, call: TorchCall, mask: torch.Tensor) -> None:
         """Some keys are hidden: from all queries, as padding is, or from those that are earlier."""
         keys = mask.shape[-1] if mask.dim() > 1 else 0
         if all(batch.shape[1] != keys for batch in self._batches) or not is_readable(mask):
@@ -155,22 +142,23 @@ class SequenceWatch(Observer):
                 each, rest = divmod(len(last), batch.shape[0])
                 rows = _hidden(last[::each][:_ROWS]) if batch.padded and batch.shape[1] == keys and not rest else []
                 if rows and rows == [[not one for one in row] for row in batch.padded]:
-                    self._note("mask inverted", self._place(call.frame), str(tuple(mask.shape)))
+                    self._note("mask inverted", call.place, mask.shape)
             if mask.shape[-2] == keys >= _ENOUGH:
                 self._orders(call, _hidden(mask.reshape(-1, keys, keys)[0, :_WIDTH]))
 
-    def _orders(self, call: Call, square: Rows) -> None:
+    def _orders(self, call: TorchCall, square: Rows) -> None:
         """Each query of one sequence with each key of it."""
         places = range(len(square))
         if any(square == [[key < query + itself for key in places] for query in places] for itself in (0, 1)):
-            self._note("past hidden", self._place(call.frame), str(len(square)))
+            self._note("past hidden", call.place, len(square))
         else:
             self._ordered |= square[0][-1]
-            self._sees_all = self._sees_all if square[0][-1] else self._place(call.frame)
+            self._sees_all = self._sees_all if square[0][-1] else call.place
 
     # -- what is to be said ---------------------------------------------------------------------------------------------------
 
-    def _classified(self, call: Call) -> None:
+    @reads("cross_entropy_loss", "nll_loss_nd")
+    def _classified(self, call: TorchCall) -> None:
         """Scores meet the labels of a batch."""
         scores, labels = call.arguments[:2]
         batch = self._followed.of(scores) if type(scores) in PLAIN else None
@@ -182,7 +170,7 @@ class SequenceWatch(Observer):
             rows = labels.detach().reshape(batch.shape)[:_ROWS, :_WIDTH].tolist()
             self._predicts(call, batch, rows)
 
-    def _paired(self, call: Call, halves: bool, labels: list[int]) -> None:
+    def _paired(self, call: TorchCall, halves: bool, labels: list[int]) -> None:
         """Each row is to find its partner among all."""
         half = len(labels) // 2
         neighbours = [row ^ 1 for row in range(len(labels))]
@@ -190,9 +178,9 @@ class SequenceWatch(Observer):
         if half >= _ENOUGH and labels == (neighbours if halves else opposite):
             said = "one after the other" if halves else "row by row in turn"
             meant = f"(torch.arange(n) + {half}) % n" if halves else "torch.arange(n) ^ 1"
-            self._note("other partner", _labels_made(self._place(call.frame)), said, meant, str(len(labels)))
+            self._note("other partner", _labels_made(call.place), said, meant, len(labels))
 
-    def _predicts(self, call: Call, batch: _Batch, rows: Rows) -> None:
+    def _predicts(self, call: TorchCall, batch: _Batch, rows: Rows) -> None:
         """Each position of a sequence is to say a token: which, and whether it is told that."""
         ignored = call.arguments[4]
         known = [
@@ -205,11 +193,11 @@ class SequenceWatch(Observer):
         if len(tokens) < _ENOUGH or len(known) * 2 < total or batch.shape[1] < _ENOUGH:
             return
         if self._ordered and all(label == now[0] for label, now in known):
-            self._note("not shifted", self._place(call.frame), str(batch.shape))
+            self._note("not shifted", call.place, batch.shape)
         elif sum(map(bool, (other.rows for other in self._batches))) == 1 and all(
             label == now[1] for label, now in known if len(now) > 1
         ):
-            self._note("sees what comes", self._sees_all, str(batch.shape))
+            self._note("sees what comes", self._sees_all, batch.shape)
 
 
 def _batch_of(data: torch.Tensor, tokens: bool) -> _Batch:

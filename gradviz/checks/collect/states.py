@@ -8,14 +8,14 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from math import isclose
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Observer, Readers
+from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads, taps
 from gradviz.checks.collect.lines import Variables, line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.collect.parameters import files_of
@@ -25,11 +25,11 @@ from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.search import follows, loads_back, second_name
 from gradviz.variables.objects import is_a, own_attributes, parameters
 from gradviz.walker.isolation import isolated
-from gradviz.walker.taps import Ended, all_tapped
+from gradviz.walker.taps import Ended
 from gradviz.walker.tensors import storage_of, version_of
+from gradviz.walker.walk import Walked
 
 _STEPS = 3  # in which an average takes the same part
-_CHANGES, _COMPARES = ("copy", "lerp", "add"), ("sub", "rsub", "equal", "allclose")
 _ELEMENTS = 64  # of each parameter that are compared
 _MOST = 0.8  # of a trained model that an average takes
 
@@ -63,8 +63,7 @@ class StateWatch(Observer):
     """Of one run."""
 
     def _begin(self) -> None:
-        self.trained: dict[object, int] = {}  # identities of parameters that a call has reached, by their memory
-        self._step = 0
+        self._trained: dict[object, int] = {}  # identities of parameters that a call has reached, by their memory
         self._taken = Facts[_StateTensor]()
         self._parts = Facts[_Weighed]()
         self._averages = Facts[_Averaged]()
@@ -74,30 +73,18 @@ class StateWatch(Observer):
         )  # steps that loaded what was there, by line of an old state
         self._kept: dict[Place, weakref.ref[torch.Tensor]] = {}  # a tensor of the last state that each line has taken
 
-    def next_step(self) -> None:
-        """A call of backward comes."""
-        self._step += 1
+    def _forget(self) -> None:
         self._parts.clear()
         for place, ref in list(self._kept.items()):
             if (tensor := ref()) is not None and self._old(tensor) and loads_back(line_at(place)):
                 self._note("moves along", place)
 
-    def watching(self) -> AbstractContextManager[None]:
-        """Inside, states that are asked for and loaded are noted."""
-        return all_tapped(((torch.nn.Module.state_dict, self._asked), (torch.nn.Module.load_state_dict, self._loads)))
-
-    @property
-    def readers(self) -> Readers:
-        """Which functions of torch are looked at, and how."""
-        return (
-            (("mul",), self._weighed),
-            (("add",), self._averaged),
-            (_CHANGES, self._changed),
-            (_COMPARES, self._compared),
-        )
+    def read(self, walked: Walked) -> None:
+        self._trained |= {storage_of(leaf): id(leaf) for leaf in walked.variables.values()}
 
     # -- states -----------------------------------------------------------------------------------------------------------
 
+    @taps(torch.nn.Module.state_dict)
     def _asked(self, frame: FrameType, module: Any, *given: Any, **options: Any) -> Ended | None:
         place = self._place(frame.f_back) if not given and options.get("destination") is None else None
         if place is None:
@@ -117,6 +104,7 @@ class StateWatch(Observer):
         with isolated():
             return taken if taken and (taken.step, taken.version) != (self._step, version_of(tensor)) else None
 
+    @taps(torch.nn.Module.load_state_dict)
     def _loads(self, frame: FrameType, module: Any, given: Any = None, *_: Any, **__: Any) -> Ended:
         def ended(returned: bool, result: Any) -> None:
             with suppress(Exception):  # a state of the user's own may be anything
@@ -156,9 +144,10 @@ class StateWatch(Observer):
         key = next(iter(given))
         mine = next((name for name in missing if key.endswith(f".{name}") or name.endswith(f".{key}")), None)
         if missing:
-            self._note("loads nothing", self._place(frame.f_back), str(len(given)), key, mine or missing[0])
+            self._note("loads nothing", self._place(frame.f_back), len(given), key, mine or missing[0])
 
-    def _compared(self, call: Call) -> None:
+    @reads("rsub", "sub", "equal", "allclose")
+    def _compared(self, call: TorchCall) -> None:
         """Two tensors are compared: whether one is of a state that has moved along with the other."""
         for one, other in call.pairs:
             old = self._old(one)
@@ -168,7 +157,35 @@ class StateWatch(Observer):
 
     # -- averages ---------------------------------------------------------------------------------------------------------
 
-    def _changed(self, call: Call) -> None:
+    @reads("mul")
+    def _weighed(self, call: TorchCall) -> None:
+        """A tensor times a number, without a graph."""
+        for one, factor in call.pairs:
+            if type(factor) is float and 0 < factor < 1 and type(one) in PLAIN and not call.result.requires_grad:
+                average = self._averages.of(one)
+                line = average.place if average is not None else None
+                self._parts.put(call.result, _Weighed(_memory(one), storage_of(one), factor, line))
+
+    @reads("add")
+    def _averaged(self, call: TorchCall) -> None:
+        """Two parts that make a whole: whether both are of one tensor, or the larger one is of what is trained."""
+        one, other = map(self._parts.of, call.pairs[0])
+        if one is None or other is None or not isclose(one.factor + other.factor, 1, rel_tol=1e-6):
+            return
+        slow, fast = sorted((one, other), key=lambda part: part.storage in self._trained)
+        place = call.place
+        if place is None or fast.storage not in self._trained:
+            return
+        if slow.memory == fast.memory:
+            self._note("changes by itself", place, "an average", tensors=frozenset([self._trained[fast.storage]]))
+        elif slow.storage not in self._trained and fast.factor > _MOST:
+            made = _Averaged(place, slow.memory, fast.factor)
+            if slow.line == place:
+                self._swap(made)
+            self._averages.put(call.result, made)
+
+    @reads("copy", "lerp", "add")
+    def _changed(self, call: TorchCall) -> None:
         """A tensor is changed in place: whether by itself."""
         first, second = call.pairs[0]
         if type(first) not in PLAIN or type(second) not in PLAIN or not call.in_place:
@@ -179,32 +196,7 @@ class StateWatch(Observer):
         if average is not None and average.memory == _memory(first):
             self._swap(average)
         if _memory(first) == _memory(second) is not None and (call.name != "add" or call.options.get("alpha", 1) != 1):
-            self._note("changes by itself", self._place(call.frame), f"{call.name}_", tensors=frozenset([id(first)]))
-
-    def _weighed(self, call: Call) -> None:
-        """A tensor times a number, without a graph."""
-        for one, factor in call.pairs:
-            if type(factor) is float and 0 < factor < 1 and type(one) in PLAIN and not call.result.requires_grad:
-                average = self._averages.of(one)
-                line = average.place if average is not None else None
-                self._parts.put(call.result, _Weighed(_memory(one), storage_of(one), factor, line))
-
-    def _averaged(self, call: Call) -> None:
-        """Two parts that make a whole: whether both are of one tensor, or the larger one is of what is trained."""
-        one, other = map(self._parts.of, call.pairs[0])
-        if one is None or other is None or not isclose(one.factor + other.factor, 1, rel_tol=1e-6):
-            return
-        slow, fast = sorted((one, other), key=lambda part: part.storage in self.trained)
-        place = self._place(call.frame)
-        if place is None or fast.storage not in self.trained:
-            return
-        if slow.memory == fast.memory:
-            self._note("changes by itself", place, "an average", tensors=frozenset([self.trained[fast.storage]]))
-        elif slow.storage not in self.trained and fast.factor > _MOST:
-            made = _Averaged(place, slow.memory, fast.factor)
-            if slow.line == place:
-                self._swap(made)
-            self._averages.put(call.result, made)
+            self._note("changes by itself", call.place, f"{call.name}_", tensors=frozenset([id(first)]))
 
     def _swap(self, average: _Averaged) -> None:
         steps = self._swapped[average.place, average.factor]

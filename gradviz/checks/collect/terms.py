@@ -6,12 +6,12 @@ Reads labels that may all be alike, and no other number of a tensor.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Call, Facts, Observer, Readers
+from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.effects import leaves
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place
@@ -24,7 +24,6 @@ _KEEPS = ("mean", "sum", "add", "radd", "iadd", "squeeze", "view", "reshape", "f
 _SCALES = ("mul", "rmul", "div", "truediv", "neg", "rsub", "sub")
 _DRAWS = ("multinomial", "normal", "gather", "bernoulli", "binary_cross_entropy_with_logits")
 _JUDGES = ("mse_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
-_LAYERS = ("linear", "conv1d", "conv2d")
 _LABELS, _LOOKS = 100_000, 8  # elements of labels that are read, and how often they are in a line
 
 
@@ -57,23 +56,16 @@ class TermWatch(Observer):
         self._given: bool | None = False  # whether what a network was given last was detached
         self._judged: dict[_Judged, Place | None] = {}
 
-    @property
-    def readers(self) -> Readers:
-        """Which functions of torch are looked at, and how."""
-        return (
-            (dict.fromkeys((*_KEEPS, *_SCALES, *_DRAWS, *_JUDGES, "exp")), self._seen),
-            (("detach",), self._cut),
-            (_LAYERS, self._begins),
-        )
-
-    def next_step(self, outputs: Iterable[object]) -> None:
-        """A call of backward comes, of these."""
+    def comes(self, outputs: Sequence[object]) -> None:
         for term in (term for output in outputs for term in self._terms.of(output) or ()):
             if term.kind == "entropy" and self._draws and term.owner in self._policies and term.sign > 0:
                 self._note("entropy falls", term.joined)
             elif term.kind == "judged" and term.sign > 0:
                 self._judged[term.owner] = term.joined
                 self._plays(term)
+        super().comes(outputs)
+
+    def _forget(self) -> None:
         for seen in (self._terms, self._drawn, self._detached):
             seen.clear()
         self._policies.clear()
@@ -86,16 +78,19 @@ class TermWatch(Observer):
             if others and not any((*one[:2],) == (other, mine) for one in self._judged for other in others):
                 self._note("plays along", term.joined, f"{label:g}", f"{others.pop():g}")
 
-    def _cut(self, call: Call) -> None:
+    @reads("detach")
+    def _cut(self, call: TorchCall) -> None:
         if call.makes:
             self._detached.put(call.result, bool(call.first.requires_grad))
 
-    def _begins(self, call: Call) -> None:
+    @reads("linear", "conv1d", "conv2d")
+    def _begins(self, call: TorchCall) -> None:
         """A network is given data."""
         if type(call.first) in PLAIN and not call.first.requires_grad:
             self._given = self._detached.of(call.first)
 
-    def _seen(self, call: Call) -> None:
+    @reads(*{*_KEEPS, *_SCALES, *_DRAWS, *_JUDGES, "exp"})
+    def _seen(self, call: TorchCall) -> None:
         code, inside = call.frame.f_code, call.frame.f_globals.get("__name__", "").startswith("torch.distributions")
         terms = tuple(self._followed(call)) if self._terms else ()
         if inside:
@@ -110,7 +105,7 @@ class TermWatch(Observer):
                 drawn = self._drawn.get(storage_of(value)) if type(value) in PLAIN else None
                 terms = (_Term("score", owner, 1),)
                 if drawn is not None and drawn() is distribution:
-                    terms = (*terms, _Term("likelihood", owner, 1, self._place(call.frame)))
+                    terms = (*terms, _Term("likelihood", owner, 1, call.place))
             elif code.co_name == "entropy":
                 terms = (_Term("entropy", owner, 1),)
         elif call.name in _JUDGES:
@@ -118,27 +113,21 @@ class TermWatch(Observer):
         if terms:
             self._terms.put(call.result, terms)
 
-    def _errs(self, call: Call) -> Iterator[_Term]:
+    def _errs(self, call: TorchCall) -> Iterator[_Term]:
         """A loss of scores that all have one label."""
         scores, labels = call.arguments[:2]
-        line = call.frame.f_back and (call.frame.f_back.f_code, call.frame.f_back.f_lineno)
+        caller = call.frame.f_back
+        looks = self._looks(caller and (caller.f_code, caller.f_lineno), _LOOKS)
         one = type(labels) in PLAIN and labels.is_floating_point() and 1 < labels.numel() <= _LABELS
-        self._looked[line] += 1
-        if (
-            one
-            and type(scores) in PLAIN
-            and scores.requires_grad
-            and self._looked[line] <= _LOOKS
-            and is_readable(labels)
-        ):
+        if looks and one and type(scores) in PLAIN and scores.requires_grad and is_readable(labels):
             with unrecorded():
                 label = labels.flatten()[0]
                 alike = bool((labels == label).all())
             if alike:
                 mine = frozenset(leaves(scores))
-                yield _Term("judged", _Judged(float(label), mine, bool(self._given)), 1, self._place(call.frame))
+                yield _Term("judged", _Judged(float(label), mine, bool(self._given)), 1, call.place)
 
-    def _followed(self, call: Call) -> Iterator[_Term]:
+    def _followed(self, call: TorchCall) -> Iterator[_Term]:
         """Terms of a sum, or something that a number is multiplied with."""
         for i, given in enumerate(call.arguments[:2]):
             for term in self._terms.of(given) or ():
@@ -147,22 +136,20 @@ class TermWatch(Observer):
                     continue
                 other, factor = call.arguments[1 - i] if len(call.arguments) > 1 else None, _factor(call, i)
                 if term.kind == "score" and call.name == "mul" and self._pulls(call, given, other):
-                    self._note("trained weight", self._place(call.frame))
+                    self._note("trained weight", call.place)
                 joins = call.name in ("add", "radd", "iadd", "sub", "rsub")
                 if term.kind == "likelihood" and joins and _is_older(other, given):
                     yield term._replace(kind="ratio", sign=factor)
                 elif factor:
-                    at = self._place(call.frame) if joins and term.kind == "entropy" else term.joined
+                    at = call.place if joins and term.kind == "entropy" else term.joined
                     yield term._replace(sign=term.sign * factor, joined=at)
 
-    def _pulls(self, call: Call, likelihood: torch.Tensor, weight: Any) -> bool:
+    def _pulls(self, call: TorchCall, likelihood: torch.Tensor, weight: Any) -> bool:
         """Whether a weight for each likelihood has a graph that leads to more than the likelihood does."""
         if type(weight) not in PLAIN or not weight.requires_grad or not weight.numel() == likelihood.numel() > 1:
             return False
-        line = call.frame.f_code, call.frame.f_lineno
-        self._looked[line] += 1
         own = not call.frame.f_globals.get("__name__", "").startswith("torch.distributions")
-        return own and self._looked[line] <= _LOOKS and not leaves(weight) <= leaves(likelihood)
+        return self._looks(call.line, _LOOKS) and own and not leaves(weight) <= leaves(likelihood)
 
 
 def _is_older(other: Any, likelihood: torch.Tensor) -> bool:
@@ -170,7 +157,7 @@ def _is_older(other: Any, likelihood: torch.Tensor) -> bool:
     return type(other) in PLAIN and not other.requires_grad and storage_of(other) != storage_of(likelihood)
 
 
-def _factor(call: Call, i: int) -> float:
+def _factor(call: TorchCall, i: int) -> float:
     """What a call does to the sign of its argument number `i`; 0 where that is not known."""
     if call.name in _KEEPS:
         return 1

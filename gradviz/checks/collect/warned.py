@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
-from gradviz.checks.collect.calls import Observer
+from gradviz.checks.collect.calls import Observer, taps
 from gradviz.checks.collect.lines import users_frame
 from gradviz.packages import is_foundation, package_of
-from gradviz.walker.taps import tapped
 
 _INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
 """What torch adds to what it says in C++."""
@@ -20,11 +18,9 @@ _INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
 class WarningWatch(Observer):
     """Of one run."""
 
-    def watching(self) -> AbstractContextManager[None]:
-        """Inside, warnings are noted that are shown: one of each line, unless a filter says otherwise."""
-        return tapped(warnings._showwarnmsg, self._shown)  # type: ignore[attr-defined]
-
+    @taps(warnings._showwarnmsg)  # type: ignore[attr-defined]
     def _shown(self, frame: FrameType, shown: Any, *_: Any) -> None:
+        """A warning is shown: one of each line, unless a filter says otherwise."""
         text, caller, users = str(shown.message), frame.f_back, users_frame(frame)
         if caller is None or users is None or not issubclass(shown.category, UserWarning):
             return
