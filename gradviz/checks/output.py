@@ -11,7 +11,7 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -93,11 +93,13 @@ def _rows(finding: Finding, width: int, verbose: bool, short: bool) -> _Rows:
     """All of a finding but its head, part by part; of a `short` one, as a note is below an error, what it is about and where."""
     names, code, edit = finding.names, finding.code, finding.edit
     told = len(names) == 1 and names[0] in finding.summary
+    more = f", {labels.more(len(names) - SHOWN)}" if len(names) > SHOWN and not verbose else ""
+    listed = ", ".join(names if verbose else names[:SHOWN]) + more
 
     def row(word: str, *texts: str) -> list[str]:
         return [line for text in texts if text for line in _row(word, _wrapped(one_line(text), width - INDENT))]
 
-    rows = {"names": row("names", "" if told else _names(names, verbose)), "where": row("where", finding.where)}
+    rows = {"names": row("names", "" if told else listed), "where": row("where", finding.where)}
     if short:
         return rows
     healed = edit is not None and edit.heals
@@ -132,12 +134,6 @@ def consequences(finding: Finding) -> Iterator[str]:
         at = f", {first.where}" if first.code is not None and first.code != finding.code else ""
         more = f", {labels.more(len(members) - 1)}" if len(members) > 1 else ""
         yield f"{_shorter(first.summary + at, finding.code)}{more}  [{id}]"
-
-
-def _names(names: Sequence[str], verbose: bool) -> str:
-    shown = names if verbose else names[:SHOWN]
-    more = f", {labels.more(len(names) - len(shown))}" if len(names) > len(shown) else ""
-    return ", ".join(shown) + more
 
 
 def short_lines(findings: Findings) -> Iterator[str]:

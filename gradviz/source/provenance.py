@@ -58,9 +58,13 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     every = list(origins.values())
     once = {(cut.source, cut.kind): cut for origin in reversed(every) for cut in reversed(origin.cuts)}
     made = next((origin.made for origin in every if origin.made is not None), None)
-    ends = (name for name, origin in origins.items() if name != first and not (origin.follow or origin.cuts))
-    without = (name for name in ends if _is_plain(value_of(name, location.variables)))
-    return Provenance(tuple(once.values())[::-1], made, tuple(without))
+    ends = {
+        name: value_of(name, location.variables)
+        for name, origin in origins.items()
+        if not origin.follow and not origin.cuts
+    }
+    plain = (name for name, value in ends.items() if isinstance(value, torch.Tensor) and not _has_graph(value))
+    return Provenance(tuple(once.values())[::-1], made, tuple(name for name in plain if name != first))
 
 
 class _Origin(NamedTuple):
@@ -77,13 +81,10 @@ def _origin(location: CodeLocation, name: str, before: int | None) -> _Origin:
     if statement is None or value is None:
         return _Origin()
     found = list(_cuts(location, statement, value))
-    names = dict.fromkeys(name for _, under in found for name in names_of(under))
-    follow = [(name, statement.node.lineno) for name in names if _may_be_followed(location, name)]
+    names = {name: value_of(name, location.variables) for _, under in found for name in names_of(under)}
+    unknown = (name for name, value in names.items() if isinstance(value, _VALUES) and not _has_graph(value))
+    follow = [(name, statement.node.lineno) for name in unknown]
     return _Origin([cut for cut, _ in found if cut is not None], follow, location.body.source(statement.node))
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and not _has_graph(value)
 
 
 def _assignment(location: CodeLocation, name: str, before: int | None) -> Statement | None:
@@ -106,12 +107,7 @@ def _cuts(location: CodeLocation, statement: Statement, value: ast.expr) -> Iter
         yield cut, ast.Constant(None) if alive else under
 
 
-def _may_be_followed(location: CodeLocation, name: str) -> bool:
-    value = value_of(name, location.variables)
-    return value is None or (isinstance(value, _VALUES) and not _has_graph(value))
-
-
-_VALUES = (torch.Tensor, int, float, list, tuple, dict)
+_VALUES = (torch.Tensor, int, float, list, tuple, dict, type(None))
 
 
 def _pieces(expression: ast.expr) -> Iterator[tuple[DetachKind | str, ast.expr, ast.expr]]:

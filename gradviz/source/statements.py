@@ -216,18 +216,11 @@ def names_of(node: ast.AST) -> Iterator[str]:
     return (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
 
 
-def own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
-    """The expressions that belong to a statement itself, not to the statements inside it."""
-    for value in ast.iter_child_nodes(statement):
-        if isinstance(value, ast.expr):
-            yield value
-        elif isinstance(value, ast.withitem):
-            yield value.context_expr
-
-
 def own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
-    """All parts of these expressions."""
-    return (part for expression in own_expressions(statement) for part in ast.walk(expression))
+    """All parts of the expressions that belong to a statement itself, not to the statements inside it."""
+    for value in ast.iter_child_nodes(statement):
+        if isinstance(value, (ast.expr, ast.withitem)):
+            yield from ast.walk(getattr(value, "context_expr", value))
 
 
 def last_name(node: object) -> str:

@@ -151,7 +151,6 @@ def _hidden(graph: Graph, node: int) -> tuple[int, int] | None:
     """A tanh or sigmoid between two products with weights: it, and the weight of the first product."""
     if kind(graph, node) not in ("Tanh", "Sigmoid"):
         return None
-    after, before = user(graph, node, RESHAPES | {"NativeDropout"}), maker(graph, node, RESHAPES | {"Add"})
-    products = [product for product in (after, before) if product is not None and kind(graph, product) in PRODUCTS]
-    weights = [leaf for product in products if (leaf := weight(graph, product)) is not None]
-    return (node, weights[1]) if len(weights) == 2 else None
+    around = user(graph, node, RESHAPES | {"NativeDropout"}), maker(graph, node, RESHAPES | {"Add"})
+    weights = [weight(graph, other) for other in around if other is not None and kind(graph, other) in PRODUCTS]
+    return (node, weights[1] or 0) if len(weights) == 2 and None not in weights else None

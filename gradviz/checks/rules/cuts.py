@@ -207,18 +207,25 @@ def _data_gradients(context: CheckContext) -> Diagnoses:
     held = {name for optimizer in context.optimizers for tensor in optimizer.tensors for name in tensor.names}
     held |= {name for leaf in graph.leaves if leaf.node in optimized for name in leaf.names}
     for node, _ in _computed(context):
-        constant = _of_data(context.entered[node], held)
-        if constant is not None and _ends_in_loss(graph, node) and _says_nothing(constant.source):
+        cut = next((cut for cut in context.entered[node] if _is_of_data(cut, held)), None)
+        if cut is not None and _ends_in_loss(graph, node) and _says_nothing(cut.source):
             lost = {cut.source for _, cuts, _ in _cut_terms(context) for cut in cuts}
-            told = ("constant-term",) if constant.source in lost else ()
-            yield _constant(graph, node, constant)._replace(follows=told)
+            yield Diagnosis(
+                f"the gradient for {listed(cut.leaf)} is a constant in the loss (no create_graph)",
+                tuple(cut.leaf),
+                f"{code(cut.source)} returns a gradient without a graph, and {code(made_at(graph, node))} takes it into the loss: "
+                "backward() does not differentiate it, although it depends on the parameters",
+                f"In {line(cut.source)}, pass create_graph=True. If it is meant as a constant, pass create_graph=False.",
+                (node,),
+                source=cut.source,
+                follows=("constant-term",) if cut.source in lost else (),
+            )
             return
 
 
-def _of_data(cuts: Sequence[Cut], held: set[str]) -> Cut | None:
-    """A gradient without a graph that was computed for data, and that depends on what an optimizer holds, by name."""
-    of_data = (cut for cut in cuts if cut.operation == "grad" and cut.leaf and held.isdisjoint(cut.leaf))
-    return next((cut for cut in of_data if held & cut.behind), None)
+def _is_of_data(cut: Cut, held: set[str]) -> bool:
+    """Whether a gradient without a graph was computed for data, and depends on what an optimizer holds, by name."""
+    return cut.operation == "grad" and bool(cut.leaf) and held.isdisjoint(cut.leaf) and not held.isdisjoint(cut.behind)
 
 
 def _ends_in_loss(graph: Graph, node: int) -> bool:
@@ -229,19 +236,6 @@ def _ends_in_loss(graph: Graph, node: int) -> bool:
         if any(i in graph.leaf_of and graph.leaf_of[i].kind == "parameter" for i in below):
             return False
     return True
-
-
-def _constant(graph: Graph, node: int, cut: Cut) -> Diagnosis:
-    names = tuple(cut.leaf)
-    return Diagnosis(
-        f"the gradient for {listed(names)} is a constant in the loss (no create_graph)",
-        names,
-        f"{code(cut.source)} returns a gradient without a graph, and {code(made_at(graph, node))} takes it into the loss: "
-        "backward() does not differentiate it, although it depends on the parameters",
-        f"In {line(cut.source)}, pass create_graph=True. If it is meant as a constant, pass create_graph=False.",
-        (node,),
-        source=cut.source,
-    )
 
 
 def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:

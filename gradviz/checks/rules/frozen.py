@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext, Parameter
-from gradviz.checks.record import Mistyped, OptimizerRow, RunRecord, Thawed
+from gradviz.checks.record import Mistyped, RunRecord, Thawed
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.verdicts import modules_of
-from gradviz.checks.words import Names, as_code, code, first_names, line, listed, verb
+from gradviz.checks.words import as_code, code, first_names, line, listed, verb
 from gradviz.source.search import sets_attribute, step_begins
 from gradviz.wording import one_line, plural
 
@@ -47,9 +47,18 @@ def not_frozen(context: CheckContext) -> Diagnoses:
     record = context.record
     yield from map(_mistyped, record.mistyped)
     yield from (_thawed(thawed) for thawed in record.thawed if record.held.issuperset(thawed.names))
-    yield from (
-        _old_gradient(optimizer, names) for optimizer in record.optimizers if (names := record.named(optimizer.frozen))
-    )
+    for optimizer in record.optimizers:
+        name, frozen = one_line(optimizer.name or optimizer.type), record.named(optimizer.frozen)
+        if frozen:
+            yield Diagnosis(
+                f"{plural(len(frozen), 'frozen parameter')} {verb(frozen, 'is', 'are')} still updated by {name}",
+                frozen,
+                f"{verb(frozen, 'it has', 'they have')} requires_grad=False, but a gradient from before is still in .grad, and "
+                f"{name} takes it for its step each time (with momentum and weight decay)",
+                f"Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {name} only what is "
+                "trained.",
+                source=optimizer.source,
+            )
     yield from _base_of_adapters(context, record)
     yield from _only_in_eval(record)
 
@@ -90,18 +99,6 @@ def _thawed(thawed: Thawed) -> Diagnosis:
         "again, for these and for others: the first line has no effect",
         f"Leave out {code(thawed.thawed)}: parameters require grad from the start. Or freeze after it.",
         source=thawed.thawed,
-    )
-
-
-def _old_gradient(optimizer: OptimizerRow, frozen: Names) -> Diagnosis:
-    name = one_line(optimizer.name or optimizer.type)
-    return Diagnosis(
-        f"{plural(len(frozen), 'frozen parameter')} {verb(frozen, 'is', 'are')} still updated by {name}",
-        frozen,
-        f"{verb(frozen, 'it has', 'they have')} requires_grad=False, but a gradient from before is still in .grad, and "
-        f"{name} takes it for its step each time (with momentum and weight decay)",
-        f"Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {name} only what is trained.",
-        source=optimizer.source,
     )
 
 

@@ -51,14 +51,18 @@ def freed_graph(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    freed = [node.id for node in graph.nodes if "freed" in node.flags]
-    if context.ran:  # this call has freed something itself, what was made since the call before among it
-        again = context.record.raised is not None and "second time" in context.record.raised.text
-        freed = [i for i in freed if again and (graph.nodes[i].sequence or 0) < context.since]
+    freed = _freed(context)
     if not freed:
         return
     if context.call is None and not any(_holds(slot) for node in graph.nodes for slot in node.saved):
-        yield _used_up(context, freed)
+        yield Diagnosis(
+            "backward() has run through this graph",
+            tuple(root.name for root in graph.roots),
+            f"what {plural(len(freed), 'node')} had saved is freed",
+            "No change needed, unless you call backward() once more: then compute the output again, or use retain_graph=True.",
+            tuple(freed),
+            severity="note",
+        )
         return
     joints = _joints(context, freed)
     first = joints[0].producer if joints else freed[0]
@@ -76,21 +80,18 @@ def freed_graph(context: CheckContext) -> Diagnoses:
     yield diagnosis._replace(**_freed_fix(context, joints, old, made))
 
 
+def _freed(context: CheckContext) -> list[int]:
+    """The nodes that had been freed before this call."""
+    freed = [node for node in context.graph.nodes if "freed" in node.flags]
+    if context.ran:  # it has freed something itself, what was made since the call before among it
+        again = context.record.raised is not None and "second time" in context.record.raised.text
+        freed = [node for node in freed if again and (node.sequence or 0) < context.since]
+    return [node.id for node in freed]
+
+
 def _holds(slot: SavedTensor) -> bool:
     """Whether a slot still holds what backward would have freed; attributes that a custom Function set on `ctx` stay."""
     return slot.tensor is not None and slot.state != "freed" and not slot.slot.startswith("ctx.")
-
-
-def _used_up(context: CheckContext, freed: Sequence[int]) -> Diagnosis:
-    return Diagnosis(
-        "backward() has run through this graph",
-        tuple(root.name for root in context.graph.roots),
-        f"what {plural(len(freed), 'node')} had saved is freed",
-        "No change needed, unless you call backward() once more: then compute the output again, or use retain_graph=True.",
-        tuple(freed),
-        where=place(context.graph, freed[0]),
-        severity="note",
-    )
 
 
 def _joints(context: CheckContext, freed: Sequence[int]) -> list[Edge]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
-from gradviz.checks.record import Misuse
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.wording import one_line, plural
 
@@ -70,18 +69,14 @@ _MODES = {
 
 def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
     """What is said of these kinds."""
+    held = set[int]().union(*(optimizer.held for optimizer in context.record.optimizers))
     for misuse in context.record.misuses:
         row = rows.get(misuse.kind)
-        if row is not None and not _is_fine(context, misuse):
+        # a model that runs in training mode without a graph may be one that no optimizer trains, as a teacher is not
+        if row is not None and not (misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(held)):
             given = map(one_line, misuse.words)
             diagnosis = row.told(misuse.names, misuse.source, *given, times=plural(misuse.times, "time"))
             yield diagnosis._replace(edit=instead(misuse.source, misuse.mended))
-
-
-def _is_fine(context: CheckContext, misuse: Misuse) -> bool:
-    """Whether a model that runs in training mode without a graph is one that no optimizer trains, as a teacher is not."""
-    held = (optimizer.held for optimizer in context.record.optimizers)
-    return misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(set[int]().union(*held))
 
 
 @check("reshape-mixes", "warning", "a reshape swaps sizes, and mixes what belongs to different samples")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gradviz.checks.context import CheckContext, Gradients
 from gradviz.checks.flow import POLES, born, function, left_out, reason, remedy, suspect, too_few
+from gradviz.checks.ops import kind, makers
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
     all_names,
@@ -122,8 +123,7 @@ def _cause(context: CheckContext, node: int) -> int:
 def _remedy(graph: Graph, node: int) -> str:
     """What to do about an operation, and the other lines of the same function that do the same and have the same to fear."""
     record, here = graph.nodes[node], made_at(graph, node)
-    made = next((output for output in record.outputs if output is not None), None)
-    half = made is not None and made.dtype == "float16"
+    half = [output.dtype for output in record.outputs if output is not None][:1] == ["float16"]
     advice = remedy("Where" if not half and left_out(graph, node) else function(record), half)
     if too_few(record) is not None:
         advice = (
@@ -132,8 +132,8 @@ def _remedy(graph: Graph, node: int) -> str:
         advice += "element, x.std(0, correction=0) is 0"
     alike = (other for other in graph.nodes if other.op == record.op.startswith(("Log", "Sqrt")) * record.op)
     every = [at for at in map(own_line, alike) if at and here and (at.file, at.function) == (here.file, here.function)]
-    inputs = (graph.nodes[edge.producer] for edge in graph.inputs(node))
-    every += (at for made_by in inputs if made_by.op.startswith("MaskedFill") and (at := own_line(made_by)))
+    masks = (graph.nodes[maker] for maker in makers(graph, node) if kind(graph, maker) == "MaskedFill")
+    every += filter(None, map(own_line, masks))
     lines = list(dict.fromkeys(map(line, [here, *every])))
     return f"{advice} (in {listed(lines)})" if len(lines) > 1 else advice
 
@@ -164,32 +164,31 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
             f"{listed(names) or 'an output'} has NaN or Inf", names, amount, "Look at the data that it is made from."
         )
     if holder in leaf_of:
-        updated = leaf_of[holder].kind == "parameter" and context.before is not None
-        broken = [value for value in bad if value.made_by in leaf_of]
-        return _from_the_update(context, broken) if updated else _leaf(leaf_of[holder], amount)
-    at = born(
-        context.graph, holder, context.values.finite if context.values is not None else frozenset(), context.poles
-    )
+        return _in_a_leaf(context, leaf_of[holder], bad, amount)
+    finite = context.values.finite if context.values is not None else frozenset[int]()
+    at = born(context.graph, holder, finite, context.poles)
     unexplained, diverged = not reason(context.graph, at), _diverged(context)
     if context.broken_data and unexplained and not diverged:
         return _from_data(context, at, amount, names)
-    by_a_step = unexplained and bool(context.losses) and first.made_by is not None
-    if diverged or by_a_step:
+    if diverged or (unexplained and context.losses and first.made_by is not None):
         return _from_the_update(context, ())
     return _from_an_operation(context, first, (holder, at), amount, names)
+
+
+def _in_a_leaf(context: CheckContext, leaf: Leaf, bad: Sequence[Value], amount: str) -> Diagnosis:
+    """The first is a leaf: an update or the data made it so."""
+    fix = "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
+    if leaf.kind != "parameter":
+        fix = "Look at the data: NaN or Inf comes in with it."
+    elif context.before is not None:
+        return _from_the_update(context, [value for value in bad if value.made_by in context.graph.leaf_of])
+    summary = f"the {leaf.kind} {listed(leaf.names) or 'an unnamed one'} has NaN or Inf"
+    return Diagnosis(summary, leaf.names, amount, fix, (leaf.node,))
 
 
 def _holder(value: Value) -> int | None:
     """The node that made a value, or that was given it."""
     return value.made_by if value.made_by is not None else value.node
-
-
-def _leaf(leaf: Leaf, amount: str) -> Diagnosis:
-    fix = "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
-    if leaf.kind != "parameter":
-        fix = "Look at the data: NaN or Inf comes in with it."
-    who = listed(leaf.names) or "an unnamed one"
-    return Diagnosis(f"the {leaf.kind} {who} has NaN or Inf", leaf.names, amount, fix, (leaf.node,))
 
 
 def _from_an_operation(

@@ -237,7 +237,7 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
         some = any(leaf.hooks for leaf in leaves_of(context, zeros=False))  # then these may be frozen so
         return _HOOK._replace(severity="note" if some else None), None
     graph = context.graph
-    above = [] if _only_biases(first_names(zero)) else sorted({i for leaf in zero for i in _above(graph, leaf.node)})
+    above = [] if _only_biases(first_names(zero)) else sorted(_above(graph, nodes_of(zero)))
     lines = [at for i in above if graph.nodes[i].op.startswith(_STOPS) and (at := made_at(graph, i)) is not None]
     for written in lines:
         if _TIMES_ZERO.search(written.text):
@@ -251,12 +251,13 @@ def _only_biases(names: Sequence[str]) -> bool:
     return len(biases) == len(names) and not any(name.replace("bias", "weight") in names for name in biases)
 
 
-def _above(graph: Graph, node: int) -> Iterator[int]:
-    """What a leaf leads to, a few nodes up."""
-    frontier = [node]
+def _above(graph: Graph, nodes: Sequence[int]) -> set[int]:
+    """What some nodes lead to, a few nodes up."""
+    above, frontier = set[int](), list(nodes)
     for _ in range(_LEVELS):
-        frontier = [user for i in frontier for user in users(graph, i)][:50]
-        yield from frontier
+        frontier = [user for node in frontier for user in users(graph, node)][:50]
+        above.update(frontier)
+    return above
 
 
 def leaves_of(context: CheckContext, *, zeros: bool) -> list[Leaf]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.record import LoopCall, OptimizerRow, RunRecord, calls_in
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.words import code, line
 from gradviz.graph import SourceLine
 from gradviz.source.search import sets_item
@@ -50,24 +50,20 @@ def rate_near_zero(context: CheckContext) -> Diagnoses:
     for optimizer in context.record.optimizers:
         rates = optimizer.rates
         if optimizer.squares_rate and optimizer.factor is not None:
-            yield _squared(optimizer)
+            yield Diagnosis(
+                f"the learning rate of {optimizer.title} is multiplied by a learning rate",
+                optimizer.subject,
+                f"it was {max(rates):.3g} at most, the square of {optimizer.base:g}: LambdaLR multiplies the rate of the "
+                "optimizer by what its function returns",
+                f"In {line(optimizer.factor)}, and where else the function returns, return a factor: leave out the learning rate.",
+                source=optimizer.factor,
+            )
         if len(rates) < _RATES or not max(rates):
             continue
         usual = sorted(rates)[-len(rates) // 10]  # one step with a huge rate is no measure
         low = [i for i, rate in enumerate(rates) if rate <= LOW * usual]
         if len(low) >= _PART * len(rates):
             yield _low(context.record, optimizer, low)
-
-
-def _squared(optimizer: OptimizerRow) -> Diagnosis:
-    return Diagnosis(
-        f"the learning rate of {optimizer.title} is multiplied by a learning rate",
-        optimizer.subject,
-        f"it was {max(optimizer.rates):.3g} at most, the square of {optimizer.base:g}: LambdaLR multiplies the rate of the "
-        "optimizer by what its function returns",
-        f"In {line(optimizer.factor)}, and where else the function returns, return a factor: leave out the learning rate.",
-        source=optimizer.factor,
-    )
 
 
 def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diagnosis:
@@ -112,9 +108,7 @@ def _told(record: RunRecord, optimizer: OptimizerRow, faults: Sequence[_Fault]) 
     fault = next((fault for fault in faults if fault.holds(record, optimizer)), None)
     if fault is not None:
         source = fault.at(record, optimizer) or optimizer.source
-        words = _words(record, optimizer) | {"code": code(source), "text": source.text if source is not None else ""}
-        summary, why, fix = (part.format(**words) for part in (fault.summary, fault.why, fault.fix))
-        yield Diagnosis(summary, optimizer.subject, why, fix, source=source)
+        yield Row(*fault[1:4]).told(optimizer.subject, source, **_words(record, optimizer))
 
 
 def _words(record: RunRecord, optimizer: OptimizerRow) -> dict[str, object]:
@@ -260,16 +254,12 @@ def _learns(losses: Sequence[float], part: float = 0.9) -> bool:
     return median(losses[-quarter:]) < part * median(losses[:quarter])
 
 
-def _diverges(losses: Sequence[float]) -> bool:
-    """Whether the loss has grown a hundredfold, and not come down again."""
-    return max(losses) > 100 * losses[0] and not losses[-1] < 3 * losses[0]
-
-
 def _grows(record: RunRecord, optimizer: OptimizerRow) -> bool:
     """Whether steps are as large as the weights, and the loss grows by them, or never gets below where it began."""
     ratios, losses, rates = _ratios(optimizer), _losses(record), optimizer.rates
     large = sum(part > 0.3 for part in ratios) > 1 or rates[-1] > _RISE * rates[0]
-    return (large and _diverges(losses)) or (min(ratios[:3], default=0.0) > 1 and not _learns(losses))
+    diverges = max(losses) > 100 * losses[0] and not losses[-1] < 3 * losses[0]  # and does not come down again
+    return (large and diverges) or (min(ratios[:3], default=0.0) > 1 and not _learns(losses))
 
 
 def _creeps(record: RunRecord, optimizer: OptimizerRow) -> bool:
@@ -284,13 +274,9 @@ def _shrinks(record: RunRecord, optimizer: OptimizerRow) -> bool:
     return heavy and paces[-1].weights < 0.3 * paces[0].weights and not _learns(_losses(record), 0.3)
 
 
-def _clipped(record: RunRecord, optimizer: OptimizerRow) -> bool:
-    return record.limit < 0.01 and _creeps(record, optimizer)
-
-
 _PACES = (
     _Fault(
-        _clipped,
+        lambda record, optimizer: record.limit < 0.01 and _creeps(record, optimizer),
         "gradients are clipped to {limit}: {optimizer} changes nothing",
         "{code} leaves a norm of {limit} at most, and no sampled step of {optimizer} changed the weights by more than {most} of "
         "their size; the loss went from {first} to {last}",
@@ -355,21 +341,14 @@ def step_size(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record, losses = context.record, _losses(context.record)
     lines = {call.source for call in calls_in(record.log, "b")}
-    stepping, losses = [optimizer for optimizer in record.optimizers if optimizer.steps], _losses(record)
-    alone = (
-        len({optimizer.source for optimizer in stepping}) == len(lines) == 1 and len(losses) > _FEW and min(losses) >= 0
-    )
-    if alone and len(stepping[0].paces) > 1:
+    if len(lines) != 1 or len(losses) <= _FEW or min(losses) < 0:
+        return
+    stepping = [optimizer for optimizer in record.optimizers if optimizer.steps]
+    if len({optimizer.source for optimizer in stepping}) == 1 and len(stepping[0].paces) > 1:
         yield from (one._replace(follows=("alias",)) for one in _told(record, stepping[0], _PACES))
-    if (
-        not stepping
-        and len(lines) == 1
-        and len(losses) > _FEW
-        and min(losses) >= 0
-        and not losses[-1] < 100 * losses[0]
-    ):
+    if not stepping and not losses[-1] < 100 * losses[0]:
         changed = next((change.source for change in context.changes), context.backward)
         yield Diagnosis(
             f"the loss grows from step to step: from {losses[0]:.3g} to {losses[-1]:.3g}",

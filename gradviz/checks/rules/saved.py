@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.context import CheckContext, NamedTensor
 from gradviz.checks.edit import Edit, instead
+from gradviz.checks.ops import makers
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.misuse import told
 from gradviz.checks.words import (
@@ -24,7 +25,7 @@ from gradviz.checks.words import (
     verb,
     where as place,
 )
-from gradviz.graph import Graph, SavedTensor, SourceLine
+from gradviz.graph import Graph, Leaf, SavedTensor, SourceLine
 from gradviz.source.code_line import changed_in_place, in_place_part, in_place_pieces, with_copies
 from gradviz.source.search import Change, lines_behind
 from gradviz.wording import one_line, plural, tensor_line
@@ -83,26 +84,29 @@ def stale_saved(context: CheckContext) -> Diagnoses:
     """
     slots: dict[object, list[_Slot]] = {}
     for node in context.graph.nodes:
-        if "modified" in node.flags:
-            for slot in node.saved:
-                if slot.state == "modified":
-                    key = slot.storage if slot.storage is not None else (node.id, slot.slot)
-                    slots.setdefault(key, []).append(_Slot(node.id, slot))
+        for slot in node.saved if "modified" in node.flags else ():
+            if slot.state == "modified":
+                key = slot.storage if slot.storage is not None else (node.id, slot.slot)
+                slots.setdefault(key, []).append(_Slot(node.id, slot))
     causes: dict[object, list[_Stale]] = {}
     for i, members in enumerate(slots.values()):
         tensor = _stale(context, members)
         causes.setdefault((tensor.parameter, tensor.changed) if tensor.changed else i, []).append(tensor)
-    for stale in causes.values():
-        yield _finding(context.graph, stale)
+    yield from (_finding(context.graph, stale) for stale in causes.values())
 
 
 def _stale(context: CheckContext, members: list[_Slot]) -> _Stale:
-    first = members[0]
-    owners = _owners(context, first.slot)
-    names = tuple(dict.fromkeys(name for names, _ in owners for name in names))
-    parameter = any(parameter for _, parameter in owners)
-    changed = _changes(context, names, first.node, parameter) or _recorded_changes(context.graph, first.node)
-    return _Stale(members, names, parameter or first.slot.leaf is not None, tuple(changed))
+    node, slot = members[0]
+    leaves = [leaf for leaf in context.graph.leaves if leaf.node == slot.leaf or _shares(leaf, slot)]
+    names = all_names([*leaves, *(tensor for tensor in context.named_tensors if _shares(tensor, slot))])
+    parameter = any(leaf.kind == "parameter" and leaf.names for leaf in leaves)
+    changed = _changes(context, names, node, parameter) or _recorded_changes(context.graph, node)
+    return _Stale(members, names, parameter or slot.leaf is not None, tuple(changed))
+
+
+def _shares(tensor: Leaf | NamedTensor, slot: SavedTensor) -> bool:
+    """Whether a tensor lies in the storage that a slot holds."""
+    return tensor.storage == slot.storage is not None
 
 
 def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
@@ -147,16 +151,13 @@ def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
 
 def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
     """What to do, and the same as data where the text of the line shows how."""
-    saver, change = made_at(graph, stale.slots[0].node), stale.changed[0] if stale.changed else None
+    change = stale.changed[0] if stale.changed else None
     if stale.parameter:
-        fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again"
-        ends = [made_at(graph, root.node) for root in graph.roots[:1] if root.node is not None]
-        until = f" to {line(ends[0])}" if ends and ends[0] != saver else ""
-        there = (
-            f" after {line(change)}, from {line(saver)}{until}"
-            if saver is not None and change is not None
-            else " after it"
-        )
+        saver, there = made_at(graph, stale.slots[0].node), "it"
+        if saver is not None and change is not None:
+            end = next((made_at(graph, root.node) for root in graph.roots[:1]), None)
+            there = f"{line(change)}, from {line(saver)}{f' to {line(end)}' if end not in (None, saver) else ''}"
+        fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again after "
         return f"{fix}{there}.", None
     copied, new = with_copies(change), out_of_place(change)
     if copied:
@@ -170,16 +171,6 @@ def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
     it = next(iter([*stale.names[:1], *changed_in_place(change)]), "x")
     fix = f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a copy, "
     return f"{fix}{it} = {it}.clone() before it.", None
-
-
-def _owners(context: CheckContext, slot: SavedTensor) -> list[tuple[Names, bool]]:
-    """Names of the tensors that share the slot's storage, and whether they are parameters."""
-    sharing = [tensor.names for tensor in context.named_tensors if tensor.storage == slot.storage is not None]
-    return [
-        (leaf.names, leaf.kind == "parameter")
-        for leaf in context.graph.leaves
-        if leaf.names and (leaf.node == slot.leaf or leaf.storage == slot.storage is not None)
-    ] + [(names, False) for names in sharing]
 
 
 def _changes(context: CheckContext, names: Names, saver: int, parameter: bool) -> list[SourceLine]:
@@ -200,23 +191,21 @@ def _changes(context: CheckContext, names: Names, saver: int, parameter: bool) -
 
 def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
     """Lines of operations that were recorded later, and took the place of what the saver made or used, as their text says."""
-    makers = {saver, *(edge.producer for edge in graph.inputs(saver))}
-    lines = []
-    for maker in sorted(makers):
+    lines = dict[SourceLine, None]()
+    for maker in sorted({saver, *makers(graph, saver)}):
         for edge in graph.consumers(maker):
             node = graph.nodes[edge.consumer]
             later = (node.sequence or 0) > (graph.nodes[saver].sequence or 0)
             if later and edge.position == 0 and node.source is not None and changed_in_place(node.source):
-                lines.append(node.source)
-    return list(dict.fromkeys(lines))
+                lines[node.source] = None
+    return list(lines)
 
 
 def _updates(context: CheckContext, change: Change, names: Names) -> bool:
     """Whether a line steps an optimizer that holds one of these parameters, as far as it is known."""
-    called = change.what.partition("(")[0]
-    known = [optimizer for optimizer in context.optimizers if optimizer.name == called.removesuffix(".step")]
-    holding = (set(names).intersection(tensor.names) for optimizer in known for tensor in optimizer.tensors)
-    return called.endswith(".step") and (not known or any(holding))
+    owner, _, method = change.what.partition("(")[0].rpartition(".")
+    known = [all_names(optimizer.tensors) for optimizer in context.optimizers if optimizer.name == owner]
+    return method == "step" and (not known or not {*names}.isdisjoint(*known))
 
 
 def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
@@ -234,8 +223,11 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     statement, piece = next(in_place_pieces(source), (None, None))
     if source is None or piece is None or isinstance(piece.changed, ast.Call):
         return None  # the change of what nobody holds
-    if isinstance(piece.changed, ast.Subscript) and not _is_list(source, piece.changed.value):
-        return None
+    if isinstance(piece.changed, ast.Subscript):
+        name = ast.unparse(piece.changed.value)
+        above = lines_behind(source, name) if name.isidentifier() else []
+        if not any(re.match(rf"{name}\s*=\s*(\[|list\()", behind.text) for behind in above):
+            return None  # no list
     node, changed, part = piece.node, ast.unparse(piece.changed), ast.unparse(piece.node)
     if isinstance(node, ast.AugAssign):
         return part, f"{changed} = {ast.unparse(ast.BinOp(piece.changed, node.op, node.value))}"
@@ -244,13 +236,6 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     new = ast.unparse(ast.Call(function, node.args, node.keywords))
     alone = isinstance(statement, ast.Expr) and statement.value is node
     return part, f"{changed} = {new}" if alone else new
-
-
-def _is_list(source: SourceLine, name: ast.expr) -> bool:
-    """Whether a name is given a list above a line, in the same function."""
-    spelled = ast.unparse(name)
-    above = lines_behind(source, spelled) if isinstance(name, ast.Name) else []
-    return any(re.match(rf"{spelled}\s*=\s*(\[|list\()", behind.text) for behind in above)
 
 
 _UNSEEN = {
