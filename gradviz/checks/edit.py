@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gradviz.checks.words import short_path
@@ -15,15 +16,18 @@ class Edit(NamedTuple):
     source: SourceLine
     new: str
     heals: bool | None = None  # None where it was not tried
+    more: tuple[Edit, ...] = ()  # other lines of the file, further down, that change with it
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. The file is relative to the current folder."""
         source, file = self.source, short_path(self.source.file)
-        return {"file": file, "line": source.line, "old": source.text, "new": self.new, "heals": self.heals}
+        data = {"file": file, "line": source.line, "old": source.text, "new": self.new, "heals": self.heals}
+        return data | ({"more": [one.as_data() for one in self.more]} if self.more else {})
 
     def difference(self) -> list[str]:
         """The line as it is and as it should be, as a patch shows them."""
-        return [f"- {self.source.text}", *(f"+ {line}" for line in self.new.splitlines())]
+        more = (line for one in self.more for line in one.difference())
+        return [f"- {self.source.text}", *(f"+ {line}" for line in self.new.splitlines()), *more]
 
     def applied(self, text: str) -> str:
         """The text of the file with this change, unchanged where the line says something else by now.
@@ -31,6 +35,8 @@ class Edit(NamedTuple):
         >>> Edit(SourceLine("a.py", 2, "f", "x = y"), "x = y.detach()\\nprint(x)").applied("if z:\\n  x = y\\n")
         'if z:\\n  x = y.detach()\\n  print(x)\\n'
         """
+        for one in reversed(self.more):
+            text = one.applied(text)
         lines = text.splitlines()
         at = self.source.line - 1
         if at < len(lines) and lines[at].strip() == self.source.text:
@@ -41,9 +47,16 @@ class Edit(NamedTuple):
 
 def instead(source: SourceLine | None, new: str) -> Edit | None:
     """`new` in place of a line of the user's; None where there is nothing to write, or no line that can be changed alone."""
-    if not new or source is None or source.package or not parsed(source):
+    if not new or source is None or source.package or not parsed(source) or not parsed(source._replace(text=new)):
         return None
     return Edit(source, new)
+
+
+def together(edits: Sequence[Edit | None]) -> Edit | None:
+    """Changes of several lines of a file as one; None where one of them is none."""
+    every = sorted((edit for edit in edits if edit is not None), key=lambda edit: edit.source.line)
+    whole = len(every) == len(edits) and len({edit.source.file for edit in every}) == 1
+    return every[0]._replace(more=tuple(every[1:])) if whole else None
 
 
 def before(source: SourceLine | None, statement: str) -> Edit | None:

@@ -285,6 +285,7 @@ class Raised(NamedTuple):
     missing: Names = ()  # inputs that the outputs do not depend on; or the tensor that was refused
     custom: SourceLine | None = None  # the line of the custom Function that the message is about
     made: SourceLine | None = None  # the line that gave the tensor its value which was refused
+    within: str = ""  # the constructor of a module of torch that it came out of: "MSELoss.__init__"
 
 
 @dataclass

@@ -83,13 +83,14 @@ class Diagnosis(NamedTuple):
 class Row(NamedTuple):
     """What is said of one kind of finding. {code} is the line, {line} its place, {text} its code alone; other words are given.
 
-    `follows` are checks whose findings explain it.
+    `follows` are checks whose findings explain it. `passes`: a keyword argument that heals it, and the functions that take it.
     """
 
     summary: str
     why: str
     fix: str
     follows: Names = ()
+    passes: Names = ()
 
     def told(self, names: Names, source: SourceLine | None, *given: object, **words: object) -> Diagnosis:
         """The same with the words filled in, of the things with these names, at a line."""
@@ -239,14 +240,17 @@ def joined(explained: Sequence[Explained]) -> list[Finding]:
 
 
 def _cause(explained: Sequence[Explained], i: int) -> int | None:
-    """The finding that explains another one; of several the worst."""
+    """The finding that explains another one; of several the worst, and of these one about the same."""
     finding, by, by_same_names = explained[i]
     mine, causes = set(finding.names), list[int]()
     for j, (other, _, _) in enumerate(explained):
         same = bool(mine) and mine.issubset(other.names)
         if j != i and (other.id in by or (other.id in by_same_names and same)):
             causes.append(j)
-    return min(causes, key=lambda j: SEVERITIES.index(explained[j].finding.severity), default=None)
+    others = {j: explained[j].finding for j in causes}
+    return min(
+        others, key=lambda j: (SEVERITIES.index(others[j].severity), mine.isdisjoint(others[j].names)), default=None
+    )
 
 
 def _first(causes: Mapping[int, int], i: int) -> int:

@@ -312,21 +312,21 @@ def as_leaf(source: SourceLine | None) -> str:
     >>> as_leaf(SourceLine("a.py", 1, "", "w = torch.randn(3, requires_grad=True)"))
     ''
     """
-    return next(
-        filter(None, (_rewritten(statement) for statement in parsed(source) if isinstance(statement, ast.Assign))), ""
-    )
+    statements = (statement for statement in parsed(source) if isinstance(statement, (ast.Assign, ast.Return)))
+    return next(filter(None, map(_rewritten, statements)), "")
 
 
-def _rewritten(statement: ast.Assign) -> str:
+def _rewritten(statement: ast.Assign | ast.Return) -> str:
+    if statement.value is None:
+        return ""
     bare = _Bare()
     value = bare.visit(statement.value)
     if not bare.count or (bare.count == 1 and bare.last is value):
         return ""
-    targets = " = ".join(ast.unparse(target) for target in statement.targets)
     text = ast.unparse(value)
-    if bare.wrapper:
-        return f"{targets} = {bare.wrapper}({text})"
-    return f"{targets} = {text if isinstance(value, ast.Call) else f'({text})'}.requires_grad_()"
+    leaf = f"{text if isinstance(value, ast.Call) else f'({text})'}.requires_grad_()"
+    statement.value = ast.Name(f"{bare.wrapper}({text})" if bare.wrapper else leaf)
+    return ast.unparse(statement)
 
 
 class _Bare(ast.NodeTransformer):

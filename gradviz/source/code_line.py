@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gradviz.graph import SourceLine
-from gradviz.source.statements import InPlace, flattened, is_empty, names_in, pieces_in_place, targets_of, without_index
+from gradviz.source.statements import (
+    InPlace,
+    called,
+    flattened,
+    is_empty,
+    names_in,
+    pieces_in_place,
+    targets_of,
+    without_index,
+)
 
 
 def assigned(source: SourceLine | None) -> tuple[str, ...]:
@@ -140,23 +149,104 @@ def _detached(value: ast.expr) -> ast.expr:
     return ast.Call(ast.Attribute(value, "detach", ast.Load()), [], []) if plain and not cut else value
 
 
-def in_place(source: SourceLine | None, name: str) -> str:
-    """A line that computes a new value of a variable from the old one, written so that it changes it in place; "" for others.
+def in_place(source: SourceLine | None) -> tuple[str, str]:
+    """A line that computes a new value of a variable from the old one, written so that what it holds stays a leaf.
 
-    >>> in_place(SourceLine("a.py", 1, "f", "w = w - 0.1 * w.grad"), "w")
-    'w -= 0.1 * w.grad'
-    >>> in_place(SourceLine("a.py", 1, "f", "w = w.clamp(0, 1)"), "w")
-    'w.copy_(w.clamp(0, 1))'
+    The variable as the line spells it, and the code; both "" for other lines.
+
+    >>> [in_place(SourceLine("a.py", 1, "f", text))[1] for text in ("w = w - 0.1 * w.grad", "d[k] = d[k].clamp(0, 1)")]
+    ['w -= 0.1 * w.grad', 'd[k].copy_(d[k].clamp(0, 1))']
+    >>> in_place(SourceLine("a.py", 1, "f", "ws = [w - 0.1 * g for w, g in zip(ws, grads)]"))
+    ('ws', 'ws = [(w - 0.1 * g).requires_grad_() for w, g in zip(ws, grads)]')
     """
     for statement in parsed(source):
-        if isinstance(statement, ast.Assign) and [ast.unparse(target) for target in statement.targets] == [name]:
-            value = statement.value
-            if isinstance(value, ast.BinOp) and ast.unparse(value.left) == name:
-                sign = {ast.Add: "+=", ast.Sub: "-="}.get(type(value.op))
-                if sign is not None:
-                    return f"{name} {sign} {ast.unparse(value.right)}"
-            return f"{name}.copy_({ast.unparse(value)})" if name in read(source) else ""
+        if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+            continue
+        name, value = ast.unparse(statement.targets[0]), statement.value
+        one = "value" if isinstance(value, ast.DictComp) else "elt"
+        if name not in map(ast.unparse, ast.walk(value)):
+            continue
+        if isinstance(value, (ast.ListComp, ast.DictComp)):
+            setattr(value, one, ast.Call(ast.Attribute(getattr(value, one), "requires_grad_", ast.Load()), [], []))
+            return name, ast.unparse(statement)
+        if isinstance(value, ast.BinOp) and ast.unparse(value.left) == name:
+            sign = {ast.Add: "+=", ast.Sub: "-="}.get(type(value.op))
+            if sign is not None:
+                return name, f"{name} {sign} {ast.unparse(value.right)}"
+        return name, f"{name}.copy_({ast.unparse(value)})"
+    return "", ""
+
+
+def passing(source: SourceLine | None, functions: Sequence[str], **keywords: str) -> str:
+    """A line in which the one call of these functions passes these keyword arguments, or no more if ""; "" for other lines.
+
+    >>> line = SourceLine("a.py", 1, "f", "loss = nn.CrossEntropyLoss(weight=w)(x, y)")
+    >>> passing(line, ["CrossEntropyLoss"], ignore_index="0"), passing(line, ["CrossEntropyLoss"], weight="")
+    ('loss = nn.CrossEntropyLoss(weight=w, ignore_index=0)(x, y)', 'loss = nn.CrossEntropyLoss()(x, y)')
+    >>> passing(SourceLine("a.py", 1, "f", "p = x.softmax(0)"), ["softmax"], dim="-1")
+    'p = x.softmax(dim=-1)'
+    """
+    statements = parsed(source)
+    parts = [part for one in statements for part in ast.walk(one)]
+    calls = [part for part in parts if isinstance(part, ast.Call) and called(part) in functions]
+    for call in calls if len(calls) == len(statements) == 1 else ():
+        if "dim" in keywords and call.args and isinstance(call.args[-1], (ast.Constant, ast.UnaryOp)):
+            del call.args[-1]
+        kept = [keyword for keyword in call.keywords if keyword.arg not in keywords]
+        new = (ast.keyword(name, ast.parse(value, mode="eval").body) for name, value in keywords.items() if value)
+        call.keywords = [*kept, *new]
+        return ast.unparse(statements[0])
     return ""
+
+
+def calling(source: SourceLine | None, *names: str) -> str:
+    """A line with a call of what has one of these names, where it is named alone or only made; "" for other lines.
+
+    >>> [calling(SourceLine("a.py", 1, "f", text), "L1Loss", "item") for text in ("l = nn.L1Loss(x, y)", "t += l.item", "f(x)")]
+    ['l = nn.L1Loss()(x, y)', 't += l.item()', '']
+    """
+    for statement in parsed(source):
+        parts = list(ast.walk(statement))
+        done = [part.func for part in parts if isinstance(part, ast.Call)]
+        for part in parts:
+            if isinstance(part, ast.Call) and called(part) in names and part.args:
+                part.func = ast.Call(part.func, [], [])
+                return ast.unparse(statement)
+            if isinstance(part, ast.Attribute) and part.attr in names and part not in done:
+                part.attr += "()"
+                return ast.unparse(statement)
+    return ""
+
+
+_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    **{ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
+}
+
+
+def inverted(source: SourceLine | None) -> str:
+    """A line with the one mask in it inverted: what `masked_fill` is given, or an argument called so; "" for other lines.
+
+    >>> [inverted(SourceLine("a.py", 1, "f", text)) for text in ("y = f(x, mask=m)", "s = s.masked_fill(m == 1, low)", "f(x)")]
+    ['y = f(x, mask=~m)', 's = s.masked_fill(m != 1, low)', '']
+    """
+    statements = parsed(source)
+    calls = [part for one in statements for part in ast.walk(one) if isinstance(part, ast.Call)]
+    fills = [call for call in calls if called(call).startswith("masked_fill") and len(call.args) == 2]
+    given = [one for call in calls for one in call.keywords if (one.arg or "").endswith("mask")]
+    for call in fills if len(fills) == len(statements) == 1 else ():
+        call.args[0] = _negated(call.args[0])
+        return ast.unparse(statements[0])
+    for keyword in given if len(given) == len(statements) == 1 else ():
+        keyword.value = _negated(keyword.value)
+        return ast.unparse(statements[0])
+    return ""
+
+
+def _negated(value: ast.expr) -> ast.expr:
+    if isinstance(value, ast.Compare) and type(value.ops[0]) in _OPPOSITE:
+        value.ops = [_OPPOSITE[type(value.ops[0])]()]
+        return value
+    return value.operand if isinstance(value, ast.UnaryOp) else ast.UnaryOp(ast.Invert(), value)
 
 
 class _Copies(ast.NodeTransformer):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.source.statements import (
+    FUNCTION,
     Body,
     around,
     assigned,
@@ -138,6 +139,11 @@ def follows(file: str, *names: str) -> bool:
     changed = (loop for loop in nodes_of(file, ast.For) if any(called(part).endswith("_") for part in ast.walk(loop)))
     copies = [*loads, *(loop.iter for loop in changed if called(loop.iter) == "zip")]
     return any(set(names) <= {last_name(part) for part in ast.walk(copy)} for copy in copies)
+
+
+def calls_of(file: str, name: str) -> list[SourceLine]:
+    """The lines of a file that call a function or class of this name."""
+    return [line_of(file, call.lineno) for call in nodes_of(file, ast.Call) if called(call) == name]
 
 
 def _calls_of(file: str, method: str) -> Iterator[Any]:
@@ -353,7 +359,7 @@ def alone(file: str) -> dict[int, Alone]:
     """
     by_line: dict[int, Alone] = {}
     found = [(_alone(statement), statement) for statement in _statements(tree_of(file).body)]
-    for told, statement in [*found, *_rebound(file)]:
+    for told, statement in [*found, *_rebound(file), *_not_returned(file)]:
         if told is not None:
             by_line |= dict.fromkeys(range(told.line, (statement.end_lineno or told.line) + 1), told)
     return by_line
@@ -368,10 +374,33 @@ def _rebound(file: str) -> Iterator[tuple[Alone, ast.stmt]]:
                 continue
             inner = around(file, statement.lineno).loops[-1:] == (loop.lineno,)
             if inner and name in names_in(loop.target) and not _read_behind(file, name, statement):
-                operators = {type(part.op) for part in ast.walk(value) if isinstance(part, ast.BinOp)}
-                functions = [name for operator in operators for name in _OPERATORS.get(operator, ())]
                 new = f"with torch.no_grad(): {name}.copy_({ast.unparse(value)})"
-                yield Alone(statement.lineno, ast.unparse(statement), name, new, (*functions,)), statement
+                yield Alone(statement.lineno, ast.unparse(statement), name, new, _functions(value)), statement
+
+
+def _functions(value: ast.expr) -> tuple[str, ...]:
+    """The names of torch for the operations of an expression."""
+    parts = list(ast.walk(value))
+    operators = (name for part in parts if isinstance(part, ast.BinOp) for name in _OPERATORS.get(type(part.op), ()))
+    return (*operators, *filter(None, map(called, parts)))
+
+
+def _not_returned(file: str) -> Iterator[tuple[Alone, ast.stmt]]:
+    """The last lines of functions that return nothing and compute something of a parameter: `def hook(grad): grad * mask`."""
+    for function in nodes_of(file, *FUNCTION):
+        *_, (last, _) = flattened(function.body)
+        value, given = getattr(last, "value", None), [parameter.arg for parameter in function.args.args]
+        goes_on = any(
+            isinstance(part, (ast.Return, ast.Yield, ast.Global, ast.Nonlocal)) for part in ast.walk(function)
+        )
+        if not isinstance(last, (ast.Assign, ast.Expr)) or value is None or goes_on or around(file, last.lineno).loops:
+            continue
+        name = assigned(last)[0] if isinstance(last, ast.Assign) else (getattr(_alone(last), "of", ""),)
+        if len(name) == 1 and name[0] in given and name[0] in names_of(value):
+            yield (
+                Alone(last.lineno, ast.unparse(last), name[0], f"return {ast.unparse(value)}", _functions(value)),
+                last,
+            )
 
 
 def _read_behind(file: str, name: str, statement: ast.stmt) -> bool:

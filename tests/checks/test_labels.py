@@ -16,7 +16,7 @@ FAULTS = {
     "a tagger whose batches are padded by hand": Fault(
         "padding-counted",
         "loss = F.cross_entropy(self(ids).transpose(1, 2), tags)",
-        "Pass ignore_index=7.",
+        "Pass ignore_index=7",
         "transpose(1, 2), tags)",
         "transpose(1, 2), tags, ignore_index=7)",
         """

@@ -161,13 +161,18 @@ class Misuses:
         self._found: dict[tuple[str, str, int], Misuse] = {}
 
     def note(
-        self, kind: str, place: Place | SourceLine | None, *words: object, tensors: frozenset[int] = frozenset()
+        self,
+        kind: str,
+        place: Place | SourceLine | None,
+        *words: object,
+        tensors: frozenset[int] = frozenset(),
+        mended: str = "",
     ) -> None:
         if place is not None and len(self._found) < _NOTED:
             source = place if isinstance(place, SourceLine) else line_at(place)
             key = kind, source.file, source.line
             times = self._found[key].times if key in self._found else 0
-            self._found[key] = Misuse(kind, source, in_words(words), times + 1, tensors)
+            self._found[key] = Misuse(kind, source, in_words(words), times + 1, tensors, mended=mended)
 
     def take_back(self, kind: str, place: Place) -> None:
         """It has shown to be none."""

@@ -23,7 +23,7 @@ from gradviz.formulas.dimensions import ORDERS, PRODUCTS, Shape, followed, place
 from gradviz.graph import SourceLine
 from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN, is_real
-from gradviz.source.search import calls_method
+from gradviz.source.search import calls_of
 from gradviz.variables.scanner import first_argument
 
 STEPS = 2
@@ -33,6 +33,8 @@ _GIVEN = 9
 Places = dict[int, int]
 """The dimensions of the data that a tensor has: place by size."""
 _TOLD = (
+    "Softmax",
+    "LogSoftmax",
     "LSTM",
     "GRU",
     "RNN",
@@ -191,7 +193,7 @@ class DimensionWatch(Observer):
         place = call.place
         if place is not None:
             others = frozenset(one for known in call.known for one in known.places) - {size}
-            if module and (kind, place) not in self._makers:
+            if (kind, place) not in self._makers:
                 self._makers[kind, place] = maker(call.frame)
             line, made = line_at(place), self._makers.get((kind, place))
             misuse = Misuse(kind, made or line, in_words((code(line), *words) if module else words))
@@ -252,7 +254,7 @@ class DimensionWatch(Observer):
 
     def _attends_over(self, size: int, call: _DataCall) -> None:
         others = call.known[0].places.keys() - {size}
-        if len(others) == 1 and any(getattr(module, "batch_first", False) for module in _modules(call.frame)):
+        if len(others) == 1 and any(getattr(module, "batch_first", False) for module in modules_around(call.frame)):
             self._declared |= others
         self._relates("attention over samples", size, call, call.shape, module=True)
 
@@ -368,15 +370,15 @@ def _place_in_product(call: _DataCall, i: int, size: int, new: Shape) -> int | N
 
 def maker(frame: FrameType, types: Sequence[str] = _TOLD) -> SourceLine | None:
     """The line of the user's file that makes the module of torch which runs, the outermost of these types."""
-    users, kinds = users_frame(frame), [type(module).__name__ for module in _modules(frame)]
+    users, kinds = users_frame(frame), [type(module).__name__ for module in modules_around(frame)]
     for kind in reversed([kind for kind in kinds if kind in types]):
-        calls = [at for _, at in calls_method(users.f_code.co_filename, kind, bare=False)] if users is not None else []
+        calls = calls_of(users.f_code.co_filename, kind) if users is not None else []
         if len(calls) == 1:
             return calls[0]
     return None
 
 
-def _modules(frame: FrameType) -> list[object]:
+def modules_around(frame: FrameType) -> list[object]:
     """The modules of torch that run, the innermost first."""
     return [first_argument(outer) for outer in _frames(frame) if outer.f_code.co_name == "forward"]
 

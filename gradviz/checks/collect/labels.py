@@ -315,13 +315,13 @@ class LabelWatch(Observer):
         seen.add(labels[labels != ignored])
         seen.weights = call.arguments[2].tolist() if call.arguments[2] is not None else ()
         seen.constant |= self._of(labels, "constant") == _version(labels)
-        if not self._pads(call, seen.place, ignored):
+        if not self._pads(call, seen.made or seen.place, ignored):
             words = ignored, f"{left:,}", f"{total:,}"
             single = scores.dim() == 2 and self._of(labels, "flat") is None and self._facts.of(scores) is None
             if left == total and call.arguments[3] == 1:
                 self._note("all ignored", seen.place, *words)
             elif left and ignored >= 0 and single and not _is_flattened(scores):
-                self._note("class ignored", seen.place, *words, scores.shape[1])
+                self._note("class ignored", seen.made or seen.place, *words, scores.shape[1])
 
     def _seen(self, call: TorchCall, labels: torch.Tensor) -> _Classes | None:
         """What is known of the labels of a line, as far as more of them are to be read."""
@@ -341,7 +341,7 @@ class LabelWatch(Observer):
             used = torch.arange(labels.shape[-1]) < torch.as_tensor(lengths)[:, None] if labels.dim() > 1 else ...
             seen.add(labels[used])
 
-    def _pads(self, call: TorchCall, place: Place | None, ignored: int) -> bool:
+    def _pads(self, call: TorchCall, place: Place | SourceLine | None, ignored: int) -> bool:
         """Whether labels that are padding count in a loss, none of which is weighed."""
         labels, weight, reduction = call.arguments[1:4]
         shaped = labels.detach().reshape(self._of(labels, "flat") or labels.shape)

@@ -223,7 +223,9 @@ def raised(error: BaseException) -> Raised:
     own = [(frame, line) for frame, line in stack if not is_foundation(frame.f_code.co_filename)]
     own = [(frame, line) for frame, line in own if not package_of(frame.f_code.co_filename)] or own
     text = message_of(error)
-    told = Raised(type(error).__name__, text, custom=_custom(text))
+    makes = [frame.f_locals.get("self") for frame, _ in stack if frame.f_code.co_name == "__init__"]
+    within = next((f"{type(one).__name__}.__init__\n" for one in makes if isinstance(one, torch.nn.Module)), "")
+    told = Raised(type(error).__name__, text, custom=_custom(text), within=within)
     if not own:
         return told
     frame, line = own[-1]
@@ -264,8 +266,26 @@ def _called(told: Raised, stack: _Stack, variables: Variables) -> Raised:
         if id(tensor) not in leaves and (tensor.grad_fn is None or tensor.grad_fn not in reached)
     ]
     shape = tuple(outputs[0].shape) if outputs else ()
-    told = told._replace(backward=True, shape=shape)
+    told = told._replace(
+        backward=True, shape=shape, within=next(filter(None, (_parts(one, variables) for one in missing)), "")
+    )
     return told._replace(outputs=_named(outputs, variables), missing=_named(missing, variables))
+
+
+def _parts(tensor: torch.Tensor, variables: Variables) -> str:
+    """What a tensor is a part of, and all of whose parts have a name: "part of points: torch.cat([x, t], dim=1)"."""
+    base = tensor._base
+    whole = _named([base], variables) if base is not None else ()
+    if base is None or not whole:
+        return ""
+    known = [one for one in scan(variables) if type(one.value) is torch.Tensor and one.value._base is base]
+    parts = {id(one.value): one for one in known if one.value.shape != base.shape}
+    ordered = sorted(parts.values(), key=lambda one: one.value.storage_offset())
+    for dim in range(base.dim()):
+        sizes = [one.value.shape[dim] for one in ordered if one.value.dim() == base.dim()]
+        if sum(sizes) == base.shape[dim] and len(sizes) == len(ordered):
+            return f"part of {whole[0]}: torch.cat([{', '.join(one.name for one in ordered)}], dim={dim})\n"
+    return f"part of {whole[0]}\n"
 
 
 def leaf_of(node: Node) -> object:

@@ -189,8 +189,11 @@ class MisuseWatch(Observer):
         if call.makes and isinstance(call.dim, int) and call.result.dim() == call.first.dim() - 1 and call.result.dim():
             shape, dim = tuple(call.first.shape), call.dim % call.first.dim()
             if dim and len({*shape[: dim + 1]}) == 1 < shape[0]:
-                of = self._origins.of(call.first) or weakref.ref(call.first)
+                of = self._origin(call.first)
                 self._reductions.put(call.result, _Reduction(of, shape, dim, call.name.removeprefix("linalg_vector_")))
+
+    def _origin(self, tensor: torch.Tensor) -> weakref.ref[torch.Tensor]:
+        return self._origins.of(tensor) or weakref.ref(tensor)
 
     @reads(*_ELEMENTWISE, *_MAPS)
     def _mapped(self, call: TorchCall) -> None:
@@ -201,13 +204,13 @@ class MisuseWatch(Observer):
             reduced = self._reductions.of(one)
             if reduced is not None and type(other) not in PLAIN:
                 self._reductions.put(call.result, reduced)
-            elif reduced is not None and id(reduced.of()) == id(other) and tuple(other.shape) == reduced.shape:
+            elif reduced is not None and reduced.of() is self._origin(other)() and tuple(other.shape) == reduced.shape:
                 words = reduced.name, reduced.dim, reduced.shape, one.shape
                 self._note("row for column", call.place if _is_lopsided(other) else None, *words)
         shape, (first, second) = call.result.shape, call.pairs[0]
         squares = len(shape) > 1 and shape[0] == shape[1] and first.shape == shape
         if squares and not call.in_place and (second is first or type(second) not in PLAIN):
-            self._origins.put(call.result, self._origins.of(first) or weakref.ref(first))
+            self._origins.put(call.result, self._origin(first))
 
     @reads(*_ELEMENTWISE)
     def _meets(self, call: TorchCall) -> None:

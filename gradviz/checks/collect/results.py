@@ -139,11 +139,13 @@ class ResultWatch(Observer):
     def dropped(self) -> Iterator[Misuse]:
         """The lines that ran, as far as this is seen, and whose result nobody got; and those that name a method alone."""
         for file, lines in self._files.items():
-            for unused in dict.fromkeys(lines.values()):
+            for unused in sorted({*lines.values()}):
                 kind = "drops for good" if not unused.mended else "drops" if unused.functions else "names"
                 words = clip(unused.text, _CODE), clip(unused.of, _CODE), unused.mended
                 if not unused.functions or (file, unused.line) in self._dropped:
-                    yield Misuse(kind, line_of(file, unused.line), words, names=(unused.of,), mended=unused.mended)
+                    source = line_of(file, unused.line)
+                    new = source.text.replace(unused.text, unused.mended) if unused.text in source.text else ""
+                    yield Misuse(kind, source, words, names=(unused.of,), mended=new)
 
 
 def _caller(frame: FrameType) -> FrameType | None:

@@ -6,6 +6,7 @@ Sequences are told from each other by their first rows, of which the numbers are
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -13,12 +14,14 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.checks.collect.calls import RECURRENT, Facts, Observer, TorchCall, reads
+from gradviz.checks.collect.dimensions import modules_around
 from gradviz.checks.collect.labels import LARGEST, padding_of
-from gradviz.checks.collect.lines import line_at
+from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.graph import SourceLine
 from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN
+from gradviz.source.code_line import inverted, passing
 from gradviz.source.search import lines_behind
 from gradviz.source.statements import expressions_at
 from gradviz.walker.isolation import unrecorded
@@ -30,6 +33,13 @@ _HIDDEN = -1e4  # a score from which on nothing is left of a softmax
 _ENOUGH = 4  # time steps, and different tokens
 _BIDIRECTIONAL = 7  # which argument of them says so
 Rows = Sequence[Sequence[Any]]
+_IS_CAUSAL = (
+    "Pass is_causal=True in place of the mask, or torch.tril(...): a bool mask is True where something may be seen"
+)
+_TRIANGLE = (
+    "Invert the mask: it is to hide what comes later, torch.triu(torch.ones(n, n, dtype=torch.bool), diagonal=1)"
+)
+"""What to do about a mask that hides the past: one of scaled_dot_product_attention, and any other."""
 
 
 class _Batch(NamedTuple):
@@ -142,18 +152,35 @@ class SequenceWatch(Observer):
                 each, rest = divmod(len(last), batch.shape[0])
                 rows = _hidden(last[::each][:_ROWS]) if batch.padded and batch.shape[1] == keys and not rest else []
                 if rows and rows == [[not one for one in row] for row in batch.padded]:
-                    self._note("mask inverted", call.place, mask.shape)
+                    self._hidden_wrong("mask inverted", call, mask.shape)
             if mask.shape[-2] == keys >= _ENOUGH:
                 self._orders(call, _hidden(mask.reshape(-1, keys, keys)[0, :_WIDTH]))
 
     def _orders(self, call: TorchCall, square: Rows) -> None:
         """Each query of one sequence with each key of it."""
         places = range(len(square))
-        if any(square == [[key < query + itself for key in places] for query in places] for itself in (0, 1)):
-            self._note("past hidden", call.place, len(square))
+        hidden = [[[key < query + itself for key in places] for query in places] for itself in (0, 1)]
+        if square in hidden:
+            self._hidden_wrong("past hidden", call, len(square), whole=square == hidden[1])
         else:
             self._ordered |= square[0][-1]
             self._sees_all = self._sees_all if square[0][-1] else call.place
+
+    def _hidden_wrong(self, kind: str, call: TorchCall, *words: object, whole: bool = True) -> None:
+        """A mask hides what it should keep. `whole`: inverted, it would be right."""
+        place, users = call.place, users_frame(call.frame)
+        if place is None or users is None:
+            return
+        source, own = line_at(place), {type(one) for one in modules_around(call.frame)} <= {torch.nn.Softmax}
+        if own and call.name == "softmax":
+            source = next((line for line in lines_behind(source) if "masked_fill" in line.text), source)
+        new = inverted(source) if whole else ""
+        bare = [users.f_locals.get(name) for name in re.findall(r"=~(\w+)\b(?![.(\[])", new)]
+        if any(getattr(one, "dtype", None) != torch.bool for one in bare):
+            new = ""
+        if own and kind == "past hidden" and call.name != "softmax":
+            new, words = passing(source, [call.name], attn_mask="", is_causal="True"), (*words, _IS_CAUSAL)
+        self._note(kind, source, *words, _TRIANGLE, mended=new)
 
     # -- what is to be said ---------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def freed_graph(context: CheckContext) -> Diagnoses:
             severity="note",
         )
         return
-    joints = _joints(context, freed)
+    joints = joints_behind(context, freed)
     first = joints[0].producer if joints else freed[0]
     old, made = old_tensors(context, joints), made_at(graph, first)
     diagnosis = Diagnosis(
@@ -77,7 +77,7 @@ def freed_graph(context: CheckContext) -> Diagnoses:
         where=place(graph, first),
         source=made,
     )
-    yield diagnosis._replace(**_freed_fix(context, joints, old, made))
+    yield diagnosis._replace(**freed_fix(context, joints, old, made))
 
 
 def _freed(context: CheckContext) -> list[int]:
@@ -94,7 +94,7 @@ def _holds(slot: SavedTensor) -> bool:
     return slot.tensor is not None and slot.state != "freed" and not slot.slot.startswith("ctx.")
 
 
-def _joints(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
+def joints_behind(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
     """Edges from what was made after the freed part into it.
 
     The freed part is everything up to the newest freed node, and what the same step made after it, as far as this run saw.
@@ -137,7 +137,7 @@ def _calls(earlier: Sequence[Earlier], graph: Graph, freed: Sequence[int]) -> li
     return [f"{f'{one_line(output)} of ' if output else ''}backward call {call}" for call, output in calls.items()]
 
 
-def _freed_fix(
+def freed_fix(
     context: CheckContext, joints: Sequence[Edge], old: OldTensors, made: SourceLine | None
 ) -> dict[str, Any]:
     """What to do, and where, as fields of the diagnosis."""

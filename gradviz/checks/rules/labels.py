@@ -6,12 +6,14 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.misuse import told
 
+_CLASSES = ("CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss")
 _PADDED = "rows that end with {0} from different places on, and have it nowhere else"
 _PADDING = {
     "padding in loss": Row(
         "the loss counts {1} of {2} labels that are padding",
-        "{code} is given labels in " + _PADDED + "; ignore_index is {5}",
+        "the loss is given labels in " + _PADDED + "; ignore_index is {5}",
         "Pass ignore_index={0}.",
+        passes=("ignore_index={0}", *_CLASSES),
     ),
     "padding in error": Row(
         "the loss averages {1} of {2} numbers that are padding",
@@ -43,8 +45,9 @@ _LABELS = {
     ),
     "class ignored": Row(
         "class {0} is never learned: ignore_index={0} leaves it out",
-        "{code} is given one label for each sample, {1} of {2} of them {0}, and {3} scores: {0} is one of the classes",
+        "the loss is given one label for each sample, {1} of {2} of them {0}, and {3} scores: {0} is one of the classes",
         "Leave out ignore_index={0}.",
+        passes=("ignore_index=", *_CLASSES),
     ),
     "swapped": Row(
         "{0} is given its labels first and its predictions second",
@@ -54,7 +57,8 @@ _LABELS = {
     "row of padding": Row(
         "index {0} is no padding: its row of the embedding is never learned",
         "padding_idx={0}, and {1} of {2} indices are {0}, about as many as of each other one of {3}: none of them ends a sequence",
-        "Leave out padding_idx={0}. Or shift the indices by 1, and make the embedding larger by one row.",
+        "Leave out padding_idx={0}.",
+        passes=("padding_idx=", "Embedding"),
     ),
     "not shifted": Row(
         "the labels are the tokens that the model is given: it learns to repeat them",
@@ -106,8 +110,7 @@ _MASKS = {
     "past hidden": Row(
         "the mask of attention hides the past, and keeps what comes",
         "{code} lets each of {0} positions see later ones, and no earlier one",
-        "Invert the mask. In nn.MultiheadAttention True hides: torch.triu(torch.ones(n, n, dtype=torch.bool), diagonal=1); in "
-        "scaled_dot_product_attention True keeps: torch.tril.",
+        "{1}.",
     ),
 }  # fmt: skip
 

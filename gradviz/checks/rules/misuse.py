@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
 from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.source.code_line import passing
 from gradviz.wording import one_line, plural
 
 BROADCAST = {
@@ -26,7 +27,8 @@ BROADCAST = {
         "{0} of each row is spread along the columns: keepdim=True is missing",
         "{code} computes a tensor of shape {2} with its own {0} over dimension {1}, of shape {3}: a number for each row, "
         "which broadcasting gives to each column; it only fits since the sizes are equal",
-        "Pass keepdim=True to {0} in {text}.",
+        "Pass keepdim=True to {0}.",
+        passes=("keepdim=True", "{0}"),
     ),
     "sample for column": Row(
         "a number for each sample is spread along the columns",
@@ -74,9 +76,13 @@ def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
         row = rows.get(misuse.kind)
         # a model that runs in training mode without a graph may be one that no optimizer trains, as a teacher is not
         if row is not None and not (misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(held)):
-            given = map(one_line, misuse.words)
+            given = [*map(one_line, misuse.words)]
             diagnosis = row.told(misuse.names, misuse.source, *given, times=plural(misuse.times, "time"))
-            yield diagnosis._replace(edit=instead(misuse.source, misuse.mended))
+            keyword, *functions = (part.format(*given) for part in row.passes or ("=",))
+            new = misuse.mended or passing(misuse.source, functions, **dict([keyword.split("=")]))
+            edit, fix = instead(misuse.source, new), diagnosis.fix
+            shown = edit is not None and new not in fix
+            yield diagnosis._replace(edit=edit, fix=f"{fix.removesuffix('.')}: {new}." if shown else fix)
 
 
 @check("reshape-mixes", "warning", "a reshape swaps sizes, and mixes what belongs to different samples")

@@ -68,10 +68,15 @@ def nonfinite(context: CheckContext) -> Diagnoses:
     if _reached(context) or gradients is None or gradients.problem:
         bad = _bad(context)
         if bad:
-            yield _forward(context, bad)
+            told = _forward(context, bad)
+            yield told._replace(follows=told.follows or _HIDES)
             return  # gradients through such values tell nothing more
     if gradients is not None and (gradients.nonfinite or (_broken_leaves(context) and not context.scaled)):
-        yield _backward(context, gradients)
+        yield _backward(context, gradients)._replace(follows=(*_HIDES, "wrong-backward"))
+
+
+_HIDES = ("inverted-mask", "useless-labels")
+"""Checks: what they find leaves a softmax or a mean nothing but what is masked."""
 
 
 def _follows(context: CheckContext) -> bool:

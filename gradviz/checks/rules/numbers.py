@@ -87,7 +87,7 @@ def _vanishing(context: CheckContext, layers: Sequence[Layer]) -> Diagnoses:
             f"the output, a ratio of {last.rms / largest:.1e} (threshold {limit:g})",
             "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the "
             "activation.",
-        )._replace(follows=("equal-units",))
+        )
 
 
 @check(
@@ -330,4 +330,5 @@ def _flow(graph: Graph, layers: Sequence[Layer], summary: str, why: str, fix: st
         tuple(node for layer in layers for node in layer.nodes),
         where=places(listed(layer.name for layer in layers), line(source)),
         source=source,
+        follows=("wrong-backward", "equal-units"),
     )

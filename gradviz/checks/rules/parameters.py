@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext, Home, Optimizer, Parameter
-from gradviz.checks.edit import Edit, behind, instead
+from gradviz.checks.edit import Edit, behind, instead, together
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.cuts import updates_below
@@ -26,7 +26,7 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Function, Graph, Leaf, Node, SourceLine, column
-from gradviz.source.code_line import assigned as names_at, in_place, wrapped
+from gradviz.source.code_line import in_place, wrapped
 from gradviz.source.search import returned_by
 from gradviz.source.statements import assigned, body_around
 from gradviz.wording import one_line, plural
@@ -125,7 +125,7 @@ def _loose(context: CheckContext) -> Diagnoses:
     "none-grad",
     "warning",
     "backward() has run, and .grad is still None where one would expect a gradient",
-    follows=("unused-parameter",),
+    follows=("unused-parameter", "nonleaf-parameter"),
 )
 def none_grad(context: CheckContext) -> Diagnoses:
     """After `backward()`, a parameter that requires grad and whose `.grad` is None; or a `.grad` read where there never is one.
@@ -291,10 +291,8 @@ def _rebound(context: CheckContext) -> Diagnoses:
         else "sits on a leaf without a name"
     )
     many = f"; {plural(steps, 'update')} {verb(steps, 'is', 'are')} in the graph" if steps else ""
-    lines = list(dict.fromkeys(_updated(made_at(graph, node), name) for name, node in updated.items()))
-    known = all(lines)
-    update = "; ".join(lines) if known else f"{one_line(names[0])} -= lr * gradient"
-    alone = f"with torch.no_grad():\n    {update}" if known and len(names) == 1 else ""
+    lines = {source: _updated(source) for source in (made_at(graph, node) for node in nodes)}
+    update = "; ".join(lines.values()) if all(lines.values()) else f"{one_line(names[0])} -= lr * gradient"
     yield Diagnosis(
         f"{listed(names)} {verb(names, 'is the result', 'are results')} of a recorded update, not "
         f"{verb(names, 'a leaf', 'leaves')}",
@@ -303,7 +301,7 @@ def _rebound(context: CheckContext) -> Diagnoses:
         "step keeps all earlier ones",
         f"Update in place, without recording: with torch.no_grad(): {update}. Or use torch.optim.",
         nodes,
-        edit=instead(made_at(graph, nodes[0]), alone),
+        edit=together([instead(source, new and f"with torch.no_grad():\n    {new}") for source, new in lines.items()]),
     )
 
 
@@ -321,11 +319,9 @@ def _recorded_updates(context: CheckContext) -> tuple[dict[str, int], int]:
     return updated, steps
 
 
-def _updated(source: SourceLine | None, name: str) -> str:
-    """The line in place, as it calls the variable: `layer.w` of `layers[0].w`. It resets the gradient, where nothing else does."""
-    spelled = names_at(source)
-    name = spelled[0] if len(spelled) == 1 else name
-    changed = in_place(source, name)
+def _updated(source: SourceLine | None) -> str:
+    """The line in place. It resets the gradient, where nothing else does."""
+    name, changed = in_place(source)
     return f"{changed}{and_reset(source, name)}" if changed else ""
 
 

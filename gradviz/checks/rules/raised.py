@@ -9,16 +9,18 @@ from textwrap import shorten
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import instead
+from gradviz.checks.edit import instead, together
 from gradviz.checks.record import Raised
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import Names, all_names, as_code, as_leaf, code, line, listed, made_at
 from gradviz.graph import SourceLine
-from gradviz.source.code_line import read
+from gradviz.source.code_line import assigned, calling, read
 from gradviz.source.search import draws_by_chance, inference_modes, lines_behind, passes
 from gradviz.wording import bytes_text, one_line
 
-_Find = Callable[[CheckContext, Raised], SourceLine | None]
+_Lines = list[SourceLine]
+_Find = Callable[[CheckContext, Raised], _Lines]
+_Write = Callable[[Raised, SourceLine], str]
 
 
 class Message(NamedTuple):
@@ -29,8 +31,9 @@ class Message(NamedTuple):
     why: str
     fix: str
     said_by: Names = ()  # checks that say it more exactly
-    find: _Find = lambda context, raised: None
-    fix_there: str = ""  # what to do when `find` finds the line that has to change, {at}
+    find: _Find = lambda context, raised: []
+    fix_there: str = ""  # what to do when `find` finds the lines that have to change, {at}
+    new: _Write = lambda raised, at: ""  # such a line as it should be, {new}
 
 
 def understood(text: str, messages: Sequence[Message]) -> tuple[Message, dict[str, str]] | None:
@@ -39,13 +42,14 @@ def understood(text: str, messages: Sequence[Message]) -> tuple[Message, dict[st
     return next(((known, match.groupdict("")) for known, match in matches if match), None)
 
 
-def _only(lines: Sequence[SourceLine]) -> SourceLine | None:
-    return lines[0] if len(lines) == 1 else None
-
-
-def _in_file(search: Callable[[str], Sequence[SourceLine]]) -> _Find:
+def _in_file(search: Callable[[str], _Lines]) -> _Find:
     """Finds the one line of the file, where there is one only."""
-    return lambda context, raised: _only(search(raised.source.file)) if raised.source is not None else None
+
+    def find(context: CheckContext, raised: Raised) -> _Lines:
+        lines = search(raised.source.file) if raised.source is not None else []
+        return lines if len(lines) == 1 else []
+
+    return find
 
 
 def _passes(**values: str) -> _Find:
@@ -53,21 +57,66 @@ def _passes(**values: str) -> _Find:
     return _in_file(lambda file: [at for keyword, value in values.items() for at in passes(file, keyword, value)])
 
 
-def _used_up(context: CheckContext, raised: Raised) -> SourceLine | None:
+def _swapped(pattern: str, new: str = "") -> _Write:
+    """Writes a line with something else in the place of a pattern; {code} is the tensor that was refused."""
+    return lambda raised, at: re.sub(pattern, new.replace("{code}", _refused(raised)), at.text)
+
+
+def _refused(raised: Raised) -> str:
+    return as_code(next(iter(raised.missing), "x"))
+
+
+def _used_up(context: CheckContext, raised: Raised) -> _Lines:
     """The line that keeps the iterator which `parameters()` returns."""
-    lines = lines_behind(raised.source)
-    return _only([source for source in lines if re.search(r"\w = [\w.]+\.parameters\(\)$", source.text)])
+    kept = [source for source in lines_behind(raised.source) if re.search(_KEPT, source.text)]
+    return kept if len(kept) == 1 else []
 
 
-def _made_of_a_leaf(context: CheckContext, raised: Raised) -> SourceLine | None:
-    """The line that computes something of a new leaf, of what the line that failed reads."""
+def _made_of_a_leaf(context: CheckContext, raised: Raised) -> _Lines:
+    """The lines that compute something of a new leaf, of what the line that failed reads."""
     named = set(read(raised.source))
     tensors = (tensor for tensor in context.named_tensors if tensor.node is not None and named & set(tensor.names))
-    lines = (made_at(context.graph, tensor.node or 0) for tensor in tensors)
-    return next((line for line in lines if as_leaf(line)), None)
+    lines = (made_at(context.graph, tensor.node) for tensor in tensors)
+    return [line for line in dict.fromkeys(lines) if line is not None and as_leaf(line)]
+
+
+_PARTS = re.compile(r"part of (.+): (torch\.cat.+)")
+
+
+def _from_parts(raised: Raised, source: SourceLine) -> str:
+    """A line that reads a tensor as a whole, written so that it reads its parts."""
+    whole, parts = next(iter(_PARTS.findall(raised.within)), ("", ""))
+    return re.sub(rf"(?<![\w.]){re.escape(whole)}(?!\w)", parts, source.text) if whole in read(source) else ""
+
+
+def _uses_the_whole(context: CheckContext, raised: Raised) -> _Lines:
+    """The line behind which a tensor and its parts go apart."""
+    lines = lines_behind(raised.source)
+    cut = [source for source in lines if set(raised.missing) & set(assigned(source))]
+    return [source for source in lines if cut and source.line > cut[0].line and _from_parts(raised, source)][-1:]
+
+
+def _where(line: SourceLine | None) -> _Lines:
+    return [line] if line is not None else []
+
+
+_KEPT = r"= ([\w.]+\.parameters\(\))$"
+_NUMBERS = ("item", "mean", "sum", "detach", "float", "norm", "max", "min", "cpu", "numpy", "tolist", "size", "dim")
+_MODULE = re.compile(r"'?(\w+)(?:' object has no|\.__init__)")
+
+
+def _called(raised: Raised, source: SourceLine) -> str:
+    """A line that names a method or makes a module, as it should be: with a call of it."""
+    kind = _MODULE.search(raised.within) or _MODULE.search(raised.text)
+    return calling(source, *([kind[1]] if kind is not None else _NUMBERS))
+
+
+def _uncalled(context: CheckContext, raised: Raised) -> _Lines:
+    return [source for source in (*_where(raised.source), *lines_behind(raised.source)) if _called(raised, source)][:1]
 
 
 _UNREDUCED = _passes(reduction="'none'", reduce="False")
+_REDUCED = _swapped(r",? ?(reduction=.none.|reduce=False)")
 _BACKWARD = Message(
     "",
     "backward() from {name} failed",
@@ -83,6 +132,7 @@ _KNOWN = (
         "Make the embedding without sparse=True; or use torch.optim.SparseAdam for it.",
         find=_passes(sparse="True"),
         fix_there="In {at}, leave out sparse=True; or use torch.optim.SparseAdam for these parameters.",
+        new=_swapped(r",? ?sparse=True"),
     ),
     Message(
         "grad can be implicitly created only for scalar outputs",
@@ -92,6 +142,7 @@ _KNOWN = (
         find=_UNREDUCED,
         fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}: "
         "{name}.mean().backward().",
+        new=_REDUCED,
     ),
     Message(
         r"only for real scalar outputs but got (?P<got>[\w.]+)",
@@ -100,15 +151,23 @@ _KNOWN = (
         "Take a real number before it is reduced: (a - b).abs().square().mean() for a difference, or torch.view_as_real(x).",
     ),
     Message(
+        r"differentiated Tensor.* not have been used.*\npart of (?P<base>[^\n:]+)",
+        "autograd.grad was asked for the gradient of {missing}, which {name} is not computed from",
+        "{missing} was cut out of {base} and is a tensor of its own, and {name} is computed from {base}",
+        "Ask for the gradient of {base}, and cut the part out of that.",
+        find=_uses_the_whole,
+        fix_there="Compute it from the parts, in {at}: {new}. Or ask for the gradient of {base}, and cut the part out of that.",
+        new=_from_parts,
+    ),
+    Message(
         r"differentiated Tensors?(?: at index \d+)? (?:appears to not have been used|does not require grad)",
         "autograd.grad was asked for the gradient of {missing}, which {name} does not depend on",
         "no path in the graph of {name} leads to {missing}: it was replaced, detached, or left out on the way",
         "Compute {name} from {missing} itself, without .detach() or .data of it on the way; give allow_unused=True only if None "
         "is a right answer.",
-        find=lambda context, raised: next(
-            (cut.source for cut in context.cuts if set(cut.leaf) & set(raised.missing)), None
-        ),
+        find=lambda context, raised: [cut.source for cut in context.cuts if set(cut.leaf) & set(raised.missing)][:1],
         fix_there="In {at}, use {missing} itself, without .detach() or .data, so that {name} depends on it.",
+        new=_swapped(r"\.detach\(\)|\.data\b"),
     ),
     Message(
         "You must implement either the backward or vjp method for your custom autograd.Function",
@@ -124,6 +183,7 @@ _KNOWN = (
         "Change a copy: use inplace=False in the module behind, or x.clone() before the line that changes it.",
         find=_passes(inplace="True"),
         fix_there="In {at}, leave out inplace=True.",
+        new=_swapped(r",? ?inplace=True"),
     ),
     Message(
         r"function (?P<op>\w+)Backward returned an incorrect number of gradients \(expected (?P<want>\d+), got "
@@ -131,7 +191,7 @@ _KNOWN = (
         "backward() of {op} returns {got} gradients, and its forward() took {want} arguments",
         "a custom Function returns one gradient for each argument of forward() (without ctx), in that order",
         "Return {want} values from {op}.backward(): None for each argument that is no tensor or needs no gradient.",
-        find=lambda context, raised: raised.custom,
+        find=lambda context, raised: _where(raised.custom),
         fix_there="In {at}, return {want} values, in the order of the arguments of forward(): None for each that is "
         "no tensor or needs no gradient.",
     ),
@@ -141,7 +201,7 @@ _KNOWN = (
         "a gradient has the shape, dtype and device of the tensor that it belongs to: {what}",
         "Return a gradient like the input: sum it over the dimensions that were broadcast, and convert it with "
         ".to(input).",
-        find=lambda context, raised: raised.custom if _is_only_reshaped(raised) else None,
+        find=lambda context, raised: _where(raised.custom if _is_only_reshaped(raised) else None),
         fix_there="Return it in the shape of the input: the number of elements is right. In {at}, use .reshape() "
         "where their order is, too, or put parts together with torch.stack along the dimension that is missing, and "
         "not with torch.cat.",
@@ -161,7 +221,8 @@ _KNOWN = (
         "Make it a leaf: compute the numbers first, then torch.nn.Parameter(numbers) or "
         "numbers.detach().requires_grad_(), and give that to the optimizer.",
         find=_made_of_a_leaf,
-        fix_there="Create the leaf last, in {at}: {leaf}.",
+        fix_there="Create the leaf last, in {at}: {new}.",
+        new=lambda raised, at: as_leaf(at),
     ),
     Message(
         r"NoneType.*\n.*?(?P<owner>[\w.\[\]]+)\.grad\b",
@@ -170,7 +231,7 @@ _KNOWN = (
         "Call backward() before this line. If {owner} is the result of an operation, make it a leaf, or call {owner}.retain_grad() "
         "before backward(). If the output need not depend on it in every step, leave out what has no gradient: if {owner}.grad is "
         "not None.",
-        ("none-grad",),
+        ("none-grad", "nonleaf-parameter"),
     ),
     Message(
         "Inference tensors cannot be saved for backward|Inplace update to inference tensor|[Ii]nference tensors? ",
@@ -179,14 +240,16 @@ _KNOWN = (
         "Make it under torch.no_grad() instead of inference_mode(), or give a copy to the recorded part: x.clone().",
         find=_in_file(inference_modes),
         fix_there="In {at}, use torch.no_grad() instead of inference_mode(); or give a copy, x.clone(), to {line}.",
+        new=_swapped("inference_mode", "no_grad"),
     ),
     Message(
         "Only Tensors created explicitly by the user .* support the deepcopy protocol",
         "copy.deepcopy met a tensor with a graph",
         "only leaves can be copied so: something that is copied holds the result of an operation",
         "Store x.detach() (or x.item()) instead of x in what is copied, or copy a module's state_dict().",
-        find=lambda context, raised: raised.source if raised.missing else None,
+        find=lambda context, raised: _where(raised.source if raised.missing else None),
         fix_there="In front of {at}, detach what is copied: {code} = {code}.detach(). Or store it so where it is made.",
+        new=_swapped("^", "{code} = {code}.detach()\n"),
     ),
     Message(
         r"Can't call numpy\(\) on Tensor that requires grad",
@@ -200,6 +263,30 @@ _KNOWN = (
         "a number taken out of a tensor, by .item(), float() or NumPy, does not know how it was computed",
         "Call backward() on the tensor itself, and use .item() only to print or add up: loss.backward(); total += "
         "loss.item().",
+    ),
+    Message(
+        r"Boolean value of Tensor .*\n(?P<kind>\w+)\.__init__|'(?P<module>\w+)' object has no attribute '(?:backward|item)'",
+        "{kind}{module} is made where it should be called",
+        "the parentheses behind the class take the settings of the module; the one that is made takes tensors",
+        "Make the module first, then call it: criterion = torch.nn.MSELoss(), then loss = criterion(prediction, target).",
+        find=_uncalled,
+        fix_there="Make it, then call it, in {at}: {new}.",
+        new=_called,
+    ),
+    Message(
+        r"\b(?:builtin_function_or_method|'method'|method\.__)",
+        "a method is used in place of what it returns",
+        "without () a method is named and not called",
+        "Call it, as in loss.item().",
+        find=_uncalled,
+        fix_there="Call the method, in {at}: {new}.",
+        new=_called,
+    ),
+    Message(
+        r"hook '(?P<hook>.*?)' has changed the (?P<what>\w+) of value",
+        "the hook {hook} returns a gradient of another {what}",
+        "what a hook returns takes the place of the gradient that it was given, and has its shape and dtype",
+        "Return a gradient like the one that the hook is given; a hook that only looks returns None.",
     ),
     Message(
         "all elements of (?:input|target) should be between 0 and 1",
@@ -246,7 +333,7 @@ _KNOWN = (
         "a GradScaler was told to step, and has scaled no loss",
         "it finds no gradient of a scaled loss",
         "Call scaler.scale(loss).backward() in place of loss.backward(), with the parameters that the optimizer holds in the loss.",
-        find=lambda context, raised: context.backward,
+        find=lambda context, raised: _where(context.backward),
         fix_there="In {at}, call scaler.scale(loss).backward() in place of loss.backward().",
     ),
     Message(
@@ -260,8 +347,9 @@ _KNOWN = (
         "tensors of two dtypes meet in one operation",
         "an operation needs its tensors in one dtype, but for the few that promote them",
         "Give all of them one dtype, such as x.float() for data from NumPy, which is float64.",
-        find=lambda context, raised: raised.made if raised.missing else None,
+        find=lambda context, raised: _where(raised.made if raised.missing else None),
         fix_there="{missing} is float64, as data from NumPy is. Behind {at}, convert it: {code} = {code}.float().",
+        new=_swapped("$", "\n{code} = {code}.float()"),
     ),
     Message(
         "optimizer got an empty parameter list",
@@ -271,7 +359,8 @@ _KNOWN = (
         "Use torch.nn.Parameter for tensors, and torch.nn.ModuleList or ModuleDict for layers. parameters() can be "
         "gone through once only: make a list of it to use it twice.",
         find=_used_up,
-        fix_there="In {at}, keep a list, since parameters() can be gone through once only: {listed}.",
+        fix_there="In {at}, keep a list, since parameters() can be gone through once only: {new}.",
+        new=_swapped(_KEPT, r"= list(\1)"),
     ),
     Message(
         "[Oo]nly Tensors of floating point (?:and complex )?dtype can require gradients",
@@ -306,6 +395,7 @@ _KNOWN = (
         "Pass use_reentrant=False to the checkpoint.",
         find=_passes(use_reentrant="True"),
         fix_there="In {at}, pass use_reentrant=False to the checkpoint.",
+        new=_swapped("use_reentrant=True", "use_reentrant=False"),
     ),
     Message(
         r"none of output has requires_grad=True, this checkpoint\(\) is not necessary",
@@ -356,6 +446,7 @@ _KNOWN = (
         find=_UNREDUCED,
         fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}, as in "
         "losses.mean().item().",
+        new=_REDUCED,
     ),
     Message(
         "must override the setup_context staticmethod",
@@ -521,7 +612,7 @@ def raised_exception(context: CheckContext) -> Diagnoses:
     raised = context.record.raised
     if raised is None:
         return
-    text = f"{raised.text}\n{raised.source.text if raised.source is not None else ''}"
+    text = f"{raised.text}\n{raised.within}{raised.source.text if raised.source is not None else ''}"
     told = understood(text, _KNOWN) or ((_BACKWARD, {}) if raised.backward else None)
     if told is not None:
         yield _explained(*told, context, raised)
@@ -533,27 +624,21 @@ def _explained(known: Message, parts: dict[str, str], context: CheckContext, rai
     name = listed(raised.outputs) or "the output"
     words["asked"] = re.sub(r"^(\d+) bytes", lambda found: bytes_text(int(found[1])), words.get("asked", ""))
     words |= {"name": name, "missing": listed(raised.missing) or "an input", "shape": shape}
-    there = known.find(context, raised)
-    if there is not None:
-        words |= {
-            "at": line(there),
-            "leaf": as_leaf(there),
-            "text": one_line(there.text),
-            "line": line(raised.source),
-            "listed": one_line(re.sub(r"= ([\w.]+\.parameters\(\))$", r"= list(\1)", there.text)),
-            "code": as_code(next(iter(raised.missing), "x")),
-        }
+    lines = known.find(context, raised)
+    new = [known.new(raised, at) for at in lines]
+    for there in lines[:1]:
+        words |= {"at": listed(map(line, lines)), "text": one_line(there.text), "line": line(raised.source)}
+        words |= {"code": _refused(raised), "new": one_line("; ".join(new))}
     said = shorten(one_line((raised.text.splitlines() or [""])[0]), 160, placeholder=" …")
     results = {None, *all_names(tensor for tensor in context.named_tensors if not tensor.leaf)}  # a leaf is told here
-    source = there or raised.custom or raised.source
     return Diagnosis(
         known.summary.format(**words),
         raised.missing or raised.outputs,
         f"{code(raised.source)} raised {raised.kind}: {said}; {known.why.format(**words)}",
-        (known.fix if there is None else known.fix_there).format(**words),
-        source=source,
-        follows=known.said_by if parts.get("owner") in results else (),
-        edit=instead(there, as_leaf(there)) if known.find is _made_of_a_leaf else None,
+        (known.fix_there if lines else known.fix).format(**words),
+        source=next(iter(lines), raised.custom or raised.source),
+        follows=known.said_by if parts.get("owner") in results else ("nonleaf-parameter",),
+        edit=together([instead(at, text) for at, text in zip(lines, new)]),
     )
 
 

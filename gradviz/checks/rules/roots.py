@@ -13,7 +13,7 @@ from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
 from gradviz.graph import Root, SourceLine
 from gradviz.recording.cut_words import CUT
 from gradviz.recording.cuts import Cut, DetachKind
-from gradviz.source.code_line import assigned, in_place, parsed
+from gradviz.source.code_line import in_place, parsed
 from gradviz.source.provenance import Provenance
 from gradviz.source.search import changes_gradients
 from gradviz.wording import one_line
@@ -83,11 +83,9 @@ def and_reset(source: SourceLine | None, name: str) -> str:
 
 def mend(cut: Cut) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
-    names = assigned(cut.source) if cut.kind == "no_grad" else ()
-    changed = in_place(cut.source, names[0]) if len(names) == 1 else ""
+    name, changed = in_place(cut.source) if cut.kind == "no_grad" else ("", "")
     if changed:
-        changed += and_reset(cut.source, names[0])
-        return f"change {names[0]} in place, so that it stays the leaf that requires grad: {changed}"
+        return f"change {name} so that it stays a leaf that requires grad: {changed}{and_reset(cut.source, name)}"
     if cut.operation == "set_grad_enabled":
         return "switch gradients on again afterwards: torch.set_grad_enabled(True). Or use `with torch.no_grad():`"
     if cut.off is not None and cut.off.text.startswith("@"):

@@ -6,12 +6,14 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.misuse import told
 
-_BATCH_FIRST = "Pass batch_first=True where the module is made: {text}. Or give it the steps first: x.transpose(0, 1)."
+_BATCH_FIRST = "Give it the steps first, x.transpose(0, 1), or pass batch_first=True."
+_ATTENDS = ("MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer")
 ROWS = {
     "softmax over samples": Row(
         "{0} runs over the samples of the batch",
         "{code} computes {0} over dimension {1} of {2}, which is the batch: the probabilities of one sample depend on all others",
-        "Take it over the classes, mostly dim=-1, in place of dim={1} in {text}.",
+        "Take it over the classes, mostly dim=-1, in place of dim={1}.",
+        passes=("dim=-1", "{0}", "Softmax", "LogSoftmax"),
     ),
     "softmax over queries": Row(
         "softmax runs over another dimension than the one that is summed",
@@ -28,16 +30,19 @@ ROWS = {
         "attention runs over the samples of the batch, not over the steps",
         "{0} has queries and keys of the shape {1}: the samples stand where the steps belong, and each attends to others",
         _BATCH_FIRST,
+        passes=("batch_first=True", *_ATTENDS),
     ),
     "recurrence over samples": Row(
         "the {1} runs over the samples of the batch, not over the steps",
         "{0} gets {2} with batch_first={3}: it takes the samples for steps in time, and its state goes from one sample to the next",
-        "Pass batch_first={4} where the module is made: {text}. Or transpose its input: x.transpose(0, 1).",
+        "Transpose its input, x.transpose(0, 1), or pass batch_first={4}.",
+        passes=("batch_first={4}", "{1}"),
     ),
     "normalized over samples": Row(
         "normalize() runs over the samples of the batch",
         "{code} divides by the norm over dimension {0} of {1}, which is the batch: each sample depends on all others",
-        "Normalise each sample: dim=-1 in {text}.",
+        "Normalise each sample: dim=-1.",
+        passes=("dim=-1", "normalize"),
     ),
     "added over samples": Row(
         "a table of positions is added along the batch: each sample gets another row of it",

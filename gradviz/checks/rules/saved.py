@@ -6,12 +6,13 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradviz.checks.context import CheckContext, NamedTensor
 from gradviz.checks.edit import Edit, instead
 from gradviz.checks.ops import makers
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.rules.history import freed_fix, joints_behind, old_tensors
 from gradviz.checks.rules.misuse import told
 from gradviz.checks.words import (
     Names,
@@ -92,7 +93,21 @@ def stale_saved(context: CheckContext) -> Diagnoses:
     for i, members in enumerate(slots.values()):
         tensor = _stale(context, members)
         causes.setdefault((tensor.parameter, tensor.changed) if tensor.changed else i, []).append(tensor)
-    yield from (_finding(context.graph, stale) for stale in causes.values())
+    for stale in causes.values():
+        yield _finding(context.graph, stale)._replace(**_of_an_earlier_step(context, stale[0].slots[0].node))
+
+
+def _of_an_earlier_step(context: CheckContext, saver: int) -> dict[str, Any]:
+    """What to do where the same line ran in this step and in an earlier one, from which a state has brought its graph along."""
+    graph = context.graph
+    lines = {made_at(graph, node.id) for node in graph.nodes if (node.sequence or 0) >= context.since}
+    joints = joints_behind(context, [saver]) if made_at(graph, saver) in lines else ()
+    if not joints or (graph.nodes[saver].sequence or 0) >= context.since:
+        return {}
+    old, made = old_tensors(context, joints), made_at(graph, joints[0].producer)
+    summary = f"{listed(old.names) or 'a state'} leads back into an earlier step, whose weights have changed since"
+    told = {"summary": summary, "names": old.names, "where": "", "source": made, "part": ""}
+    return told | freed_fix(context, joints, old, made)
 
 
 def _stale(context: CheckContext, members: list[_Slot]) -> _Stale:

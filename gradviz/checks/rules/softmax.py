@@ -80,4 +80,5 @@ def _wrong(graph: Graph, nodes: tuple[int, int], sizes: tuple[int, ...], dims: t
         f"Take it over the classes: dim={picked} in place of dim={dim}.",
         (node, loss),
         where=place(graph, node),
+        follows=("mixed-samples",),
     )

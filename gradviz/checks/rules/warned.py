@@ -77,7 +77,7 @@ _KNOWN = (
         ("nonfinite",),
     ),
     Message(
-        "tensor that is not a leaf Tensor is being accessed",
+        "Tensor that is not a leaf Tensor is being accessed",
         ".grad of a result is read, which backward() does not fill",
         "only leaf tensors keep their gradient",
         "Call retain_grad() on it before backward(), or read the .grad of the leaf.",

@@ -1,0 +1,355 @@
+"""Faults in other manners than those of the other tables: one finding each, and its edit, applied as it is, heals the script."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gradviz.checks.edit import Edit, together
+from gradviz.graph import SourceLine
+from tests.checks.advice import alarms
+
+
+class Manner(NamedTuple):
+    """A script, the check that finds its fault, a piece of the line that is to change, and one of the advice."""
+
+    id: str
+    at: str
+    script: str
+    advice: str = ""
+
+
+STEP = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(
+    nn.Linear(4, 3),
+    nn.Identity(),
+)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randn(32, 3), torch.randint(0, 3, (32, 1)))
+for x, y, labels in torch.utils.data.DataLoader(data, batch_size=8):
+"""
+SOFT = STEP.replace("nn.Identity()", "nn.Softmax(dim=0)")
+REST = """    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+MODEL = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+torch.manual_seed(0)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(20, 8), nn.Linear(8, 20)
+        self.part = {part}
+    def forward(self, ids):
+        x = self.words(ids)
+        mask = {first}
+        {then}
+        return self.out(x)
+class Trainer:
+    def __init__(self):
+        self.model = Model()
+        self.loss = nn.CrossEntropyLoss(ignore_index=0)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.001)
+    def step(self, ids):
+        scores = self.model(ids[:, :-1])
+        loss = self.loss(scores.reshape(-1, 20), ids[:, 1:].reshape(-1))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+def padded():
+    ids = torch.randint(1, 20, (8, 12))
+    ids[torch.arange(12) >= torch.randint(4, 13, (8, 1))] = 0
+    return ids
+trainer, mine = Trainer(), [torch.randint(1, 20, (8, 12))]
+for step in range(4):
+    trainer.step(*mine)
+"""
+
+
+def _model(first: str, then: str, part: str = "nn.Linear(8, 24)") -> str:
+    return MODEL.format(first=first, then=then, part=part)
+
+
+ENCODER = "nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)"
+TRIL = "torch.tril(torch.ones(ids.size(1), ids.size(1))).bool()"
+OWN = "x = x + F.scaled_dot_product_attention(*self.part(x).chunk(3, -1), attn_mask=mask)"
+LAYER = "x = self.part(x, src_mask=mask)"
+FILLED = """q, k, v = self.part(x).chunk(3, -1)
+        scores = q @ k.transpose(-2, -1)
+        scores = scores.masked_fill(mask {}, -1e9)
+        x = x + scores.softmax(-1) @ v"""
+UPDATES = [
+    Manner(
+        "nonleaf-parameter",
+        "params[k] =",
+        """
+        import torch
+        def main():
+            params = {"w": torch.randn(4, 1, requires_grad=True), "b": torch.zeros(1, requires_grad=True)}
+            for epoch in range(4):
+                loss = (torch.randn(8, 4) @ params["w"] + params["b"]).square().mean()
+                loss.backward()
+                for k in params:
+                    params[k] = params[k] - 0.01 * params[k].grad
+        main()
+        """,
+    ),
+    Manner(
+        "nonleaf-parameter",
+        "w = w - ",
+        """
+        import torch
+        w, b = torch.randn(4, 1, requires_grad=True), torch.zeros(1, requires_grad=True)
+        for epoch in range(4):
+            loss = (torch.randn(8, 4) @ w + b).square().mean()
+            loss.backward()
+            w = w - 0.01 * w.grad
+            b = b - 0.01 * b.grad
+        """,
+    ),
+    Manner(
+        "nonleaf-parameter",
+        "layers = [w - ",
+        """
+        import torch
+        layers = [torch.randn(4, 4, requires_grad=True), torch.randn(4, 1, requires_grad=True)]
+        for epoch in range(4):
+            loss = (torch.randn(8, 4) @ layers[0] @ layers[1]).square().mean()
+            grads = torch.autograd.grad(loss, layers)
+            layers = [w - 0.01 * g for w, g in zip(layers, grads)]
+        """,
+    ),
+    Manner(
+        "stale-saved",
+        "y, self.state = self.rnn(",
+        """
+        import torch
+        class Reader(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.rnn, self.state = torch.nn.LSTM(4, 8), None
+            def forward(self, x):
+                y, self.state = self.rnn(x, self.state)
+                return y
+        class Trainer:
+            def __init__(self):
+                self.model = Reader()
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+            def fit(self):
+                for step in range(4):
+                    loss = self.model(torch.randn(5, 2, 4)).square().mean()
+                    self.optimizer.zero_grad()
+                    loss.backward(retain_graph=True)
+                    self.optimizer.step()
+        Trainer().fit()
+        """,
+    ),
+    Manner(
+        "not-called",
+        "opt.step",
+        """
+        import torch
+        net = torch.nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for epoch in range(4):
+            loss = net(torch.randn(8, 4)).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step
+        print("done")
+        """,
+    ),
+    Manner(
+        "no-effect",
+        "grad = grad.clamp(",
+        """
+        import torch
+        net = torch.nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        def clip(grad):
+            grad = grad.clamp(-0.01, 0.01)
+        net.weight.register_hook(clip)
+        for epoch in range(4):
+            loss = net(torch.randn(8, 4)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+        "Write return grad.clamp(-0.01, 0.01)",
+    ),
+]
+RAISED = [
+    Manner(
+        "raised",
+        "u = net(points)",
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+        def residual(points):
+            x, t = points[:, 0:1], points[:, 1:2]
+            u = net(points)
+            u_t = torch.autograd.grad(u.sum(), t, create_graph=True)[0]
+            u_x = torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+            return (u_t + u_x).square().mean()
+        for step in range(4):
+            loss = residual(torch.rand(32, 2, requires_grad=True))
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+        "Compute it from the parts, in script.py",
+    ),
+    Manner(
+        "raised",
+        "w = torch.randn(4, 8, requires_grad=True) * 0.1",
+        """
+        import torch
+        from torch import optim
+        w = torch.randn(4, 8, requires_grad=True) * 0.1
+        v = torch.randn(8, 1, requires_grad=True) * 0.1
+        optimizer = optim.SGD([w, v], lr=0.01)
+        for step in range(4):
+            loss = ((torch.randn(16, 4) @ w).relu() @ v).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+        "v = (torch.randn(8, 1) * 0.1).requires_grad_()",
+    ),
+    Manner(
+        "raised",
+        "torch.nn.MSELoss(",
+        f"{STEP}    loss = torch.nn.MSELoss(net(x), y)\n{REST}",
+        "Make it, then call it, in script.py",
+    ),
+    Manner(
+        "raised",
+        "total += loss.item",
+        f"total = 0.0\n{STEP}    loss = (net(x) - y).square().mean()\n{REST}    total += loss.item\n",
+        "Call the method, in script.py",
+    ),
+]
+MASKS = [
+    Manner("inverted-mask", "scaled_dot", _model(TRIL.replace("tril", "triu"), OWN), "is_causal=True"),
+    Manner("inverted-mask", "self.part(", _model(TRIL, LAYER, ENCODER), "Invert the mask: it is to hide"),
+    Manner(
+        "inverted-mask",
+        "masked_fill(mask == 1",
+        _model(TRIL.replace(".bool()", ""), FILLED.format("== 1")),
+        "masked_fill(mask != 1",
+    ),
+    Manner(
+        "padding-counted",
+        "CrossEntropyLoss()",
+        _model(TRIL, OWN).replace("ignore_index=0", "").replace("*mine", "padded()"),
+        "nn.CrossEntropyLoss(ignore_index=0)",
+    ),
+    Manner(
+        "broadcast",
+        "exp() /",
+        f"{STEP}    h = net(x[:3])\n    loss = (h.exp() / h.exp().sum(1)).log().mean()\n{REST}",
+        "sum(1, keepdim=True)",
+    ),
+    Manner(
+        "mixed-samples",
+        "nn.Softmax(dim=0)",
+        f"{SOFT}    loss = -(net(x) + 1e-3).log().gather(1, labels).mean()\n{REST}",
+        "nn.Softmax(dim=-1)",
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*UPDATES, *RAISED, *MASKS], ids=lambda fault: f"{fault.id}: {fault.at}")
+def test_one_finding_whose_edit_heals(fault: Manner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = textwrap.dedent(fault.script)
+    (found,) = alarms(script, tmp_path)
+    assert found["id"] == fault.id, found
+    assert fault.at in found["code"], found["code"]
+    assert fault.advice in found["fix"], found["fix"]
+    edit = found["edit"]
+    for one in (*edit.get("more", ()), edit):
+        script = Edit(SourceLine("script.py", one["line"], "f", one["old"]), one["new"]).applied(script)
+    assert not alarms(script, tmp_path)
+
+
+def test_edits_of_two_files_are_none_together() -> None:
+    first, second = (Edit(SourceLine(file, 1, "f", "x = 1"), "x = 2") for file in ("a.py", "b.py"))
+    assert together([first, second]) is None and together([first, None]) is None
+    both = together([first._replace(source=first.source._replace(line=2)), first])
+    assert both is not None and both.applied("x = 1\nx = 1\n") == "x = 2\nx = 2\n"
+    assert both.difference() == ["- x = 1", "+ x = 2"] * 2
+
+
+def test_a_hook_that_returns_nothing_may_look(tmp_path: Path) -> None:
+    """What is computed is read further down, returned, or of a function that is called for its time only."""
+    looks = """
+        seen = []
+        def look(grad):
+            grad = grad.norm()
+            seen.append(grad)
+        def halve(grad):
+            grad = grad / 2
+            return grad
+        def warm(x):
+            x = net(x)
+        net[0].weight.register_hook(look)
+        net[0].bias.register_hook(halve)
+        warm(torch.ones(1, 4))
+        """
+    step, rest = f"{STEP}    loss = (net(x) - y).square().mean()\n", REST
+    loop = step.index("for x, y")
+    assert not alarms(step[:loop] + textwrap.dedent(looks) + step[loop:] + rest, tmp_path)
+
+
+def test_a_wrong_backward_explains_gradients_that_explode(tmp_path: Path) -> None:
+    script = """
+        import torch
+        class Swish(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * torch.sigmoid(x)
+            @staticmethod
+            def backward(ctx, grad):
+                s = torch.sigmoid(ctx.saved_tensors[0])
+                return grad * s * (1 + ctx.saved_tensors[0] * s) * 300
+        class Act(torch.nn.Module):
+            def forward(self, x):
+                return Swish.apply(x)
+        torch.manual_seed(0)
+        layers = [part for _ in range(4) for part in (torch.nn.Linear(8, 8), Act())]
+        net = torch.nn.Sequential(*layers, torch.nn.Linear(8, 1))
+        opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+        for step in range(4):
+            loss = net(torch.randn(8, 8)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    (found,) = alarms(textwrap.dedent(script), tmp_path)
+    assert found["id"] == "wrong-backward"
+    assert [one["id"] for one in found["consequences"]] == ["exploding-gradient"]
+    (raised,) = alarms(
+        f"{STEP}    net[0].weight.register_hook(lambda grad: grad.norm())\n    loss = net(x).mean()\n{REST}", tmp_path
+    )
+    assert raised["id"] == "raised" and raised["fix"].startswith(
+        "Return a gradient like the one that the hook is given"
+    ), raised
+    fails = """
+        import torch
+        x = torch.rand(5, 3, requires_grad=True)
+        y = x.square().sum()
+        torch.autograd.grad(y, x[:, 0])
+        """
+    (raised,) = alarms(textwrap.dedent(fails), tmp_path)
+    assert raised["fix"].startswith("Ask for the gradient of x, and cut the part out of that.")
