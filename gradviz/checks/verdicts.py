@@ -17,7 +17,6 @@ from gradviz.checks.rules.roots import (
 )
 from gradviz.checks.words import all_names, code, line, nodes_of, title
 from gradviz.graph import Graph, Node, SourceLine
-from gradviz.recording.cut_words import CUT
 from gradviz.recording.cuts import Cut
 from gradviz.wording import one_line
 
@@ -144,7 +143,7 @@ def _by_its_run(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
     elif not (unused or parameter.dropped) and _is_behind_a_hook(facts.context.graph, parameter.hooked, run.began):
         yield _HOOKED
     elif run.gave_graph:
-        yield unused or _lost(facts.context, parameter, run.source)
+        yield unused or _lost(parameter, run.source)
     else:
         yield _GAVE_NOTHING.of(parameter, run.source)
 
@@ -284,23 +283,20 @@ def _hidden(graph: Graph, node: Node) -> Verdict:
     return Verdict(f"may be used inside {what}: unknown", why, fix, False)
 
 
-def _lost(context: CheckContext, parameter: Parameter, source: SourceLine | None) -> Verdict:
+def _lost(parameter: Parameter, source: SourceLine | None) -> Verdict:
     """The module made something with a graph that the output does not depend on. The code may show where it was dropped."""
-    cuts = list(dict.fromkeys(cut for provenance in context.provenances.values() for cut in provenance.cuts))
     why = f"the module ran in {code(source)}, but no output uses its result"
     fix = "Use the module's result in the loss, or remove the module."
-    if cuts:
-        places = [f"{code(cut.source)} {CUT[cut.kind].format(of=one_line(cut.of))}" for cut in cuts]
-        why += f"; on the way to the output, {' and '.join(places[:3])}"
-        fix = f"If that cut is a mistake, remove it: {line(cuts[0].source)}. Otherwise use the result, or remove the module."
-    elif parameter.dropped is not None:
+    if parameter.dropped is not None:
         name, by = one_line(parameter.dropped.name) or "the result", parameter.dropped.by
+        why, fix = (
+            f"{why}: nothing reads {name} afterwards",
+            f"Use {name} in what follows {line(source)}, or remove the module.",
+        )
         if by is not None:
-            why += f": {name} is given another value in {code(by)} before anything reads it"
+            why = f"the module ran in {code(source)}, but no output uses its result: {name} is given another value in {code(by)} "
+            why += "before anything reads it"
             fix = f"In {line(by)}, use {name} as well, or give the new value another name; or remove the module."
-        else:
-            why += f": nothing reads {name} afterwards"
-            fix = f"Use {name} in what follows {line(source)}, or remove the module."
         source = by or source
     return Verdict("{do} not reach the output", why, fix, source=source)
 

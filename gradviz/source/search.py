@@ -425,20 +425,16 @@ def _statements(statements: Sequence[ast.stmt]) -> Iterator[ast.Expr]:
 
 
 def _alone(statement: ast.Expr) -> Alone | None:
-    value, text = statement.value, ast.unparse(statement.value)
+    value, text, about, functions = statement.value, ast.unparse(statement.value), None, tuple[str, ...]()
     if isinstance(value, ast.Attribute) and value.attr in _ACTS:
         return Alone(statement.lineno, text, ast.unparse(value.value), f"{text}()")
-    if isinstance(value, ast.BinOp) and type(value.op) in _OPERATORS:
-        given = value.right if isinstance(value.left, ast.Constant) else value.left
-        return _assigned(statement.lineno, text, given, _OPERATORS[type(value.op)])
-    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MADE.split()):
+    if isinstance(value, ast.BinOp):
+        about = value.right if isinstance(value.left, ast.Constant) else value.left
+        functions = _OPERATORS.get(type(value.op), ())
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MADE.split():
+        changes = any(keyword.arg in ("out", "inplace", None) for keyword in value.keywords)
+        about, functions = next(iter(subject(value)), None), () if changes else (value.func.attr,)
+    if about is None or not functions:
         return None
-    changes = any(keyword.arg in ("out", "inplace", None) for keyword in value.keywords)
-    first = subject(value) if not changes else ()
-    return _assigned(statement.lineno, text, first[0], (value.func.attr,)) if first else None
-
-
-def _assigned(line: int, text: str, given: ast.expr, functions: tuple[str, ...]) -> Alone:
-    name = ast.unparse(given)
-    takes = isinstance(given, (ast.Name, ast.Attribute, ast.Subscript))
-    return Alone(line, text, name, f"{name} = {text}" if takes else "", functions)
+    takes, name = isinstance(about, (ast.Name, ast.Attribute, ast.Subscript)), ast.unparse(about)
+    return Alone(statement.lineno, text, name, f"{name} = {text}" if takes else "", functions)

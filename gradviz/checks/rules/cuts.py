@@ -16,6 +16,7 @@ from gradviz.graph import Graph, Leaf, Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 from gradviz.recording.cuts import Cut
+from gradviz.source.code_line import parsed
 from gradviz.source.search import lines_behind
 from gradviz.source.statements import called, expressions_at
 from gradviz.wording import one_line, plural
@@ -250,13 +251,9 @@ def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:
 
 def _says_nothing(source: SourceLine) -> bool:
     """Whether a call of `grad` leaves open whether its result is to have a graph."""
-    calls = [part for part in expressions_at(source.file, source.line) if isinstance(part, ast.Call)]
-    named = [call for call in calls if called(call) == "grad"]
-    return (
-        bool(named)
-        and not source.package
-        and not any(keyword.arg in ("create_graph", None) for call in named for keyword in call.keywords)
-    )
+    calls = [part for part in expressions_at(source.file, source.line) if called(part) == "grad"]
+    given = {keyword.arg for call in calls if isinstance(call, ast.Call) for keyword in call.keywords}
+    return bool(calls) and not source.package and given.isdisjoint(("create_graph", None))
 
 
 def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tuple[Cut, ...]:
@@ -308,17 +305,17 @@ _ONE = (), (1,)  # shapes of a single number
 
 def _term(live: set[int], source: SourceLine | None, subtracts: bool) -> str:
     """What the code adds, where the line shows it: the side of the sum without a graph. `live` are those that have one."""
-    try:
-        statement = ast.parse(source.text.strip()).body[0] if source is not None else None
-    except (SyntaxError, IndexError):
-        return ""
+    statement = next(iter(parsed(source)), None)
+    value = getattr(statement, "value", None)
     if isinstance(statement, ast.AugAssign):
         return ast.unparse(statement.value)
-    value = getattr(statement, "value", None)
-    sums = [value] if isinstance(value, ast.BinOp) else []
-    for part in sums:  # grows while it is read
-        sums += [side for side in (part.left, part.right) if isinstance(side, ast.BinOp) and isinstance(part.op, _ADDS)]
-    sums = [part for part in sums if isinstance(part.op, _ADDS[subtracts])]
+
+    def sides(part: ast.BinOp) -> list[ast.BinOp]:
+        inner = (part.left, part.right) if isinstance(part.op, _ADDS) else ()
+        return [side for side in inner if isinstance(side, ast.BinOp)]
+
+    every = spread([value] if isinstance(value, ast.BinOp) else [], sides)
+    sums = [part for part in every if isinstance(part.op, _ADDS[subtracts])]
     if len(sums) != 1 or len(live) != 1:
         return ""
     return ast.unparse(sums[0].right if 0 in live else sums[0].left)

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
-from gradviz.checks.context import CheckContext, Earlier
+from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import behind as written_behind, instead
 from gradviz.checks.flow import behind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, as_code, as_leaf, code, line, listed, made_at, title, where as place
+from gradviz.checks.words import (
+    Names,
+    as_code,
+    as_leaf,
+    code,
+    first_names,
+    line,
+    listed,
+    made_at,
+    title,
+    where as place,
+)
 from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
 from gradviz.source.code_line import assigned, read
 from gradviz.source.search import taken_over
@@ -112,28 +122,26 @@ def joints_behind(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
 
 
 def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edge], who: str) -> str:
-    graph = context.graph
+    graph, calls = context.graph, _calls(context, freed)
     parts = [f"backward() already freed {listed([title(graph, i) for i in freed], 2)}"]
-    calls = _calls(context.earlier, graph, freed)
     if calls:
         parts.append(f"they were created for {listed(calls)}, which ran first")
     elif context.earlier or context.call is None:
         parts.append("which backward() call freed them was not seen")
+    joined = "nothing in this graph is new, so this is a second backward() through the same graph"
     if joints:
         users = f"{title(graph, joints[0].consumer)} uses the result of {title(graph, joints[0].producer)}"
-        parts.append(f"this graph reaches them through {who}: {users}")
-    else:
-        parts.append("nothing in this graph is new, so this is a second backward() through the same graph")
-    return "; ".join(parts)
+        joined = f"this graph reaches them through {who}: {users}"
+    return "; ".join([*parts, joined])
 
 
-def _calls(earlier: Sequence[Earlier], graph: Graph, freed: Sequence[int]) -> list[str]:
+def _calls(context: CheckContext, freed: Sequence[int]) -> list[str]:
     """The earlier backward calls that the freed nodes were made for, as far as this run saw them."""
-    numbers = (graph.nodes[i].sequence for i in freed)
-    first = (
-        next((call for call in earlier if number < call.boundary), None) for number in numbers if number is not None
-    )
-    calls = {call.call: call.output for call in first if call is not None}
+    calls: dict[int, str] = {}
+    for number in (context.graph.nodes[i].sequence for i in freed):
+        first = next((one for one in context.earlier if number is not None and number < one.boundary), None)
+        if first is not None:
+            calls[first.call] = first.output
     return [f"{f'{one_line(output)} of ' if output else ''}backward call {call}" for call, output in calls.items()]
 
 
@@ -232,16 +240,14 @@ def _names(context: CheckContext, edge: Edge) -> Names:
     nodes, made = context.graph.nodes, context.graph.nodes[edge.producer]
     if made.names:
         return made.names[:1]
-    given, taken = assigned(made.source), {_last(name) for name in read(nodes[edge.consumer].source)}
-    wanted = {_last(name) for name in given} & taken or taken
+    taken = {_last(name) for name in read(nodes[edge.consumer].source)}
+    wanted = taken.intersection(map(_last, assigned(made.source))) or taken
     with_graph = [tensor for tensor in context.named_tensors if tensor.requires_grad and not tensor.leaf]
-    held = list(chain.from_iterable((*tensor.names, *tensor.aliases) for tensor in with_graph))
-    carried = taken_over(context.backward) if context.backward is not None else {}
-    alike = [
-        tensor.names[0] for tensor in with_graph if tensor.node is not None and nodes[tensor.node].source == made.source
-    ]
+    held = [name for tensor in with_graph for name in (*tensor.names, *tensor.aliases)]
     of_the_line = [name for name in held if _last(name) in wanted]
-    return tuple(of_the_line or [name for name in held if _variable(name) in carried] or alike)
+    carried = taken_over(context.backward) if context.backward is not None else {}
+    alike = (one for one in with_graph if one.node is not None and nodes[one.node].source == made.source)
+    return tuple(of_the_line or [name for name in held if _variable(name) in carried] or first_names(alike))
 
 
 _INDEX = re.compile(r"(\[[^\]]*\])+$")

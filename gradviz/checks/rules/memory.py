@@ -261,8 +261,8 @@ def saved_cast(context: CheckContext) -> Diagnoses:
 
 
 def _casts(graph: Graph, copy: Copy) -> bool:
-    after = made(graph, copy.node)
-    before = next((made(graph, edge.producer, edge.output) for edge in graph.inputs(copy.node)), None)
+    edge, after = graph.inputs(copy.node)[:1], made(graph, copy.node)
+    before = made(graph, edge[0].producer, edge[0].output) if edge else None
     return after is not None and before is not None and after.dtype != before.dtype
 
 

@@ -186,18 +186,15 @@ def _given_none(context: CheckContext, inside: Sequence[Parameter], seen: bool) 
     """Of parameters in the graph. `seen`: nothing can have reset their gradients."""
     blamed = _gives_none(context.graph, nodes_of(inside))
     why = "they are in the graph, so a backward function on the way gave None for them"
-    if blamed is None:
+    if blamed is None or blamed.definition is None:
         why += "" if seen else ", or .grad was reset since"
         fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
         return _without_grad(context, inside, why, fix)
-    at = returned_by(blamed.definition) if blamed.definition is not None else None
-    name = one_line(blamed.name).removeprefix("__main__.")
-    return _without_grad(
-        context,
-        inside,
-        f"{why}: every way from the loss leads through the custom Function {name}",
-        f"In {line(at)}, let backward() of {name} return a gradient in place of None for each input that needs one.",
-    )._replace(source=at, where=places(listed(modules_of(context, inside)), line(at)), follows=("wrong-backward",))
+    at, name = returned_by(blamed.definition), one_line(blamed.name).removeprefix("__main__.")
+    why += f": every way from the loss leads through the custom Function {name}"
+    fix = f"In {line(at)}, let backward() of {name} return a gradient in place of None for each input that needs one."
+    diagnosis = _without_grad(context, inside, why, fix)
+    return diagnosis._replace(source=at, where=places(diagnosis.where, line(at)), follows=("wrong-backward",))
 
 
 def _without_grad(context: CheckContext, members: Sequence[Parameter], why: str, fix: str) -> Diagnosis:

@@ -112,14 +112,14 @@ def _told(record: RunRecord, optimizer: OptimizerRow, faults: Sequence[_Fault]) 
 
 
 def _words(record: RunRecord, optimizer: OptimizerRow) -> dict[str, object]:
-    losses, paces, other = _losses(record) or [0.0], optimizer.paces, _successor(record, optimizer)
+    losses, paces, other = _losses(record) or [0.0], optimizer.paces, _successor(record, optimizer) or optimizer
     return {
         "optimizer": optimizer.title,
         "rate": f"{max(optimizer.rates, default=0.0):.3g}",
         "steps": plural(optimizer.steps, "step"),
         "idle": plural(optimizer.scheduled.count(len(optimizer.rates)), "time"),
-        "other": other.title if other is not None else "",
-        "made": code(other.source) if other is not None else "",
+        "other": other.title,
+        "made": code(other.source),
         "period": optimizer.planned[0],
         "taken": f"{optimizer.planned[1]:,}",
         "turns": plural(len(optimizer.scheduled), "time"),
