@@ -50,16 +50,21 @@ def cuts_samples(old: Shape, new: Shape) -> bool:
     False
     """
     before, after = _places(old), _places(new)
-    if any(new_cut % cut and cut % new_cut for new_cut in after for cut in before):
-        return True
-    inside = (
-        begin < low < cut < high < end
-        for begin, cut, end in zip(after, after[1:], after[2:])
-        for low, high in pairwise(before)
-    )
     swapped = sorted(old) == sorted(new) and [size for size in old if size > 1] != [size for size in new if size > 1]
-    if swapped or (any(inside) and order_before(old, new)):
+    if swapped or any(new_cut % cut and cut % new_cut for new_cut in after for cut in before):
         return True
+    return (_cuts_inside(before, after) and bool(order_before(old, new))) or _moves(old, new)
+
+
+def _cuts_inside(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether a new dimension begins and ends within old ones."""
+    cuts = zip(after, after[1:], after[2:])
+    return any(begin < low < cut < high < end for begin, cut, end in cuts for low, high in pairwise(before))
+
+
+def _moves(old: Shape, new: Shape) -> bool:
+    """Whether a dimension that only one has the size of lies at another place, and was not merged."""
+    before, after = _places(old), _places(new)
     return any(
         old.count(size) == new.count(size) == 1
         and before[old.index(size)] != place

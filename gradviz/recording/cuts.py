@@ -254,15 +254,15 @@ class CutWatch:
         name = function.__name__ if function.__name__ != "__get__" else "data"
         if not (name in _COPIES or self._may_matter(arguments, options, True)) or _goes_nowhere(name, frame):
             return
-        given = list(_flat(arguments, options))
-        given = list(_elements(given)) if name in _COPIES else given
-        first: Any = results[0] if results else None
+        given = list(_elements(_flat(arguments, options)) if name in _COPIES else _flat(arguments, options))
+        first: Any = next(iter(results), None)
         chooses = type(first) in PLAIN and not is_real(first)
         cuts = [cut._replace(chosen=cut.chosen or chooses) for cut in self._known(given)]
         kind, called = _kind(name, first), name_of(function, frame)
         lost = _with_graph(given)
         cuts += [self._event(kind, called, tensor, frame, chooses) for tensor in lost[: max(MOST - len(cuts), 1)]]
-        cuts = cuts or (self._copied_from(given, frame) if name in _COPIES else [])
+        if name in _COPIES and not cuts:
+            cuts = self._copied_from(given, frame)
         for result in results if cuts else ():
             self._keep(result, tuple(cuts[-MOST:]))  # the last one is of this line
         if lost:

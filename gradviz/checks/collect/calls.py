@@ -229,23 +229,29 @@ class Observer:
         return self._looked[at] <= most
 
 
-class Facts(Generic[F]):
-    """What is known of tensors, by identity."""
+class ByIdentity(Generic[F]):
+    """What is known of tensors, modules and the like, which are held weakly."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._known: dict[int, tuple[weakref.ref[torch.Tensor], F]] = {}
-        self._most = most
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], F]] = {}
 
-    def put(self, tensor: Any, fact: F) -> None:
-        if type(tensor) in PLAIN and len(self._known) < self._most:
-            self._known[id(tensor)] = weakref.ref(tensor), fact
+    def put(self, thing: Any, fact: F) -> None:
+        self._known[id(thing)] = weakref.ref(thing), fact
 
-    def of(self, tensor: object) -> F | None:
-        ref, fact = self._known.get(id(tensor), (None, None))
-        return fact if ref is not None and ref() is tensor else None
+    def of(self, thing: object) -> F | None:
+        ref, fact = self._known.get(id(thing), (None, None))
+        return fact if ref is not None and ref() is thing else None
 
     def clear(self) -> None:
         self._known.clear()
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+class Facts(ByIdentity[F]):
+    """What is known of results of calls, as far as they are tensors."""
+
+    def put(self, thing: Any, fact: F) -> None:
+        if type(thing) in PLAIN and len(self._known) < MOST:
+            super().put(thing, fact)

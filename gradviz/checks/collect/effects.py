@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import Observer, TorchCall, reads, taps
+from gradviz.checks.collect.calls import ByIdentity, Observer, TorchCall, reads, taps
 from gradviz.checks.collect.lines import leaf_of
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place, code_line, package_of, with_text
@@ -60,7 +59,7 @@ class EffectWatch(Observer):
 
     def _begin(self) -> None:
         self._bound = defaultdict[CodeType, list[_Hook]](list)
-        self._registered: dict[tuple[int, CodeType], tuple[weakref.ref[Any], set[int]]] = {}
+        self._registered = ByIdentity[dict[CodeType, set[int]]]()  # steps that registered a hook, by its code
 
     def _forget(self) -> None:
         for code, hooks in self._bound.items():
@@ -71,19 +70,13 @@ class EffectWatch(Observer):
     @reads("sub", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div")
     def _subtracted(self, call: TorchCall) -> None:
         """Two results of the same leaves, which are equal and not constant."""
-        first, second = call.pairs[0]
+        (first, second), line = call.pairs[0], call.users_line
         recorded = all(type(one) in PLAIN and one.requires_grad for one in (first, second))
-        line = call.users_line
+        if not recorded or first is second or first.shape != second.shape or line is None or first.numel() < 2:
+            return
         inside = call.name == "sub" and line != call.line  # torch's own code has its reasons
-        if not recorded or first.shape != second.shape or first is second or line is None or inside:
-            return
-        if not self._looks(line, _LOOKS) or package_of(line[0].co_filename) or first.numel() < 2:
-            return
-        if not is_readable(first):
-            return
-        with unrecorded():
-            equal = torch.allclose(first.exp(), second) if call.name == "kl_div" else torch.equal(first, second)
-            equal = equal and bool((first != first.flatten()[0]).any())
+        looks = not inside and not package_of(line[0].co_filename) and self._looks(line, _LOOKS)
+        equal = looks and is_readable(first) and _equal(first, second, call.name == "kl_div")
         if equal and leaves(first) == leaves(second):
             self._note("cancels", call.place)
 
@@ -118,10 +111,9 @@ class EffectWatch(Observer):
                 hooks.append(_Hook(id(module), hook, _marks(hook), self._place(frame.f_back)))
 
         def ended(returned: bool, result: object) -> None:
-            key = id(module), code
-            if key not in self._registered or self._registered[key][0]() is not module:
-                self._registered[key] = weakref.ref(module), set()
-            steps = self._registered[key][1]
+            registered = self._registered.of(module) or defaultdict(set)
+            self._registered.put(module, registered)
+            steps = registered[code]
             steps.add(self._step)
             every = [hooks.values() for name in _HOOKS if (hooks := getattr(module, name, None))]
             alive = sum(_code_of(other) is code for hooks in every for other in hooks)
@@ -136,6 +128,13 @@ def _marks(hook: Any) -> dict[str, object]:
     outer = getclosurevars(getattr(hook, "func", hook))
     values = {**outer.globals, **outer.nonlocals}
     return {name: value if type(value) in (bool, int, float, str) else id(value) for name, value in values.items()}
+
+
+def _equal(first: torch.Tensor, second: torch.Tensor, logarithmic: bool) -> bool:
+    """Whether two tensors have the same numbers, which are not all one. `logarithmic`: of the first these are logarithms."""
+    with unrecorded():
+        equal = torch.allclose(first.exp(), second) if logarithmic else torch.equal(first, second)
+        return equal and bool((first != first.flatten()[0]).any())
 
 
 def leaves(tensor: torch.Tensor) -> set[int]:

@@ -5,12 +5,12 @@ Compares a few elements, and keeps models weakly. Concludes nothing.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 
+from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.lines import Models
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.record import RunRecord
@@ -25,7 +25,6 @@ _Weights = Sequence[torch.Tensor]
 class _Follower(NamedTuple):
     """A follower at the call before: elements of its parameters, their versions, and elements of both models' buffers."""
 
-    ref: weakref.ref[torch.nn.Module]
     weights: torch.Tensor
     versions: tuple[int | None, ...]
     buffers: torch.Tensor
@@ -37,7 +36,7 @@ class Followers:
 
     def __init__(self, record: RunRecord) -> None:
         self._record = record
-        self._last: dict[int, _Follower] = {}
+        self._last = ByIdentity[_Follower]()
 
     def look(self, models: Models, held: set[int], in_a_row: bool) -> None:
         """Compare the models that no optimizer holds with trained ones. `in_a_row`: the call before was read as well."""
@@ -53,10 +52,10 @@ class Followers:
     def _compare(
         self, name: str, module: torch.nn.Module, own: _Weights, other: tuple[torch.nn.Module, _Weights], in_a_row: bool
     ) -> None:
-        last, versions = self._last.get(id(module)), tuple(map(version_of, own))
-        now = _Follower(weakref.ref(module), _few(own), versions, _few(module.buffers()), _few(other[0].buffers()))
-        self._last[id(module)] = now
-        if last is None or last.ref() is not module:
+        last, versions = self._last.of(module), tuple(map(version_of, own))
+        now = _Follower(_few(own), versions, _few(module.buffers()), _few(other[0].buffers()))
+        self._last.put(module, now)
+        if last is None:
             return
         half, written = own[0].element_size() < _SINGLE, versions != last.versions
         went = _part(last.weights, now.weights, _few(other[1]), half, written) if half or in_a_row else ()

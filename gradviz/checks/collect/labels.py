@@ -304,24 +304,29 @@ class LabelWatch(Observer):
     @reads(*_OVER_CLASSES[:2])
     def _classified(self, call: TorchCall) -> None:
         """A loss over classes is computed."""
-        scores, labels = call.arguments[:2]
+        labels = call.arguments[1]
         if type(labels) not in PLAIN or labels.dtype != torch.int64 or not is_readable(labels) or not labels.numel():
             return
         seen = self._seen(call, labels)
         if seen is None:
             return
-        ignored, total = call.arguments[4], labels.numel()
-        left = int((labels == ignored).sum())
+        ignored = call.arguments[4]
         seen.add(labels[labels != ignored])
         seen.weights = call.arguments[2].tolist() if call.arguments[2] is not None else ()
         seen.constant |= self._of(labels, "constant") == _version(labels)
         if not self._pads(call, seen.made or seen.place, ignored):
-            words = ignored, f"{left:,}", f"{total:,}"
-            single = scores.dim() == 2 and self._of(labels, "flat") is None and self._facts.of(scores) is None
-            if left == total and call.arguments[3] == 1:
-                self._note("all ignored", seen.place, *words)
-            elif left and ignored >= 0 and single and not _is_flattened(scores):
-                self._note("class ignored", seen.made or seen.place, *words, scores.shape[1])
+            self._ignores(call, seen, ignored)
+
+    def _ignores(self, call: TorchCall, seen: _Classes, ignored: int) -> None:
+        """Whether all labels are left out of a loss, or those of a class."""
+        scores, labels = call.arguments[:2]
+        left, total = int((labels == ignored).sum()), labels.numel()
+        words = ignored, f"{left:,}", f"{total:,}"
+        single = scores.dim() == 2 and self._of(labels, "flat") is None and self._facts.of(scores) is None
+        if left == total and call.arguments[3] == 1:
+            self._note("all ignored", seen.place, *words)
+        elif left and ignored >= 0 and single and not _is_flattened(scores):
+            self._note("class ignored", seen.made or seen.place, *words, scores.shape[1])
 
     def _seen(self, call: TorchCall, labels: torch.Tensor) -> _Classes | None:
         """What is known of the labels of a line, as far as more of them are to be read."""

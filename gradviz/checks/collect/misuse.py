@@ -26,8 +26,6 @@ from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated, unrecorded
 
-MOST = 100
-"""Lines that are noted, and results that are followed until they are reduced."""
 _LOOKS = 50  # how often the module around a line that drops out is asked for its mode
 _ELEMENTWISE = (
     *("add", "sub", "rsub", "mul", "div", "truediv", "eq", "ne", "gt", "lt", "ge", "le", "pow", "maximum", "minimum"),
@@ -67,13 +65,13 @@ class MisuseWatch(Observer):
     """Of one run, in one thread."""
 
     def _begin(self) -> None:
-        self._spread = Facts[tuple[str, Place, tuple[object, ...]]](MOST)  # what is wrong if all of it is averaged
+        self._spread = Facts[tuple[str, Place, tuple[object, ...]]]()  # what is wrong if all of it is averaged
         self._columns = Facts[int]()  # made of rows, and in which line
-        self._positions = Facts[bool](MOST)  # which were counted and are no samples
-        self._sources = Facts[bool](MOST)  # that batches are picked from
-        self._origins = Facts[weakref.ref[torch.Tensor]](MOST)  # what square matrices were computed from, by element
-        self._reductions = Facts[_Reduction](MOST)
-        self._wholes = Facts[tuple[str, tuple[int, ...]]](MOST)  # single numbers, and what was reduced to them
+        self._positions = Facts[bool]()  # which were counted and are no samples
+        self._sources = Facts[bool]()  # that batches are picked from
+        self._origins = Facts[weakref.ref[torch.Tensor]]()  # what square matrices were computed from, by element
+        self._reductions = Facts[_Reduction]()
+        self._wholes = Facts[tuple[str, tuple[int, ...]]]()  # single numbers, and what was reduced to them
         self._cut = Facts[tuple[Place | None, str]]()  # whose fractions were a part of them, by which call
 
     @reads(*_COUNTED, *_ELEMENTWISE)
@@ -198,17 +196,19 @@ class MisuseWatch(Observer):
     @reads(*_ELEMENTWISE, *_MAPS)
     def _mapped(self, call: TorchCall) -> None:
         """Each element is computed of that which has its place, or of a reduction that does not."""
-        if not call.makes:
-            return
-        for one, other in call.pairs:
+        for one, other in call.pairs if call.makes else ():
             reduced = self._reductions.of(one)
             if reduced is not None and type(other) not in PLAIN:
                 self._reductions.put(call.result, reduced)
             elif reduced is not None and reduced.of() is self._origin(other)() and tuple(other.shape) == reduced.shape:
                 words = reduced.name, reduced.dim, reduced.shape, one.shape
                 self._note("row for column", call.place if _is_lopsided(other) else None, *words)
-        shape, (first, second) = call.result.shape, call.pairs[0]
-        squares = len(shape) > 1 and shape[0] == shape[1] and first.shape == shape
+
+    @reads(*_ELEMENTWISE, *_MAPS)
+    def _squared(self, call: TorchCall) -> None:
+        """A square matrix is computed of another one, element by element."""
+        (first, second), made = call.pairs[0], call.result
+        squares = call.makes and made.dim() > 1 and made.shape[0] == made.shape[1] and first.shape == made.shape
         if squares and not call.in_place and (second is first or type(second) not in PLAIN):
             self._origins.put(call.result, self._origin(first))
 

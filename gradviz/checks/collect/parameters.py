@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.utils import stateless
 
+from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.lines import Models, Variables, line_at
 from gradviz.checks.collect.numbers import TensorRef, is_readable
 from gradviz.checks.context import Parameter
@@ -190,8 +191,8 @@ class Replaced:
 
     def __init__(self, place: PlaceOf) -> None:
         self._place = place
-        self._noted: dict[int, tuple[TensorRef, Place | None]] = {}
-        self._calls: dict[int, tuple[weakref.ref[torch.nn.Module], tuple[Any, ...]]] = {}  # with the names given
+        self._noted = ByIdentity[Place]()
+        self._calls = ByIdentity[tuple[Any, ...]]()  # of modules, with the names given
 
     def watching(self) -> AbstractContextManager[None]:
         """Inside, such calls are noted."""
@@ -200,18 +201,17 @@ class Replaced:
 
     def _called(self, frame: FrameType, module: torch.nn.Module, given: Any, *_: Any, **__: Any) -> None:
         with suppress(Exception):
-            names, known = tuple(given), self._calls.get(id(module))
-            if known is not None and known[0]() is module and known[1] == names:
+            names, place = tuple(given), self._place(frame)
+            if place is None or self._calls.of(module) == names:
                 return
-            self._calls[id(module)] = weakref.ref(module), names
-            place = self._place(frame)
+            self._calls.put(module, names)
             for path, owner in submodules(module):
                 for key, tensor in owner._parameters.items():
                     name = joined(path, key)
                     if tensor is not None and name in given and given[name] is not tensor:
-                        self._noted[id(tensor)] = weakref.ref(tensor), place
+                        self._noted.put(tensor, place)
 
     def at(self, tensor: torch.Tensor) -> SourceLine | None:
         """The line that ran a parameter's module with something else in its place; None when none did."""
-        ref, place = self._noted.get(id(tensor), (None, None))
-        return line_at(place) if ref is not None and ref() is tensor and place is not None else None
+        place = self._noted.of(tensor)
+        return line_at(place) if place is not None else None

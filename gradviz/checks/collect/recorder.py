@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.effects import settings_unread
 from gradviz.checks.collect.lines import returned_in, users_frame
 from gradviz.checks.collect.numbers import TensorRef, is_readable, optimized
@@ -129,7 +130,7 @@ class RunRecorder:
         self._births: dict[int, _Birth] = {}
         self._versions: dict[OptimizerRow, tuple[int, dict[int, int | None]]] = {}  # at the last call
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # elements, and their gradient
-        self._firsts: dict[int, tuple[TensorRef, OptimizerRow]] = {}  # the first tensor of each optimizer
+        self._firsts = ByIdentity[OptimizerRow]()  # the first tensor of each optimizer
         self._began, self._spent = time.perf_counter(), 0.0
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._call = self._stepped_at = 0
@@ -216,10 +217,9 @@ class RunRecorder:
             if returned:
                 self.stage += 1
                 row, first = self.row(optimizer, frame), next(optimized(optimizer), None)
-                known = self._firsts.get(id(first))
-                row.before = known[1] if known is not None and known[0]() is first else None
+                row.before = self._firsts.of(first)
                 if first is not None:
-                    self._firsts[id(first)] = weakref.ref(first), row
+                    self._firsts.put(first, row)
 
         return ended
 

@@ -14,6 +14,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.followers import Followers
 from gradviz.checks.collect.lines import Models, Variables, made_at, users_frame
 from gradviz.checks.collect.models import Reading
@@ -82,7 +83,7 @@ class RowKeeper:
     def __init__(self, recorder: RunRecorder) -> None:
         self._recorder, self._record = recorder, recorder.record
         self._leaves: dict[int, _Watched] = {}
-        self._statistics: dict[int, tuple[weakref.ref[torch.nn.Module], int | None, object]] = {}
+        self._statistics = ByIdentity[tuple[int | None, object]]()  # of batch normalization
         self._first_pairs: list[tuple[tuple[str, str], TensorRef, TensorRef, bool]] = []
         self._last: _Last | None = None  # of the calls that filled gradients
         self._coming: _Last | None = None
@@ -260,11 +261,9 @@ class RowKeeper:
         if norm.num_batches_tracked is None:
             return False
         version, weights = version_of(norm.num_batches_tracked), (_mark(first), *map(_mark, norm.parameters()))
-        last = self._statistics.get(id(norm))
-        self._statistics[id(norm)] = (weakref.ref(norm), version, weights)
-        if last is None or last[0]() is not norm or last[2] != weights:
-            return False  # an average of another network's weights
-        return last[1] != version
+        last = self._statistics.of(norm)
+        self._statistics.put(norm, (version, weights))
+        return last is not None and last[1] == weights and last[0] != version
 
 
 def _weights(module: torch.nn.Module) -> list[torch.Tensor]:

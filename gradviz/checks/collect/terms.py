@@ -129,16 +129,15 @@ class TermWatch(Observer):
 
     def _followed(self, call: TorchCall) -> Iterator[_Term]:
         """Terms of a sum, or something that a number is multiplied with."""
-        for i, given in enumerate(call.arguments[:2]):
+        joins = call.name in ("add", "radd", "iadd", "sub", "rsub")
+        for i, (given, other) in enumerate(call.pairs):
             for term in self._terms.of(given) or ():
+                factor = _factor(call, i)
                 if call.name == "exp":
                     self._note("new action", term.joined if term.kind == "ratio" else None)
-                    continue
-                other, factor = call.arguments[1 - i] if len(call.arguments) > 1 else None, _factor(call, i)
-                if term.kind == "score" and call.name == "mul" and self._pulls(call, given, other):
+                elif term.kind == "score" and call.name == "mul" and self._pulls(call, given, other):
                     self._note("trained weight", call.place)
-                joins = call.name in ("add", "radd", "iadd", "sub", "rsub")
-                if term.kind == "likelihood" and joins and _is_older(other, given):
+                elif term.kind == "likelihood" and joins and _is_older(other, given):
                     yield term._replace(kind="ratio", sign=factor)
                 elif factor:
                     at = call.place if joins and term.kind == "entropy" else term.joined

@@ -127,8 +127,7 @@ class CallWatch:
         reading = reading or self._has_its_turn(call)
         stage = self._stage()
         self._known_stage, self._due = stage, STAGE if stage != self._known_stage else self._due - reading
-        sampled = number in SAMPLED and not call.create_graph and self._looking.may_go_on()
-        alone = not reading and (self._is_to_show_a_death() or self._begins_something(call) or sampled)
+        alone = not reading and (self._is_to_show_a_death() or self._begins_something(call) or self._samples(call))
         self._lines[_line(call)] += 1
         self._in_a_row = self._in_a_row and reading
         self._passed(number, call, reading)
@@ -141,6 +140,9 @@ class CallWatch:
             elif not reading and not alone and self._looking.may_go_on():
                 reading = self._suspicious(_nodes(call.outputs))
         return reading or alone or self.seen_enough
+
+    def _samples(self, call: EngineCall) -> bool:
+        return self._number in SAMPLED and not call.create_graph and self._looking.may_go_on()
 
     def _has_its_turn(self, call: EngineCall) -> bool:
         """Whether lines take turns, all calls so far were read, and one of the lines was not yet read often enough."""
