@@ -58,14 +58,15 @@ class WatchedRun:
         )
         self.calls = CallWatch(lambda: self._record.scaled, self._passed, paused, lambda: reader.recorder.stage)
         if target.kind == "script" and not target.is_notebook:
-            reader.results.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
+            reader.results.runs(os.path.join(os.getcwd(), target.place))  # as Python calls it
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, the user's code may run."""
         reader = self._reader
+        watches: list[Any] = [reader.recorder, *reader.observers, self._replay, reader.calls]
         with ExitStack() as until:
-            for watch in (reader.recorder, *reader.observers, self._replay, reader.replaced, reader.calls):
+            for watch in watches:
                 until.enter_context(watch.watching())
             yield
 

@@ -43,18 +43,18 @@ Line = tuple[CodeType, int]
 
 
 class TorchCall:
-    """A function of torch that has returned. `name` is without underscores.
+    """A function of torch that has returned. `name` is its own without underscores.
 
     No tuple: a handler of signals that trains may run while one is made, and its frames are read, but for those of gradviz.
     """
 
-    __slots__ = ("arguments", "frame", "name", "options", "place_of", "result")
+    __slots__ = ("arguments", "frame", "function", "name", "options", "place_of", "result")
 
     def __init__(
-        self, name: str, arguments: Given, options: Mapping[str, Any], result: Any, frame: FrameType, place_of: PlaceOf
+        self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType, place_of: PlaceOf
     ) -> None:
-        self.name, self.arguments, self.options, self.result, self.frame = name, arguments, options, result, frame
-        self.place_of = place_of
+        self.function, self.name, self.place_of = function, function.__name__.strip("_"), place_of
+        self.arguments, self.options, self.result, self.frame = arguments, options or {}, result, frame
 
     @property
     def place(self) -> Place | None:
@@ -141,9 +141,8 @@ class CallReaders:
 
     def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
         """A function of torch has returned."""
-        name = function.__name__.strip("_")
-        call = TorchCall(name, arguments, options or {}, result, frame, self._place)
-        for reader in self._of.get(name, ()):
+        call = TorchCall(function, arguments, options, result, frame, self._place)
+        for reader in self._of.get(call.name, ()):
             reader(call)
         for reader in self._all:
             reader(call)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from gradviz.checks.collect.calls import CallReaders, Misuses
+from gradviz.checks.collect.calls import CallReaders, Misuses, Observer
 from gradviz.checks.collect.code import location_of, with_code
 from gradviz.checks.collect.dimensions import DimensionWatch
 from gradviz.checks.collect.effects import EffectWatch
@@ -115,15 +115,15 @@ class Collector:
         self._rows = RowKeeper(self.recorder)
         self.misuses, place = Misuses(), UserCode().place
         known = place, self.misuses
-        self.cuts, self.switches, self.replaced = CutWatch(place), Switches(place), Replaced(place)
+        self.cuts, self.switches, self.replaced = CutWatch(place), Switches(*known), Replaced(*known)
         self.cuts.parts = {} if cuts else None
         self.results, self.labels, self.overwrites = ResultWatch(*known), LabelWatch(*known), OverwriteWatch(*known)
         self.dimensions, self.graphs = DimensionWatch(*known), RetainedGraphs(*known)
         others = [kind(*known) for kind in _OBSERVERS]
-        self.observers = [MisuseWatch(*known), self.dimensions, self.labels, *others, self.overwrites, self.results]
-        readers = CallReaders(place, self.observers)
-        watches = (self.results, self.switches, self.cuts, readers, self.overwrites)
-        self.calls = TorchCalls(*(watch.seen for watch in watches), stepped=self.cuts.stepped if cuts else None)
+        self.observers: list[Observer] = [MisuseWatch(*known), self.dimensions, self.labels, *others, self.overwrites]
+        self.observers += [self.results, self.switches, self.replaced]
+        seen = self.cuts.seen, CallReaders(place, self.observers).seen
+        self.calls = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
         self._earlier: list[Earlier] = []
         self._call: int | None = None

@@ -63,7 +63,7 @@ class _DataCall(TorchCall):
     __slots__ = ("known", "tensors")
 
     def __init__(self, call: TorchCall, tensors: Sequence[torch.Tensor], known: Sequence[_Known]) -> None:
-        super().__init__(call.name, call.arguments, call.options, call.result, call.frame, call.place_of)
+        super().__init__(call.function, call.arguments, call.options, call.result, call.frame, call.place_of)
         self.tensors, self.known = tensors, known
 
     @property

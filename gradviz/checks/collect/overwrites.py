@@ -15,11 +15,11 @@ import torch
 import torch.utils.checkpoint
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from gradviz.checks.collect.calls import Observer, taps
+from gradviz.checks.collect.calls import Observer, TorchCall, reads, taps
 from gradviz.checks.ops import kind
 from gradviz.graph import Graph
 from gradviz.packages import Place, package_of
-from gradviz.recording.torch_calls import PLAIN, Given
+from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.statements import body_of
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import isolated, unrecorded
@@ -32,7 +32,6 @@ from gradviz.walker.walk import Walked
 _ELEMENTS, _LOOKS, _FRAMES = 1024, 32, 12
 """Elements that are compared, times that one looks at a line, and frames between a change and the hook that makes it."""
 _TO_NUMPY = frozenset(("numpy", "__array__"))
-_ALIASES = _TO_NUMPY | {"__get__", "detach"}
 _WRITES = frozenset(("__setitem__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "div", "pow"))))
 _ENGINE, _CALL = torch.autograd.graph._engine_run_backward.__name__, torch.nn.Module._call_impl.__code__
 _WeakRef: Any = StorageWeakRef
@@ -73,19 +72,11 @@ class OverwriteWatch(Observer):
     def ran(self) -> None:
         self._aliases.clear()
 
-    def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
-        """A function of torch has returned."""
-        name = function.__name__
-        if name in _ALIASES:
-            self._hands_out(name, arguments[0], frame)
-        elif not (self._aliases or self._running):
-            return
-        elif (name in _WRITES or name[-1] == "_" != name[-2:-1]) and type(arguments[0]) in PLAIN:
-            self._writes(arguments[0], frame)
-
     # -- numbers that are handed out ------------------------------------------------------------------------------------
 
-    def _hands_out(self, name: str, tensor: Any, frame: FrameType) -> None:
+    @reads("numpy", "array", "get", "detach")
+    def _hands_out(self, call: TorchCall) -> None:
+        name, tensor, frame = call.function.__name__, call.first, call.frame
         if type(tensor) not in PLAIN or package_of(frame.f_code.co_filename):
             return
         looks = self._looks((frame.f_code, frame.f_lineno), _LOOKS) and is_plain(tensor)
@@ -109,9 +100,14 @@ class OverwriteWatch(Observer):
     def _now(self, frame: FrameType) -> _Write:
         return _Write(peek_sequence(), self._place(frame), _is_forward_hook(frame))
 
-    def _writes(self, tensor: torch.Tensor, frame: FrameType) -> None:
-        """A function has changed a tensor in place."""
-        storage = storage_of(tensor)
+    @reads()
+    def _writes(self, call: TorchCall) -> None:
+        """A function may have changed a tensor in place."""
+        if not (self._aliases or self._running):
+            return
+        name, frame = call.function.__name__, call.frame
+        writes = (name in _WRITES or name[-1] == "_" != name[-2:-1]) and type(call.first) in PLAIN
+        storage = storage_of(call.first) if writes else None
         if storage is None:
             return
         alias = self._aliases.get(storage[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from difflib import SequenceMatcher
 from itertools import product
 from types import FrameType
@@ -13,17 +13,16 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.utils import stateless
 
-from gradviz.checks.collect.calls import ByIdentity
+from gradviz.checks.collect.calls import ByIdentity, Observer, TorchCall, reads, taps
 from gradviz.checks.collect.lines import Models, Variables, line_at
 from gradviz.checks.collect.numbers import TensorRef, is_readable
 from gradviz.checks.context import Parameter
 from gradviz.checks.record import Mistyped, Thawed, Tie
 from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
-from gradviz.packages import Place, PlaceOf
+from gradviz.packages import Place
 from gradviz.source.search import calls_method, only_compares, passes, sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
-from gradviz.walker.taps import all_tapped
 from gradviz.walker.tensors import storage_of
 
 _ALIKE = 0.8  # from which an attribute's name counts as `requires_grad` mistyped
@@ -135,7 +134,6 @@ def _off(attributes: Mapping[str, object]) -> list[str]:
     ]
 
 
-_REQUIRES_GRAD, _ATTRIBUTE = torch.Tensor.requires_grad_, torch.Tensor.requires_grad
 MOST = 100_000
 """Switches that are noted."""
 
@@ -146,19 +144,19 @@ class _Switched(NamedTuple):
     place: Place
 
 
-class Switches:
-    """Of one run, until its first backward call. `place` tells the user's line of a frame."""
+class Switches(Observer):
+    """Of one run, until its first backward call."""
 
-    def __init__(self, place: PlaceOf) -> None:
-        self._place = place
+    def _begin(self) -> None:
         self._noted: list[_Switched] = []
 
-    def seen(self, function: Any, arguments: tuple[Any, ...], options: Any, result: Any, frame: FrameType) -> None:
-        """A function of torch has returned: whether it has set `requires_grad` of a parameter."""
-        if function is _REQUIRES_GRAD or (result is None and getattr(function, "__self__", None) is _ATTRIBUTE):
-            tensor, place = arguments[0], self._place(frame)
-            if type(tensor) is torch.nn.Parameter and place is not None and len(self._noted) < MOST:
-                self._noted.append(_Switched(weakref.ref(tensor), tensor.requires_grad, place))
+    @reads("requires_grad", "set")
+    def _switched(self, call: TorchCall) -> None:
+        """A function of torch has set `requires_grad` of a parameter, or something else."""
+        sets = call.name == "requires_grad" or getattr(call.function, "__self__", None) is torch.Tensor.requires_grad
+        tensor, place = call.first, call.place if sets else None
+        if type(tensor) is torch.nn.Parameter and place is not None and len(self._noted) < MOST:
+            self._noted.append(_Switched(weakref.ref(tensor), tensor.requires_grad, place))
 
     def off_at(self, tensor: torch.Tensor) -> SourceLine | None:
         """The last line that froze a parameter."""
@@ -186,19 +184,14 @@ class Switches:
                 yield Thawed(tuple(names[key][0] for key in members), line_at(places[line]), line_at(places[other]))
 
 
-class Replaced:
+class Replaced(Observer):
     """The parameters that `torch.func.functional_call` has run their module without, and the line that called it, of one run."""
 
-    def __init__(self, place: PlaceOf) -> None:
-        self._place = place
+    def _begin(self) -> None:
         self._noted = ByIdentity[Place]()
         self._calls = ByIdentity[tuple[Any, ...]]()  # of modules, with the names given
 
-    def watching(self) -> AbstractContextManager[None]:
-        """Inside, such calls are noted."""
-        original = getattr(stateless, "_functional_call", None)
-        return all_tapped([(original, self._called)] if original is not None else [])
-
+    @taps(stateless._functional_call)
     def _called(self, frame: FrameType, module: torch.nn.Module, given: Any, *_: Any, **__: Any) -> None:
         with suppress(Exception):
             names, place = tuple(given), self._place(frame)

@@ -6,16 +6,15 @@ call, and calls of losses that leave no node of their own. Is told of each call 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 import torch
 
-from gradviz.checks.collect.calls import Observer
+from gradviz.checks.collect.calls import Observer, TorchCall, reads
 from gradviz.checks.record import Misuse
 from gradviz.packages import Place, is_foundation, package_of
-from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
+from gradviz.recording.torch_calls import PLAIN, is_real, name_of
 from gradviz.source.search import Alone, alone
 from gradviz.source.statements import line_of
 from gradviz.walker.isolation import unrecorded
@@ -26,13 +25,9 @@ MOST_FILLED = 10_000
 MOST_GIVEN = 1000
 """Calls of one step whose input is noted."""
 
-WITH_POLES = frozenset(
-    (
-        *("log", "log2", "log10", "log1p", "logit", "exp"),
-        *("sqrt", "rsqrt", "reciprocal", "std", "var"),
-        *("acos", "asin", "atanh", "mean", "corrcoef", "float_power", "div_", "log_", "sqrt_", "pow_", "__itruediv__"),
-        *("pow", "__pow__", "__rpow__", "div", "true_divide", "__truediv__", "__rtruediv__", "__rdiv__"),
-    )
+WITH_POLES = (
+    *("log", "log2", "log10", "log1p", "logit", "exp", "sqrt", "rsqrt", "reciprocal", "std", "var", "acos", "asin"),
+    *("atanh", "mean", "corrcoef", "float_power", "pow", "rpow", "div", "true_divide", "truediv", "rtruediv", "rdiv"),
 )
 """Functions that can make NaN or Inf of finite numbers."""
 _CODE = 50  # characters of a line that a sentence quotes
@@ -59,53 +54,46 @@ class ResultWatch(Observer):
             int | None, Place
         ] = {}  # where kl_div was called, by the number of the node that made its input
 
-    def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
-        """A function of torch has returned."""
-        if frame.f_code.co_filename not in self._files:
-            self.reads(frame.f_code.co_filename)
-        if type(result) not in PLAIN:
-            return
-        if self._dropping:
-            self._drop(function, frame)
-        noted = _NOTED.get(function)
-        if noted is not None:
-            noted(self, arguments, options, frame)
-        elif function.__name__ in WITH_POLES and not result.requires_grad:
-            self._look(function.__name__, arguments, result, frame)
-
     def ran(self) -> None:
         self._begins = False
         self.given.clear()
 
-    def fills(self, arguments: Given, options: Any, frame: FrameType) -> None:
+    @reads("fill", "zero", "normal", "uniform")
+    def _fills(self, call: TorchCall) -> None:
         """A tensor, or the data of a parameter, is filled with numbers."""
-        tensor = arguments[0] if arguments else options.get("tensor")
-        if type(tensor) in PLAIN and (self._begins or tensor.requires_grad) and len(self.filled) < MOST_FILLED:
-            place = self._place(frame)
-            if place is not None:
-                self.filled[tensor.data_ptr()] = place
+        if call.in_place and call.makes and (self._begins or call.first.requires_grad):
+            self._filled(call)
 
-    def writes(self, arguments: Given, options: Any, frame: FrameType) -> None:
+    @reads("copy", "lerp", "mul", "add")
+    def _writes(self, call: TorchCall) -> None:
         """A tensor is changed in place by code of the user's, as averages of weights are."""
-        tensor = arguments[0]
-        recorded = type(tensor) not in PLAIN or (tensor.requires_grad and torch.is_grad_enabled())
-        known = self._begins or recorded or len(self.filled) >= MOST_FILLED or is_foundation(frame.f_code.co_filename)
-        if not known and tensor.data_ptr() not in self.filled:
-            place = self._place(frame)
-            if place is not None:
-                self.filled[tensor.data_ptr()] = place
+        if self._begins or not (call.in_place and call.makes) or is_foundation(call.frame.f_code.co_filename):
+            return
+        recorded = call.first.requires_grad and torch.is_grad_enabled()
+        if not recorded and call.first.data_ptr() not in self.filled:
+            self._filled(call)
 
-    def gives(self, arguments: Given, options: Any, frame: FrameType) -> None:
+    def _filled(self, call: TorchCall) -> None:
+        place = call.place if len(self.filled) < MOST_FILLED else None
+        if place is not None:
+            self.filled[call.first.data_ptr()] = place
+
+    @reads("kl_div")
+    def _gives(self, call: TorchCall) -> None:
         """A loss is called that leaves no node of its own."""
-        given = arguments[0] if arguments else options.get("input")
+        given = call.given(0, "input")
         if type(given) is torch.Tensor and given.grad_fn is not None and len(self.given) < MOST_GIVEN:
-            place = self._place(frame)
+            place = call.place
             if place is not None:
                 self.given[given.grad_fn._sequence_nr()] = place
 
-    def _look(self, name: str, arguments: Given, result: Any, frame: FrameType) -> None:
+    @reads(*WITH_POLES)
+    def _look(self, call: TorchCall) -> None:
         """Data that nobody recorded was computed: whether it is as finite as what it was computed from."""
-        caller = _caller(frame)
+        result = call.result
+        if type(result) not in PLAIN or result.requires_grad:
+            return
+        caller = _caller(call.frame)
         if caller is None:
             return
         at = (caller.f_code.co_filename, caller.f_lineno or 0)
@@ -114,26 +102,29 @@ class ResultWatch(Observer):
             return
         if result.numel() > _LARGEST or not is_real(result) or is_foundation(at[0]):
             return
-        given = [argument for argument in arguments if type(argument) in PLAIN]
+        given = [argument for argument in call.arguments if type(argument) in PLAIN]
         with unrecorded():
             born = not result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
         place = self._place(caller) if born else None
         if place is not None:
-            self.broken.setdefault(at, (place, name))
+            self.broken.setdefault(at, (place, call.function.__name__))
             if result.isnan().any():
                 self.nan = self.nan or place
 
-    def reads(self, file: str) -> None:
+    def runs(self, file: str) -> None:
         """Code of this file is running."""
         lines = alone(file) if not is_foundation(file) and not package_of(file) else {}
         self._files[file] = lines
         self._dropping = self._dropping or bool(lines)
 
-    def _drop(self, function: Any, frame: FrameType) -> None:
-        around = _caller(frame)
+    @reads()
+    def _drop(self, call: TorchCall) -> None:
+        if call.frame.f_code.co_filename not in self._files:
+            self.runs(call.frame.f_code.co_filename)
+        around = _caller(call.frame) if self._dropping and type(call.result) in PLAIN else None
         if around is not None:
             unused = self._files.get(around.f_code.co_filename, {}).get(around.f_lineno or 0)
-            if unused is not None and name_of(function, frame) in unused.functions:
+            if unused is not None and name_of(call.function, call.frame) in unused.functions:
                 self._dropped.add((around.f_code.co_filename, unused.line))
 
     def dropped(self) -> Iterator[Misuse]:
@@ -154,12 +145,3 @@ def _caller(frame: FrameType) -> FrameType | None:
     while around is not None and around.f_globals.get("__name__") in _THROUGH:
         around = around.f_back
     return around
-
-
-_NOTED: dict[Any, Callable[[ResultWatch, Given, Any, FrameType], None]] = {
-    torch.kl_div: ResultWatch.gives,
-    **dict.fromkeys((torch.Tensor.fill_, torch.Tensor.zero_), ResultWatch.fills),
-    **dict.fromkeys((torch.Tensor.normal_, torch.Tensor.uniform_), ResultWatch.fills),
-    **dict.fromkeys((torch.Tensor.copy_, torch.Tensor.lerp_, torch.Tensor.mul_, torch.Tensor.add_), ResultWatch.writes),
-}
-"""Functions of which the call itself is noted."""
