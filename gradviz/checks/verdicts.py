@@ -268,11 +268,11 @@ _HOOKED = Verdict(
 
 def _is_behind_a_hook(graph: Graph, around: str | None, began: int) -> bool:
     """Whether something of the module around is in the graph, and all of it ran before the part that began there."""
-    paths = [f"{scope.path}." for scope in graph.scopes]
-    inside = {
-        i for i, path in enumerate(paths) if around is not None and path.startswith(f"{around}." if around else "")
-    }
-    ran = [node.sequence for node in graph.nodes if node.scope in inside and node.sequence is not None]
+    inside = f"{around}." if around else ""
+    scopes = (
+        {i for i, scope in enumerate(graph.scopes) if f"{scope.path}.".startswith(inside)} if around is not None else ()
+    )
+    ran = [node.sequence for node in graph.nodes if node.scope in scopes and node.sequence is not None]
     return bool(ran) and max(ran) < began
 
 
@@ -321,12 +321,9 @@ def modules_of(context: CheckContext, members: Sequence[Parameter]) -> list[str]
 def _with_others(context: CheckContext, members: Sequence[Parameter]) -> set[str]:
     """The modules of a model, and the model itself, that hold parameters other than these."""
     chosen = {parameter.names[0] for parameter in members}
-    rest = [
-        parameter.module
-        for parameter in context.parameters
-        if parameter.names[0] not in chosen and parameter.model == members[0].model
-    ]
-    return {"", *(prefix for module in rest for prefix in _prefixes(module))}
+    alike = (parameter for parameter in context.parameters if parameter.model == members[0].model)
+    rest = (parameter.module for parameter in alike if parameter.names[0] not in chosen)
+    return {"", *chain.from_iterable(map(_prefixes, rest))}
 
 
 def _prefixes(path: str) -> Iterator[str]:

@@ -82,15 +82,17 @@ def no_effect(context: CheckContext) -> Diagnoses:
 def _unread(optimizer: OptimizerRow) -> Diagnoses:
     """Settings of an optimizer that torch does not read."""
     for key, meant in optimizer.unread.items():
-        sets = sets_attribute if key[0] == "." else sets_item
-        source = sets(optimizer.source.file, key.removeprefix(".")) if optimizer.source is not None else None
-        fix = f"Set it in the groups: for group in optimizer.param_groups: group[{meant!r}] = ..."
+        sets, made = sets_attribute if key[0] == "." else sets_item, optimizer.source
+        source = sets(made.file, key.removeprefix(".")) if made is not None else None
+        fix = f"Call it {meant} in {line(source or made)}."
+        if source is not None and key[0] == ".":
+            fix = f"Set it in the groups: for group in optimizer.param_groups: group[{meant!r}] = ..."
         yield Diagnosis(
             f"{optimizer.title} does not read {key}: it has no effect",
             optimizer.subject,
             f"{optimizer.type} reads {meant!r} of each group in its param_groups",
-            fix if source is not None and key[0] == "." else f"Call it {meant} in {line(source or optimizer.source)}.",
-            source=source or optimizer.source,
+            fix,
+            source=source or made,
         )
 
 

@@ -9,7 +9,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.collectives import RECEIVES
-from gradviz.checks.words import all_names, code, first_names, listed, nodes_of, title, verb
+from gradviz.checks.words import Names, all_names, code, first_names, listed, nodes_of, title, verb
 from gradviz.graph import Graph, Leaf, Node, TensorInfo
 from gradviz.graph.amounts import depth
 from gradviz.source.search import repeated_modules
@@ -161,13 +161,12 @@ def hooks_present(context: CheckContext) -> Diagnoses:
             "No change needed if this is intentional. The handle that register_hook() returned has remove().",
             nodes_of(hooked),
         )
-    for nodes, summary, why, fix in _hooked(graph):
+    for nodes, names, summary, why, fix in _hooked(graph):
         if nodes:
-            names = first_names(nodes) if summary.startswith("hooks on") else ()
             yield Diagnosis(summary, names, why, f"No change needed if {fix}", tuple(node.id for node in nodes))
 
 
-def _hooked(graph: Graph) -> Iterator[tuple[list[Node], str, str, str]]:
+def _hooked(graph: Graph) -> Iterator[tuple[list[Node], Names, str, str, str]]:
     """The nodes on which hooks are, or hang, and what is said of them."""
     inner = [node for node in graph.nodes if "hooks" in node.flags and node.id not in graph.leaf_of]
     modules = [node for node in graph.nodes if node.op == "BackwardHookFunctionBackward"]
@@ -175,18 +174,21 @@ def _hooked(graph: Graph) -> Iterator[tuple[list[Node], str, str, str]]:
     ways = sorted({slot.note for node in packed for slot in node.saved if slot.state == "packed" and slot.note})
     yield (
         inner,
+        first_names(inner),
         f"hooks on {listed(first_names(inner)) or plural(len(inner), 'tensor')}",
         "they run when the gradient of the tensor is computed, and may change it",
         "they are wanted. The handle that register_hook() returned has remove().",
     )
     yield (
         modules,
+        (),
         "full backward hooks of modules are in this graph",
         f"{plural(len(modules), 'node')} of this graph {verb(modules, 'calls', 'call')} them, and they may change gradients",
         "they are wanted. The handle that register_full_backward_hook() returned has remove().",
     )
     yield (
         packed,
+        (),
         f"hooks pack the saved tensors of {plural(len(packed), 'node')}",
         f"{listed(ways, 2) or 'saved-tensor hooks'}: what backward will compute with is known only when the hook runs",
         "that is on purpose (checkpoint, save_on_cpu, saved_tensors_hooks).",

@@ -108,7 +108,7 @@ def _told(record: RunRecord, optimizer: OptimizerRow, faults: Sequence[_Fault]) 
     fault = next((fault for fault in faults if fault.holds(record, optimizer)), None)
     if fault is not None:
         source = fault.at(record, optimizer) or optimizer.source
-        yield Row(*fault[1:4]).told(optimizer.subject, source, **_words(record, optimizer))
+        yield Row(fault.summary, fault.why, fault.fix).told(optimizer.subject, source, **_words(record, optimizer))
 
 
 def _words(record: RunRecord, optimizer: OptimizerRow) -> dict[str, object]:
