@@ -99,6 +99,11 @@ def with_text(line: SourceLine) -> SourceLine:
     return line._replace(text=linecache.getline(line.file, line.line).strip())
 
 
+def definition_of(code: CodeType) -> SourceLine:
+    """The first line of a function, with its text."""
+    return with_text(code_line(code, code.co_firstlineno))
+
+
 # -- the code that runs now --------------------------------------------------------------------------------------------
 
 

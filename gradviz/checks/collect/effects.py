@@ -16,7 +16,7 @@ import torch
 from gradviz.checks.collect.calls import ByIdentity, Observer, TorchCall, reads, taps
 from gradviz.checks.collect.lines import leaf_of
 from gradviz.checks.collect.numbers import is_readable
-from gradviz.packages import Place, code_line, package_of, with_text
+from gradviz.packages import Place, definition_of, package_of
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import of_each_round
 from gradviz.walker.isolation import unrecorded
@@ -96,7 +96,7 @@ class EffectWatch(Observer):
             if now[name] != first.marks.get(name) and len({hook.marks.get(name) for hook in hooks}) > 1:
                 given = ", ".join((*code.co_varnames[: code.co_argcount], f"{name}={name}"))
                 kind = f"lambda {given}: ..." if code.co_name == "<lambda>" else f"def {code.co_name}({given}):"
-                self._note("reads late", with_text(code_line(code, code.co_firstlineno)), name, len(hooks), kind)
+                self._note("reads late", definition_of(code), name, len(hooks), kind)
 
     @taps(*_HOOKED)
     def _hooks(

@@ -24,7 +24,7 @@ from gradviz.checks.flow import behind
 from gradviz.checks.record import RetainedHistory
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.graph.amounts import COMPUTED
-from gradviz.packages import code_line, is_foundation, package_of, with_text
+from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.source.statements import around
 from gradviz.variables.objects import class_attribute, class_name, is_a, own_attributes, own_class, tensors_in
 from gradviz.variables.scanner import as_written, scan
@@ -76,8 +76,7 @@ def _hooks(walked: Walked) -> Iterator[Cycle]:
                 continue
             for variable, value in _closed_over(function):
                 if any(node in behind(walked.graph, [_made_by(walked, kept)]) for kept in tensors_in(value)):
-                    line = code_line(function.__code__, function.__code__.co_firstlineno)
-                    yield Cycle("hook", variable, node, names[0], with_text(line))
+                    yield Cycle("hook", variable, node, names[0], definition_of(function.__code__))
 
 
 def _closed_over(function: FunctionType) -> Iterator[tuple[str, object]]:
@@ -128,7 +127,7 @@ def _beside(context: CheckContext, variables: Variables) -> dict[str, Held]:
         if names in beside and _function(tensor) is not None:
             groups.setdefault(as_written(_holder(names[0]), variables), Held()).add(tensor, names[0])
     current = set(column(context.graph.nodes, "sequence"))
-    for name, held in {**held_by([beyond(variables)]), **held_by_functions(variables)}.items():
+    for name, held in held_elsewhere(variables).items():
         made = ((tensor, _function(tensor)) for tensor in held.tensors)
         held.tensors = [tensor for tensor, node in made if node and node._sequence_nr() not in current]
         if held.tensors:
@@ -192,9 +191,13 @@ def held_by_functions(variables: Variables) -> dict[str, Held]:
         held = groups.setdefault(_holder(function.name), Held())
         held.tensors.append(value)
         held.kept = rest
-        code = getattr(function.value, "__code__", None) if type(function.value) is FunctionType else None
-        held.made = with_text(code_line(code, code.co_firstlineno)) if code is not None else None
+        held.made = definition_of(function.value.__code__) if type(function.value) is FunctionType else None
     return groups
+
+
+def held_elsewhere(variables: Variables) -> dict[str, Held]:
+    """What functions, classes and modules hold that variables lead to."""
+    return {**held_by([beyond(variables)]), **held_by_functions(variables)}
 
 
 def _carried_along(value: object) -> dict[str, object]:

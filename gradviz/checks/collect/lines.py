@@ -20,7 +20,7 @@ from gradviz.checks.record import Raised
 from gradviz.checks.words import COMPARISONS, Names
 from gradviz.errors import text_of as message_of
 from gradviz.graph import SourceLine
-from gradviz.packages import Place, code_line, is_foundation, package_of, with_text
+from gradviz.packages import Place, code_line, definition_of, is_foundation, package_of, with_text
 from gradviz.recording.cuts import Cut
 from gradviz.source.code_line import assigned as given, read
 from gradviz.source.search import lines_behind, returned_by, switch_above, switch_around
@@ -125,7 +125,7 @@ def forward_of(kind: type) -> SourceLine | None:
     code = getattr(class_attribute(kind, "forward"), "__code__", None)
     if code is None or package_of(code.co_filename):
         return None
-    return with_text(code_line(code, code.co_firstlineno))
+    return definition_of(code)
 
 
 def class_around(modules: Mapping[str, torch.nn.Module], path: str) -> tuple[type, str] | None:
@@ -329,7 +329,7 @@ def returned_in(codes: Sequence[CodeType]) -> SourceLine | None:
         body = body_of(code)
         lines += [body.source(value) for value in body.returns]
         if code.co_name == "<lambda>":
-            lines.append(with_text(code_line(code, code.co_firstlineno)))
+            lines.append(definition_of(code))
     return next((line for line in lines if "//" in line.text), lines[0] if lines else None)
 
 

@@ -164,15 +164,13 @@ class Switches(Observer):
 
     def in_vain(self, names: Mapping[int, Names]) -> Iterator[Thawed]:
         """Lines whose freezing another line has undone as a whole, and with it for more. `names` are by identity."""
-        lines: dict[tuple[bool, int], dict[int, int]] = {}  # the parameters that each switched, on or off, and when
-        places: dict[int, Place] = {}
-        last: dict[int, tuple[bool, int]] = {}
+        lines: dict[tuple[bool, Place], dict[int, int]] = {}  # the parameters that each switched, on or off, and when
+        last: dict[int, tuple[bool, Place]] = {}
         for when, (ref, on, place) in enumerate(self._noted):
             tensor = ref()
             if tensor is not None and id(tensor) in names:
-                places[id(place)] = place
-                last[id(tensor)] = on, id(place)
-                lines.setdefault(last[id(tensor)], {})[id(tensor)] = when
+                last[id(tensor)] = on, place
+                lines.setdefault((on, place), {})[id(tensor)] = when
         for (on, line), members in lines.items():
             undone = {last[key] for key in members}
             if on or len(undone) != 1:
@@ -181,7 +179,7 @@ class Switches(Observer):
             later = lines[again, other]
             undoes = again and other != line and len(later) > len(members)
             if undoes and all(later[key] > when for key, when in members.items()):
-                yield Thawed(tuple(names[key][0] for key in members), line_at(places[line]), line_at(places[other]))
+                yield Thawed(tuple(names[key][0] for key in members), line_at(line), line_at(other))
 
 
 class Replaced(Observer):

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from gradviz.checks.record import Misuse
-from gradviz.packages import code_line, is_foundation, package_of, with_text
+from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import changes, returned_by
@@ -94,7 +94,7 @@ class FunctionReplay:
                 self._replaying = False
                 self._spent += time.perf_counter() - began
             definition = kind.backward.__code__
-            returns = returned_by(with_text(code_line(definition, definition.co_firstlineno)))
+            returns = returned_by(definition_of(definition))
             written = next((change.source for change in changes(body_of(definition))), returns)
             for fault, *words in told:
                 source = written if fault == "writes gradient" else returns

@@ -90,25 +90,17 @@ class ResultWatch(Observer):
     @reads(*WITH_POLES)
     def _look(self, call: TorchCall) -> None:
         """Data that nobody recorded was computed: whether it is as finite as what it was computed from."""
-        result = call.result
-        if type(result) not in PLAIN or result.requires_grad:
-            return
-        caller = _caller(call.frame)
+        data = type(call.result) in PLAIN and not call.result.requires_grad
+        caller = _caller(call.frame) if data else None
         if caller is None:
             return
         at = (caller.f_code.co_filename, caller.f_lineno or 0)
         looked = self._looked[at]
-        if not self._looks(at, _LOOKS) and looked & (looked - 1):
-            return
-        if result.numel() > _LARGEST or not is_real(result) or is_foundation(at[0]):
-            return
-        given = [argument for argument in call.arguments if type(argument) in PLAIN]
-        with unrecorded():
-            born = not result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
-        place = self._place(caller) if born else None
+        looks = self._looks(at, _LOOKS) or not looked & (looked - 1)
+        place = self._place(caller) if looks and not is_foundation(at[0]) and _is_born(call) else None
         if place is not None:
             self.broken.setdefault(at, (place, call.function.__name__))
-            if result.isnan().any():
+            if call.result.isnan().any():
                 self.nan = self.nan or place
 
     def runs(self, file: str) -> None:
@@ -137,6 +129,15 @@ class ResultWatch(Observer):
                     source = line_of(file, unused.line)
                     new = source.text.replace(unused.text, unused.mended) if unused.text in source.text else ""
                     yield Misuse(kind, source, words, names=(unused.of,), mended=new)
+
+
+def _is_born(call: TorchCall) -> bool:
+    """Whether numbers that are not finite were computed of finite ones."""
+    if call.result.numel() > _LARGEST or not is_real(call.result):
+        return False
+    given = [argument for argument in call.arguments if type(argument) in PLAIN]
+    with unrecorded():
+        return not call.result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
 
 
 def _caller(frame: FrameType) -> FrameType | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.collect.held import beyond, held_by, held_by_functions, is_window
+from gradviz.checks.collect.held import held_by, held_elsewhere, is_window
 from gradviz.checks.collect.lines import Variables, leaf_of, line_at, users_frame
 from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
 from gradviz.checks.flow import at_a_pole
@@ -403,8 +403,7 @@ class RetainedWatch:
 
     def _held(self, variables: Variables) -> Iterator[RetainedHistory]:
         starts = self._starts or self._parts
-        beside = {**held_by_functions(variables), **held_by([beyond(variables)])}
-        for name, held in {**beside, **held_by(variables)}.items():
+        for name, held in {**held_elsewhere(variables), **held_by(variables)}.items():
             numbers = _numbers(live_nodes(held.tensors[-_TENSORS:]))
             old = [number for number in numbers if number < starts[-1]]
             steps = {bisect_right(starts, number) for number in old}
