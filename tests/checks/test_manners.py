@@ -353,3 +353,31 @@ def test_a_wrong_backward_explains_gradients_that_explode(tmp_path: Path) -> Non
         """
     (raised,) = alarms(textwrap.dedent(fails), tmp_path)
     assert raised["fix"].startswith("Ask for the gradient of x, and cut the part out of that.")
+
+
+def test_two_networks_of_one_class_are_no_state_that_goes_on(tmp_path: Path) -> None:
+    """One line of code made both ends of what joins the two steps of a GAN: the generator's forward, and the discriminator's."""
+    script = """
+        import torch
+        from torch import nn
+        torch.manual_seed(2)
+        class MLP(nn.Module):
+            def __init__(self, inside, outside):
+                super().__init__()
+                self.seq = nn.Sequential(nn.Linear(inside, 16), nn.ReLU(), nn.Linear(16, outside))
+            def forward(self, x):
+                return self.seq(x)
+        gen, dis = MLP(2, 1), MLP(1, 1)
+        opt_g, opt_d = (torch.optim.Adam(net.parameters(), lr=1e-3) for net in (gen, dis))
+        for step in range(6):
+            fake = gen(torch.randn(16, 2))
+            opt_d.zero_grad()
+            loss_d = (dis(3.0 + torch.randn(16, 1)) - 1).square().mean() + dis(fake.detach()).square().mean()
+            loss_d.backward()
+            opt_d.step()
+            opt_g.zero_grad()
+            loss_g = (dis(fake) - 1).square().mean()
+            loss_g.backward()
+            opt_g.step()
+        """
+    assert not alarms(textwrap.dedent(script), tmp_path)

@@ -303,14 +303,17 @@ def _older(graph: Graph, since: int, name: str) -> RetainedHistory | None:
         if slot.storage is not None and graph.storages[slot.storage].kind in COMPUTED
     }
     nbytes = sum(graph.storages[storage].nbytes or 0 for storage in storages)
-    lines = [(graph.nodes[edge.consumer].source, graph.nodes[edge.producer].source) for edge in joints]
+    lines = [(graph.nodes[edge.consumer], graph.nodes[edge.producer]) for edge in joints]
+    paths = {node.id: graph.scopes[node.scope].path for pair in lines for node in pair if node.scope is not None}
     return RetainedHistory(
         name,
         len(old),
         nbytes,
-        lines[0][0] if lines else None,
+        lines[0][0].source if lines else None,
         tuple((edge.consumer, edge.position) for edge in joints),
-        repeats=any(new == before is not None for new, before in lines),
+        repeats=any(
+            new.source == old.source is not None and paths.get(new.id) == paths.get(old.id) for new, old in lines
+        ),
     )
 
 
