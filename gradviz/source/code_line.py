@@ -130,21 +130,24 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     statements = parsed(source)
     statement = statements[0] if len(statements) == 1 else None
     value = getattr(statement, "value", None)
-    if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and len(value.args) == 1:
-        value.args, into = [_detached(value.args[0])], [value.func]
+    if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
+        tensors = [one for one in value.args if not isinstance(one, (ast.Call, ast.Constant))] or value.args
+        if len(tensors) > 1 or value.keywords:
+            return ""
+        value.args, into = [_detached(one) if one in tensors else one for one in value.args], [value.func]
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
         statement.value, into = _detached(statement.value), targets_of(statement)
     else:
         return ""
     steps = sum(isinstance(part, ast.Subscript) for target in into for part in ast.walk(target))
-    fits = isinstance(statement, ast.AugAssign) or steps + isinstance(statement, ast.Expr) == depth
+    fits = isinstance(statement, ast.AugAssign) or steps + isinstance(statement, ast.Expr) in (depth, depth or 1)
     text = ast.unparse(statement)
     return text if fits and text != ast.unparse(parsed(source)[0]) else ""
 
 
 def _detached(value: ast.expr) -> ast.expr:
     """The same without its graph, where it is one thing that may be a tensor with one, as far as the text tells."""
-    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Call))
+    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Call, ast.IfExp))
     cut = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("item", "detach", "tolist", "numpy")
     return ast.Call(ast.Attribute(value, "detach", ast.Load()), [], []) if plain and not cut else value
 
@@ -196,6 +199,28 @@ def passing(source: SourceLine | None, functions: Sequence[str], **keywords: str
         new = (ast.keyword(name, ast.parse(value, mode="eval").body) for name, value in keywords.items() if value)
         call.keywords = [*kept, *new]
         return ast.unparse(statements[0])
+    return ""
+
+
+def leaving_out(source: SourceLine | None, name: str) -> str:
+    """A line without its one call of a function, or without the one module of this class that it puts beside others; else "".
+
+    >>> texts = "return self.soft(self.fc(x))", "net = nn.Sequential(nn.Linear(2, 3), nn.Softmax(dim=1))", "p = x.softmax(1)"
+    >>> [leaving_out(SourceLine("a.py", 1, "f", text), name) for text, name in zip(texts, ("soft", "Softmax", "softmax"))]
+    ['return self.fc(x)', 'net = nn.Sequential(nn.Linear(2, 3))', 'p = x']
+    """
+    statements = parsed(source)
+    calls = [part for one in statements for part in ast.walk(one) if isinstance(part, ast.Call)]
+    named = [call for call in calls if called(call) == name]
+    for call in named if len(named) == len(statements) == 1 else ():
+        around = next((outer for outer in calls if call in outer.args and len(outer.args) > 1), None)
+        if name[0].isupper():
+            if around is not None:
+                around.args.remove(call)
+            return ast.unparse(statements[0]) if around is not None else ""
+        given = call.args[0] if call.args and not isinstance(call.args[0], (ast.Constant, ast.UnaryOp)) else call.func
+        inner = given.value if given is call.func and isinstance(given, ast.Attribute) else given
+        return ast.unparse(statements[0]).replace(ast.unparse(call), ast.unparse(inner), 1)
     return ""
 
 

@@ -35,6 +35,23 @@ data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randn(32, 3), to
 for x, y, labels in torch.utils.data.DataLoader(data, batch_size=8):
 """
 SOFT = STEP.replace("nn.Identity()", "nn.Softmax(dim=0)")
+TWICE = STEP.replace(
+    "net = nn.Sequential(\n    nn.Linear(4, 3),\n    nn.Identity(),\n)",
+    "net = nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=1))",
+)
+METER = """
+class Meter:
+    def __init__(self):
+        self.sum, self.count = 0.0, 0
+    def update(self, value, count):
+        self.sum, self.count = self.sum + value * count, self.count + count
+meter = Meter()
+"""
+CLIPPED = """    opt.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    opt.step()
+"""
 REST = """    opt.zero_grad()
     loss.backward()
     opt.step()
@@ -238,6 +255,31 @@ RAISED = [
     ),
 ]
 MASKS = [
+    Manner(
+        "loss-input",
+        "nn.Linear(4, 3), nn.Softmax(dim=1)",
+        f"{TWICE}    loss = nn.CrossEntropyLoss()(net(x), labels[:, 0])\n{REST}",
+        "net = nn.Sequential(nn.Linear(4, 3))",
+    ),
+    Manner(
+        "loss-input",
+        "torch.softmax(net(x), dim=1)",
+        f"{STEP}    p = torch.softmax(net(x), dim=1)\n    loss = nn.functional.cross_entropy(p, labels[:, 0])\n{REST}",
+        "p = net(x)",
+    ),
+    Manner(
+        "growing-graph",
+        "meter.update(loss",
+        f"{METER}{STEP}    loss = (net(x) - y).square().mean()\n{REST}    meter.update(loss, x.size(0))\n",
+        "meter.update(loss.detach(), x.size(0))",
+    ),
+    Manner(
+        "no-effect",
+        "parameters = net.parameters()",
+        STEP.replace("data =", "parameters = net.parameters()\ndata =")
+        + f"    loss = (net(x) - y).square().mean()\n{CLIPPED}",
+        "parameters = list(net.parameters())",
+    ),
     Manner("inverted-mask", "scaled_dot", _model(TRIL.replace("tril", "triu"), OWN), "is_causal=True"),
     Manner("inverted-mask", "self.part(", _model(TRIL, LAYER, ENCODER), "Invert the mask: it is to hide"),
     Manner(

@@ -229,7 +229,7 @@ FAULTS = {
     ),
     "clipping what a loop has gone through": Fault(
         "no-effect",
-        "nn.utils.clip_grad_norm_(weights, 1.0)",
+        "weights = net.parameters()",
         "list(model.parameters())",
         "weights = net.parameters()",
         "weights = list(net.parameters())",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,15 +15,16 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.checks.collect.calls import ByIdentity, Observer, TorchCall, reads, taps
-from gradviz.checks.collect.lines import leaf_of
+from gradviz.checks.collect.lines import leaf_of, line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place, definition_of, package_of
 from gradviz.recording.torch_calls import PLAIN
-from gradviz.source.search import of_each_round
+from gradviz.source.search import lines_behind, of_each_round
 from gradviz.walker.isolation import unrecorded
 from gradviz.walker.taps import Ended
 from gradviz.walker.walk import live_nodes
 
+_KEEPS = re.compile(r"= ([\w.]+\.parameters\(\))$")  # an iterator under a name
 _STEPS = 3  # of which each registers the same hook once more
 _ALIKE = 0.8
 _BOUND = 100  # hooks of one line, and lines, that are noted between two calls
@@ -84,7 +86,11 @@ class EffectWatch(Observer):
     def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
         behind = gc.get_referents(parameters) if type(parameters) in (filter, map) else [parameters]
         if any(type(one) is GeneratorType and one.gi_frame is None for one in behind):
-            self._note("clips nothing", self._place(frame.f_back))
+            place = self._place(frame.f_back)
+            source = line_at(place) if place is not None else None
+            kept = [at for at in lines_behind(source) if _KEEPS.search(at.text)]
+            new = _KEEPS.sub(r"= list(\1)", kept[0].text) if kept else ""
+            self._note("clips nothing", kept[0] if kept else source, mended=new)
 
     def _read_late(self, code: CodeType, hooks: Sequence[_Hook]) -> None:
         """Hooks that one line has made: whether they read a variable of its loop, which has the value of the last round by now."""

@@ -15,6 +15,7 @@ from gradviz.checks.collect.calls import Observer, TorchCall, reads
 from gradviz.checks.record import Misuse
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, is_real, name_of
+from gradviz.source.code_line import parsed
 from gradviz.source.search import Alone, alone
 from gradviz.source.statements import line_of
 from gradviz.walker.isolation import unrecorded
@@ -127,7 +128,8 @@ class ResultWatch(Observer):
                 words = clip(unused.text, _CODE), clip(unused.of, _CODE), unused.mended
                 if not unused.functions or (file, unused.line) in self._dropped:
                     source = line_of(file, unused.line)
-                    new = source.text.replace(unused.text, unused.mended) if unused.text in source.text else ""
+                    alone = unused.mended if len(parsed(source)) == 1 else source.text
+                    new = source.text.replace(unused.text, unused.mended) if unused.text in source.text else alone
                     yield Misuse(kind, source, words, names=(unused.of,), mended=new)
 
 

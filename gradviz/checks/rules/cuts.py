@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import instead
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.ops import RESHAPES, kind, made, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -16,7 +17,7 @@ from gradviz.graph import Graph, Leaf, Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 from gradviz.recording.cuts import Cut
-from gradviz.source.code_line import parsed
+from gradviz.source.code_line import parsed, passing
 from gradviz.source.search import lines_behind
 from gradviz.source.statements import called, expressions_at
 from gradviz.wording import one_line, plural
@@ -180,6 +181,7 @@ def first_order(context: CheckContext) -> Diagnoses:
             f"In {line(source)}, pass create_graph=True. If first order is meant, pass create_graph=False.",
             tuple(nodes),
             source=source,
+            edit=instead(source, passing(source, ["grad"], create_graph="True")),
         )
 
 
@@ -220,6 +222,7 @@ def _data_gradients(context: CheckContext) -> Diagnoses:
                 (node,),
                 source=cut.source,
                 follows=("constant-term",) if cut.source in lost else (),
+                edit=instead(cut.source, passing(cut.source, ["grad"], create_graph="True")),
             )
             return
 

@@ -13,8 +13,8 @@ _DROPPED = "it makes a new tensor, which nobody gets, and leaves {1} as it is"
 _WITHOUT = {
     "clips nothing": Row(
         "the clipping gets an iterator that is used up: it clips nothing",
-        "{code} is given a generator that has ended already, as model.parameters() has after one loop over it ({times} seen)",
-        "Give it model.parameters() anew, or a list: list(model.parameters()).",
+        "the generator in {code} has ended already, as model.parameters() has after one loop over it ({times} seen)",
+        "Ask for model.parameters() anew, or keep a list: list(model.parameters()).",
     ),
     "added once": Row(
         "an indexed += adds only one of the numbers for each place",

@@ -182,7 +182,9 @@ def _apart(context: CheckContext, joints: Sequence[Edge], old: OldTensors, made:
         fix = f"Clear {old.names[0]} in every step, after {line(there)}, so that it keeps nothing of the step before: {cut}."
     else:
         fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
-    return {"fix": fix, "edit": written_behind(there, cut)}
+    state = taken_over(there).get(old.names[0]) if there is not None and old.names and old.again else None
+    at = {"source": state, "where": "", "part": ""} if state is not None else {}
+    return {"fix": fix, "edit": written_behind(there, cut), **at}
 
 
 def _other_loss(context: CheckContext) -> str:

@@ -7,12 +7,15 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import instead
 from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, shape, spread, user, weight
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.misuse import BROADCAST, told
 from gradviz.checks.rules.softmax import across, dimension
 from gradviz.checks.words import Names, code, line, made_at, nodes_of, title_and_code, where as place
-from gradviz.graph import Graph
+from gradviz.graph import Graph, SourceLine
+from gradviz.source.code_line import leaving_out
+from gradviz.source.search import calls_of
 
 _LAYERS = (
     *PRODUCTS,
@@ -182,15 +185,36 @@ def _in_calls(context: CheckContext) -> Iterator[Diagnosis]:
 
 
 def _wrong(graph: Graph, loss: str, at: str, made: int, pair: _Pair) -> Diagnosis:
-    by = kind(graph, made).lower()
+    by, source, new = kind(graph, made).lower(), made_at(graph, made), ""
+    log = "logsigmoid" if by == "sigmoid" else f"log_{by}"
+    fix = pair.fix.format(by=by, log=log)
+    if pair.fix is _SCORES:
+        source, new = _left_out(graph, made, by)
+    elif source is not None and "{log}" in pair.fix and source.text.count(f"{by}(") == 1:
+        new = source.text.replace(f"{by}(", f"{log}(")
+    edit = instead(source, new)
+    moved = source is not None and source != made_at(graph, made)
     return Diagnosis(
         pair.summary,
         (),
         f"{loss} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
-        pair.fix.format(by=by, log="logsigmoid" if by == "sigmoid" else f"log_{by}"),
+        f"{fix} In {line(source)}: {new}." if edit is not None else fix,
         (made,),
-        where=at if pair.at_user else place(graph, made),
+        where=at if pair.at_user else line(source) if moved else place(graph, made),
+        source=source if moved else None,
+        edit=edit,
     )
+
+
+def _left_out(graph: Graph, made: int, by: str) -> tuple[SourceLine | None, str]:
+    """The line that calls what made a node, or that makes its module, and the same without that."""
+    node, source = graph.nodes[made], made_at(graph, made)
+    scope = graph.scopes[node.scope] if node.scope is not None else None
+    names = [by, scope.path.rpartition(".")[2] if scope is not None else by]
+    called = next(filter(None, (leaving_out(source, name) for name in names)), "")
+    lines = calls_of(source.file, scope.type) if source is not None and scope is not None and not called else []
+    alone = scope is not None and scope.type.lower() == by and len(lines) == 1
+    return (lines[0], leaving_out(lines[0], scope.type)) if scope is not None and alone else (source, called)
 
 
 def _made(graph: Graph, node: int, pair: _Pair) -> int | None:

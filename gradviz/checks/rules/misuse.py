@@ -58,7 +58,8 @@ _MODES = {
     "dropout in eval": Row(
         "dropout runs in eval mode: it is not told of the mode",
         "{code} drops out although {0} is in eval mode, {times} seen: a functional dropout has training=True unless it is told",
-        "Pass the mode: training=self.training in {text}. Or use torch.nn.Dropout.",
+        "Pass the mode: training=self.training. Or use torch.nn.Dropout.",
+        passes=("training=self.training", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"),
     ),
     "train in evaluation": Row(
         "{0} is evaluated in training mode",

@@ -13,7 +13,7 @@ from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
 from gradviz.graph import Root, SourceLine
 from gradviz.recording.cut_words import CUT
 from gradviz.recording.cuts import Cut, DetachKind
-from gradviz.source.code_line import in_place, parsed
+from gradviz.source.code_line import in_place, parsed, passing
 from gradviz.source.provenance import Provenance
 from gradviz.source.search import changes_gradients
 from gradviz.wording import one_line
@@ -107,6 +107,8 @@ def _advice(cut: Cut) -> str:
 def uncut(cuts: Sequence[Cut]) -> Edit | None:
     """The line of a cut without its `.detach()` or `.data`, where that is all and it is there once."""
     cut = cuts[0] if cuts else None
+    if cut is not None and cut.kind == "grad":
+        return instead(cut.source, passing(cut.source, ["grad"], create_graph="True"))
     word = _SPELLED.get(cut.kind, "") if cut is not None and cut.kind in ("detach", "data") else ""
     plain = cut is not None and word and cut.source.text.count(word) == 1 and not _HANDED_ON.search(cut.source.text)
     return instead(cut.source, cut.source.text.replace(word, "")) if cut is not None and plain else None
