@@ -131,10 +131,7 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     statement = statements[0] if len(statements) == 1 else None
     value = getattr(statement, "value", None)
     if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
-        tensors = [one for one in value.args if not isinstance(one, (ast.Call, ast.Constant))] or value.args
-        if len(tensors) > 1 or value.keywords:
-            return ""
-        value.args, into = [_detached(one) if one in tensors else one for one in value.args], [value.func]
+        value.args, into = _one_detached(value.args), [value.func]
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
         statement.value, into = _detached(statement.value), targets_of(statement)
     else:
@@ -143,6 +140,12 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     fits = isinstance(statement, ast.AugAssign) or steps + isinstance(statement, ast.Expr) in (depth, depth or 1)
     text = ast.unparse(statement)
     return text if fits and text != ast.unparse(parsed(source)[0]) else ""
+
+
+def _one_detached(given: list[ast.expr]) -> list[ast.expr]:
+    """The same arguments, of which the one that may be a tensor is detached, if there is one only."""
+    tensors = [one for one in given if not isinstance(one, (ast.Call, ast.Constant))] or given
+    return [_detached(one) if [one] == tensors else one for one in given]
 
 
 def _detached(value: ast.expr) -> ast.expr:

@@ -303,18 +303,20 @@ def _older(graph: Graph, since: int, name: str) -> RetainedHistory | None:
         if slot.storage is not None and graph.storages[slot.storage].kind in COMPUTED
     }
     nbytes = sum(graph.storages[storage].nbytes or 0 for storage in storages)
-    lines = [(graph.nodes[edge.consumer], graph.nodes[edge.producer]) for edge in joints]
-    paths = {node.id: graph.scopes[node.scope].path for pair in lines for node in pair if node.scope is not None}
     return RetainedHistory(
         name,
         len(old),
         nbytes,
-        lines[0][0].source if lines else None,
+        graph.nodes[joints[0].consumer].source if joints else None,
         tuple((edge.consumer, edge.position) for edge in joints),
-        repeats=any(
-            new.source == old.source is not None and paths.get(new.id) == paths.get(old.id) for new, old in lines
-        ),
+        repeats=any(_made(graph, edge.consumer) == _made(graph, edge.producer) for edge in joints),
     )
+
+
+def _made(graph: Graph, node: int) -> object:
+    """The line that made a node, and the module that it ran in; the node itself where no line is known."""
+    made = graph.nodes[node]
+    return (made.source, made.scope is not None and graph.scopes[made.scope].path) if made.source is not None else made
 
 
 # Finds values that are saved twice: a tensor, and a copy or cast of it that some other node saved. Only nodes that
