@@ -86,7 +86,7 @@ FAULTS = [
     ),
     Fault(
         "freed-graph",
-        "out, state = self.cell(x, state)",
+        "out, memory = net(",
         "Detach memory after script.py:15: memory = tuple(one.detach() for one in memory).",
         "    loss.backward()\n",
         "    loss.backward()\n    memory = tuple(one.detach() for one in memory)\n",
