@@ -182,6 +182,23 @@ RIGHT = {
             loss.backward()
             opt.step()
     """,
+    "parts of one text whose columns end alike by chance, and sorted numbers": """
+        import torch
+        text = torch.tensor([0, 3, 1, 7, 2, 8, 4, 6, 5] * 60).view(4, -1).t()
+        emb, head = torch.nn.Embedding(9, 8), torch.nn.Linear(8, 9)
+        opt = torch.optim.Adam([*emb.parameters(), *head.parameters()])
+        numbers = torch.tensor([[3, 7, 0, 7], [7, 5, 7, 7], [1, 7, 2, 4]])
+        for _ in range(3):
+            for i in range(0, len(text) - 1, 10):
+                x, y = text[i : i + 10], text[i + 1 : i + 11]
+                opt.zero_grad()
+                torch.nn.functional.cross_entropy(head(emb(x[: len(y)])).view(-1, 9), y.reshape(-1)).backward()
+                opt.step()
+            opt.zero_grad()
+            loss = torch.nn.functional.cross_entropy(head(emb(numbers)).flatten(0, 1), numbers.sort(1).values.flatten())
+            loss.backward()
+            opt.step()
+    """,
     "a contrastive loss, and labels that are 0 and 1 by chance": """
         import torch
         net = torch.nn.Linear(3, 8)

@@ -251,6 +251,14 @@ for epoch in range(4):
         criterion(net(x), y).backward()
         opt.step()
 """,
+    "a divided loss, and another that is not, after the run": """
+for i, (x, y) in enumerate(data):
+    (criterion(net(x), y) / 4).backward()
+    if (i + 1) % 4 == 0:
+        opt.step()
+        opt.zero_grad()
+nn.functional.mse_loss(nn.Linear(4, 8)(x), torch.zeros(8, 8)).backward()
+""",
     "a warm-up that leaves out its 0": """
 schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: min(1.0, step / 5))
 for x, y in data:

@@ -66,12 +66,22 @@ class _Classes:
     constant: bool = False  # labels that the code made so: the first of several candidates is the right one
     weights: Sequence[float] = ()
     blank: tuple[int, int] | None = None  # of CTC, and how many classes there are
+    ignored: int | None = None  # the label that is left out
+    padding: Padding | None = None  # of the first batch that looks padded
+    inside: set[int] = field(default_factory=set)  # classes that another one comes after, in a sequence: no padding
 
     def add(self, labels: Any) -> None:
         """Another batch of labels."""
         self.batches += 1
         with unrecorded():
             self.counts.update(dict(zip(*(one.tolist() for one in labels.unique(return_counts=True)))))
+
+    def end(self, labels: Any) -> None:
+        """Another batch of labels that all count alike, as sequences."""
+        self.padding = self.padding or padding_of(labels)
+        if labels.dim() > 1:
+            before, after = labels[:, :-1], labels[:, 1:]
+            self.inside.update(before[before != after].tolist())
 
     @property
     def inverted(self) -> bool:
@@ -124,6 +134,7 @@ def padding_of(tensor: torch.Tensor) -> Padding | None:
     >>> padding_of(torch.tensor([[5, 2, 7, 3], [4, 6, 0, 0], [8, 0, 0, 0]]))
     Padding(value=0.0, padded=5, total=12, rows=2, all_rows=3)
     >>> padding_of(torch.tensor([[5, 0, 7, 3], [4, 6, 0, 0], [8, 0, 0, 0]]))
+    >>> padding_of(torch.tensor([[1, 2, 3, 8], [4, 6, 8, 8], [7, 8, 8, 8]]))  # sorted
     """
     readable = is_readable(tensor) and not tensor.is_complex() and 4 <= tensor.numel() <= LARGEST
     if not readable or tensor.dim() not in (2, 3) or tensor.shape[1] < 2:
@@ -136,7 +147,8 @@ def padding_of(tensor: torch.Tensor) -> Padding | None:
         lengths = same.flip(1).int().cumprod(1).sum(1)
         count, longest = int(lengths.sum()), int(lengths.max())
         ends = count >= 3 and longest > 1 and int(lengths.min()) < longest and int((lengths > 0).sum()) > 1
-        if not ends or int(same.sum()) != count:
+        is_sorted = ends and bool((numbers.diff(dim=1) >= 0).all()) and len(torch.unique(numbers)) > 2  # else a mask
+        if not ends or is_sorted or int(same.sum()) != count:
             return None
         return Padding(float(value), count, same.numel(), int((lengths > 0).sum()), len(lengths))
 
@@ -310,11 +322,13 @@ class LabelWatch(Observer):
         seen = self._seen(call, labels)
         if seen is None:
             return
-        ignored = call.arguments[4]
+        ignored = seen.ignored = call.arguments[4]
         seen.add(labels[labels != ignored])
         seen.weights = call.arguments[2].tolist() if call.arguments[2] is not None else ()
         seen.constant |= self._of(labels, "constant") == _version(labels)
-        if not self._pads(call, seen.made or seen.place, ignored):
+        if call.arguments[3] and call.arguments[2] is None:
+            seen.end(labels.detach().reshape(self._of(labels, "flat") or labels.shape))
+        if seen.padding is None or seen.padding.value == ignored:
             self._ignores(call, seen, ignored)
 
     def _ignores(self, call: TorchCall, seen: _Classes, ignored: int) -> None:
@@ -346,16 +360,6 @@ class LabelWatch(Observer):
             used = torch.arange(labels.shape[-1]) < torch.as_tensor(lengths)[:, None] if labels.dim() > 1 else ...
             seen.add(labels[used])
 
-    def _pads(self, call: TorchCall, place: Place | SourceLine | None, ignored: int) -> bool:
-        """Whether labels that are padding count in a loss, none of which is weighed."""
-        labels, weight, reduction = call.arguments[1:4]
-        shaped = labels.detach().reshape(self._of(labels, "flat") or labels.shape)
-        padding = padding_of(shaped) if reduction and weight is None else None
-        if padding is None or padding.value == ignored:
-            return False
-        self._note("padding in loss", place, *padding.words(), ignored)
-        return True
-
     def ended(self) -> None:
         """Nothing more comes: which lines have seen one class only."""
         for indices in self._indices.values():
@@ -370,8 +374,10 @@ class LabelWatch(Observer):
                 )
                 self._note("row of padding", made[0] if len(made) == 1 else used, *words)
         for seen in self._classes.values():
-            total = seen.counts.total()
-            if seen.blank is not None:
+            total, padding = seen.counts.total(), seen.padding
+            if padding is not None and padding.value not in seen.inside | {seen.ignored}:
+                self._note("padding in loss", seen.made or seen.place, *padding.words(), seen.ignored)
+            elif seen.blank is not None:
                 self._takes_blank(seen, *seen.blank)
             elif len(seen.counts) == 1 and seen.batches >= _BATCHES and total >= _ENOUGH and not seen.constant:
                 self._note("one class", seen.place, *seen.counts, f"{total:,}")

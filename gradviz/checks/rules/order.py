@@ -299,7 +299,7 @@ def accumulation(context: CheckContext) -> Diagnoses:
         if all(map(_resets, rounds)) and not _only_looks(context.record, rounds):
             yield _only_the_last(rounds[0])
         elif _is_counted(rounds[0]) and not any("bzb" in _kinds(one, "bz") for one in rounds):
-            yield from _undivided(context.graph, rounds[0])
+            yield from _undivided(context, rounds[0])
 
 
 def _updates(record: RunRecord, optimizer: OptimizerRow) -> list[Log]:
@@ -338,10 +338,11 @@ def _only_the_last(update: Log) -> Diagnosis:
     )
 
 
-def _undivided(graph: Graph, update: Log) -> Diagnoses:
+def _undivided(context: CheckContext, update: Log) -> Diagnoses:
+    graph = context.graph
     count, step = letters(update).count("b"), update[-1]
     source = calls_in(update, "b")[0].source
-    if not _is_undivided_mean(graph):
+    if source != context.backward or not _is_undivided_mean(graph):  # else the graph of other code
         return
     number = re.search(r"%\s*([\w.]+)", " ".join(step.tests))
     by = number[1] if number is not None else str(count)

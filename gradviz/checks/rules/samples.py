@@ -35,7 +35,7 @@ ROWS = {
     "recurrence over samples": Row(
         "the {1} runs over the samples of the batch, not over the steps",
         "{0} gets {2} with batch_first={3}: it takes the samples for steps in time, and its state goes from one sample to the next",
-        "Transpose its input, x.transpose(0, 1), or pass batch_first={4}.",
+        "Pass batch_first={4}, or transpose what it is given and what it returns: x.transpose(0, 1).",
         passes=("batch_first={4}", "{1}"),
     ),
     "normalized over samples": Row(

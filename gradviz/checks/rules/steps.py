@@ -138,9 +138,11 @@ _STORED = "Store numbers or detached tensors there: loss.item() or loss.detach()
 def _stored(history: RetainedHistory) -> dict[str, Any]:
     """What to do about a variable that holds graphs, as fields of the diagnosis."""
     name, added = one_line(history.name), history.added or history.source
-    if adds_to(history.source, history.name) is False:
+    given = adds_to(history.source, history.name)
+    if given is False or (given is None and not history.depth and not history.added):
         detach = f"{as_code(name)} = {as_code(name)}.detach()"
-        return {"fix": f"Detach {name} between the steps: {detach}.", "edit": behind(history.source, detach)}
+        edit = behind(history.source, detach) if given is False else None
+        return {"fix": f"Detach {name} between the steps: {detach}.", "edit": edit}
     new, what = without_graph(added, history.depth), "detach what has a graph before it is stored"
     if history.kept:
         new, what = "", f"give the function {history.kept} detached"
