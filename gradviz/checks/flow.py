@@ -132,7 +132,7 @@ POLES = (
 """Operations that make minus infinity out of finite numbers."""
 
 _REMEDY = {
-    "Sqrt": "add a small number under the root: torch.sqrt(x + 1e-12)",
+    "Sqrt": "keep what is under the root above zero: torch.sqrt(x.clamp(min=1e-12))",
     "Log": "keep its input above zero: torch.log(x + 1e-8), where clamp(min=1e-8) would leave such elements without a "
     "gradient; or use log_softmax, logsigmoid or xlogy",
     "Div": "keep the divisor away from zero",
@@ -231,7 +231,7 @@ def suspect(graph: Graph) -> int | None:
 
 
 _WHY = {
-    "Sqrt": "the derivative of sqrt at 0 is infinite",
+    "Sqrt": "the derivative of sqrt is infinite at 0 and NaN below it",
     "Rsqrt": "it is infinite at 0",
     "Log": "log of 0 is -inf, and log of a negative number is NaN",
     "Div": "its divisor has a zero",

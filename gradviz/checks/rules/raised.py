@@ -298,8 +298,7 @@ _KNOWN = (
         r"Function '(?P<op>\w+?)Backward\d*' returned nan values in its (?P<index>\d+)th output",
         "backward makes NaN in {op}",
         "anomaly detection found that this operation gives NaN for its input {index}",
-        "Keep its input away from where its slope is infinite or undefined: add a small number, as in torch.sqrt(x + "
-        "1e-12).",
+        "Keep its input away from where its slope is infinite or undefined, as torch.sqrt(x.clamp(min=1e-12)) does.",
         ("nonfinite",),
     ),
     Message(

@@ -126,11 +126,12 @@ def _shares(tensor: Leaf | NamedTensor, slot: SavedTensor) -> bool:
 
 def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
     """What one line of code, or several, did to these tensors."""
-    whose, first = listed(dict.fromkeys(tensor.whose for tensor in stale)), stale[0]
+    names, first = dict.fromkeys(tensor.whose for tensor in stale), stale[0]
     saver, (fix, edit) = first.slots[0].node, _remedy(graph, first)
     changed, source = first.changed, first.changed[0] if first.changed else made_at(graph, saver)
     return Diagnosis(
-        f"{whose} {verb(stale, 'was', 'were')} modified in place after {verb(stale, 'it was', 'they were')} saved for backward",
+        f"{listed(names)} {verb(names, 'was', 'were')} modified in place after {verb(names, 'it was', 'they were')} saved "
+        "for backward",
         all_names(stale),
         _why(graph, stale),
         fix,
