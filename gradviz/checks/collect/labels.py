@@ -374,18 +374,22 @@ class LabelWatch(Observer):
                 )
                 self._note("row of padding", made[0] if len(made) == 1 else used, *words)
         for seen in self._classes.values():
-            total, padding = seen.counts.total(), seen.padding
-            if padding is not None and padding.value not in seen.inside | {seen.ignored}:
-                self._note("padding in loss", seen.made or seen.place, *padding.words(), seen.ignored)
-            elif seen.blank is not None:
-                self._takes_blank(seen, *seen.blank)
-            elif len(seen.counts) == 1 and seen.batches >= _BATCHES and total >= _ENOUGH and not seen.constant:
-                self._note("one class", seen.place, *seen.counts, f"{total:,}")
-            elif seen.inverted:
-                counts = sorted(seen.counts.values())
-                ratio = f"{max(seen.weights) / min(seen.weights):.3g}"
-                at = seen.made or seen.place
-                self._note("weighs the frequent", at, ratio, f"{counts[-1]:,}", f"{counts[0]:,}")
+            self._judge(seen)
+
+    def _judge(self, seen: _Classes) -> None:
+        """What all labels of a line say."""
+        total, padding = seen.counts.total(), seen.padding
+        if padding is not None and padding.value not in seen.inside | {seen.ignored}:
+            self._note("padding in loss", seen.made or seen.place, *padding.words(), seen.ignored)
+        elif seen.blank is not None:
+            self._takes_blank(seen, *seen.blank)
+        elif len(seen.counts) == 1 and seen.batches >= _BATCHES and total >= _ENOUGH and not seen.constant:
+            self._note("one class", seen.place, *seen.counts, f"{total:,}")
+        elif seen.inverted:
+            counts = sorted(seen.counts.values())
+            ratio = f"{max(seen.weights) / min(seen.weights):.3g}"
+            at = seen.made or seen.place
+            self._note("weighs the frequent", at, ratio, f"{counts[-1]:,}", f"{counts[0]:,}")
 
     def _takes_blank(self, seen: _Classes, blank: int, classes: int) -> None:
         free = [label for label in range(classes) if label not in seen.counts]
