@@ -55,9 +55,8 @@ class _Cell:
         self._before: dict[str, Any] = {}
         self.value: object = None
         self.ended = False
-        self.number = (
-            len(shell.history_manager.input_hist_parsed) - 1
-        )  # the shell's own counts on before a cell has run
+        # the shell's own counts on before a cell has run
+        self.number = len(shell.history_manager.input_hist_parsed) - 1
 
     def run(self) -> None:
         """Run it as `%%time` does: IPython's own compiler, transformations and display of the last value."""
@@ -98,7 +97,7 @@ def _over_cell(shell: Any, words: list[str], text: str) -> object:
     return None if text.rstrip().endswith(";") else cell.value
 
 
-def _view(words: str) -> _View:
+def _view(words: str) -> _Shown:
     """What the first line asks for. Raises GradvizError that lists what there is."""
     if words in _VIEWS:
         return _VIEWS[words]
@@ -166,17 +165,17 @@ def _saved(graph: Graph) -> object:
     return saved(graph)
 
 
-class _View(NamedTuple):
+class _Shown(NamedTuple):
     show: Callable[[Any], object]
     help: str
 
 
-_VIEWS: Mapping[str, _View] = {
-    "--picture": _View(lambda graph: graph, "the picture; the same without an option"),
-    "--check": _View(lambda findings: findings, "what is wrong, where, and how to fix it"),
-    "--saved": _View(_saved, "memory held for backward, by line"),
-    "--page": _View(_page, "the interactive page"),
-    "--tree": _View(Graph.tree, "modules, ops and lines as text"),
+_VIEWS: Mapping[str, _Shown] = {
+    "--picture": _Shown(lambda graph: graph, "the picture; the same without an option"),
+    "--check": _Shown(lambda findings: findings, "what is wrong, where, and how to fix it"),
+    "--saved": _Shown(_saved, "memory held for backward, by line"),
+    "--page": _Shown(_page, "the interactive page"),
+    "--tree": _Shown(Graph.tree, "modules, ops and lines as text"),
 }
 """What `%%gradviz` shows of a graph, or of findings."""
 

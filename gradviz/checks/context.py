@@ -67,9 +67,8 @@ class Parameter(NamedTuple):
     gathered: bool = False  # and that other one is known
     compiled: int | None = None  # the leaf of one that a compiled function takes and gives no gradient
     run: ModuleRun | None = None  # None when nothing was recorded
-    made: SourceLine | None = (
-        None  # of an unused one: the line of the user's class that makes it, or the module around it
-    )
+    # of an unused one: the line of the user's class that makes it, or the module around it
+    made: SourceLine | None = None
     forward: SourceLine | None = None  # and where the forward() of that class begins
     dropped: Dropped | None = None  # how what its module made is lost
     hooked: str | None = None  # path of a module around it, where a forward hook is on another part of that one
@@ -185,9 +184,8 @@ class CheckContext:
     optimizers: tuple[Optimizer, ...] = ()
     named_tensors: tuple[NamedTensor, ...] = ()
     homes: Mapping[int, Home] = field(default_factory=dict)  # of parameters that no module lists, by node
-    born: Mapping[int, SourceLine] = field(
-        default_factory=dict
-    )  # of leaves younger than an optimizer: the line, by node
+    # of leaves younger than an optimizer: the line, by node
+    born: Mapping[int, SourceLine] = field(default_factory=dict)
     provenances: Mapping[str, Provenance] = field(default_factory=dict)  # by name of the output
     changes: tuple[Change, ...] = ()
     copies: tuple[Copy, ...] = ()
@@ -195,21 +193,18 @@ class CheckContext:
     cycles: tuple[Cycle, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  # of everything that was compiled in this process
     earlier: tuple[Earlier, ...] = ()
-    intervals: Mapping[int, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # by node of the leaf: what was done with it between the calls, the last time last
+    # by node of the leaf: what was done with it between the calls, the last time last
+    intervals: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     used_later: frozenset[str] = frozenset()  # names of parameters that other backward calls of the run use
     nonzero_after: frozenset[str] = frozenset()  # the same at calls that came later
     looked_after: int = 0  # calls that came later, of which the gradients were looked at
     nonzero_later: frozenset[str] = frozenset()  # names of leaves with a gradient that is not all zero at other calls
     values: Values | None = None
     gradients: Gradients | None = None
-    poles: Mapping[int, bool] = field(
-        default_factory=dict
-    )  # nodes given a number at which they have a pole: whether below zero
-    broken_data: tuple[
-        tuple[SourceLine, str], ...
-    ] = ()  # lines and calls that made NaN or Inf of finite numbers, without a graph
+    # nodes given a number at which they have a pole: whether below zero
+    poles: Mapping[int, bool] = field(default_factory=dict)
+    # lines and calls that made NaN or Inf of finite numbers, without a graph
+    broken_data: tuple[tuple[SourceLine, str], ...] = ()
     loss: float | None = None  # what backward begins at, when that is one number
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None

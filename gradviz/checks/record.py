@@ -81,9 +81,8 @@ class LeafRow:
     updates: int = 0  # steps of these that found a gradient in it
     moved: bool | None = None  # whether it changed between the calls; None where that was not looked at
     pushed: int = 0  # sampled steps that found a gradient in it that is not zero, at a rate that is not zero
-    still: float = (
-        0.0  # of these: the sum of the parts of its sampled elements that were the same afterwards, bit for bit
-    )
+    # of these: the sum of the parts of its sampled elements that were the same afterwards, bit for bit
+    still: float = 0.0
     source: SourceLine | None = None  # where a module's own code makes it
     zero: int = 0  # calls at which all its elements were 0, and all of its gradient afterwards
     alike: int = 0  # calls at which all its rows were the same, and those of its gradient afterwards
@@ -134,9 +133,8 @@ class OptimizerRow:
     factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
-    unread: dict[str, str] = field(
-        default_factory=dict
-    )  # what was set of it that torch does not read, and what it does
+    # what was set of it that torch does not read, and what it does
+    unread: dict[str, str] = field(default_factory=dict)
     frozen_groups: dict[int, frozenset[int]] = field(default_factory=dict)  # what they hold, none if that is trained
     frozen: set[int] = field(default_factory=set)  # require no gradient, and were updated all the same
     reached: set[int] = field(default_factory=set)  # were in the graph of a call
@@ -301,13 +299,11 @@ class RunRecord:
     models: tuple[ModelState, ...] = ()  # at the last call whose gradients a step has used
     calls: int = 0  # backward calls that filled gradients
     updates: int = 0  # steps of optimizers, but for those inside of others
-    flat: list[Names] = field(
-        default_factory=list
-    )  # parameters of each of the first calls that left all gradients zero
+    # parameters of each of the first calls that left all gradients zero
+    flat: list[Names] = field(default_factory=list)
     losses: Sequence[tuple[int, float]] = ()  # the calls and losses, as far as they were read
-    averages: dict[str, list[float]] = field(
-        default_factory=dict
-    )  # by model: how far it went to a trained one, as a part
+    # by model: how far it went to a trained one, as a part
+    averages: dict[str, list[float]] = field(default_factory=dict)
     outdated: Counter[str] = field(default_factory=Counter)  # models that follow one with other buffers, and how often
     limit: float = inf  # the smallest norm that gradients were clipped to
     scaled: bool = False  # a GradScaler has scaled a loss

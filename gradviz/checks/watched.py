@@ -52,10 +52,8 @@ class WatchedRun:
         self._reader = reader = Collector(values=values, limits=limits, cuts=cuts)
         self._record, paused = reader.recorder.record, reader.calls.paused
         self._replay = FunctionReplay(run_custom)
-        self._evaluations, self._histories = (
-            EvaluationWatch(paused),
-            RetainedWatch(lambda: self._record.updates, paused),
-        )
+        self._evaluations = EvaluationWatch(paused)
+        self._histories = RetainedWatch(lambda: self._record.updates, paused)
         self.calls = CallWatch(lambda: self._record.scaled, self._passed, paused, lambda: reader.recorder.stage)
         if target.kind == "script" and not target.is_notebook:
             reader.results.runs(os.path.join(os.getcwd(), target.place))  # as Python calls it

@@ -131,12 +131,10 @@ def stage_text(stage: Stage, seconds: float, width: int, blocks: str = _BLOCKS) 
     'read    1,200 of 4,800 nodes  2.0 s'
     """
     count = stage.count()
-    bar, what, rate, time = (
-        _bar(stage, count, blocks),
-        _what(stage, count),
-        _rate(stage, count, seconds),
-        _seconds(seconds),
-    )
+    bar = _bar(stage, count, blocks)
+    what = _what(stage, count)
+    rate = _rate(stage, count, seconds)
+    time = _seconds(seconds)
     for parts in ((bar, what, rate, time), (bar, what, time), (what, time)):
         line = f"{stage.name:<7} {'  '.join(filter(None, parts))}"
         if len(line) <= width:

@@ -37,9 +37,8 @@ def _colored(drawn: Scene, difference: GraphDiff, both: Joined) -> Scene:
         box if box.node is None or box.kind == "output" else box._replace(kind=kinds.get(box.node, box.kind))
         for box in drawn.boxes
     )
-    words: dict[
-        tuple[int | None, int | None], str
-    ] = {}  # on edges between nodes of both graphs, by consumer and producer
+    # on edges between nodes of both graphs, by consumer and producer
+    words: dict[tuple[int | None, int | None], str] = {}
     for what, edges in (("removed", both.gone), ("added", difference.added_edges)):
         for edge in edges:
             if {kinds.get(edge.consumer), kinds.get(edge.producer)} <= {None, "changed"}:

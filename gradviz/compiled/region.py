@@ -74,9 +74,8 @@ class Operation(NamedTuple):
     place: ForwardPlace = ForwardPlace()
     forward: bool = False  # marked by the partitioner as an operation of the forward pass
     view: bool = False
-    meeting: bool = (
-        False  # adds up gradients of a tensor that was used several times, which the engine does without a function
-    )
+    # adds up gradients of a tensor that was used several times, which the engine does without a function
+    meeting: bool = False
     forward_call: int | None = None  # number of the call in the forward pass whose gradient this computes
     called: str = ""  # what that call was: "log"
 

@@ -164,9 +164,8 @@ def _picked(at: int, index: Any, rank: int) -> int | None:
     rest = next((i for i, item in enumerate(items) if item is ...), None)
     if rest is not None:
         items[rest : rest + 1] = [slice(None)] * (rank - sum(item is not None and item is not ... for item in items))
-    ranks = [
-        getattr(item, "ndim", 0) for item in items
-    ]  # of tensors: rows that are picked stand where they were picked from
+    # of tensors: rows that are picked stand where they were picked from
+    ranks = [getattr(item, "ndim", 0) for item in items]
     goal = source = 0
     for item, rank in zip(items, ranks):
         if item is None:

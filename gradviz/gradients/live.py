@@ -204,9 +204,8 @@ _BY_NAME = {
         "fully_shard reduces and frees gradients of all processes in it. Look at the model before fully_shard"
     ),
 }
-_PASSES_ON = frozenset(
-    {"torch.nn.modules._functions.BackwardHookFunction"}
-)  # custom Functions that only hand gradients on
+# custom Functions that only hand gradients on
+_PASSES_ON = frozenset({"torch.nn.modules._functions.BackwardHookFunction"})
 _CLEARS = "clear_saved_tensors_on_access"
 
 

@@ -220,8 +220,7 @@ class _Program:
     def _call(self, node: Any, args: Any, kwargs: Any) -> Any:
         if node.op == "get_attr":
             return getattr(self._module, node.target)
-        target = (
-            _RESHAPE if node.target is _VIEW else node.target
-        )  # for gradients that lie otherwise than torch expects
+        # for gradients that lie otherwise than torch expects
+        target = _RESHAPE if node.target is _VIEW else node.target
         with isolated(), private.without_autocast(), torch.no_grad():
             return target(*args, **kwargs)

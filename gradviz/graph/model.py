@@ -338,12 +338,10 @@ class Graph:
     backward: tuple[BackwardStep, ...] = ()  # in the order of execution; empty when nobody measured gradients
     process: Process | None = None  # which of several processes recorded it
     by_rank: tuple[RankShare, ...] = ()  # of a graph that was merged from those of several ranks
-    marks: tuple[Mark, ...] = field(
-        default=(), compare=False, repr=False
-    )  # to be drawn; a graph file keeps no findings
-    absent: tuple[Absent, ...] = field(
-        default=(), compare=False, repr=False
-    )  # of the running program; no file keeps them
+    # to be drawn; a graph file keeps no findings
+    marks: tuple[Mark, ...] = field(default=(), compare=False, repr=False)
+    # of the running program; no file keeps them
+    absent: tuple[Absent, ...] = field(default=(), compare=False, repr=False)
     original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
     opening: Opening | None = field(default=None, compare=False, repr=False)  # and which of its groups are open
 

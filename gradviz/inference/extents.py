@@ -38,9 +38,8 @@ class Extents:
         self._taken = bytearray(len(order))
         for position in anchored:
             self._taken[position] = 1
-        self._used: Counter[tuple[InferredCall, int]] = (
-            Counter()
-        )  # how often a call used each module without parameters
+        # how often a call used each module without parameters
+        self._used: Counter[tuple[InferredCall, int]] = Counter()
         self._adapters: set[InferredCall] = set()
         self.made_by: dict[int, tuple[InferredCall, int]] = {}
         """Call and module by position, for what modules without parameters made."""

@@ -78,10 +78,8 @@ def _cell(kind: str, cell: Text, tag: str) -> str:
     if part is not None:
         bar = f"height:.8em;margin-top:.25em;background:{_TONE};width:{part:.1f}ch"
         return f'<td style="{_CELL}"><div style="{bar}"></div></td>'
-    style, share = (
-        f"{_CELL};text-align:{'right' if kind in ('number', 'share') else 'left'}",
-        _SHARE.fullmatch(cell.plain),
-    )
+    style = f"{_CELL};text-align:{'right' if kind in ('number', 'share') else 'left'}"
+    share = _SHARE.fullmatch(cell.plain)
     if kind == "share" and share is not None:
         style += f";background:linear-gradient({_TONE},{_TONE}) 0 100%/{float(share[1]):.1f}% 3px no-repeat"
     return f'<{tag} style="{style}">{_colored(cell)}</{tag}>'

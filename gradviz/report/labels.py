@@ -51,10 +51,8 @@ FLAG_WORDS: dict[NodeFlag, str] = {
     "cut": "cut off: no gradient passes",
 }
 ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")  # what backward stumbles over; the others only tell what a node is
-REMARKS: tuple[NodeFlag, ...] = (
-    "hidden",
-    "cut",
-)  # what only a tooltip says: nothing follows from it for the reader of a picture
+# what only a tooltip says: nothing follows from it for the reader of a picture
+REMARKS: tuple[NodeFlag, ...] = ("hidden", "cut")
 RECOMPUTED = "checkpoint: computed again"
 NOT_FINITE = "gradient not finite"
 

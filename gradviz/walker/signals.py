@@ -50,9 +50,8 @@ class _Handlers:
         self._instead = self._called
         self._depth = 0
         self._lock = threading.RLock()  # a handler may come back to it
-        self._originals: tuple[Callable[..., Any], Callable[..., Any]] | None = (
-            None  # what sets a handler, and what asks
-        )
+        # what sets a handler, and what asks
+        self._originals: tuple[Callable[..., Any], Callable[..., Any]] | None = None
         self._reading = self._dropping = False
         self._late: list[int] = []  # that a thread is about to send again
         self._waits: dict[int, None] = {}  # for the first call or return out there

@@ -35,9 +35,8 @@ class RunPage:
         self.name, self.ended, self.steps = name, "", 0
         self._graphs: dict[int, str] = {}  # by step
         self._at: dict[int, int] = {}  # by step of a look: the step whose graph it opens
-        self._shown: dict[
-            tuple[int, frozenset[tuple[str, tuple[str, ...]]]], int
-        ] = {}  # what pages show, and of which step
+        # what pages show, and of which step
+        self._shown: dict[tuple[int, frozenset[tuple[str, tuple[str, ...]]]], int] = {}
 
     def add(self, look: StepLook) -> None:
         """Keep the graph of a look, unless a page shows the same nodes and findings."""

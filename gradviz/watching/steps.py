@@ -79,9 +79,8 @@ class StepMeter:
         self._loss: torch.Tensor | None = None  # of the step that comes, so far
         self._calls = 0
         self._scaler: Any = None  # that multiplied the next loss
-        self.names: WeakKeyDictionary[Any, str] = (
-            WeakKeyDictionary()
-        )  # of optimizers that stepped; of the model, by hand
+        # of optimizers that stepped; of the model, by hand
+        self.names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._stepped: set[str] = set()  # in this step
         self._taken = 0  # steps of each optimizer, together
         self._open: list[int] = []  # optimizers whose step() runs

@@ -187,7 +187,7 @@ class Collector:
             return without
 
     def passed(self, number: int, reading: bool, outputs: Sequence[object] = ()) -> None:
-        """TorchCall `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
+        """Backward call `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
         for observer in self.observers:
             observer.comes(outputs)
         if self._unread is not None:

@@ -290,9 +290,8 @@ class DimensionWatch(Observer):
         """What is added to all samples alike, as positions are, shows which dimension they are."""
         for i in (0, 1) if len(call.tensors) == 2 and type(call.result) in PLAIN and call.result.dim() > 2 else ():
             wide, table, sizes = call.tensors[i], call.tensors[1 - i], (call.at(i, 0), call.at(i, 1))
-            constant = not call.known[1 - i].places or (
-                self._read_calls and _is_cut_off(table)
-            )  # it comes from no data
+            # it comes from no data
+            constant = not call.known[1 - i].places or (self._read_calls and _is_cut_off(table))
             if constant and all(sizes) and call.result.shape == wide.shape:
                 self._spread_along(call, table, *sizes)
 

@@ -42,11 +42,7 @@ _COLUMNS = ("unsqueeze", "getitem", "view", "reshape")
 _ROUNDS = ("floor_divide", "floordiv", "rfloordiv", "to", "type", "int", "long", "byte", "short", "float")
 _CARRIES = ("getitem", "stack", "to", "float", "double", "view", "reshape", "squeeze", "unsqueeze", "index_select")
 _CUT_OFF = 0.05  # of the variance of numbers, that their fractions make
-_READ, _EXACT, _KEPT = (
-    100_000,
-    2**24,
-    0.9,
-)  # elements, integers that float32 has exactly, and distinct numbers that stay
+_READ, _EXACT, _KEPT = 100_000, 2**24, 0.9  # elements, integers that float32 has exactly, and numbers that stay apart
 _ROUNDED, _SEVERAL = 8, 16  # how often rounding is looked at, and elements at least
 _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
 """Functions that take `training`, and at which place."""

@@ -94,9 +94,8 @@ def gradients_left(leaves: Mapping[int, torch.Tensor], fresh: Container[int]) ->
     """
     grads = {key: grad for key, leaf in leaves.items() if (grad := _readable(leaf)) is not None}
     norms = dict(zip(grads, _norms(list(grads.values()), 2)))
-    doubtful = {
-        key: grads[key] for key, norm in norms.items() if not 0 < norm < math.inf
-    }  # squares over- and underflow
+    # squares over- and underflow
+    doubtful = {key: grads[key] for key, norm in norms.items() if not 0 < norm < math.inf}
     most, left = dict(zip(doubtful, _norms(list(doubtful.values()), math.inf))), []
     for key, norm in norms.items():
         largest = most.get(key, norm)

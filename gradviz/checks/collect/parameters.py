@@ -71,9 +71,8 @@ def still_tied(alike: Iterable[Pair], variables: Variables) -> Iterator[Tie]:
     for names, first, second, shared in alike:
         apart = not shared and not torch.equal(first.detach(), second.detach())
         last = ".".join(names[1].split(".")[-2:])
-        loads = (
-            at for file in files_of(variables) for at in passes(file, "assign", "True")
-        )  # which unties what was tied
+        # which unties what was tied
+        loads = (at for file in files_of(variables) for at in passes(file, "assign", "True"))
         source = next(loads, None) or _assigned_in(variables, last, f"{last}.data") if shared or apart else None
         yield Tie(names, shared, apart, source)
 

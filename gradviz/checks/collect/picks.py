@@ -55,15 +55,13 @@ class PickWatch(Observer):
         self._shuffled: dict[int, Place | None] = {}  # where each was used last
         self._picks = Facts[_Pick]()
         self._shared = Facts[Place]()  # tensors whose rows are one memory, and parts of them: where that was expanded
-        self._stored = Facts[
-            Counter[object]
-        ]()  # elements that each line has changed of a tensor; None: others came there
+        # elements that each line has changed of a tensor; None: others came there
+        self._stored = Facts[Counter[object]]()
         self._parts = Facts[bool]()  # tensors of which layers are given parts
         self._inputs: set[tuple[int, int]] = set()  # the orders of what layers were given in a step
         self._rows: set[int] = set()  # indices that name something for each sample
-        self._met: dict[
-            int, tuple[Place | None, torch.Size, torch.Size]
-        ] = {}  # numbers of each sample that met columns, by index
+        # numbers of each sample that met columns, by index
+        self._met: dict[int, tuple[Place | None, torch.Size, torch.Size]] = {}
 
     @reads("randperm", "argsort", "sort")
     def _shuffled_by(self, call: TorchCall) -> None:

@@ -46,14 +46,12 @@ class ResultWatch(Observer):
         self._dropping = False  # whether any file has such lines
         self._dropped: set[tuple[str, int]] = set()  # those that ran, and made a tensor
         self._begins = True  # no call that was read has run
-        self.broken: dict[
-            tuple[str, int], tuple[Place, str]
-        ] = {}  # what made NaN or Inf of finite data, without a graph
+        # what made NaN or Inf of finite data, without a graph
+        self.broken: dict[tuple[str, int], tuple[Place, str]] = {}
         self.nan: Place | None = None  # the first of these lines that made NaN
         self.filled: dict[int, Place] = {}  # the lines that filled memory before the first call, by address
-        self.given: dict[
-            int | None, Place
-        ] = {}  # where kl_div was called, by the number of the node that made its input
+        # where kl_div was called, by the number of the node that made its input
+        self.given: dict[int | None, Place] = {}
 
     def ran(self) -> None:
         self._begins = False

@@ -68,9 +68,8 @@ class StateWatch(Observer):
         self._parts = Facts[_Weighed]()
         self._averages = Facts[_Averaged]()
         self._swapped = defaultdict[tuple[Place, float], set[int]](set)  # steps, by line and part
-        self._same_loaded = defaultdict[Place, set[int]](
-            set
-        )  # steps that loaded what was there, by line of an old state
+        # steps that loaded what was there, by line of an old state
+        self._same_loaded = defaultdict[Place, set[int]](set)
         self._kept: dict[Place, weakref.ref[torch.Tensor]] = {}  # a tensor of the last state that each line has taken
 
     def _forget(self) -> None:

@@ -112,9 +112,8 @@ def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], st
         source = made_at(graph, node)
         term = _term({edge.position for edge in graph.inputs(node)}, source, "ub" in graph.nodes[node].op)
         cuts = drawn.get(node) or context.entered.get(node) or _numbers(context, source, "" if subtracts else term)
-        meant = subtracts and all(
-            cut.kind == "detach" for cut in cuts
-        )  # x + (y - x).detach(): a value without gradient
+        # x + (y - x).detach(): a value without gradient
+        meant = subtracts and all(cut.kind == "detach" for cut in cuts)
         if cuts and graph.nodes[node].none_inputs and not meant:
             yield node, cuts, term
 

@@ -126,10 +126,8 @@ def _only_in_eval(record: RunRecord) -> Diagnoses:
 
 def _base_of_adapters(context: CheckContext, record: RunRecord) -> Diagnoses:
     """The weights that LoRA is to leave alone, when an optimizer updates them."""
-    held, matrices = (
-        record.held,
-        [one for one in context.parameters if len(one.tensor.shape or ()) > 1 and not one.sharded],
-    )
+    held = record.held
+    matrices = [one for one in context.parameters if len(one.tensor.shape or ()) > 1 and not one.sharded]
     plain = [one for one in matrices if _ADAPTER not in one.names[0].lower()]
     base: dict[str, Parameter] = {}
     for path in dict.fromkeys(_around_adapter(one.names[0]) for one in matrices):

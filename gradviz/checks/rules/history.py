@@ -171,20 +171,21 @@ def _apart(context: CheckContext, joints: Sequence[Edge], old: OldTensors, made:
     taken = made_at(context.graph, joints[0].consumer)
     if not old.names and not old.cut and taken is not None:  # an attribute of a module, that nobody sees from outside
         return {"fix": f"Call .detach() of what {code(taken)} takes over from the step before.", "source": taken}
-    there, cut = context.backward, old.cut
+    there, written = context.backward, old.cut
     if old.again is False:
         who = listed(old.names) or "the tensor there"
         lines = (made_at(context.graph, edge.producer) or made for edge in joints)
         there = max(lines, key=lambda at: at.line if at else 0)
-        fix = f"Compute {who} inside the loop, in every step. If it needs no gradient, detach it once, after {line(there)}: {cut}."
+        fix = f"Compute {who} inside the loop, in every step. If it needs no gradient, detach it once, after {line(there)}: "
+        fix += f"{written}."
     elif old.kept and old.again:
-        cut = f"{as_code(old.names[0])}.clear()"
-        fix = f"Clear {old.names[0]} in every step, after {line(there)}, so that it keeps nothing of the step before: {cut}."
+        written = f"{as_code(old.names[0])}.clear()"
+        fix = f"Clear {old.names[0]} in every step, after {line(there)}, so that it keeps nothing of the step before: {written}."
     else:
         fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
     state = taken_over(there).get(old.names[0]) if there is not None and old.names and old.again else None
     at = {"source": state, "where": "", "part": ""} if state is not None else {}
-    return {"fix": fix, "edit": written_behind(there, cut), **at}
+    return {"fix": fix, "edit": written_behind(there, written), **at}
 
 
 def _other_loss(context: CheckContext) -> str:

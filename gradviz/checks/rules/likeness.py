@@ -303,10 +303,8 @@ def all_zero(context: CheckContext) -> Diagnoses:
     if len(calls) < ENOUGH or not context.record.stepped or not names or not context.loss:
         return  # with a loss of zero, nothing is left to learn
     flat, cause = _on_every_way(graph), ""
-    source, fix = (
-        context.backward,
-        "Look whether the loss depends on the output as it should: its last operations, and what it is ",
-    )
+    source = context.backward
+    fix = "Look whether the loss depends on the output as it should: its last operations, and what it is "
     fix += "multiplied with."
     if flat is not None:
         source, fix = own_line(flat), "Leave it out behind the last layer, or begin with values that are not cut off."

@@ -214,10 +214,8 @@ def _not_retained(context: CheckContext) -> Diagnoses:
         if tensor.grad_read is None or tensor.leaf or tensor.retains_grad or not tensor.requires_grad:
             continue
         name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
-        summary, nodes = (
-            f"{name}.grad is always None: {name} is not a leaf",
-            () if tensor.node is None else (tensor.node,),
-        )
+        summary = f"{name}.grad is always None: {name} is not a leaf"
+        nodes = () if tensor.node is None else (tensor.node,)
         leaf = as_leaf(maker)
         if leaf:
             why = f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {code(tensor.grad_read)} reads its "
@@ -384,10 +382,8 @@ def _lost(context: CheckContext, lost: Sequence[Leaf]) -> Diagnosis:
     made, them = next((home.line for home in homes if home.line is not None), born), verb(lost, "it", "them")
     if born is not None:
         why = f"{code(born)} makes {them} anew each time that {one_line(born.function)}() runs: what is used next time is untrained"
-        fix, used = (
-            f"Make what {line(born)} makes once, in __init__(), as an attribute, before the optimizer is made, and ",
-            "",
-        )
+        fix = f"Make what {line(born)} makes once, in __init__(), as an attribute, before the optimizer is made, and "
+        used = ""
         fix += "use that."
     else:
         why = f"backward() computes {verb(lost, 'its gradient', 'their gradients')}, and nothing updates {them}: parameters() of a "

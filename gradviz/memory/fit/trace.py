@@ -199,10 +199,8 @@ def two_runs(small: Trace, large: Trace, batches: tuple[int, int], block: int) -
 
     Where one run made more of them than the other, as code does that loops over samples, their number is a line, too.
     """
-    known, counts = (
-        defaultdict[object, list[Allocation]](list),
-        Counter(_key(large, storage) for storage in large.storages),
-    )
+    known = defaultdict[object, list[Allocation]](list)
+    counts = Counter(_key(large, storage) for storage in large.storages)
     for storage in small.storages:
         known[_key(small, storage)].append(storage)
     width = 2 + max((len(storage.shape or ()) for storage in large.storages), default=0)
