@@ -40,6 +40,7 @@ FAMILIES = (
     "loss_inputs",
     "misuse",
     "labels",
+    "metrics",
     "warned",
     "samples",
     "data",

@@ -21,6 +21,7 @@ from gradviz.checks.collect.effects import EffectWatch
 from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.labels import LabelWatch
 from gradviz.checks.collect.lines import Models, Variables, described, home, line_at
+from gradviz.checks.collect.metrics import MetricWatch
 from gradviz.checks.collect.misuse import MisuseWatch
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of
@@ -73,7 +74,7 @@ from gradviz.walker.walk import Walked, capture
 
 T = TypeVar("T")
 
-_OBSERVERS = (SequenceWatch, TermWatch, PickWatch, EffectWatch, TargetWatch, StateWatch, WarningWatch)
+_OBSERVERS = (SequenceWatch, MetricWatch, TermWatch, PickWatch, EffectWatch, TargetWatch, StateWatch, WarningWatch)
 """Those that nobody else asks."""
 
 KEPT = 100
