@@ -33,6 +33,7 @@ from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import RowKeeper
 from gradviz.checks.collect.sequences import SequenceWatch
+from gradviz.checks.collect.splits import SplitWatch
 from gradviz.checks.collect.states import StateWatch
 from gradviz.checks.collect.targets import TargetWatch
 from gradviz.checks.collect.terms import TermWatch
@@ -74,7 +75,17 @@ from gradviz.walker.walk import Walked, capture
 
 T = TypeVar("T")
 
-_OBSERVERS = (SequenceWatch, MetricWatch, TermWatch, PickWatch, EffectWatch, TargetWatch, StateWatch, WarningWatch)
+_OBSERVERS = (
+    SequenceWatch,
+    MetricWatch,
+    TermWatch,
+    PickWatch,
+    EffectWatch,
+    TargetWatch,
+    StateWatch,
+    SplitWatch,
+    WarningWatch,
+)
 """Those that nobody else asks."""
 
 KEPT = 100

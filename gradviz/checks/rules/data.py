@@ -1,4 +1,4 @@
-"""The check on numbers without a graph that are lost on their way: each way is a row of what is said of it."""
+"""Checks on data: numbers that are lost on their way, and rows that are in both sets. Each is a row of what is said of it."""
 
 from __future__ import annotations
 
@@ -62,3 +62,42 @@ def lost_numbers(context: CheckContext) -> Diagnoses:
     ```
     """
     yield from told(context, _ROWS)
+
+
+_SPLITS = {
+    "both": Row(
+        "{0} of {1} rows that are evaluated on are trained on, too",
+        "{code} makes a dataset of which {0} rows are in the one that was trained on: a model that has seen them does better "
+        "there than on new data",
+        "Split once, so that each row is in one of them: torch.utils.data.random_split(data, [0.8, 0.2]).",
+    ),
+}  # fmt: skip
+
+
+@check("leak", "warning", "rows that a model is evaluated on are trained on, too")
+def leak(context: CheckContext) -> Diagnoses:
+    """Two datasets overlap in a part: one is trained on, and the other one is to say how well the model does on new data.
+
+    How it is found: what a `DataLoader` reads before a backward call and what one reads under `no_grad()` after it are compared, by
+    the indices of `Subset`, and by the rows of `TensorDataset`. That one of both is a part of the other is taken to be meant.
+
+    What to do: split the rows once.
+
+    When to ignore it: when many rows of the data are alike.
+
+    ```python
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    x, y = torch.randn(20, 3), torch.randn(20, 1)
+    train, test = TensorDataset(x[:15], y[:15]), TensorDataset(x[12:], y[12:])
+    model = torch.nn.Linear(3, 1)
+    for inputs, targets in DataLoader(train, batch_size=5):
+        loss = torch.nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+    with torch.no_grad():
+        for inputs, targets in DataLoader(test, batch_size=5):
+            print(torch.nn.functional.mse_loss(model(inputs), targets))
+    ```
+    """
+    yield from told(context, _SPLITS)
