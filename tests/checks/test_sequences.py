@@ -46,6 +46,24 @@ OWN = f"""{BEGIN}
             weights = scores.masked_fill(valid[:, None], -1e9).softmax(-1)
             return (net["out"]((weights @ frames)[:, 0]) - frames[:, :1, 0]).abs().mean()
 {END}"""
+SUMMARY = f"""{BEGIN}
+        net = nn.ModuleDict(dict(words=nn.Embedding(20, 8), look=nn.TransformerEncoderLayer(8, 2, 9, 0.0, batch_first=True),
+                                 out=nn.Linear(8, 2)))
+        front = nn.Parameter(torch.randn(1, 1, 8))
+        def objective():
+            ids = batch()
+            x = torch.cat([front.expand(len(ids), -1, -1), net["words"](ids)], 1)
+            real = F.pad(ids > 0, (1, 0), value=True)
+            return F.cross_entropy(net["out"](net["look"](x, src_key_padding_mask=real)[:, 0]), ids[:, 0] % 2)
+{END.replace("net.parameters()", "[front, *net.parameters()]")}"""
+WINDOW = f"""{BEGIN}
+        series = torch.randn(99).cumsum(0)
+        net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+        def objective():
+            starts = torch.randint(0, 90, (16, 1))
+            windows, ahead = series[starts + torch.arange(6)], series[starts + 5]
+            return F.mse_loss(net(windows), ahead)
+{END}"""
 PAST = f"""{BEGIN}
         net = nn.ModuleDict(dict(words=nn.Embedding(20, 8), q=nn.Linear(8, 8), out=nn.Linear(8, 20)))
         def objective():
@@ -230,6 +248,17 @@ APART = f"""{BEGIN}
 FAULTS = {
     "a mask of what is real": Fault(
         "inverted-mask", "key_padding_mask=", "Invert the mask", "ids > 0)", "ids == 0)", ATTENTION
+    ),
+    "a mask that keeps a summary in front": Fault(
+        "inverted-mask",
+        "key_padding_mask=",
+        "=~real",
+        "ids > 0,",
+        "ids == 0,",
+        SUMMARY.replace("value=True", "value=False"),
+    ),
+    "a forecast of the last step": Fault(
+        "useless-labels", "F.mse_loss", "after the window", "series[starts + 5]", "series[starts + 6]", WINDOW
     ),
     "a mask of one's own": Fault(
         "inverted-mask", "masked_fill(", "Invert the mask", "valid[:, None]", "~valid[:, None]", OWN

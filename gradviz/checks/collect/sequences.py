@@ -29,6 +29,7 @@ from gradviz.walker.isolation import unrecorded
 STEPS = 6
 """Backward calls before which sequences are followed."""
 _ROWS, _WIDTH = 8, 64  # of a batch, that are compared
+_SUMMARIES = 1  # keys in front of the sequence that stand for all of it
 _HIDDEN = -1e4  # a score from which on nothing is left of a softmax
 _ENOUGH = 4  # time steps, and different tokens
 _BIDIRECTIONAL = 7  # which argument of them says so
@@ -144,13 +145,14 @@ class SequenceWatch(Observer):
     def _hides(self, call: TorchCall, mask: torch.Tensor) -> None:
         """Some keys are hidden: from all queries, as padding is, or from those that are earlier."""
         keys = mask.shape[-1] if mask.dim() > 1 else 0
-        if all(batch.shape[1] != keys for batch in self._batches) or not is_readable(mask):
+        batches = [batch for batch in self._batches if 0 <= keys - batch.shape[1] <= _SUMMARIES]
+        if not batches or not is_readable(mask):
             return
         with unrecorded():
             last = mask[..., -1, :].reshape(-1, keys) if mask.dim() > 2 else mask
-            for batch in self._batches:
+            for batch in batches:
                 each, rest = divmod(len(last), batch.shape[0])
-                rows = _hidden(last[::each][:_ROWS]) if batch.padded and batch.shape[1] == keys and not rest else []
+                rows = _hidden(last[::each][:_ROWS, -batch.shape[1] :]) if batch.padded and not rest else []
                 if rows and rows == [[not one for one in row] for row in batch.padded]:
                     self._hidden_wrong("mask inverted", call, mask.shape)
             if mask.shape[-2] == keys >= _ENOUGH:

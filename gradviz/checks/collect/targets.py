@@ -6,8 +6,11 @@ Reads a few batches of each line, of 100,000 elements at most. Keeps no tensor.
 from __future__ import annotations
 
 import math
+import weakref
 
-from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
+import torch
+
+from gradviz.checks.collect.calls import RECURRENT, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.graph import SourceLine
@@ -15,8 +18,8 @@ from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.walker.isolation import unrecorded
 
-LARGEST, _LOOKS = 100_000, 16
-"""Elements of a tensor whose numbers are read, and batches of a line."""
+LARGEST, _LOOKS, _INPUTS = 100_000, 16, 4
+"""Elements of a tensor whose numbers are read, batches of a line, and inputs of a step."""
 _FLAT = 0.5  # a factor below which similarities of unit vectors say nothing
 _LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub")
 
@@ -28,6 +31,7 @@ class TargetWatch(Observer):
         self._draws = Facts[bool]()  # of this step, and whether something was computed with them
         self._mixed: dict[object, SourceLine] = {}  # by shape: where a draw was scaled for each sample
         self._flat = Facts[tuple[Place | None, str]]()  # similarities that a factor has made smaller
+        self._windows: list[weakref.ref[torch.Tensor]] = []  # data of several steps that went into layers
 
     @reads("randn", "randn_like")
     def _drawn(self, call: TorchCall) -> None:
@@ -38,8 +42,34 @@ class TargetWatch(Observer):
         self._note("flat", *self._flat.of(call.first) or (None,))
 
     def _forget(self) -> None:
-        for seen in (self._draws, self._mixed, self._flat):
+        for seen in (self._draws, self._mixed, self._flat, self._windows):
             seen.clear()
+
+    @reads("linear", "conv1d", *RECURRENT)
+    def _given(self, call: TorchCall) -> None:
+        """Data goes into a layer."""
+        data = call.first
+        if type(data) in PLAIN and not data.requires_grad and data.dim() in (2, 3) and len(self._windows) < _INPUTS:
+            self._windows.append(weakref.ref(data))
+
+    @reads("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+    def _forecast(self, call: TorchCall) -> None:
+        """A model predicts one number for each sample: whether that is the last one that it is given."""
+        target = call.arguments[1]
+        if type(target) not in PLAIN or not 3 < target.numel() == len(target) <= LARGEST or not is_readable(target):
+            return
+        for data in (window() for window in self._windows if self._looks(call.line, _LOOKS)):
+            if (
+                data is not None
+                and len(data) == len(target)
+                and data.shape[-1] > 1
+                and data.numel() <= LARGEST
+                and is_readable(data)
+            ):
+                with unrecorded():
+                    last = data.reshape(len(data), -1)[:, -1]
+                    same = torch.equal(last, target.reshape(-1)) and bool(last.frac().any())
+                self._note("last of window", call.place if same else None, data.shape)
 
     @reads("mul", "add", "sub", "div", "lerp", "addcmul", "linear", "getitem", "where", "matmul")
     def _mixes(self, call: TorchCall) -> None:

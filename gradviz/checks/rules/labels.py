@@ -86,6 +86,12 @@ _LABELS = {
         "{code} compares with a draw that is in no input, while {0} mixes another one of the same shape into the data: `{1}`",
         "Draw once: give {0} the noise that {text} compares with.",
     ),
+    "last of window": Row(
+        "the target is the last step of the window that the model is given",
+        "{code} compares with one number for each sample, the last one of its input of shape {0} ({times} seen): the model learns "
+        "to repeat it",
+        "Let the target come after the window: series[i + width] for a window series[i : i + width].",
+    ),
     "one class": Row(
         "all labels are class {0}",
         "{code} was given {1} labels, and all of them are {0}: the model learns to say that, whatever its input",

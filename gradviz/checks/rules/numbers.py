@@ -227,7 +227,7 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
             where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
             severity=cause.severity,
             source=source,
-            follows=("zero-start", "loss-input", "cancelled-gradient", "late-binding"),
+            follows=("zero-start", "loss-input", "cancelled-gradient", "late-binding", "inverted-mask"),
         )
 
 
