@@ -91,6 +91,14 @@ FAULTS = {
         "_, chosen =",
         _script("chosen, _ = scores.max(1); right += (chosen == y).sum().item()"),
     ),
+    "data of another scale": Fault(
+        "wrong-metric",
+        "scores = net(x * 50 + 9)",
+        "Prepare both alike",
+        "net(x * 50 + 9)",
+        "net(x * 5)",
+        _script(RIGHT).replace("scores = net(x)", "scores = net(x * 50 + 9)"),
+    ),
     "a count by batches": Fault(
         "wrong-metric",
         "return 100 * right",

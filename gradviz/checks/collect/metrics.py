@@ -15,6 +15,7 @@ import torch
 
 from gradviz.checks.collect.calls import LOSSES, ByIdentity, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at, users_frame
+from gradviz.checks.collect.misuse import model_around
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.collect.targets import LARGEST
 from gradviz.graph import SourceLine
@@ -25,6 +26,7 @@ from gradviz.walker.isolation import isolated, unrecorded
 
 _SCORES_FIRST = re.compile(r"^(\w+), _\w* = ")
 _NAMES = (ast.Name, ast.Attribute)
+_FEW, _FAR = 16, 10  # numbers that have no scale, and deviations that are far apart
 _LOOKS = 8  # how often a line is looked at
 _KEEPS = ("squeeze", "unsqueeze", "view", "reshape", "flatten", "getitem", "float", "cpu", "detach")
 _MEAN = 1  # what torch calls reduction="mean" inside
@@ -41,6 +43,9 @@ class MetricWatch(Observer):
         self._largest = Facts[SourceLine]()  # scores, and the line that chose them of all
         self._matches = Facts[bool]()  # whether they are counts
         self._means = Facts[bool]()
+        self._scale = ByIdentity[
+            tuple[float, float]
+        ]()  # of models: mean and deviation of what they were trained on first
 
     def _forget(self) -> None:
         for facts in (self._scores, self._probabilities, self._largest, self._matches):
@@ -51,6 +56,35 @@ class MetricWatch(Observer):
         weight = call.given(1, "weight")
         if isinstance(weight, torch.nn.Parameter):
             self._scores.put(call.result, weakref.ref(weight))
+
+    @reads("linear", "conv1d", "conv2d", "conv3d")
+    def _enters(self, call: TorchCall) -> None:
+        """Data goes into a model: whether it has the scale of what the model is trained on."""
+        trains, weight = torch.is_grad_enabled(), call.given(1, "weight")
+        if call.first.requires_grad or not self._looks((id(weight), trains), _LOOKS):
+            return
+        model, calling, data = model_around(call.frame)
+        if (
+            model is None
+            or type(data) not in PLAIN
+            or not is_real(data)
+            or not _FEW < data.numel() <= LARGEST
+            or not is_readable(data)
+        ):
+            return
+        with unrecorded():
+            mean, deviation = float(data.mean()), float(data.std())
+        if trains:
+            self._scale.put(model, self._scale.of(model) or (mean, deviation))
+            return
+        known = self._scale.of(model)
+        if (
+            known is not None
+            and known[1] > 0
+            and not (abs(mean - known[0]) < _FAR * known[1] and deviation < _FAR * known[1])
+        ):
+            words = (f"{number:.3g}" for number in (mean, deviation, *known))
+            self._note("other scale", self._place(calling), type(model).__name__, *words)
 
     @reads("sigmoid", "softmax")
     def _likely(self, call: TorchCall) -> None:

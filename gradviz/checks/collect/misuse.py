@@ -248,7 +248,7 @@ class MisuseWatch(Observer):
         if call.arguments[_TRAINS[call.name] :][:1] != (True,) or (drops and not call.arguments[1]) or users is None:
             return
         looks = self._looks((call.name, call.users_line, torch.is_grad_enabled()), _LOOKS)
-        model, calling, given = _model_around(call.frame) if looks else (None, None, None)
+        model, calling, given = model_around(call.frame) if looks else (None, None, None)
         if model is None:
             return
         if model.training:
@@ -341,7 +341,7 @@ def _mixed(model: torch.nn.Module) -> bool:
 _CALLS = {torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__}
 
 
-def _model_around(frame: FrameType | None) -> tuple[torch.nn.Module | None, FrameType | None, object]:
+def model_around(frame: FrameType | None) -> tuple[torch.nn.Module | None, FrameType | None, object]:
     """The outermost module whose call this runs in, the frame that called it, and the first that it was given."""
     model, calling, given = None, None, None
     while frame is not None:

@@ -40,6 +40,11 @@ ROWS = {
         "{0} adds up one mean a batch, and {code} divides it by the number of samples: the result is too small by the batch size",
         "Divide by the number of batches.",
     ),
+    "other scale": Row(
+        "{0} is evaluated on numbers of another scale than it is trained on",
+        "{code} gives it data of mean {1} and deviation {2}; in training it was given mean {3} and deviation {4}",
+        "Prepare both alike: what divides or shifts the training data has to be done to this data, too, with the same numbers.",
+    ),
 }  # fmt: skip
 
 
@@ -47,8 +52,9 @@ ROWS = {
 def wrong_metric(context: CheckContext) -> Diagnoses:
     """The training may be right, and the number that is printed of it is wrong.
 
-    `argmax` over one score is always 0; `nn.BCEWithLogitsLoss` is given logits, for which 0.5 is no threshold; `max(1)` returns the
-    scores before their indices; a count over all batches is no share when it is divided by `len(loader)`.
+    A model is evaluated on data that was not scaled as the training data was; `argmax` over one score is always 0;
+    `nn.BCEWithLogitsLoss` is given logits, for which 0.5 is no threshold; `max(1)` returns the scores before their indices; a count
+    over all batches is no share when it is divided by `len(loader)`.
 
     How it is found: what a layer computes is followed to comparisons, in training and in evaluation. What a line adds up over a
     `DataLoader` is followed to the division in the same function.
