@@ -63,27 +63,15 @@ class MetricWatch(Observer):
         trains, weight = torch.is_grad_enabled(), call.given(1, "weight")
         if call.first.requires_grad or not self._looks((id(weight), trains), _LOOKS):
             return
-        model, calling, data = model_around(call.frame)
-        if (
-            model is None
-            or type(data) not in PLAIN
-            or not is_real(data)
-            or not _FEW < data.numel() <= LARGEST
-            or not is_readable(data)
-        ):
+        model, calling, given = model_around(call.frame)
+        scale = _scale(given) if model is not None else None
+        if scale is None:
             return
-        with unrecorded():
-            mean, deviation = float(data.mean()), float(data.std())
+        mean, deviation = self._scale.of(model) or scale
         if trains:
-            self._scale.put(model, self._scale.of(model) or (mean, deviation))
-            return
-        known = self._scale.of(model)
-        if (
-            known is not None
-            and known[1] > 0
-            and not (abs(mean - known[0]) < _FAR * known[1] and deviation < _FAR * known[1])
-        ):
-            words = (f"{number:.3g}" for number in (mean, deviation, *known))
+            self._scale.put(model, (mean, deviation))
+        elif abs(scale[0] - mean) > _FAR * deviation or scale[1] > _FAR * deviation:
+            words = (f"{number:.3g}" for number in (*scale, mean, deviation))
             self._note("other scale", self._place(calling), type(model).__name__, *words)
 
     @reads("sigmoid", "softmax")
@@ -180,6 +168,15 @@ class MetricWatch(Observer):
                 if body_around(file, number) != body_around(file, source.line):
                     continue
                 self._note(kind, source, total, wrong, right, mended=source.text.replace(wrong, right))
+
+
+def _scale(data: Any) -> tuple[float, float] | None:
+    """Mean and deviation, where it has some."""
+    if type(data) not in PLAIN or not is_real(data) or not _FEW < data.numel() <= LARGEST or not is_readable(data):
+        return None
+    with unrecorded():
+        mean, deviation = float(data.mean()), float(data.std())
+        return (mean, deviation) if deviation > 0 else None
 
 
 def _are_whole(labels: torch.Tensor) -> bool:
