@@ -413,6 +413,21 @@ def _read_behind(file: str, name: str, statement: ast.stmt) -> bool:
     return any(not any(covers(loop, number) for loop in loops) for number in below)
 
 
+def reads_again(file: str, name: str, statement: ast.stmt) -> bool:
+    """Whether the function around reads a name below a statement, or in the next round of its loop."""
+    inside = [node for node in nodes_of(file, *FUNCTION) if covers(node, statement.lineno)]
+    parts = [
+        part
+        for part in ast.walk(inside[-1] if inside else tree_of(file))
+        if isinstance(part, ast.Name) and part.id == name
+    ]
+    first = min((part.lineno for part in parts if isinstance(part.ctx, ast.Store)), default=0)
+    own = range(statement.lineno, (getattr(statement, "value", statement).end_lineno or 0) + 1)
+    own = own if isinstance(statement, ast.Assign) else range(statement.lineno, statement.lineno + 1)
+    loads = [part.lineno for part in parts if isinstance(part.ctx, ast.Load) and part.lineno not in own]
+    return any(number > own[-1] or number < first for number in loads)
+
+
 def _statements(statements: Sequence[ast.stmt]) -> Iterator[ast.Expr]:
     waiting: deque[ast.AST] = deque(statements)
     while waiting:

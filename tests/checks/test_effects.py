@@ -449,3 +449,66 @@ def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
+
+
+TAKEN = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.05)
+data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randn(32), torch.rand(32) > 0.3)
+loader = torch.utils.data.DataLoader(data, 8)
+
+def train():
+    for epoch in range(2):
+        for {taken}:
+            {made}
+            loss = {loss}
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+
+train()
+"""
+UNREAD = {
+    "a mask": {
+        "taken": "x, y, seen in loader",
+        "made": "error = net(x).squeeze(1) - y",
+        "loss": "error.square().mean()",
+    },
+    "what is done": {
+        "taken": "batch in loader",
+        "made": "s, r, d = batch[0], batch[1], batch[2].float()",
+        "loss": "(net(s)[:, 0] - r - 0.9 * net(s).detach()[:, 0]).abs().mean()",
+    },
+}
+READ = {
+    "a mask that is used": UNREAD["a mask"] | {"loss": "error[seen].square().mean()"},
+    "a mask that is left out": UNREAD["a mask"] | {"taken": "x, y, _seen in loader"},
+    "in the next round": {
+        "taken": "x, y, seen in loader",
+        "made": "y = y * last if epoch else y; last = seen",
+        "loss": "(net(x)[:, 0] - y).square().mean()",
+    },
+    "labels that an autoencoder has no use for": {
+        "taken": "x, y in ((x, y) for x, y, seen in loader)",
+        "made": "pass",
+        "loss": "(net(x) - x).square().mean()",
+    },
+}
+
+
+@pytest.mark.parametrize("words", UNREAD.values(), ids=UNREAD)
+def test_a_part_of_the_batch_that_nothing_reads(words: dict[str, str], tmp_path: Path) -> None:
+    script = TAKEN.format_map(words)
+    (found,) = alarms(script, tmp_path)
+    assert (found["id"], "never read" in found["summary"]) == ("no-effect", True)
+    taken = words["made"] if "batch" in words["taken"] else words["taken"]
+    number = next(i for i, text in enumerate(script.splitlines(), 1) if taken in text)
+    assert f"script.py:{number}" in found["where"]
+
+
+@pytest.mark.parametrize("words", READ.values(), ids=READ)
+def test_a_batch_that_is_read(words: dict[str, str], tmp_path: Path) -> None:
+    script = TAKEN.format_map(words).replace("def train():\n", "def train():\n    last = 1\n")
+    assert not alarms(script, tmp_path)

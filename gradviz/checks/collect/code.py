@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from typing import Any
+
+import torch
 
 from gradviz.checks.collect.lines import dropped, users_frame
 from gradviz.checks.context import CheckContext
-from gradviz.graph import column
+from gradviz.graph import SourceLine, column
+from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.provenance import Provenance, provenance
-from gradviz.source.search import Change, CodeLocation, changes, grad_reads
-from gradviz.source.statements import body_at, body_of
+from gradviz.source.search import Change, CodeLocation, changes, grad_reads, reads_again
+from gradviz.source.statements import around, body_at, body_of, names_in, targets_of
 from gradviz.variables.scanner import value_of
+
+_SEVERAL = 3  # names that a line gives parts of a batch
 
 
 def location_of(live: LiveOutputs) -> CodeLocation | None:
@@ -32,6 +40,24 @@ def _provenances(context: CheckContext, location: CodeLocation) -> dict[str, Pro
             seen = provenances.get(root.name)
             provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
     return provenances
+
+
+def unread(location: CodeLocation) -> Iterator[tuple[SourceLine, str]]:
+    """Lines of a step that take several parts of a batch, of which one is a mask, or numbers, and is never read."""
+    body, variables = location.body, location.variables[0] if location.variables else {}
+    for statement, _ in body.statements:
+        names = [name for target in targets_of(statement) for name in names_in(target)]
+        if len(names) < _SEVERAL or not around(body.file, statement.lineno).loops:
+            continue
+        lost = [name for name in names if not name.startswith("_") and not reads_again(body.file, name, statement)]
+        values: list[Any] = [variables.get(name) for name in names]
+        batches = [len(value) for value in values if type(value) in PLAIN and value.dim()]
+        for name, value in zip(names, values) if len(lost) == 1 else ():
+            if name not in lost or type(value) not in PLAIN or not value.dim() or batches.count(len(value)) < 2:
+                continue
+            computed = isinstance(getattr(statement, "value", None), ast.Tuple) or len(names) > _SEVERAL
+            if not value.requires_grad and (value.dtype == torch.bool or (computed and is_real(value))):
+                yield body.source(statement), name
 
 
 def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:

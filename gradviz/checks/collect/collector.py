@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from gradviz.checks.collect.calls import CallReaders, Misuses, Observer
-from gradviz.checks.collect.code import location_of, with_code
+from gradviz.checks.collect.code import location_of, unread, with_code
 from gradviz.checks.collect.dimensions import DimensionWatch
 from gradviz.checks.collect.effects import EffectWatch
 from gradviz.checks.collect.held import carried, copies, cycles
@@ -182,6 +182,8 @@ class Collector:
         location = self._part("the script's code", lambda: location_of(live), None)
         if location is not None:
             read = self._part("the script's code", partial(with_code, read, location), read)
+            for source, name in (self._part("the script's code", lambda: dict(unread(location)), None) or {}).items():
+                self.misuses.note("never read", source, name)
         if live.call is not None and not live.create_graph:  # that is a part of a step, and does not end one
             history = partial(self._with_history, read, live.call, live.variables, location, attribution)
             read = self._part("what earlier steps left", history, read)

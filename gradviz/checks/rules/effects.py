@@ -27,6 +27,12 @@ _WITHOUT = {
         "{code} is given {0} names such as {1}, and the model has {2}; strict=False says nothing of it",
         "Rename what is loaded, so that {1} becomes {2}; and leave out strict=False, which hides it.",
     ),
+    "never read": Row(
+        "{0} is taken from the batch and never read",
+        "{code} gives {0} a part of each batch, and nothing in this function reads it, as it does the others",
+        "Use {0} in the loss: a mask leaves out what does not count, and what is done has no next value, (1 - done) * value. "
+        "If it is not needed, call it _.",
+    ),
     "drops": Row("`{0}` does nothing", _DROPPED, "Write {2}."),
     "drops for good": Row("`{0}` does nothing", _DROPPED, "Give the result a name, and go on with that."),
 }  # fmt: skip
