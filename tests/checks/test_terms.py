@@ -239,6 +239,9 @@ RIGHT = {
     "a divergence to what both predict": _TAUGHT.format(
         loss=f"{_KL} + F.kl_div(q.log_softmax(1), p.softmax(1), reduction='batchmean') + F.cross_entropy(p, y)"
     ),
+    "attention to log probabilities": _TAUGHT.format(
+        loss="F.nll_loss((p.log_softmax(1).unflatten(0, (4, 2)) * q.view(4, 2, 3).softmax(1)).sum(1), y[::2])"
+    ),
     "an entropy": _TAUGHT.format(loss="F.cross_entropy(p, y) - (q.softmax(1) * q.log_softmax(1)).sum(1).mean()"),
     "a policy that is to be uniform": _TAUGHT.format(
         loss="F.cross_entropy(p, y) + F.kl_div(torch.full((8, 3), -1.1), q.softmax(1), reduction='batchmean')"

@@ -260,6 +260,8 @@ def _chased(context: CheckContext) -> Diagnoses:
         for row, target in ((_OWN, _bootstrapped(graph, node)), (_TEACHER, _taught(context, node))):
             if target is not None:
                 source, at = made_at(graph, target), made_at(graph, node)
+                if source is None or at is None or source.function != at.function:
+                    source = at
                 new = without_graph(source, 0) if source != at and len(assigned(source)) == 1 else ""
                 diagnosis = row.told((), source, code(at), new or "target.detach()")
                 yield diagnosis._replace(nodes=(node, target), edit=instead(source, new))
@@ -289,7 +291,7 @@ def _multiplied(graph: Graph, node: int) -> int | None:
 
 
 def _taught(context: CheckContext, node: int) -> int | None:
-    """The last layer of a network that learns only from being the target of this kl_div or cross entropy; or that target.
+    """The last layer of a network that learns only from being the target of this kl_div or cross entropy.
 
     Both multiply a log_softmax by their target; kl_div does one thing more with it.
     """
@@ -297,13 +299,12 @@ def _taught(context: CheckContext, node: int) -> int | None:
     soft = [end for end in ends if kind(graph, end) != "LogSoftmax"]
     if loss is None or kind(graph, node) != "Mul" or not len(soft) == 1 < len(ends):
         return None
-    alone = {*behind(graph, soft)}.difference(from_outputs(graph, soft))
+    alone, uses = {*behind(graph, soft)}.difference(from_outputs(graph, soft)), makers(graph, loss)
     layers = [one for one in alone if kind(graph, one) in PRODUCTS]
-    used = {*users(graph, *soft)}.difference(makers(graph, loss)) or kind(graph, loss) not in ("Sub", "Sum")
-    if used or not layers or alone.isdisjoint(context.optimized):
-        return None
-    last, at = made_at(graph, min(layers)), made_at(graph, node)
-    return min(layers) if last and at and last.function == at.function else soft[0]
+    judged = kind(graph, uses[0]) == "Xlogy" or graph.nodes[loss].op == "SumBackward0"  # of all elements
+    if judged and not {*users(graph, *soft)}.difference(uses) and not alone.isdisjoint(context.optimized):
+        return min(layers, default=None)
+    return None
 
 
 _GIVEN = {
@@ -408,9 +409,7 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     (root,), minus = graph.roots, False
     node = root.node
     while node is not None and node not in graph.leaf_of:
-        chosen = (
-            kind(graph, node) in ("Gather", "Index") and kind(graph, graph.inputs(node)[0].producer) == "LogSoftmax"
-        )
+        chosen = kind(graph, node) in ("Gather", "Index") and kind(graph, makers(graph, node)[0]) == "LogSoftmax"
         if kind(graph, node) in _NOT_BELOW_ZERO if minus else chosen:
             diagnosis = _MINUS[chosen].told((root.name,), made_at(graph, root.node), title_and_code(graph, node))
             yield diagnosis._replace(nodes=(node,))
@@ -419,10 +418,10 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
 
 def _scaled(graph: Graph, node: int) -> int | None:
     """What a mean, a sum, a number or a change of sign is taken of; None for other operations."""
-    op, edges, saved = kind(graph, node), graph.inputs(node), graph.nodes[node].saved
+    op, ends, saved = kind(graph, node), makers(graph, node), graph.nodes[node].saved
     numbers = all(slot.tensor is None or slot.tensor.shape == () for slot in saved)
     passed = op in RESHAPES or op in ("Neg", "Mean", "Sum", "Div", "Mul")
-    return edges[0].producer if passed and len(edges) == 1 and numbers else None
+    return ends[0] if passed and len(ends) == 1 and numbers else None
 
 
 def _held_by_one(context: CheckContext) -> bool:
