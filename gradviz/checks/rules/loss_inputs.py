@@ -263,8 +263,9 @@ def _chased(context: CheckContext) -> Diagnoses:
                 if source is None or at is None or source.function != at.function:
                     source = at
                 new = without_graph(source, 0) if source != at and len(assigned(source)) == 1 else ""
-                diagnosis = row.told((), source, code(at), new or "target.detach()")
-                yield diagnosis._replace(nodes=(node, target), edit=instead(source, new))
+                yield row.told((), source, code(at), new or "target.detach()")._replace(
+                    nodes=(node, target), edit=instead(source, new)
+                )
 
 
 def _bootstrapped(graph: Graph, node: int) -> int | None:
@@ -295,7 +296,8 @@ def _taught(context: CheckContext, node: int) -> int | None:
 
     Both multiply a log_softmax by their target; kl_div does one thing more with it.
     """
-    graph, loss, ends = context.graph, user(context.graph, node), makers(context.graph, node)
+    graph = context.graph
+    loss, ends = user(graph, node), makers(graph, node)
     soft = [end for end in ends if kind(graph, end) != "LogSoftmax"]
     if loss is None or kind(graph, node) != "Mul" or not len(soft) == 1 < len(ends):
         return None
@@ -406,13 +408,16 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
         yield from told(context, _SIGNS)
     if len(graph.roots) != 1 or not _held_by_one(context):
         return
-    (root,), minus = graph.roots, False
-    node = root.node
+    (root,) = graph.roots
+    minus, node = False, root.node
     while node is not None and node not in graph.leaf_of:
         chosen = kind(graph, node) in ("Gather", "Index") and kind(graph, makers(graph, node)[0]) == "LogSoftmax"
         if kind(graph, node) in _NOT_BELOW_ZERO if minus else chosen:
-            diagnosis = _MINUS[chosen].told((root.name,), made_at(graph, root.node), title_and_code(graph, node))
-            yield diagnosis._replace(nodes=(node,))
+            yield (
+                _MINUS[chosen]
+                .told((root.name,), made_at(graph, root.node), title_and_code(graph, node))
+                ._replace(nodes=(node,))
+            )
         minus, node = minus ^ (kind(graph, node) == "Neg"), _scaled(graph, node)
 
 
