@@ -1260,3 +1260,8 @@ def test_only_what_got_zeros_is_told_to_get_zeros(tmp_path: Path) -> None:
     found, code = check(written(tmp_path, TWO_LOSSES))
     assert code == 1 and not any("all 4 parameters" in str(one) for one in found), found
     assert [one["id"] for one in found if one["severity"] != "note"] == ["cancelled-gradient"], found
+
+
+def test_evaluations_of_one_step_are_no_steps(tmp_path: Path) -> None:
+    (alarm,) = alarms(FAULTS["a closure that resets nothing"].script, tmp_path)
+    assert "from evaluation to evaluation" in alarm["summary"] and "step" not in alarm["summary"]

@@ -50,7 +50,10 @@ class PickWatch(Observer):
 
     def _begin(self) -> None:
         self._numbers, self._count = Facts[int](), 0  # of indices
-        self._shuffles, self._orders = Facts[int](), Facts[tuple[int, int]]()  # number of a permutation, and its length
+        self._shuffles, self._orders = (
+            Facts[int](),
+            Facts[set[tuple[int, int]]](),
+        )  # numbers of permutations, and lengths
         self._left = Facts[int]()  # what was there when others got a new order, and which
         self._shuffled: dict[int, Place | None] = {}  # where each was used last
         self._picks = Facts[_Pick]()
@@ -72,10 +75,8 @@ class PickWatch(Observer):
         for index in self._rows & self._met.keys():
             place, *words = self._met[index]
             self._note("sample for column", place, *words)
-        for seen in (self._rows, self._met, self._inputs):
+        for seen in (self._rows, self._met, self._inputs, self._picks, self._left):
             seen.clear()
-        self._picks.clear()
-        self._left.clear()
 
     def _number(self, index: torch.Tensor) -> int:
         known = self._numbers.of(index)
@@ -139,7 +140,7 @@ class PickWatch(Observer):
             self._picks.put(call.result, _Pick(id(call.first), self._number(index)))
             shuffle = self._shuffles.of(index)
             if shuffle is not None:
-                self._orders.put(call.result, (shuffle, len(index)))
+                self._orders.put(call.result, {(shuffle, len(index))})
                 self._shuffled[shuffle] = call.place
                 for other in local_variables(users_frame(call.frame) or call.frame).values():
                     if other is not call.first:
@@ -159,6 +160,8 @@ class PickWatch(Observer):
     @reads(*_ADDS, *_MAPS)
     def _computed(self, call: TorchCall) -> None:
         """Something is computed of what was picked: by itself, or with what has more dimensions."""
+        if self._orders:
+            self._mixes(call)
         for given, other in call.pairs:
             pick = self._picks.of(given)
             if pick is not None and call.makes and given.shape == call.result.shape:
@@ -167,6 +170,14 @@ class PickWatch(Observer):
                 return
             elif pick is not None and type(other) in PLAIN and _meets_columns(given, other):
                 self._met[pick.by] = call.place, given.shape, other.shape
+
+    def _mixes(self, call: TorchCall) -> None:
+        """What is computed has the rows of all that it is computed of; in a sum, some may be in the old order."""
+        orders = {one for given in call.arguments[:2] for one in self._orders.of(given) or ()}
+        if orders:
+            self._orders.put(call.result, orders)
+            if call.name in _ADDS:
+                self._left.clear()
 
     def _written(self, call: TorchCall) -> None:
         """A sum of what was picked is written back to where it comes from."""
@@ -189,7 +200,7 @@ class PickWatch(Observer):
             return
         order = self._orders.of(data)
         if order is not None:
-            self._inputs.add(order)
+            self._inputs |= order
         if data._base is not None and data._base.numel() >= 2 * data.numel():
             self._parts.put(data._base, True)
         if call.name == "embedding" and data.dim() == 1:
@@ -198,11 +209,12 @@ class PickWatch(Observer):
     @reads(*LOSSES)
     def _compared(self, call: TorchCall) -> None:
         """Predictions meet targets: whether these are in the order of what the model was given."""
-        order = next(filter(None, map(self._orders.of, call.arguments[:2])), None)
-        if order is not None and order not in self._inputs and any(length == order[1] for _, length in self._inputs):
-            self._note("shuffled apart", self._shuffled[order[0]], order[1])
+        order = next(filter(None, map(self._orders.of, call.arguments[:2])), self._inputs)
+        for shuffle, length in order:
+            if order.isdisjoint(self._inputs) and length in {known for _, known in self._inputs}:
+                self._note("shuffled apart", self._shuffled[shuffle], length)
         left = self._left.of(call.arguments[1])
-        if order is None and left is not None and (left, *call.arguments[1].shape[:1]) in self._inputs:
+        if order is self._inputs and left is not None and (left, *call.arguments[1].shape[:1]) in self._inputs:
             self._note("sorted apart", self._shuffled[left], len(call.arguments[1]))
 
 

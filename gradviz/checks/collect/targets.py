@@ -39,7 +39,10 @@ class TargetWatch(Observer):
 
     @reads("cross_entropy_loss")
     def _classified(self, call: TorchCall) -> None:
-        self._note("flat", *self._flat.of(call.first) or (None,))
+        scores = call.first
+        self._note("flat", *self._flat.of(scores) or (None,))
+        if scores.shape[1:] == (1,) and len(scores) > 1:
+            self._note("softmax of one", call.place, "log_softmax", 1, scores.shape)
 
     def _forget(self) -> None:
         for seen in (self._draws, self._mixed, self._flat, self._windows):

@@ -8,41 +8,27 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
-from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, shape, spread, user, weight
+from gradviz.checks.flow import behind, from_outputs
+from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, spread, user, users, weight
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.misuse import BROADCAST, told
-from gradviz.checks.rules.softmax import across, dimension
+from gradviz.checks.rules.softmax import across
 from gradviz.checks.words import Names, code, line, made_at, nodes_of, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
-from gradviz.source.code_line import leaving_out
+from gradviz.source.code_line import assigned, leaving_out, without_graph
 from gradviz.source.search import calls_of
 
 _LAYERS = (
-    *PRODUCTS,
-    *("Relu", "LeakyRelu", "Tanh", "Gelu", "Silu", "Elu", "NativeLayerNorm", "NativeBatchNorm", "CudnnBatchNorm"),
-    *("MkldnnRnnLayer", "CudnnRnn"),
+    *(*PRODUCTS, "Relu", "LeakyRelu", "Tanh", "Gelu", "Silu", "Elu", "NativeLayerNorm", "NativeBatchNorm"),
+    *("CudnnBatchNorm", "MkldnnRnnLayer", "CudnnRnn"),
 )
 _CHANCES = ("Softmax", "Sigmoid")
-_PASSED = RESHAPES.union(
-    (
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Neg",
-        "Mean",
-        "Sum",
-        "NativeDropout",
-        "Cat",
-        "Stack",
-        "Select",
-        "Index",
-        "IndexSelect",
-    ),
-    ("Clamp", "ClampMin", "ClampMax", "AdaptiveAvgPool2D", "UpsampleBilinear2D", "UpsampleNearest2D"),
+_COMMON = (
+    "Add Sub Mul Div Neg Mean Sum NativeDropout Cat Stack Select Index IndexSelect Clamp ClampMin ClampMax "
+    "AdaptiveAvgPool2D UpsampleBilinear2D UpsampleNearest2D"
 )
+_PASSED = RESHAPES.union(_COMMON.split())
 """What makes no logarithm of anything, on the way from a layer to a loss that wants logarithms."""
-_WANT_LOGARITHMS = ("NllLoss", "KlDiv")
 
 
 class _Pair(NamedTuple):
@@ -134,14 +120,17 @@ def loss_input(context: CheckContext) -> Diagnoses:
 
     `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid themselves; `NLLLoss` and `KLDivLoss`
     take logarithms of probabilities; `BCELoss` takes probabilities. Training still runs with the wrong one, and goes nowhere. So it
-    does where `log_softmax` runs over another dimension than the one in which the loss picks its classes.
+    does where `log_softmax` runs over another dimension than the one in which the loss picks its classes; and where the loss trains
+    its own target, as of a value function that looks ahead, or of a teacher.
 
     How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype; for losses that
-    want logarithms, also behind sums and products, of which none is one.
+    want logarithms, also behind sums and products, of which none is one. A target is trained along where it is data and a multiple
+    of what the same parameters say of other data; or where nothing but the target of a `kl_div` or of a cross entropy reaches
+    parameters that an optimizer holds.
 
-    What to do: Leave the extra softmax or sigmoid out, or use the loss that fits.
+    What to do: Leave the extra softmax or sigmoid out, or use the loss that fits. Compute targets under `torch.no_grad()`.
 
-    When to ignore it: When the second softmax is meant, as a temperature of its own.
+    When to ignore it: When the second softmax is meant, as a temperature of its own; or residual gradients are.
 
     ```python
     import torch
@@ -155,6 +144,7 @@ def loss_input(context: CheckContext) -> Diagnoses:
     found = chain(
         _in_graph(context.graph),
         _in_calls(context),
+        _chased(context),
         told(context, _GIVEN),
     )
     yield from islice(found, 1)
@@ -169,7 +159,7 @@ def _in_graph(graph: Graph) -> Iterator[Diagnosis]:
                 yield _wrong(graph, title_and_code(graph, node.id), place(graph, node.id), made, pair)._replace(
                     nodes=(node.id, made) if pair.at_user else (made, node.id)
                 )
-        yield from filter(None, [across(graph, node.id), _of_one(graph, node.id)])
+        yield from filter(None, [across(graph, node.id)])
 
 
 def _in_calls(context: CheckContext) -> Iterator[Diagnosis]:
@@ -219,9 +209,9 @@ def _left_out(graph: Graph, made: int, by: str) -> tuple[SourceLine | None, str]
 
 def _made(graph: Graph, node: int, pair: _Pair) -> int | None:
     """What made the first input of a loss, when it is one of those of a pair."""
-    if set(pair.user) & set(_WANT_LOGARITHMS):
-        edges = graph.inputs(node)
-        return _origin(graph, edges[0].producer, pair.made_by) if edges else None
+    if "NllLoss" in pair.user:
+        given = makers(graph, node)
+        return _origin(graph, given[0], pair.made_by) if given else None
     made = maker(graph, node)
     return made if made is not None and kind(graph, made) in pair.made_by else None
 
@@ -247,29 +237,76 @@ def _origin(graph: Graph, node: int, kinds: Collection[str]) -> int | None:
     return ends[0] if ends and all(kind(graph, at) in _PASSED for at in ways if at not in ends) else None
 
 
-_NOT_BELOW_ZERO = (
-    *("NllLoss", "MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss"),
-    *("BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"),
+_ERRORS = ("MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss")
+_NOT_BELOW_ZERO = (*_ERRORS, "NllLoss", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits")
+_OWN = Row(
+    "the network trains its own target: the target has a graph",
+    "{0} compares the output with data plus a multiple of what the same parameters say of other data, and both have a graph: each "
+    "step also moves the target towards the prediction",
+    "Compute the target under torch.no_grad(), or detach it: {1}.",
+)
+_TEACHER = Row(
+    "the loss trains its soft target: nothing else trains what computes it",
+    "{0} takes probabilities with a graph for its target, and that is all that the parameters behind them learn from: these follow "
+    "the predictions, which are to follow them",
+    "Leave its network out of the optimizer, and detach what it computes: {1}.",
 )
 
 
-def _of_one(graph: Graph, node: int) -> Diagnosis | None:
-    """A softmax over a dimension of size 1, on its way into a loss: in an attention there may be one key only."""
-    made, op = shape(graph, node), kind(graph, node)
-    if op not in ("Softmax", "LogSoftmax") or made is None or len(made) < 2:
+def _chased(context: CheckContext) -> Diagnoses:
+    """Comparisons with a target that the loss trains as well."""
+    graph = context.graph
+    for node in range(len(graph.nodes)):
+        for row, target in ((_OWN, _bootstrapped(graph, node)), (_TEACHER, _taught(context, node))):
+            if target is not None:
+                source, at = made_at(graph, target), made_at(graph, node)
+                if source is None or at is None or source.function != at.function:
+                    source = at
+                new = without_graph(source, 0) if source != at and len(assigned(source)) == 1 else ""
+                yield row.told((), source, code(at), new or "target.detach()")._replace(
+                    nodes=(node, target), edit=instead(source, new)
+                )
+
+
+def _bootstrapped(graph: Graph, node: int) -> int | None:
+    """What an output is compared with, where it is data and a multiple of what the same network says of other data."""
+    ends = makers(graph, node) if kind(graph, node) in (*_ERRORS, "Sub") else []
+    for end, other in zip(ends, reversed(ends)):
+        own = _multiplied(graph, end)
+        if own is not None and _multiplied(graph, other) is None:
+            mine = {*behind(graph, [other])}
+            if mine.intersection(behind(graph, [own])) == mine & graph.leaf_of.keys():
+                return end  # all parameters are in both, and no operation
+    return None
+
+
+def _multiplied(graph: Graph, node: int) -> int | None:
+    """What a sum with data has a multiple of."""
+    for op in ("Add", "Mul"):
+        while kind(graph, node) in RESHAPES:
+            node = makers(graph, node)[0]
+        if kind(graph, node) != op or graph.nodes[node].none_inputs != 1:
+            return None
+        (node,) = makers(graph, node)
+    return node
+
+
+def _taught(context: CheckContext, node: int) -> int | None:
+    """The last layer of a network that learns only from being the target of this kl_div or cross entropy.
+
+    Both multiply a log_softmax by their target; kl_div does one thing more with it.
+    """
+    graph = context.graph
+    loss, ends = user(graph, node), makers(graph, node)
+    soft = [end for end in ends if kind(graph, end) != "LogSoftmax"]
+    if loss is None or kind(graph, node) != "Mul" or not len(soft) == 1 < len(ends):
         return None
-    loss, dim = user(graph, node), dimension(graph.nodes[node].attributes.get("dim"), len(made))
-    if loss is None or kind(graph, loss) not in (*_NOT_BELOW_ZERO, "Log") or dim is None or made[dim] != 1:
-        return None
-    return Diagnosis(
-        f"{'softmax' if op == 'Softmax' else 'log_softmax'} is taken over a single element",
-        (),
-        f"{title_and_code(graph, node)} runs over a dimension of size 1, where it is always {1 if op == 'Softmax' else 0}: no "
-        "gradient comes through it",
-        "Take it over the dimension of the classes; for one score for each sample, use torch.sigmoid, or BCEWithLogitsLoss.",
-        (node,),
-        where=place(graph, node),
-    )
+    alone, uses = {*behind(graph, soft)}.difference(from_outputs(graph, soft)), makers(graph, loss)
+    layers = [one for one in alone if kind(graph, one) in PRODUCTS]
+    judged = kind(graph, uses[0]) == "Xlogy" or graph.nodes[loss].op == "SumBackward0"  # of all elements
+    if judged and not {*users(graph, *soft)}.difference(uses) and not alone.isdisjoint(context.optimized):
+        return min(layers, default=None)
+    return None
 
 
 _GIVEN = {
@@ -323,6 +360,20 @@ _SIGNS = {
     ),
 }  # fmt: skip
 
+_MINUS = (
+    Row(
+        "the sign of the loss is wrong: training makes it worse",
+        "backward() begins at minus an error that is never below zero, of {0}: each step makes the error larger",
+        "Leave out the minus.",
+    ),
+    Row(
+        "the sign of the loss is wrong: training makes it worse",
+        "backward() begins at the mean logarithm of the chosen probabilities, of {0}: each step makes the right ones less likely",
+        "Put a minus before it: minimise -log_probability. Or use torch.nn.functional.nll_loss.",
+    ),
+)
+"""Of an error, and of logarithms."""
+
 
 @check("wrong-sign", "warning", "training makes the loss worse: its sign is wrong")
 def wrong_sign(context: CheckContext) -> Diagnoses:
@@ -357,22 +408,25 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
         yield from told(context, _SIGNS)
     if len(graph.roots) != 1 or not _held_by_one(context):
         return
-    minus, node = False, graph.roots[0].node
+    (root,) = graph.roots
+    minus, node = False, root.node
     while node is not None and node not in graph.leaf_of:
-        chosen = (
-            kind(graph, node) in ("Gather", "Index") and kind(graph, graph.inputs(node)[0].producer) == "LogSoftmax"
-        )
+        chosen = kind(graph, node) in ("Gather", "Index") and kind(graph, makers(graph, node)[0]) == "LogSoftmax"
         if kind(graph, node) in _NOT_BELOW_ZERO if minus else chosen:
-            yield _negated(graph, node, chosen)
+            yield (
+                _MINUS[chosen]
+                .told((root.name,), made_at(graph, root.node), title_and_code(graph, node))
+                ._replace(nodes=(node,))
+            )
         minus, node = minus ^ (kind(graph, node) == "Neg"), _scaled(graph, node)
 
 
 def _scaled(graph: Graph, node: int) -> int | None:
     """What a mean, a sum, a number or a change of sign is taken of; None for other operations."""
-    op, edges, saved = kind(graph, node), graph.inputs(node), graph.nodes[node].saved
+    op, ends, saved = kind(graph, node), makers(graph, node), graph.nodes[node].saved
     numbers = all(slot.tensor is None or slot.tensor.shape == () for slot in saved)
     passed = op in RESHAPES or op in ("Neg", "Mean", "Sum", "Div", "Mul")
-    return edges[0].producer if passed and len(edges) == 1 and numbers else None
+    return ends[0] if passed and len(ends) == 1 and numbers else None
 
 
 def _held_by_one(context: CheckContext) -> bool:
@@ -380,22 +434,6 @@ def _held_by_one(context: CheckContext) -> bool:
     nodes = {leaf.node for leaf in context.graph.leaves if leaf.kind == "parameter"}
     mine = [set(nodes_of(optimizer.tensors)) for optimizer in context.optimizers if not optimizer.maximizes]
     return bool(nodes) and any(nodes <= held for held in mine)
-
-
-def _negated(graph: Graph, node: int, logarithms: bool) -> Diagnosis:
-    source = made_at(graph, graph.roots[0].node or 0)
-    what = "the mean logarithm of the chosen probabilities" if logarithms else "minus an error that is never below zero"
-    return Diagnosis(
-        "the sign of the loss is wrong: training makes it worse",
-        (graph.roots[0].name,),
-        f"backward() begins at {what}, of {title_and_code(graph, node)}: each step makes "
-        + ("the right classes less likely" if logarithms else "the error larger"),
-        "Put a minus before it: minimise -log_probability. Or use torch.nn.functional.nll_loss."
-        if logarithms
-        else "Leave out the minus.",
-        (node,),
-        source=source,
-    )
 
 
 @check("broadcast", "warning", "a column and a row broadcast to a square, and all of it is averaged")

@@ -213,11 +213,14 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
     growing = [leaf for leaf in candidates if _piles_up(context, leaf, leaf.node in optimized)]
     if not growing:
         return
+    unit = "evaluation" if context.in_step else "step"
     yield Diagnosis(
-        f"{verb(growing, 'the gradient', 'the gradients')} of {_who(growing)} {verb(growing, 'adds', 'add')} up from step to step",
+        f"{verb(growing, 'the gradient', 'the gradients')} of {_who(growing)} {verb(growing, 'adds', 'add')} up "
+        f"from {unit} to {unit}",
         first_names(growing),
         f"by backward call {context.call} {verb(growing, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
-        ".grad: backward() adds to what is there, so every update repeats the gradients of all earlier steps",
+        ".grad: backward() adds to what is there, so every update repeats the gradients of all earlier "
+        f"{unit}s",
         "",
         nodes_of(growing),
         source=context.backward,
