@@ -1,0 +1,102 @@
+"""The check on `ReduceLROnPlateau`: what it waits for, and what it is given. Each fault is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import instead
+from gradviz.checks.record import Fed
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.source.search import calls_of
+from gradviz.source.statements import around
+from gradviz.wording import plural
+
+_FEW, _ALIKE = 8, 0.8  # numbers from which a run is judged, and the part of them that goes the way of the loss
+_PATIENCE, _NOISE = 10, 0.3  # what no noise of batches bears, and the part of steps up that is noise
+_CUT = "{code} is given {first} at first and {last} in the end, and has cut the learning rate {cuts}, to {rate}: "
+_ROWS = {
+    "max": Row(
+        "ReduceLROnPlateau waits for a number to grow that falls as the model learns",
+        _CUT + "with mode='max' each fall counts as a plateau, and the number falls and grows with the training loss",
+        "Pass mode='min' for a loss; mode='max' is for what grows, such as an accuracy.",
+    ),
+    "sum": Row(
+        "ReduceLROnPlateau is given a sum of the losses of all epochs: it grows whatever the model learns",
+        _CUT + "each number is the one before and the losses since",
+        "Set the sum to 0 at the beginning of each epoch.",
+    ),
+    "batch": Row(
+        "ReduceLROnPlateau counts batches: its patience of {patience} ends after a few of them",
+        _CUT + "it ran after each step, and {ups} of {given} losses were higher than the one of the batch before",
+        "Call {text} once in each epoch, with the mean of its losses.",
+    ),
+}
+
+
+@check("misled-plateau", "warning", "ReduceLROnPlateau cuts the learning rate although the model learns")
+def misled_plateau(context: CheckContext) -> Diagnoses:
+    """A `ReduceLROnPlateau` waits for the wrong direction, is given a sum that only grows, or counts batches.
+
+    How it is found: each number that its `step()` is given is compared with the losses that backward ran on since the one before.
+    Reported when the rate was cut, and a number falls and grows as the loss does, with `mode="max"`; when each is the one before
+    and the losses since; and when `step()` is called for each batch, with a patience of 10 at most, and the losses go up and down.
+
+    What to do: choose the mode by what is better, and give it one number for each epoch.
+
+    When to ignore it: when a falling loss is to slow the training down.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", patience=1)
+    for step in range(10):
+        loss = model(torch.ones(2, 3)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step(loss.item())
+    ```
+    """
+    for optimizer in context.record.optimizers:
+        given = optimizer.plateaus
+        cuts = sum(after.rate < before.rate for before, after in pairwise(given))
+        kind = _fault(given, context.record.losses, optimizer.steps) if cuts and len(given) >= _FEW else ""
+        for source in [given[0].source] if kind else ():
+            lines = (line for line in calls_of(source.file, "ReduceLROnPlateau") if line.text.count(kind) == 1)
+            made = next(lines, source)
+            found = _ROWS[kind].told(
+                optimizer.subject,
+                made,
+                first=f"{given[0].value:.3g}",
+                last=f"{given[-1].value:.3g}",
+                rate=f"{given[-1].rate:.3g}",
+                cuts=plural(cuts, "time"),
+                patience=given[0].patience,
+                given=len(given),
+                ups=_ups([one.value for one in given]),
+            )
+            yield found._replace(edit=instead(made, made.text.replace("max", "min")) if made is not source else None)
+
+
+def _fault(given: Sequence[Fed], losses: Sequence[tuple[int, float]], steps: int) -> str:
+    """Which one it is, "" for none."""
+    values, around_it = [one.value for one in given], given[0].source
+    spans = [(before.call, after.call) for before, after in pairwise(given)]
+    sums = [sum(loss for call, loss in losses if start < call <= end) for start, end in spans]
+    changes = [after - before for before, after in pairwise(values)]
+    if given[0].mode == "max":
+        alike = sum((sums[i] < sums[i - 1]) == (changes[i] < 0) for i in range(1, len(sums)))
+        return "max" if values[-1] < values[0] and alike >= _ALIKE * (len(sums) - 1) else ""
+    ratios = [change / total for change, total in zip(changes, sums) if total > 0]
+    if 0 < max(ratios) < 1.05 * min(ratios):
+        return "sum"
+    often = len(given) > 0.9 * steps and len(around(around_it.file, around_it.line).loops) > 1
+    return "batch" if often and given[0].patience <= _PATIENCE and _ups(values) > _NOISE * len(values) else ""
+
+
+def _ups(values: Sequence[float]) -> int:
+    return sum(after > before for before, after in pairwise(values))
