@@ -142,8 +142,7 @@ class OptimizerRow:
     schedule: SourceLine | None = None  # where a scheduler of torch's own was made for it
     planned: tuple[int, int] = (0, 0)  # steps that a schedule is made for, and how many its scheduler took
     cycles: bool = False  # that is the T_max of a cosine, which goes on behind it
-    ends: tuple[int, int] = (0, 0)  # likewise, where the rate stays as it is from there on
-    rounds: set[tuple[int, ...]] = field(default_factory=set)  # of the loop around that which moves a scheduler on
+    ends: int = 0  # the last milestone
     anew: list[tuple[SourceLine | None, int, int]] = field(
         default_factory=list
     )  # where schedulers were made, how many steps others had taken, and after how many it ends or repeats

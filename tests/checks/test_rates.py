@@ -39,7 +39,7 @@ def loop(before: str, step: str = "pass", epoch: str = "pass", clip: str = "pass
 
 SGD, ADAM = "opt = torch.optim.SGD(net.parameters(), lr=0.05)", "opt = torch.optim.Adam(net.parameters(), lr=0.01)"
 COSINE = "\nschedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=6)"
-STAGES = "\nschedule = torch.optim.lr_scheduler.MultiStepLR(opt, milestones=[3, 5], gamma=0.5)"
+STAGES = "\nschedule = torch.optim.lr_scheduler.MultiStepLR(opt, milestones=[1, 3], gamma=0.5)"
 SWITCH = "if epoch == 2:\n    opt = torch.optim.SGD(net.parameters(), lr=0.02)MORE\nschedule.step()"
 FOLLOWER = "\nslow = copy.deepcopy(net).requires_grad_(False)"
 FOLLOW = "with torch.no_grad():\n    for target, source in zip(slow.parameters(), net.parameters()):\n        "
@@ -72,7 +72,7 @@ FAULTS = {
     "milestones of epochs that every batch moves on": Fault(
         "idle-schedule",
         "schedule.step()",
-        "Call schedule.step() once in each epoch",
+        "call schedule.step() once in each",
         "        schedule.step()\n",
         "        pass\n    schedule.step()\n",
         loop(ADAM + STAGES, step="schedule.step()"),
@@ -248,7 +248,7 @@ RIGHT = {
         step="schedule.step()",
         epoch="plateau.step(loss.item())",
     ),
-    "milestones of steps": loop(ADAM + STAGES.replace("[3, 5]", "[8, 16]"), step="schedule.step()"),
+    "milestones of steps": loop(ADAM + STAGES.replace("[1, 3]", "[8, 16]"), step="schedule.step()"),
     "a short warm-up of steps": loop(
         ADAM + "\nschedule = torch.optim.lr_scheduler.LinearLR(opt, 0.1, total_iters=5)", step="schedule.step()"
     ),

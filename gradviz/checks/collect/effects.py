@@ -63,9 +63,7 @@ class EffectWatch(Observer):
         self._bound = defaultdict[CodeType, list[_Hook]](list)
         self._registered = ByIdentity[dict[CodeType, set[int]]]()  # steps that registered a hook, by its code
 
-        self._seeded: dict[
-            object, tuple[int, torch.Tensor]
-        ] = {}  # by line and seed: the step, and the state since then
+        self._seeded: dict[object, int] = {}  # the last step, by line and seed
 
     def _forget(self) -> None:
         for code, hooks in self._bound.items():
@@ -97,21 +95,14 @@ class EffectWatch(Observer):
             self._note("clips nothing", kept[0] if kept else source, mended=new)
 
     @taps(torch.manual_seed)
-    def _seeds(self, frame: FrameType, seed: object) -> Ended:
+    def _seeds(self, frame: FrameType, seed: Any) -> None:
         """Draws begin anew: whether a line does so in steps that follow each other, and something was drawn in between."""
-        key = place, _ = self._place(frame.f_back), seed
+        key = place, number = self._place(frame.f_back), int(seed)
         with isolated():
-            now = torch.get_rng_state()
-        step, since = self._seeded.get(key, (-_STEPS, now))
-        drawn = step < self._step <= step + 2 and not torch.equal(since, now)
-        if drawn and not self._looks(key, _STEPS - 1):
-            self._note("seeded again", place, seed)
-
-        def ended(returned: bool, result: object) -> None:
-            with isolated():
-                self._seeded[key] = self._step, torch.get_rng_state()
-
-        return ended
+            drawn = not torch.equal(torch.Generator().manual_seed(number).get_state(), torch.get_rng_state())
+        if drawn and self._step - self._seeded.get(key, -_STEPS) in (1, 2) and not self._looks(key, _STEPS - 2):
+            self._note("seeded again", place, number)
+        self._seeded[key] = self._step
 
     @taps(torch.set_rng_state)
     def _restores(self, frame: FrameType, state: object) -> None:

@@ -9,7 +9,6 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any
@@ -21,7 +20,7 @@ from gradviz.checks.record import Raised
 from gradviz.checks.words import COMPARISONS, Names
 from gradviz.errors import text_of as message_of
 from gradviz.graph import SourceLine
-from gradviz.packages import Place, code_line, definition_of, frames_from, is_foundation, package_of, with_text
+from gradviz.packages import Place, code_line, definition_of, is_foundation, package_of, with_text
 from gradviz.recording.cuts import Cut
 from gradviz.source.code_line import assigned as given, read
 from gradviz.source.search import lines_behind, returned_by, switch_above, switch_around
@@ -33,14 +32,12 @@ from gradviz.source.statements import (
     body_of,
     called,
     expressions_at,
-    names_in,
-    nodes_of,
     own_parts,
     subject,
     text_of,
 )
 from gradviz.variables.objects import class_attribute, members, tensors_in
-from gradviz.variables.scanner import Namespace, local_variables, name_of, namespaces, scan
+from gradviz.variables.scanner import Namespace, name_of, namespaces, scan
 from gradviz.walker.isolation import isolated
 from gradviz.walker.private import Node
 from gradviz.walker.walk import live_nodes
@@ -58,21 +55,6 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and is_foundation(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
-
-
-def outer_round(frame: FrameType | None) -> tuple[int, ...]:
-    """The round of the loops around the innermost one that a frame runs in, as identities of their variables."""
-    loops = ((one, name) for one in frames_from(frame) for name in _loops(one.f_code, one.f_lineno or 0))
-    return tuple(id(local_variables(one).get(name)) for one, name in loops)[1:]
-
-
-@lru_cache(maxsize=1_000)
-def _loops(code: CodeType, line: int) -> tuple[str, ...]:
-    """A variable of each loop around a line, within its function, the innermost first; none in a library."""
-    file = code.co_filename
-    numbers = () if is_foundation(file) else around(file, line).loops
-    names = {node.lineno: next(names_in(node.target), "") for node in nodes_of(file, ast.For)}
-    return tuple(names.get(number, "") for number in reversed(numbers))
 
 
 def line_at(place: Place) -> SourceLine:

@@ -72,7 +72,7 @@ class MisuseWatch(Observer):
         self._origins = Facts[weakref.ref[torch.Tensor]]()  # what square matrices were computed from, by element
         self._reductions = Facts[_Reduction]()
         self._wholes = Facts[tuple[str, tuple[int, ...]]]()  # single numbers, and what was reduced to them
-        self._wrapped = Facts[Place]()  # differences of bytes, of which some are below zero
+        self._wrapped = Facts[Place | None]()  # differences of bytes, of which some are below zero
         self._cut = Facts[tuple[Place | None, str]]()  # whose fractions were a part of them, by which call
 
     @reads(*_COUNTED, *_ELEMENTWISE)
@@ -126,16 +126,12 @@ class MisuseWatch(Observer):
     def _wraps(self, call: TorchCall) -> None:
         """Bytes are subtracted: whether some differences are below zero, and go on as fractions."""
         place, made = self._wrapped.of(call.first), call.result
-        if not call.makes:
-            return
-        if call.name.endswith("sub") and made.dtype == torch.uint8 and self._looks(("wraps", *call.line), _ROUNDED):
-            with unrecorded():
-                below = made > call.arguments[call.name == "rsub"]
-                place = call.place if bool(below.any()) else None
-        if is_real(made):
+        if call.makes and is_real(made):
             self._note("wraps", place)
-        elif place is not None:
-            self._wrapped.put(made, place)
+        elif call.makes and made.dtype == torch.uint8 and self._looks(("wraps", *call.line), _ROUNDED):
+            with unrecorded():
+                below = call.name.endswith("sub") and bool((made > call.arguments[call.name == "rsub"]).any())
+            self._wrapped.put(made, call.place if below else place)
 
     @reads("tensor")
     def _typed(self, call: TorchCall) -> None:

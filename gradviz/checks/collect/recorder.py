@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.effects import settings_unread
-from gradviz.checks.collect.lines import outer_round, returned_in, users_frame
+from gradviz.checks.collect.lines import returned_in, users_frame
 from gradviz.checks.collect.numbers import TensorRef, is_readable, optimized
 from gradviz.checks.record import LETTERS, Fed, LoopCall, OptimizerRow, Pace, RunRecord
 from gradviz.gradients.values import is_zero
@@ -233,7 +233,8 @@ class RunRecorder:
                 seen = type(made).step is torch.optim.lr_scheduler.LRScheduler.step  # which calls what is tapped
                 row.schedule = self._line(frame) if seen else row.schedule
                 known = vars(made)
-                row.anew.append((self._line(frame), len(row.scheduled), max(_ends(known), known.get("step_size", 0))))
+                ends = max(known.get(name) or 0 for name in ("T_max", "total_steps", "total_iters", "step_size"))
+                row.anew.append((self._line(frame), len(row.scheduled), ends))
                 codes = [getattr(factor, "__code__", None) for factor in known.get("lr_lambdas", ())]
                 self._optimizers[id(optimizer)].factors.extend(code for code in codes if code is not None)
 
@@ -257,8 +258,7 @@ class RunRecorder:
                 row.cycles |= "T_max" in known
                 planned = known.get("T_max") or known.get("total_steps")
                 row.planned = (planned, scheduler.last_epoch) if planned else row.planned
-                row.ends = _ends(known), scheduler.last_epoch
-                row.rounds.add(outer_round(caller))
+                row.ends = max(known.get("milestones", ()), default=0)
                 if any(group["lr"] for group in scheduler.optimizer.param_groups):  # else 0 is left out on purpose
                     self._note("schedule", _tensors_of(scheduler.optimizer), caller)
 
@@ -445,12 +445,6 @@ def _norm(elements: torch.Tensor) -> float:
 def _most(optimizer: torch.optim.Optimizer, name: str) -> float:
     """The largest of a setting of its groups."""
     return max((float(group.get(name) or 0.0) for group in optimizer.param_groups), default=0.0)
-
-
-def _ends(known: Mapping[str, Any]) -> int:
-    """The step from which on a scheduler leaves the rate as it is, or repeats itself."""
-    planned = (known.get(name) or 0 for name in ("T_max", "total_steps", "total_iters"))
-    return int(max(*planned, *known.get("milestones", ())))
 
 
 def _limit(parameters: object = None, max_norm: Any = None, clip_value: Any = None, **_: object) -> float:

@@ -11,11 +11,10 @@ from gradviz.checks.record import Fed
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.source.search import calls_of
 from gradviz.source.statements import around
-from gradviz.wording import plural
 
 _FEW, _ALIKE = 8, 0.8  # numbers from which a run is judged, and the part of them that goes the way of the loss
 _PATIENCE, _NOISE = 10, 0.3  # what no noise of batches bears, and the part of steps up that is noise
-_CUT = "{code} is given {first} at first and {last} in the end, and has cut the learning rate {cuts}, to {rate}: "
+_CUT = "{code} is given {first} at first and {last} in the end, and has cut the learning rate to {rate}: "
 _ROWS = {
     "max": Row(
         "ReduceLROnPlateau waits for a number to grow that falls as the model learns",
@@ -29,7 +28,7 @@ _ROWS = {
     ),
     "batch": Row(
         "ReduceLROnPlateau counts batches: its patience of {patience} ends after a few of them",
-        _CUT + "it ran after each step, and {ups} of {given} losses were higher than the one of the batch before",
+        _CUT + "it ran after each step, and the losses of batches go up and down",
         "Call {text} once in each epoch, with the mean of its losses.",
     ),
 }
@@ -61,42 +60,33 @@ def misled_plateau(context: CheckContext) -> Diagnoses:
         scheduler.step(loss.item())
     ```
     """
-    for optimizer in context.record.optimizers:
+    record = context.record
+    for optimizer in record.optimizers:
         given = optimizer.plateaus
-        cuts = sum(after.rate < before.rate for before, after in pairwise(given))
-        kind = _fault(given, context.record.losses, optimizer.steps) if cuts and len(given) >= _FEW else ""
-        for source in [given[0].source] if kind else ():
-            lines = (line for line in calls_of(source.file, "ReduceLROnPlateau") if line.text.count(kind) == 1)
-            made = next(lines, source)
-            found = _ROWS[kind].told(
-                optimizer.subject,
-                made,
-                first=f"{given[0].value:.3g}",
-                last=f"{given[-1].value:.3g}",
-                rate=f"{given[-1].rate:.3g}",
-                cuts=plural(cuts, "time"),
-                patience=given[0].patience,
-                given=len(given),
-                ups=_ups([one.value for one in given]),
-            )
-            yield found._replace(edit=instead(made, made.text.replace("max", "min")) if made is not source else None)
+        kind = _fault(given, record.losses, optimizer.steps) if len(given) >= _FEW else ""
+        rates, source = [one.rate for one in given], given[0].source if given else None
+        if kind and source is not None and rates[-1] < rates[0]:
+            lines = (one for one in calls_of(source.file, "ReduceLROnPlateau") if one.text.count(kind) == 1)
+            made, last = next(lines, source), given[-1]
+            values = {"first": f"{given[0].value:.3g}", "last": f"{last.value:.3g}", "rate": f"{last.rate:.3g}"}
+            found = _ROWS[kind].told(optimizer.subject, made, patience=last.patience, **values)
+            yield found._replace(edit=instead(made, made.text.replace(kind, "min") if made is not source else ""))
 
 
 def _fault(given: Sequence[Fed], losses: Sequence[tuple[int, float]], steps: int) -> str:
     """Which one it is, "" for none."""
-    values, around_it = [one.value for one in given], given[0].source
     spans = [(before.call, after.call) for before, after in pairwise(given)]
     sums = [sum(loss for call, loss in losses if start < call <= end) for start, end in spans]
-    changes = [after - before for before, after in pairwise(values)]
+    changes = [after.value - before.value for before, after in pairwise(given)]
     if given[0].mode == "max":
-        alike = sum((sums[i] < sums[i - 1]) == (changes[i] < 0) for i in range(1, len(sums)))
-        return "max" if values[-1] < values[0] and alike >= _ALIKE * (len(sums) - 1) else ""
-    ratios = [change / total for change, total in zip(changes, sums) if total > 0]
+        alike = [(sums[i] < sums[i - 1]) == (changes[i] < 0) for i in range(1, len(sums))]
+        return "max" if sum(changes) < 0 and sum(alike) >= _ALIKE * len(alike) else ""
+    ratios = [change / (total or 1) for change, total in zip(changes, sums)]
     if 0 < max(ratios) < 1.05 * min(ratios):
         return "sum"
-    often = len(given) > 0.9 * steps and len(around(around_it.file, around_it.line).loops) > 1
-    return "batch" if often and given[0].patience <= _PATIENCE and _ups(values) > _NOISE * len(values) else ""
-
-
-def _ups(values: Sequence[float]) -> int:
-    return sum(after > before for before, after in pairwise(values))
+    often = (
+        len(given) > 0.9 * steps
+        and given[0].patience <= _PATIENCE
+        and len(around(given[0].source.file, given[0].source.line).loops) > 1
+    )
+    return "batch" if often and sum(change > 0 for change in changes) > _NOISE * len(changes) else ""

@@ -123,8 +123,7 @@ def _words(record: RunRecord, optimizer: OptimizerRow) -> dict[str, object]:
         "made": code(other.source),
         "period": optimizer.planned[0],
         "taken": f"{optimizer.planned[1]:,}",
-        "end": optimizer.ends[0],
-        "rounds": len(optimizer.rounds),
+        "end": optimizer.ends,
         "anew": len(optimizer.anew),
         "whole": optimizer.anew[-1][2] if optimizer.anew else 0,
         "turns": plural(len(optimizer.scheduled), "time"),
@@ -188,12 +187,14 @@ _SCHEDULES = (
         _schedule_line,
     ),
     _Fault(
-        lambda _, optimizer: _ends_in_batches(optimizer),
-        "the schedule of {optimizer} counts epochs, and each batch moves it on: it was over after {end} of {turns}",
-        "{code} ran {turns} in {rounds} rounds of the outer loop, and the schedule ends at step {end}: the learning rate stayed as "
-        "it was from there on",
-        "Call {text} once in each epoch, behind the loop over the batches; or make the schedule for as many steps as there are "
-        "batches in all.",
+        lambda record, optimizer: (
+            0 < 8 * optimizer.ends <= len(optimizer.scheduled) <= optimizer.steps
+            and len(_scheduled(record, optimizer)[0].loops) > 1
+        ),
+        "the schedule of {optimizer} was over after {end} of {steps}: each batch moves it on",
+        "{code} ran {turns}, in a loop inside of another one, and the last milestone is {end}: the learning rate stayed as it was "
+        "from there on",
+        "If milestones count epochs, call {text} once in each, behind the loop over the batches; else let them reach {steps}.",
         _schedule_line,
     ),
     _Fault(
@@ -228,14 +229,6 @@ _SCHEDULES = (
 )  # fmt: skip
 
 
-def _ends_in_batches(optimizer: OptimizerRow) -> bool:
-    """Whether a falling schedule of no more steps than the outer loop has rounds was over in the first quarter of its calls."""
-    (end, taken), rates = optimizer.ends, optimizer.rates
-    return (
-        0 < 4 * end <= taken <= optimizer.steps and end <= len(optimizer.rounds) and max(rates) == rates[0] > rates[-1]
-    )
-
-
 def _begins_anew(optimizer: OptimizerRow) -> bool:
     """Whether one line makes one scheduler after the other, none of which comes to half of its steps."""
     made = [one for one in optimizer.anew if one[0] == optimizer.anew[-1][0]]
@@ -259,8 +252,8 @@ def idle_schedule(context: CheckContext) -> Diagnoses:
 
     How it is found: schedulers are noted when they are made and when they take a step. Reported when, to the end of the run, one of
     torch's own was never called; when one took two steps while not its optimizer but a later one with the same parameters was in
-    use; when a `CosineAnnealingLR` is called twice as often as its `T_max`, or more; when a
-    falling schedule of no more steps than the outer loop has rounds was over in the first quarter of its calls; when one line makes
+    use; when a `CosineAnnealingLR` is called twice as often as its `T_max`, or more; when
+    the last milestone came in the first eighth of the steps, in a loop inside of another one; when one line makes
     one scheduler after the other; and when no step of the optimizer came after the first of its scheduler.
 
     What to do: call `step()` of the scheduler as often as its numbers expect, and make a new one with each new optimizer.
