@@ -75,18 +75,20 @@ def misled_plateau(context: CheckContext) -> Diagnoses:
 
 def _fault(given: Sequence[Fed], losses: Sequence[tuple[int, float]], steps: int) -> str:
     """Which one it is, "" for none."""
-    spans = [(before.call, after.call) for before, after in pairwise(given)]
+    first, spans = given[0], [(before.call, after.call) for before, after in pairwise(given)]
     sums = [sum(loss for call, loss in losses if start < call <= end) for start, end in spans]
     changes = [after.value - before.value for before, after in pairwise(given)]
-    if given[0].mode == "max":
-        alike = [(sums[i] < sums[i - 1]) == (changes[i] < 0) for i in range(1, len(sums))]
-        return "max" if sum(changes) < 0 and sum(alike) >= _ALIKE * len(alike) else ""
+    if first.mode == "max":
+        return "max" if sum(changes) < 0 and _alike(changes, sums) >= _ALIKE else ""
     ratios = [change / (total or 1) for change, total in zip(changes, sums)]
     if 0 < max(ratios) < 1.05 * min(ratios):
         return "sum"
-    often = (
-        len(given) > 0.9 * steps
-        and given[0].patience <= _PATIENCE
-        and len(around(given[0].source.file, given[0].source.line).loops) > 1
-    )
+    nested = len(around(first.source.file, first.source.line).loops) > 1
+    often = len(given) > 0.9 * steps and first.patience <= _PATIENCE and nested
     return "batch" if often and sum(change > 0 for change in changes) > _NOISE * len(changes) else ""
+
+
+def _alike(changes: Sequence[float], sums: Sequence[float]) -> float:
+    """The part of the changes that go the way of the loss."""
+    same = [(sums[i] < sums[i - 1]) == (changes[i] < 0) for i in range(1, len(sums))]
+    return sum(same) / len(same)

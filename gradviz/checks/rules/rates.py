@@ -189,7 +189,7 @@ _SCHEDULES = (
     _Fault(
         lambda record, optimizer: (
             0 < 8 * optimizer.ends <= len(optimizer.scheduled) <= optimizer.steps
-            and len(_scheduled(record, optimizer)[0].loops) > 1
+            and any(len(call.loops) > 1 for call in _scheduled(record, optimizer))
         ),
         "the schedule of {optimizer} was over after {end} of {steps}: each batch moves it on",
         "{code} ran {turns}, in a loop inside of another one, and the last milestone is {end}: the learning rate stayed as it was "
@@ -252,9 +252,9 @@ def idle_schedule(context: CheckContext) -> Diagnoses:
 
     How it is found: schedulers are noted when they are made and when they take a step. Reported when, to the end of the run, one of
     torch's own was never called; when one took two steps while not its optimizer but a later one with the same parameters was in
-    use; when a `CosineAnnealingLR` is called twice as often as its `T_max`, or more; when
-    the last milestone came in the first eighth of the steps, in a loop inside of another one; when one line makes
-    one scheduler after the other; and when no step of the optimizer came after the first of its scheduler.
+    use; when a `CosineAnnealingLR` is called twice as often as its `T_max`, or more; when the last
+    milestone came in the first eighth of the steps, in a loop inside of another one; when one line makes one scheduler after the
+    other, which do not come to half of their steps; and when no step of the optimizer came after the first of its scheduler.
 
     What to do: call `step()` of the scheduler as often as its numbers expect, and make a new one with each new optimizer.
 
