@@ -80,7 +80,7 @@ def _fault(given: Sequence[Fed], losses: Sequence[tuple[int, float]], steps: int
     changes = [after.value - before.value for before, after in pairwise(given)]
     if first.mode == "max":
         return "max" if sum(changes) < 0 and _alike(changes, sums) >= _ALIKE else ""
-    ratios = [change / (total or 1) for change, total in zip(changes, sums)]
+    ratios = [change / max(total, 1e-30) for change, total in zip(changes, sums)]
     if 0 < max(ratios) < 1.05 * min(ratios):
         return "sum"
     nested = len(around(first.source.file, first.source.line).loops) > 1
