@@ -107,6 +107,17 @@ class Pace(NamedTuple):
     gradient: float
 
 
+class Fed(NamedTuple):
+    """What a `ReduceLROnPlateau` was given, behind the backward call of this number, and what it is told to wait for."""
+
+    call: int
+    value: float
+    rate: float  # the largest of its optimizer, before
+    mode: str
+    patience: int
+    source: SourceLine
+
+
 @dataclass(slots=True, eq=False)
 class OptimizerRow:
     """An optimizer over a run. Tensors are sets of identities."""
@@ -130,6 +141,11 @@ class OptimizerRow:
     schedule: SourceLine | None = None  # where a scheduler of torch's own was made for it
     planned: tuple[int, int] = (0, 0)  # steps that a schedule is made for, and how many its scheduler took
     cycles: bool = False  # that is the T_max of a cosine, which goes on behind it
+    ends: int = 0  # the last milestone
+    anew: list[tuple[SourceLine | None, int, int]] = field(
+        default_factory=list
+    )  # where schedulers were made, how many steps others had taken, and after how many it ends or repeats
+    plateaus: list[Fed] = field(default_factory=list)
     factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began

@@ -28,6 +28,7 @@ FAMILIES = (
     "updates",
     "invariants",
     "rates",
+    "plateau",
     "frozen",
     "likeness",
     "aliases",

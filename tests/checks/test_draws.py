@@ -98,7 +98,55 @@ FAULTS |= {
         ),
     ),
 }  # fmt: skip
+SEEDS = """
+        import torch
+        torch.manual_seed(1)
+        x = torch.randn(32, 6)
+        net = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for step in range(8):
+            {first}
+            part = {part}
+            opt.zero_grad()
+            loss = (net(x[part]) - 1).square().mean()
+            loss.backward()
+            opt.step()
+            {last}
+"""
+PART = "torch.randint(32, (8,))"
+FAULTS |= {
+    "a seed in each step": Fault(
+        "seeded-again", "torch.manual_seed(7)", "Set the seed once, before the loop", "    torch.manual_seed(7)\n", "",
+        SEEDS.format(first="torch.manual_seed(7)", part=PART, last="pass"),
+    ),
+    "a function that sets the seed": Fault(
+        "seeded-again", "    torch.manual_seed(7)", "Set the seed once, before the loop", "    fresh()\n", "    pass\n",
+        SEEDS.format(first="fresh()", part=PART, last="pass").replace(
+            "import torch\n", "import torch\n        def fresh():\n            torch.manual_seed(7)\n"
+        ),
+    ),
+}  # fmt: skip
 RIGHT = {
+    "a seed of its own for each step": SEEDS.format(first="torch.manual_seed(step)", part=PART, last="pass"),
+    "a seed, and nothing is drawn": SEEDS.format(
+        first="torch.manual_seed(7)", part="slice(8 * step % 32, None)", last="pass"
+    ),
+    "one seed for each evaluation, apart from the rest": SEEDS.format(
+        first="pass",
+        part=PART,
+        last="with torch.random.fork_rng(), torch.no_grad(): torch.manual_seed(1); net(x + torch.randn_like(x))",
+    ),
+    "one seed for each of several models": """
+        import torch
+        for rate in (0.1, 0.01, 0.001, 0.0001):
+            torch.manual_seed(0)
+            net = torch.nn.Linear(6, 1)
+            opt = torch.optim.SGD(net.parameters(), lr=rate)
+            for step in range(4):
+                opt.zero_grad()
+                net(torch.randn(8, 6)).square().mean().backward()
+                opt.step()
+    """,
     "an actor whose critic takes in its draws": training(
         "actor, critic = torch.nn.Linear(6, 2), torch.nn.Linear(8, 1)",
         "chances = torch.distributions.Normal(actor(x), 0.5)",

@@ -46,6 +46,21 @@ FAULTS = {
             after="hits = (y > 2).sum().float(); history.append(float(((y > 2) & (error < 1)).sum() / hits))",
         ),
     ),
+    "bytes that are subtracted": Fault(
+        "lost-numbers", "x, y = ", ".float() on the first", "(pixels - 100).float()", "(pixels.float() - 100)",
+        LOOP.format(steps=4, data="(pixels - 100).float()", after="pass"),
+    ),
+    "a difference of bytes that is divided": Fault(
+        "lost-numbers", "x, y = ", ".float() on the first", "(pixels - pixels.flip(0))", "(pixels.float() - pixels.flip(0))",
+        LOOP.format(steps=4, data="(pixels - pixels.flip(0)).abs() / 255", after="pass"),
+    ),
+    "rows that are changed where they are stored": Fault(
+        "lost-numbers", "rows[i] -= 0.5", "take the part with .clone()", "rows[i] -= 0.5; part.append(rows[i])",
+        "part.append(rows[i] - 0.5)",
+        LOOP.format(steps=4, data="torch.stack(part)", after="pass").replace(
+            "x, y = ", "part = []\n            for i in range(40): rows[i] -= 0.5; part.append(rows[i])\n            x, y = "
+        ).replace("level =", "rows = torch.randn(40, 6); level =").replace("net(x)", "net(rows[:8]).mean() + net(x)"),
+    ),
 }  # fmt: skip
 
 
@@ -58,6 +73,9 @@ def test_found_at_its_line_and_healed(name: str, tmp_path: Path) -> None:
     ("data", "after"),
     [
         ("(pixels // 100).float()", "pass"),
+        ("(255 - pixels).float()", "pass"),
+        ("(pixels - pixels.minimum(pixels.flip(0))).float()", "pass"),
+        ("pixels.float()", "labels = (pixels > 100).byte() - 1; left = (labels == 255).sum()"),
         (REAL, "rate = torch.zeros(1) / torch.zeros(1); rate = rate.nan_to_num(0)"),
         (REAL, "missing = float('nan')"),
         (REAL, "mask = torch.zeros(40, 40).masked_fill(torch.ones(40, 40).triu(1) > 0, -torch.inf)"),

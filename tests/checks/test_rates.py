@@ -39,6 +39,7 @@ def loop(before: str, step: str = "pass", epoch: str = "pass", clip: str = "pass
 
 SGD, ADAM = "opt = torch.optim.SGD(net.parameters(), lr=0.05)", "opt = torch.optim.Adam(net.parameters(), lr=0.01)"
 COSINE = "\nschedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=6)"
+STAGES = "\nschedule = torch.optim.lr_scheduler.MultiStepLR(opt, milestones=[1, 3], gamma=0.5)"
 SWITCH = "if epoch == 2:\n    opt = torch.optim.SGD(net.parameters(), lr=0.02)MORE\nschedule.step()"
 FOLLOWER = "\nslow = copy.deepcopy(net).requires_grad_(False)"
 FOLLOW = "with torch.no_grad():\n    for target, source in zip(slow.parameters(), net.parameters()):\n        "
@@ -67,6 +68,32 @@ FAULTS = {
         "        schedule.step()\n",
         "        pass\n    schedule.step()\n",
         loop(ADAM + COSINE, step="schedule.step()"),
+    ),
+    "milestones of epochs that every batch moves on": Fault(
+        "idle-schedule",
+        "schedule.step()",
+        "call schedule.step() once in each",
+        "        schedule.step()\n",
+        "        pass\n    schedule.step()\n",
+        loop(ADAM + STAGES, step="schedule.step()"),
+    ),
+    "a schedule that each epoch begins anew": Fault(
+        "idle-schedule",
+        "schedule = ",
+        "Make it once, before the loop",
+        "    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=6)\n    schedule.step()",
+        "    FIRST.step()",
+        loop(ADAM + "\nFIRST = torch.optim.lr_scheduler.StepLR(opt, 2)", epoch=COSINE[1:] + "\nschedule.step()"),
+    ),
+    "batches that are used up after one epoch": Fault(
+        "idle-schedule",
+        "schedule.step()",
+        "keep the batches in a list",
+        "iter(x.split(24))",
+        "x.split(24)",
+        loop(ADAM + COSINE + "\nparts = iter(x.split(24))", epoch="schedule.step()")
+        .replace("torch.randperm(96).split(24):", "parts:")
+        .replace("(net(x[part]) - y[part])", "(net(part) - 1)"),
     ),
     "a cycle of steps that each epoch moves on": Fault(
         "idle-schedule",
@@ -220,6 +247,29 @@ RIGHT = {
         "L.CosineAnnealingLR(opt, 21)], [3])\nplateau = L.ReduceLROnPlateau(opt)",
         step="schedule.step()",
         epoch="plateau.step(loss.item())",
+    ),
+    "milestones of steps": loop(ADAM + STAGES.replace("[1, 3]", "[8, 16]"), step="schedule.step()"),
+    "a short warm-up of steps": loop(
+        ADAM + "\nschedule = torch.optim.lr_scheduler.LinearLR(opt, 0.1, total_iters=5)", step="schedule.step()"
+    ),
+    "a schedule for each of several cycles, which goes to its end": """
+        import torch
+        net = torch.nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.05)
+        for cycle in range(4):
+            for group in opt.param_groups:
+                group["lr"] = group["initial_lr"] = 0.05
+            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=5)
+            for epoch in range(5):
+                opt.zero_grad()
+                net(torch.randn(8, 4)).square().mean().backward()
+                opt.step()
+                schedule.step()
+    """,
+    "one schedule of three that goes on, and two for a part of the run": loop(
+        SGD + "\nL = torch.optim.lr_scheduler\nfirst, last = (L.ConstantLR(opt, 0.5, total_iters=2) for _ in range(2))"
+        "\nschedule = L.ExponentialLR(opt, 0.98)",
+        epoch="schedule.step(); first.step() if epoch < 3 else last.step()",
     ),
     "a rate that swings": loop(
         ADAM + "\nschedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, T_0=4)", step="schedule.step()"

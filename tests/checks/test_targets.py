@@ -24,6 +24,22 @@ _CTC = """
         error.backward()
         optimizer.step()
 """
+_PAIRS = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    net = nn.Linear(5, 4)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    for _ in range(4):
+        one, other = net(torch.randn(12, 5)), net(torch.randn(12, 5))
+        alike = {alike}
+        loss = {loss}
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+_COSINE = "nn.CosineEmbeddingLoss()(one, other, alike)"
+_BITS = "torch.randint(0, 2, (12,))"
 _TABLE = """
     import torch
     torch.manual_seed(0)
@@ -165,6 +181,13 @@ _CLOCK = """
 """
 
 FAULTS = {
+    "pairs that are 0 or 1": Fault(
+        "useless-labels", "loss = ", "2 * target - 1", "(12,))", "(12,)) * 2 - 1", _PAIRS.format(alike=_BITS, loss=_COSINE)
+    ),
+    "an order that is 0 or 1": Fault(
+        "useless-labels", "loss = ", "2 * target - 1", "(12,))", "(12,)) * 2 - 1",
+        _PAIRS.format(alike=_BITS, loss="nn.functional.margin_ranking_loss(one.mean(1), other.mean(1), alike)"),
+    ),
     "a label that is the blank": Fault(
         "useless-labels", "nn.CTCLoss(", "pass blank=5", "BLANK = 0", "BLANK = 5", _CTC.format(blank=0, first=0, end=5)
     ),
@@ -208,6 +231,16 @@ FAULTS = {
     ),
 }  # fmt: skip
 RIGHT = {
+    "pairs that are all alike": _PAIRS.format(alike="torch.ones(12)", loss=_COSINE),
+    "pairs that are all different": _PAIRS.format(
+        alike="-torch.ones(12)", loss="nn.HingeEmbeddingLoss()((one - other).norm(dim=1), alike)"
+    ),
+    "an order that is not known for some": _PAIRS.format(
+        alike="torch.randint(-1, 2, (12,))", loss="nn.functional.margin_ranking_loss(one.mean(1), other.mean(1), alike)"
+    ),
+    "bits that a cross entropy expects": _PAIRS.format(
+        alike=_BITS, loss="nn.functional.binary_cross_entropy_with_logits((one * other).sum(1), alike.float())"
+    ),
     "a perplexity": _FOCAL.format(loss="loss = errors.mean(); print(loss.exp().item())"),
     "seconds of a day": _CLOCK.format(origin=40_000, cast=".float()"),
     "large numbers that differ by more": _CLOCK.format(origin="1_600_000_000 + 1_000_000 * torch.arange(40)", cast=".float()"),

@@ -20,7 +20,7 @@ from gradviz.checks.collect.numbers import is_readable
 from gradviz.packages import Place, definition_of, package_of
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import lines_behind, of_each_round
-from gradviz.walker.isolation import unrecorded
+from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.taps import Ended
 from gradviz.walker.walk import live_nodes
 
@@ -63,6 +63,8 @@ class EffectWatch(Observer):
         self._bound = defaultdict[CodeType, list[_Hook]](list)
         self._registered = ByIdentity[dict[CodeType, set[int]]]()  # steps that registered a hook, by its code
 
+        self._seeded: dict[object, int] = {}  # the last step, by line and seed
+
     def _forget(self) -> None:
         for code, hooks in self._bound.items():
             with suppress(Exception):  # a cell of the user's may be empty by now
@@ -91,6 +93,20 @@ class EffectWatch(Observer):
             kept = [at for at in lines_behind(source) if _KEEPS.search(at.text)]
             new = _KEEPS.sub(r"= list(\1)", kept[0].text) if kept else ""
             self._note("clips nothing", kept[0] if kept else source, mended=new)
+
+    @taps(torch.manual_seed)
+    def _seeds(self, frame: FrameType, seed: Any) -> None:
+        """Draws begin anew: whether a line does so in steps that follow each other, and something was drawn in between."""
+        key = place, number = self._place(frame.f_back), int(seed)
+        with isolated():
+            drawn = not torch.equal(torch.Generator().manual_seed(number).get_state(), torch.get_rng_state())
+        if drawn and self._step - self._seeded.get(key, -_STEPS) in (1, 2) and not self._looks(key, _STEPS - 2):
+            self._note("seeded again", place, number)
+        self._seeded[key] = self._step
+
+    @taps(torch.set_rng_state)
+    def _restores(self, frame: FrameType, state: object) -> None:
+        self._seeded.clear()
 
     def _read_late(self, code: CodeType, hooks: Sequence[_Hook]) -> None:
         """Hooks that one line has made: whether they read a variable of its loop, which has the value of the last round by now."""

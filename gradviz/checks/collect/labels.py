@@ -32,6 +32,8 @@ _LOSSES = ("CTCLoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "NLLLoss")
 _HITS, _AS_OFTEN = 8, (0.4, 2.5)  # how often the index of padding comes, and how often for each other index
 _CONSTANT = ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _FLAT = ("reshape", "view", "flatten", "contiguous", "long", "to", "clone", "expand", "repeat")
+_SIGNED = {"cosine_embedding_loss": 2, "margin_ranking_loss": 2, "hinge_embedding_loss": 1, "soft_margin_loss": 1}
+"""Losses whose targets are 1 or -1, and at which place they are given."""
 _ERRORS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _POINTWISE = (
     *("square", "pow", "abs", "sub", "add", "neg", "relu", "tanh", "gelu", "mul", "div"),
@@ -64,6 +66,7 @@ class _Classes:
     counts: Counter[int] = field(default_factory=Counter)  # of each class, without what is ignored
     batches: int = 0
     constant: bool = False  # labels that the code made so: the first of several candidates is the right one
+    signed: bool = False  # the loss expects 1 and -1
     weights: Sequence[float] = ()
     blank: tuple[int, int] | None = None  # of CTC, and how many classes there are
     ignored: int | None = None  # the label that is left out
@@ -350,6 +353,15 @@ class LabelWatch(Observer):
         seen = self._classes[line]
         return seen if seen.batches < _BATCHES * _LOOKS and labels.numel() <= LARGEST else None
 
+    @reads(*_SIGNED)
+    def _sided(self, call: TorchCall) -> None:
+        """Targets are to be 1 or -1."""
+        target = call.arguments[_SIGNED[call.name]]
+        seen = self._seen(call, target) if is_readable(target) else None
+        if seen is not None:
+            seen.signed = True
+            seen.add(target)
+
     @reads("ctc_loss")
     def _spelled(self, call: TorchCall) -> None:
         """A loss aligns labels with time steps, and one of its classes is the blank between them."""
@@ -383,6 +395,10 @@ class LabelWatch(Observer):
             self._note("padding in loss", seen.made or seen.place, *padding.words(), seen.ignored)
         elif seen.blank is not None:
             self._takes_blank(seen, *seen.blank)
+        elif seen.signed:
+            self._note(
+                "not signed", seen.place if seen.counts.keys() == {0, 1} else None, f"{seen.counts[0]:,}", f"{total:,}"
+            )
         elif len(seen.counts) == 1 and seen.batches >= _BATCHES and total >= _ENOUGH and not seen.constant:
             self._note("one class", seen.place, *seen.counts, f"{total:,}")
         elif seen.inverted:

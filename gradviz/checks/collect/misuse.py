@@ -68,6 +68,7 @@ class MisuseWatch(Observer):
         self._origins = Facts[weakref.ref[torch.Tensor]]()  # what square matrices were computed from, by element
         self._reductions = Facts[_Reduction]()
         self._wholes = Facts[tuple[str, tuple[int, ...]]]()  # single numbers, and what was reduced to them
+        self._wrapped = Facts[Place | None]()  # differences of bytes, of which some are below zero
         self._cut = Facts[tuple[Place | None, str]]()  # whose fractions were a part of them, by which call
 
     @reads(*_COUNTED, *_ELEMENTWISE)
@@ -116,6 +117,17 @@ class MisuseWatch(Observer):
         elif left:
             self._looked[key] = _ROUNDED
             self._take_back("rounds to zero", place)
+
+    @reads("sub", "rsub", "abs", "to", "float", "div", "truediv")
+    def _wraps(self, call: TorchCall) -> None:
+        """Bytes are subtracted: whether some differences are below zero, and go on as fractions."""
+        place, made = self._wrapped.of(call.first), call.result
+        if call.makes and is_real(made):
+            self._note("wraps", place)
+        elif call.makes and made.dtype == torch.uint8 and self._looks(("wraps", *call.line), _ROUNDED):
+            with unrecorded():
+                below = call.name.endswith("sub") and bool((made > call.arguments[call.name == "rsub"]).any())
+            self._wrapped.put(made, call.place if below else place)
 
     @reads("tensor")
     def _typed(self, call: TorchCall) -> None:

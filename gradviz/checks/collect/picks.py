@@ -19,19 +19,13 @@ from gradviz.packages import Place, frames_from
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import unrecorded
+from gradviz.walker.tensors import storage_of
 
 _OFTEN = 1.5  # how many times the elements of a tensor that are changed, so that some are changed again
 _LOOKS = 8  # how often the index of a line is read
 _ADDS = ("add", "sub", "iadd", "isub")
 _MAPS = ("mul", "div", "truediv", "pow", "sqrt", "rsqrt", "exp", "log", "neg", "rsub", "square", "view", "to", "float")
-_WRITES = (
-    "setitem",
-    "fill",
-    "zero",
-    "copy",
-    "masked_fill",
-    *("add", "mul", *(f"i{name}" for name in ("add", "sub", "mul", "truediv", "or", "and"))),
-)
+_WRITES = ("setitem", "fill", "zero", "copy", "masked_fill", "add", "sub", "mul", "div", "iadd", "isub", "iand", "ior")
 _CARRIES = ("getitem", "view", "reshape", "to", "float", "long", "unsqueeze", "contiguous", "narrow")
 _LAYERS = ("linear", "conv1d", "conv2d", "batch_norm", "embedding", "pack_padded_sequence")
 
@@ -120,7 +114,9 @@ class PickWatch(Observer):
 
     def _changed(self, call: TorchCall) -> None:
         """A part of stored data is changed: whether that is the second time, and the data is what is trained with."""
-        data, line = call.first._base, call.line
+        data, line, part = call.first._base, call.line, call.arguments[-1]
+        if call.name == "setitem" and type(part) in PLAIN and storage_of(part) == storage_of(call.first):
+            return  # data[i] += 1 puts back what has been changed in place
         if data is None or call.name == "copy":
             self._stored.put(call.first, Counter([None]))  # it is filled anew
         elif not data.requires_grad:

@@ -13,6 +13,11 @@ _ROWS = {
         "rounded down",
         "Divide with / and convert to float first, in {text}. Labels, which stay integers: divide by less.",
     ),
+    "wraps": Row(
+        "a difference of bytes wraps around: what is below zero becomes 255 and less",
+        "{code} subtracts uint8 numbers, which cannot be negative, and some of the results are: -1 is 255 there",
+        "Convert before subtracting, in {text}: .float() on the first.",
+    ),
     "fractions cut": Row(
         "{0} cuts off the fractions of a target",
         "{code} makes integers of numbers, and an error of predictions is computed with what is left of them",

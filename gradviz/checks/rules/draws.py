@@ -9,13 +9,51 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import behind, from_outputs
 from gradviz.checks.ops import RESHAPES, kind, makers, spread, users
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.rules.misuse import told
 from gradviz.checks.words import Names, code, first_names, line, listed, made_at
 from gradviz.graph import Graph, SourceLine
 from gradviz.recording.cuts import Cut
 
 _DRAWS = ("NormalBackward", "BernoulliBackward", "PoissonBackward", "BinomialBackward")
 _TURNED = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
+
+
+_SEEDED = {
+    "seeded again": Row(
+        "torch.manual_seed({0}) runs in every step: each step draws the same random numbers",
+        "{code} sets the seed {0} in one step after the other, and random numbers were drawn after each: batches, noise and the "
+        "masks of dropout are the same every time",
+        "Set the seed once, before the loop.",
+    ),
+}
+
+
+@check("seeded-again", "warning", "a seed is set in every step, so that each draws the same numbers")
+def seeded_again(context: CheckContext) -> Diagnoses:
+    """`torch.manual_seed()` runs in every step of the training, with one seed, and what is drawn at random is the same each time.
+
+    Dropout then leaves out the same units always, noise is a constant, and random batches are one batch.
+
+    How it is found: a line sets one seed in three steps that follow each other, random numbers were drawn after each, and the state
+    that was there before is not put back, as `torch.random.fork_rng()` does.
+
+    What to do: set the seed once, before the loop.
+
+    When to ignore it: when all steps are to see the same numbers.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    for step in range(6):
+        torch.manual_seed(0)
+        loss = model(torch.randn(2, 3)).square().mean()
+        model.zero_grad()
+        loss.backward()
+    ```
+    """
+    yield from told(context, _SEEDED)
 
 
 @check(

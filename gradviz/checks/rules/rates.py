@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -122,6 +123,9 @@ def _words(record: RunRecord, optimizer: OptimizerRow) -> dict[str, object]:
         "made": code(other.source),
         "period": optimizer.planned[0],
         "taken": f"{optimizer.planned[1]:,}",
+        "end": optimizer.ends,
+        "anew": len(optimizer.anew),
+        "whole": optimizer.anew[-1][2] if optimizer.anew else 0,
         "turns": plural(len(optimizer.scheduled), "time"),
         "decay": f"{optimizer.decay:g}",
         "limit": f"{record.limit:.3g}",
@@ -183,6 +187,37 @@ _SCHEDULES = (
         _schedule_line,
     ),
     _Fault(
+        lambda record, optimizer: (
+            0 < 8 * optimizer.ends <= len(optimizer.scheduled) <= optimizer.steps
+            and any(len(call.loops) > 1 for call in _scheduled(record, optimizer))
+        ),
+        "the schedule of {optimizer} was over after {end} of {steps}: each batch moves it on",
+        "{code} ran {turns}, in a loop inside of another one, and the last milestone is {end}: the learning rate stayed as it was "
+        "from there on",
+        "If milestones count epochs, call {text} once in each, behind the loop over the batches; else let them reach {steps}.",
+        _schedule_line,
+    ),
+    _Fault(
+        lambda _, optimizer: _begins_anew(optimizer),
+        "the schedule of {optimizer} begins anew {anew} times: it never gets further than its first steps",
+        "{code} makes a scheduler, and the next one takes its place before it has come to half of its {whole} steps",
+        "Make it once, before the loop.",
+        lambda _, optimizer: optimizer.anew[-1][0],
+    ),
+    _Fault(
+        lambda record, optimizer: (
+            record.ended
+            and len(optimizer.scheduled) > 2
+            and {*optimizer.scheduled} == {optimizer.steps} != {1}
+            and _successor(record, optimizer) is None
+        ),
+        "only the first epoch trained: all {steps} of {optimizer} came before the first of its scheduler",
+        "{code} ran {turns}, and no step of {optimizer} came after the first: the later epochs had no batches",
+        "If the batches come from a generator, zip() or iter(loader), these are used up after one epoch: make them anew in each, "
+        "or keep the batches in a list.",
+        _schedule_line,
+    ),
+    _Fault(
         lambda record, optimizer: record.ended and _hardly_moves(optimizer),
         "the schedule of {optimizer} hardly moves: it is not over when the training ends",
         "{code} ran {turns} while {optimizer} took {steps}, and the learning rate was {rate} at most: the schedule counts steps of "
@@ -192,6 +227,13 @@ _SCHEDULES = (
         _schedule_line,
     ),
 )  # fmt: skip
+
+
+def _begins_anew(optimizer: OptimizerRow) -> bool:
+    """Whether one line makes one scheduler after the other, none of which comes to half of its steps."""
+    made = [one for one in optimizer.anew if one[0] == optimizer.anew[-1][0]]
+    turns = [after[1] - before[1] for before, after in pairwise(made)]
+    return len(turns) > 1 and min(turns) > 0 and 2 * max(turns) <= made[-1][2]
 
 
 def _hardly_moves(optimizer: OptimizerRow) -> bool:
@@ -210,7 +252,9 @@ def idle_schedule(context: CheckContext) -> Diagnoses:
 
     How it is found: schedulers are noted when they are made and when they take a step. Reported when, to the end of the run, one of
     torch's own was never called; when one took two steps while not its optimizer but a later one with the same parameters was in
-    use; and when a `CosineAnnealingLR` is called twice as often as its `T_max`, or more.
+    use; when a `CosineAnnealingLR` is called twice as often as its `T_max`, or more; when the last
+    milestone came in the first eighth of the steps, in a loop inside of another one; when one line makes one scheduler after the
+    other, which do not come to half of their steps; and when no step of the optimizer came after the first of its scheduler.
 
     What to do: call `step()` of the scheduler as often as its numbers expect, and make a new one with each new optimizer.
 
