@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.checks.collect.calls import LOSSES, Facts, Observer, TorchCall, reads
+from gradviz.checks.collect.dimensions import modules_around
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, order_before
@@ -22,7 +23,7 @@ from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.session import running
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.statements import expressions_at
-from gradviz.variables.objects import parameters, submodules
+from gradviz.variables.objects import is_a, parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated, unrecorded
 
@@ -262,7 +263,14 @@ class MisuseWatch(Observer):
                 self._note("train in evaluation", self._place(calling), type(model).__name__, call.name, tensors=held)
         elif drops and not _mixed(model):
             place = self._place(users)
-            self._note("dropout in eval", None if _is_told(place) else place, type(model).__name__)
+            kind = _drops(call.frame)
+            self._note(kind, None if _is_told(place) else place, type(model).__name__)
+
+
+def _drops(frame: FrameType) -> str:
+    """Whether a module drops out that its model does not know, or a function."""
+    inner = modules_around(frame)[:1]
+    return "dropout apart" if inner and is_a(inner[0], torch.nn.modules.dropout._DropoutNd) else "dropout in eval"
 
 
 def _rounding(before: Any, result: Any) -> tuple[bool, bool, bool, float]:

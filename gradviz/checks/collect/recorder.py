@@ -229,7 +229,7 @@ class RunRecorder:
             with suppress(Exception):  # a scheduler of the user's own may hold anything
                 row = self.row(optimizer)
                 seen = type(made).step is torch.optim.lr_scheduler.LRScheduler.step  # which calls what is tapped
-                row.schedule = self._line(frame) if seen else row.schedule
+                row.plan, row.schedule = type(made).__name__, self._line(frame) if seen else row.schedule
                 codes = [getattr(factor, "__code__", None) for factor in vars(made).get("lr_lambdas", ())]
                 self._optimizers[id(optimizer)].factors.extend(code for code in codes if code is not None)
 

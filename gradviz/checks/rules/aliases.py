@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import importing, instead
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.misuse import told
+from gradviz.source.code_line import copied
 
 _ROWS = {
     "second name": Row(
@@ -61,4 +63,5 @@ def alias(context: CheckContext) -> Diagnoses:
     model.load_state_dict(best)
     ```
     """
-    yield from told(context, _ROWS)
+    for one in told(context, _ROWS):
+        yield one._replace(edit=importing(instead(one.source, copied(one.source)), "copy"))

@@ -23,7 +23,7 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
-from gradviz.source.code_line import assigned, read
+from gradviz.source.code_line import assigned, read, without_graph
 from gradviz.source.search import taken_over
 from gradviz.source.statements import around
 from gradviz.wording import one_line, plural
@@ -125,7 +125,7 @@ def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edg
     graph, calls = context.graph, _calls(context, freed)
     parts = [f"backward() already freed {listed([title(graph, i) for i in freed], 2)}"]
     if calls:
-        parts.append(f"they were created for {listed(calls)}, which ran first")
+        parts.append(f"they are older than {listed(calls)}")
     elif context.earlier or context.call is None:
         parts.append("which backward() call freed them was not seen")
     joined = "nothing in this graph is new, so this is a second backward() through the same graph"
@@ -136,13 +136,13 @@ def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edg
 
 
 def _calls(context: CheckContext, freed: Sequence[int]) -> list[str]:
-    """The earlier backward calls that the freed nodes were made for, as far as this run saw them."""
+    """The first backward calls that the freed nodes are older than, as far as this run saw them."""
     calls: dict[int, str] = {}
     for number in (context.graph.nodes[i].sequence for i in freed):
         first = next((one for one in context.earlier if number is not None and number < one.boundary), None)
         if first is not None:
             calls[first.call] = first.output
-    return [f"{f'{one_line(output)} of ' if output else ''}backward call {call}" for call, output in calls.items()]
+    return [f"backward call {call}{f' ({one_line(output)})' if output else ''}" for call, output in calls.items()]
 
 
 def freed_fix(
@@ -172,6 +172,11 @@ def _apart(context: CheckContext, joints: Sequence[Edge], old: OldTensors, made:
     if not old.names and not old.cut and taken is not None:  # an attribute of a module, that nobody sees from outside
         return {"fix": f"Call .detach() of what {code(taken)} takes over from the step before.", "source": taken}
     there, cut = context.backward, old.cut
+    if old.returned:
+        return {
+            "fix": f"Detach it where it is returned, in {line(made)}: {old.returned}.",
+            "edit": instead(made, old.returned),
+        }
     if old.again is False:
         who = listed(old.names) or "the tensor there"
         lines = (made_at(context.graph, edge.producer) or made for edge in joints)
@@ -216,6 +221,7 @@ class OldTensors(NamedTuple):
     again: bool | None = None
     cut: str = ""
     kept: bool = False  # a container still holds them
+    returned: str = ""  # the line of a function that returns them in each step, with a detach()
 
 
 def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
@@ -227,7 +233,12 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
     made = [source for edge in joints if (source := nodes[edge.producer].source) is not None]
     again = any(source in newer or _in_one_loop(source, context.backward) for source in made) if made else None
     kept = any(name != _variable(name) for edge in joints for name in nodes[edge.producer].names[:1])
-    return OldTensors(tuple(dict.fromkeys(map(_variable, names))), again, _cut(names), kept)
+    away = {
+        source for source in made if again is False and source.function != getattr(context.backward, "function", "")
+    }
+    returned = without_graph(made[0]) if len(made) > len(away) == 1 and made[0].text.startswith("return") else ""
+    again = None if away and any("." in name for name in names) else again
+    return OldTensors(tuple(dict.fromkeys(map(_variable, names))), again, _cut(names), kept, returned)
 
 
 def _in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
@@ -290,9 +301,7 @@ def _once_more(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -
     for edge in joints if len(old.names) == 1 and old.again else ():
         made, used, (name,) = made_at(context.graph, edge.producer), made_at(context.graph, edge.consumer), old.names
         if used is not None and used != made and name in assigned(made) and name in read(used):
-            return _Spared(
-                used, name, f"{listed(assigned(used))} is carried on to the next step, and needs numbers only"
-            )
+            return _Spared(used, name, "there it is that of an earlier step")
     return None
 
 

@@ -272,13 +272,16 @@ def _of_one(graph: Graph, node: int) -> Diagnosis | None:
     )
 
 
+_OF_ONE = Row(
+    "{0} is taken over a single element",
+    "{code} computes {0} over dimension {1} of {2}, which has size 1: it is the same number whatever it gets, and what is "
+    "before it gets no gradient",
+    "Take it over the dimension of the classes or steps, in place of dim={1}; for one score each, use torch.sigmoid.",
+)
+_STEPS = "Take it over the steps, dim=1 in place of dim={1}, if the batch comes first."
 _GIVEN = {
-    "softmax of one": Row(
-        "{0} is taken over a single element",
-        "{code} computes {0} over dimension {1} of {2}, which has size 1: it is the same number whatever it gets, and what is "
-        "before it gets no gradient",
-        "Take it over the dimension of the classes or steps, in place of dim={1}; for one score each, use torch.sigmoid.",
-    ),
+    "softmax of one": _OF_ONE,
+    "softmax of each": _OF_ONE._replace(fix=_STEPS, passes=("dim=1", "{0}", "Softmax", "LogSoftmax")),
     "trained weight": Row(
         "what weighs log_prob() is trained by it: .detach() is missing",
         "{code} multiplies log_prob() by a tensor with a graph of its own: the loss moves what that is computed from, such as a "

@@ -66,16 +66,27 @@ def rate_near_zero(context: CheckContext) -> Diagnoses:
             yield _low(context.record, optimizer, low)
 
 
+_LASTS = {
+    **dict.fromkeys(("LambdaLR", "MultiplicativeLR"), "let its function return larger factors"),
+    **dict.fromkeys(("LinearLR", "PolynomialLR"), "total_iters={0}"),
+    **{"ExponentialLR": "a larger gamma", "StepLR": "a larger gamma or step_size"},
+    **{"MultiStepLR": "a larger gamma or later milestones", "ReduceLROnPlateau": "a larger factor, patience or min_lr"},
+    **{"CosineAnnealingLR": "T_max={0}", "OneCycleLR": "total_steps={0}"},
+}
+"""What makes a schedule last, by its class."""
+
+
 def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diagnosis:
     calls = _scheduled(record, optimizer)
     source = calls[0].source if calls else _set_by_hand(optimizer) or optimizer.source
     steps = len(optimizer.rates)
-    fix = f"Let the learning rate last for all {steps:,} steps: a larger gamma, or total_steps={steps}, T_max={steps}."
+    how = _LASTS.get(optimizer.plan, "larger factors").format(steps)
+    fix = f"Let the learning rate last for all {steps:,} steps: {how}."
     often = len(optimizer.scheduled) > 0.9 * steps
     if often:
         text = source.text if source is not None else "scheduler.step()"
         fix = f"If the schedule counts epochs, move {text} out of the loop over the batches, so that it runs once in each. "
-        fix += f"Else make it last for all {steps:,} steps: a larger gamma or step_size, or total_steps={steps}, T_max={steps}."
+        fix += f"Else make it last for all {steps:,} steps: {how}."
     return Diagnosis(
         f"the learning rate of {optimizer.title} is nearly zero in {len(low):,} of {steps:,} steps",
         optimizer.subject,
