@@ -678,22 +678,27 @@ for step in range(30):
     opt.step()
     sched.step()
 """
-EMA = f"""
-import copy
-{STEP}    loss = (net(x) - y).square().mean()
-{REST}    if step == 0: slow = copy.deepcopy(net)
-    step = 1
+EMA = """
+import copy, torch
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 1)
+slow, opt = copy.deepcopy(net), torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(8):
+    loss = net(torch.randn(8, 4)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
     with torch.no_grad():
         for old, new in zip(slow.parameters(), net.parameters()):
             old.lerp_(new, 0.996)
-""".replace("data =", "step = 0\ndata =").replace("batch_size=8", "batch_size=4")
+"""
 STATIC = """
 import torch
 kept = {}
 class Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        {}
+        kept["x"] = x
         return x ** 2
     @staticmethod
     def backward(ctx, g):
@@ -753,17 +758,11 @@ for step in range(3):
         ),
         (SCHEDULE.format("PolynomialLR(opt, 6)"), "sched.step", "total_iters=30", "gamma"),
         (EMA, "old.lerp_", "slow keeps 0.996 of itself", "0.995"),
-        (
-            STATIC.replace("{}", 'kept["x"] = x', 2).replace('kept = kept["x"] = x', "kept = {}"),
-            'kept["x"] = x',
-            "ctx.save",
-            "global g",
-        ),
+        (STATIC, 'kept["x"] = x', "ctx.save_for_backward", "global g"),
         (SHARED, "enc(x)", "make the call inside `with torch.no_grad():`", ""),
         (DROPS.format("nn.Dropout(0.5)"), "self.out", "Create it in __init__()", "functional"),
         (DROPS.format("self.drops[0]"), "self.out", "nn.ModuleList", "functional"),
     ],
-    ids=str.strip,
 )
 def test_advice_is_of_the_script(script: str, at: str, advice: str, never: str, tmp_path: Path) -> None:
     (found,) = alarms(script, tmp_path)
