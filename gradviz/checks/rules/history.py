@@ -233,12 +233,16 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
     made = [source for edge in joints if (source := nodes[edge.producer].source) is not None]
     again = any(source in newer or _in_one_loop(source, context.backward) for source in made) if made else None
     kept = any(name != _variable(name) for edge in joints for name in nodes[edge.producer].names[:1])
-    away = {
-        source for source in made if again is False and source.function != getattr(context.backward, "function", "")
-    }
+    old = OldTensors(tuple(dict.fromkeys(map(_variable, names))), again, _cut(names), kept)
+    return old if again is not False else _made_elsewhere(context, old, made)
+
+
+def _made_elsewhere(context: CheckContext, old: OldTensors, made: Sequence[SourceLine]) -> OldTensors:
+    """The same where another function than that which calls backward made them: as attributes, or in several steps."""
+    away = {source for source in made if context.backward is not None and source.function != context.backward.function}
     returned = without_graph(made[0]) if len(made) > len(away) == 1 and made[0].text.startswith("return") else ""
-    again = None if away and any("." in name for name in names) else again
-    return OldTensors(tuple(dict.fromkeys(map(_variable, names))), again, _cut(names), kept, returned)
+    state = away and any("." in name for name in old.names)
+    return old._replace(again=None if state else False, returned=returned)
 
 
 def _in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
