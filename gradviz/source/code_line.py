@@ -210,23 +210,6 @@ def passing(source: SourceLine | None, functions: Sequence[str], **keywords: str
     return ""
 
 
-def copied(source: SourceLine | None) -> str:
-    """A line with a deep copy of what it gives another name, or of the one state_dict() that it keeps; "" for other lines.
-
-    >>> [copied(SourceLine("a.py", 1, "f", text)) for text in ("a = self.b", "best = net.state_dict()", "a.load_state_dict(b)")]
-    ['a = copy.deepcopy(self.b)', 'best = copy.deepcopy(net.state_dict())', '']
-    """
-    for statement in parsed(source):
-        value, kept = getattr(statement, "value", None), list[ast.expr]()
-        kept += [part for part in ast.walk(statement) if isinstance(part, ast.Call) and called(part) == "state_dict"]
-        if isinstance(statement, ast.Assign) and isinstance(value, (ast.Name, ast.Attribute)):
-            kept = [value]
-        old = ast.unparse(kept[0]) if len(kept) == 1 else ""
-        left, _, right = ast.unparse(statement).rpartition(old or "load_")
-        return f"{left}copy.deepcopy({old}){right}" if old and "load_" not in left else ""
-    return ""
-
-
 def squeezed(source: SourceLine | None, name: str, first: bool) -> str:
     """A line in which the one operation, or loss, of this name squeezes one of its two arguments; "" for other lines.
 

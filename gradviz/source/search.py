@@ -66,11 +66,9 @@ def changes_gradients(source: SourceLine | None) -> bool:
 
 def imports_first(file: str, name: str) -> SourceLine | None:
     """The first line of a file that imports something, where none imports this module."""
-    lines = dict[str, int]()
-    for node in nodes_of(file, ast.Import, ast.ImportFrom):
-        if getattr(node, "module", "") != "__future__":
-            lines |= {alias.name if isinstance(node, ast.Import) else "": node.lineno for alias in node.names}
-    return line_of(file, min(lines.values())) if lines and name not in lines else None
+    every = [node for node in nodes_of(file, ast.Import, ast.ImportFrom) if "__future__" not in ast.unparse(node)]
+    known = any(alias.name == name for node in every for alias in node.names)
+    return _first(file, sorted(node.lineno for node in every if not known))
 
 
 def sets_item(file: str, key: str) -> SourceLine | None:

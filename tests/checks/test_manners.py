@@ -450,6 +450,58 @@ COPIES = [
         "Call opt.zero_grad() once in every step",
     ),
 ]
+SWEEP = [
+    Manner(
+        "eval-while-training",
+        "net.eval()",
+        STEP.replace("nn.Identity()", "nn.Dropout(0.1)")
+        + f"    loss = (net(x) - y).square().mean()\n{REST}    net.eval()\n",
+        "first thing in the loop",
+    ),
+    Manner(
+        "late-binding",
+        "register_hook(lambda",
+        _learner(
+            init="for name, p in net.named_parameters():\n            p.register_hook(lambda g: g * (1 + len(name) * 1e-3))"
+        ),
+        "lambda g, name=name:",
+    ),
+    Manner("wrong-sign", "loss = -F.", _learner(loss="-F.mse_loss(self.forward(x)[:, 0], y)"), "Leave out the minus"),
+    Manner(
+        "not-frozen",
+        "net[0].requires_grad",
+        _learner(init="net[0].requires_grad = False"),
+        "net[0].requires_grad_(False)",
+    ),
+    Manner(
+        "not-frozen",
+        "p.require_grad",
+        _learner(init="for p in net[0].parameters(): p.require_grad = False"),
+        "parameter.requires_grad = False",
+    ),
+    Manner(
+        "constant-term",
+        "p.data.pow(2)",
+        _learner(
+            loss="F.mse_loss(self.forward(x)[:, 0], y) + 1e-3 * sum(p.data.pow(2).sum() for p in self.net.parameters())"
+        ),
+        "use the tensor itself instead of .data",
+    ),
+    Manner(
+        "gradient-not-reset",
+        "loss.backward()",
+        _learner().replace("        self.opt.zero_grad()\n", ""),
+        "Call self.opt.zero_grad()",
+    ),
+    Manner(
+        "scaler-order",
+        "self.scaler.step(self.opt)",
+        _learner(init="self.scaler = torch.amp.GradScaler('cpu')")
+        .replace("loss.backward()", "self.scaler.scale(loss).backward()")
+        .replace("self.opt.step()", "self.scaler.step(self.opt)\n        self.scaler._per_optimizer_states.clear()"),
+        "Call self.scaler.update() after",
+    ),
+]
 POOL = """
 import torch
 from torch import nn
@@ -539,7 +591,7 @@ STATES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "fault", [*UPDATES, *RAISED, *MASKS, *NOBODY, *COPIES, *STATES], ids=lambda fault: f"{fault.id}: {fault.at}"
+    "fault", [*UPDATES, *RAISED, *MASKS, *NOBODY, *COPIES, *SWEEP, *STATES], ids=lambda fault: f"{fault.id}: {fault.at}"
 )
 def test_one_finding_whose_edit_heals(fault: Manner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -773,3 +825,36 @@ def test_advice_is_of_the_script(script: str, at: str, advice: str, never: str, 
 def test_the_end_of_a_report_is_as_wide_as_the_rest() -> None:
     failed = Findings((), (), (), (), failed="RuntimeError: " + "Missing key in state_dict " * 20)
     assert max(len(line) for line, _ in report(failed)) <= 80
+
+
+ALIKE = {
+    "a dropout that the model knows": DROPS.format("self.drops[0]").replace(
+        "[nn.Dropout(0.5)]", "nn.ModuleList([nn.Dropout(0.5)])"
+    ),
+    "a dropout that is told of the mode": DROPS.format("(lambda h: nn.functional.dropout(h, 0.5, self.training))"),
+    "a dropout for several passes": DROPS.format("self.drops[0]")
+    .replace("step in", "_ in")
+    .replace("[nn.Dropout(0.5)]", "nn.Dropout(0.5)")
+    .replace("drops[0]", "drops")
+    .replace("net.eval()", "net.eval().drops.train()"),
+    "weights of steps": POOL.format("F.softmax(score(h), dim=1)"),
+    "weights of each step alone": POOL.format("torch.sigmoid(score(h))"),
+    "weights of features": POOL.format("F.softmax(h, dim=-1)"),
+    "an average that keeps the large part": EMA.replace("0.996", "0.004"),
+    "a schedule that lasts": SCHEDULE.format("LambdaLR(opt, lambda epoch: 0.9**epoch)"),
+    "state on ctx": STATIC.replace('kept["x"] = x', "ctx.save_for_backward(x)").replace(
+        'kept["x"]', "ctx.saved_tensors[0]"
+    ),
+    "an evaluation without a graph": SHARED.replace("@torch.no_grad()\n", ""),
+    "results that somebody gets": _learner("h = h.clamp(0).mul(2)\n        h.clamp_(0, 1)\n        print(h.round())"),
+    "changes in place of the variable of a loop": _learner(
+        after="with torch.no_grad():\n            for p in self.net.parameters():\n                p.clamp_(-1, 1)"
+    ),
+    "a state that is cut where it is returned": STATES[-1].script.replace("argmax(), h[0]", "argmax(), h[0].detach()"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ALIKE.values(), ids=ALIKE)
+def test_what_looks_alike_is_silent(script: str, tmp_path: Path) -> None:
+    assert not alarms(textwrap.dedent(script), tmp_path)

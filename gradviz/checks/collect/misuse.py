@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.checks.collect.calls import LOSSES, Facts, Observer, TorchCall, reads
-from gradviz.checks.collect.dimensions import modules_around
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, order_before
@@ -23,7 +22,7 @@ from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.session import running
 from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.statements import expressions_at
-from gradviz.variables.objects import is_a, parameters, submodules
+from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated, unrecorded
 
@@ -49,6 +48,7 @@ _READ, _EXACT, _KEPT = (
     0.9,
 )  # elements, integers that float32 has exactly, and distinct numbers that stay
 _ROUNDED, _SEVERAL = 8, 16  # how often rounding is looked at, and elements at least
+_BY = "dropout in eval", "dropout apart"  # a function drops out, or a module
 _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
 """Functions that take `training`, and at which place."""
 
@@ -263,14 +263,9 @@ class MisuseWatch(Observer):
                 self._note("train in evaluation", self._place(calling), type(model).__name__, call.name, tensors=held)
         elif drops and not _mixed(model):
             place = self._place(users)
-            kind = _drops(call.frame)
+            outer: Any = call.frame.f_back
+            kind = _BY[outer.f_code.co_filename == torch.nn.modules.dropout.__file__]
             self._note(kind, None if _is_told(place) else place, type(model).__name__)
-
-
-def _drops(frame: FrameType) -> str:
-    """Whether a module drops out that its model does not know, or a function."""
-    inner = modules_around(frame)[:1]
-    return "dropout apart" if inner and is_a(inner[0], torch.nn.modules.dropout._DropoutNd) else "dropout in eval"
 
 
 def _rounding(before: Any, result: Any) -> tuple[bool, bool, bool, float]:

@@ -7,10 +7,12 @@ nor under ranks, nor where there is no fork.
 
 from __future__ import annotations
 
+import ast
 import gc
 import inspect
 import json
 import os
+import re
 import select
 import signal
 import time
@@ -26,8 +28,8 @@ from gradviz.graph import SourceLine
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
 from gradviz.recording.torch_calls import PLAIN
-from gradviz.source.search import additions, changes, returned_by
-from gradviz.source.statements import assigned, body_of
+from gradviz.source.search import changes, returned_by
+from gradviz.source.statements import body_of, targets_of
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import tapped
 
@@ -206,9 +208,9 @@ class _Applied:
 def _kept_by(code: CodeType) -> SourceLine | None:
     """The first line of a function that assigns to something which is not its own."""
     body = body_of(code)
-    lines = {name: body.source(node) for node, _ in body.statements for name in assigned(node)[0]} | additions(body)
-    beyond = [at for name, at in lines.items() if name.partition(".")[0] not in code.co_varnames]
-    return min(beyond, key=lambda at: at.line, default=None)
+    targets = ((node, ast.unparse(target)) for node, _ in body.statements for target in targets_of(node))
+    beyond = (body.source(node) for node, target in targets if re.findall(r"\w+", target)[0] not in code.co_varnames)
+    return next(beyond, None)
 
 
 def _goes_on(applied: _Applied, gradient: torch.Tensor, moves: torch.Tensor) -> bool:

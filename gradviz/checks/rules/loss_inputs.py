@@ -398,6 +398,7 @@ def _negated(graph: Graph, node: int, logarithms: bool) -> Diagnosis:
         else "Leave out the minus.",
         (node,),
         source=source,
+        edit=instead(source, source.text.replace("= -", "= ", not logarithms)) if source is not None else None,
     )
 
 

@@ -66,12 +66,16 @@ def rate_near_zero(context: CheckContext) -> Diagnoses:
             yield _low(context.record, optimizer, low)
 
 
+_FACTOR = "let its function return larger factors"
 _LASTS = {
-    **dict.fromkeys(("LambdaLR", "MultiplicativeLR"), "let its function return larger factors"),
-    **dict.fromkeys(("LinearLR", "PolynomialLR"), "total_iters={0}"),
-    **{"ExponentialLR": "a larger gamma", "StepLR": "a larger gamma or step_size"},
-    **{"MultiStepLR": "a larger gamma or later milestones", "ReduceLROnPlateau": "a larger factor, patience or min_lr"},
-    **{"CosineAnnealingLR": "T_max={0}", "OneCycleLR": "total_steps={0}"},
+    **{
+        "LambdaLR": _FACTOR,
+        "MultiplicativeLR": _FACTOR,
+        "LinearLR": "total_iters={0}",
+        "PolynomialLR": "total_iters={0}",
+    },
+    **{"ExponentialLR": "a larger gamma", "StepLR": "a larger gamma or step_size", "CosineAnnealingLR": "T_max={0}"},
+    **{"MultiStepLR": "a larger gamma or later milestones", "OneCycleLR": "total_steps={0}"},
 }
 """What makes a schedule last, by its class."""
 
@@ -375,7 +379,7 @@ def step_size(context: CheckContext) -> Diagnoses:
 _ANEW = (
     _Fault(
         lambda record, optimizer: len(_chain(optimizer)) > 2 and all(map(_once, _chain(optimizer))),
-        "an {optimizer} is made anew for each step: what it keeps from step to step is lost",
+        "{optimizer} is made anew for each step: what it keeps from step to step is lost",
         "{code} has made {number} for the same parameters, and each took one step: momentum, averages of gradients and their "
         "correction begin at nothing each time",
         "Make it once, before the loop.",

@@ -279,7 +279,7 @@ def cut_words(cut: Cut) -> str:
 
 def all_cut_words(cuts: Iterable[Cut]) -> list[str]:
     """The same for several, each once."""
-    return list(dict.fromkeys(map(cut_words, cuts)))
+    return list({(cut.source, cut.kind): cut_words(cut) for cut in cuts}.values())
 
 
 def mend_all(cuts: Sequence[Cut]) -> str:

@@ -228,7 +228,7 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
         f"{gradients} of {_who(growing)} {verb(growing, 'adds', 'add')} up from {step} to {step}",
         first_names(growing),
         f"by backward call {context.call} {verb(growing, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
-        ".grad: backward() adds to what is there, so every update repeats the gradients of all earlier {step}s",
+        f".grad: backward() adds to what is there, so every update repeats the gradients of all earlier {step}s",
         "",
         nodes_of(growing),
         source=context.backward,
