@@ -104,7 +104,7 @@ class EffectWatch(Observer):
                 made = definition_of(code)
                 head = f"lambda {given}:" if code.co_name == "<lambda>" else f"def {code.co_name}({given}):"
                 new = re.sub(r"lambda\b[^:]*:|def \w+\(.*:$", head, made.text, count=1)
-                self._note("reads late", made, name, len(hooks), head, mended=new)
+                self._note("reads late", made, name, len(hooks), f"{name}={name}", mended=new)
 
     @taps(*_HOOKED)
     def _hooks(
