@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gradviz.checks.words import short_path
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import parsed
+from gradviz.source.search import imports_first
 
 
 class Edit(NamedTuple):
@@ -47,7 +48,10 @@ class Edit(NamedTuple):
 
 def instead(source: SourceLine | None, new: str) -> Edit | None:
     """`new` in place of a line of the user's; None where there is nothing to write, or no line that can be changed alone."""
-    if not new or source is None or source.package or not parsed(source) or not parsed(source._replace(text=new)):
+    if not new or source is None or source.package:
+        return None
+    begins = new.endswith(f" = {source.text}")  # a statement of several lines
+    if not begins and not (parsed(source) and parsed(source._replace(text=new))):
         return None
     return Edit(source, new)
 
@@ -59,6 +63,19 @@ def together(edits: Sequence[Edit | None]) -> Edit | None:
     return every[0]._replace(more=tuple(every[1:])) if whole else None
 
 
+def swapped(one: SourceLine | None, other: SourceLine | None) -> Edit | None:
+    """Two lines of a function in each other's place."""
+    if one is None or other is None or one.line == other.line or one.function != other.function:
+        return None
+    return together([instead(one, other.text), instead(other, one.text)])
+
+
+def importing(edit: Edit | None, name: str) -> Edit | None:
+    """A change whose code needs a module, with the line that imports it, where the file does not."""
+    first = imports_first(edit.source.file, name) if edit is not None else None
+    return together([before(first, f"import {name}"), edit]) if first is not None else edit
+
+
 def before(source: SourceLine | None, statement: str) -> Edit | None:
     """A statement in front of a line."""
     return instead(source, f"{statement}\n{source.text}" if source is not None and statement else "")
@@ -66,5 +83,5 @@ def before(source: SourceLine | None, statement: str) -> Edit | None:
 
 def behind(source: SourceLine | None, statement: str) -> Edit | None:
     """A statement after a line that is no block."""
-    simple = source is not None and statement and not source.text.rstrip().endswith(":")
+    simple = source is not None and statement and not source.text.endswith(":") and not source.text.startswith("return")
     return instead(source, f"{source.text}\n{statement}" if source is not None and simple else "")

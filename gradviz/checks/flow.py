@@ -6,6 +6,7 @@ hangs on it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -276,14 +277,15 @@ def left_out(graph: Graph, node: int) -> bool:
     return chosen and not function(graph.nodes[node]).startswith("LinalgSlogdet")
 
 
-def remedy(op: str, half: bool = False) -> str:
-    """What to do about an operation that gives NaN or Inf. `half`: its result is a float16, which ends at 65504."""
-    if half:
+def remedy(op: str, half: bool = False, pole: bool = False) -> str:
+    """What to do about an operation that gives NaN or Inf. `half`: in float16, which ends at 65504, and at 6e-8 at a `pole`."""
+    if half and not pole:
         return (
             "Compute this part in float32, x.float(), or use torch.bfloat16 in place of torch.float16, with a torch.amp.GradScaler "
             "for the loss"
         )
     known = next((text for start, text in _REMEDY.items() if op.startswith(start)), "")
+    known = re.sub(r"1e-\d+", "1e-4", known) if half else known
     return (
         known[:1].upper() + known[1:]
         if known

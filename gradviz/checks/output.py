@@ -12,6 +12,7 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -69,9 +70,10 @@ def report(findings: Findings, width: int = WIDTH, verbose: bool = False) -> Ite
     if len(findings):
         yield "", ""
     checked = _checked(findings, verbose) + (" Shortened: --verbose shows all." if shortened else "")
-    yield from ((line, "dim") for line in _wrapped(checked, width))
+    yield from zip(_wrapped(checked, width), repeat("dim"))
     nothing = f"The script failed, and no check explains it: {one_line(findings.failed)}"
-    yield findings.totals or (nothing if findings.failed else "Nothing found."), "bold"
+    total = findings.totals or (nothing if findings.failed else "Nothing found.")
+    yield from zip(_wrapped(total, width), repeat("bold"))
 
 
 def _shorten(rows: _Rows, most: int) -> bool:

@@ -138,6 +138,7 @@ class OptimizerRow:
     decay: float = 0.0  # the largest weight decay of its groups
     averages: bool = False  # it keeps something of each step for the next one
     before: OptimizerRow | None = None  # that was made before it for the same tensor
+    plan: str = ""  # the class of its last scheduler
     schedule: SourceLine | None = None  # where a scheduler of torch's own was made for it
     planned: tuple[int, int] = (0, 0)  # steps that a schedule is made for, and how many its scheduler took
     cycles: bool = False  # that is the T_max of a cosine, which goes on behind it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gradviz.graph import SourceLine
 from gradviz.source.statements import (
@@ -126,12 +127,16 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     ['', '', 't += l.detach()']
     >>> [without_graph(SourceLine("a.py", 1, "f", text), 2) for text in ("a.append(l)", "a['x'].append(l)")]
     ['', "a['x'].append(l.detach())"]
+    >>> without_graph(SourceLine("a.py", 1, "f", "return q.argmax(), h[0]"))
+    'return (q.argmax(), h[0].detach())'
     """
     statements = parsed(source)
     statement = statements[0] if len(statements) == 1 else None
     value = getattr(statement, "value", None)
     if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
         value.args, into = _one_detached(value.args), [value.func]
+    elif isinstance(statement, ast.Return) and isinstance(value, ast.Tuple):
+        value.elts, into, depth = _one_detached(value.elts), [], 0
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
         statement.value, into = _detached(statement.value), targets_of(statement)
     else:
@@ -201,6 +206,26 @@ def passing(source: SourceLine | None, functions: Sequence[str], **keywords: str
         kept = [keyword for keyword in call.keywords if keyword.arg not in keywords]
         new = (ast.keyword(name, ast.parse(value, mode="eval").body) for name, value in keywords.items() if value)
         call.keywords = [*kept, *new]
+        return ast.unparse(statements[0])
+    return ""
+
+
+def squeezed(source: SourceLine | None, name: str, first: bool) -> str:
+    """A line in which the one operation, or loss, of this name squeezes one of its two arguments; "" for other lines.
+
+    >>> [squeezed(SourceLine("a.py", 1, "f", text), "sub", True) for text in ("l = ((p - y) ** 2).mean()", "l = a - b - c")]
+    ['l = ((p.squeeze(1) - y) ** 2).mean()', '']
+    >>> squeezed(SourceLine("a.py", 1, "f", "l = self.loss(p, t)"), "mse_loss", False)
+    'l = self.loss(p, t.squeeze(1))'
+    """
+    statements, found = parsed(source), list[tuple[Any, Any]]()
+    for part in (part for one in statements for part in ast.walk(one)):
+        if isinstance(part, ast.BinOp) and type(part.op).__name__.lower().startswith(name[:3]):
+            found.append((vars(part), "left" if first else "right"))
+        elif isinstance(part, ast.Call) and len(part.args) == 2 and (called(part) == name or name.endswith("_loss")):
+            found.append((part.args, int(not first)))
+    for where, key in found if len(found) == len(statements) == 1 else ():
+        where[key] = ast.Call(ast.Attribute(where[key], "squeeze", ast.Load()), [ast.Constant(1)], [])
         return ast.unparse(statements[0])
     return ""
 

@@ -64,6 +64,13 @@ def changes_gradients(source: SourceLine | None) -> bool:
     return any(getattr(part, "attr", "") == "grad" for node in (*targets, *owners) for part in ast.walk(node))
 
 
+def imports_first(file: str, name: str) -> SourceLine | None:
+    """The first line of a file that imports something, where none imports this module."""
+    every = [node for node in nodes_of(file, ast.Import, ast.ImportFrom) if "__future__" not in ast.unparse(node)]
+    known = any(alias.name == name for node in every for alias in node.names)
+    return _first(file, sorted(node.lineno for node in every if not known))
+
+
 def sets_item(file: str, key: str) -> SourceLine | None:
     """The first line of a file that assigns to an item with this key, such as "lr" for `group["lr"] = 0.1`."""
     targets = (target for kind in nodes_of(file, ast.Assign, ast.AugAssign) for target in targets_of(kind))
@@ -321,7 +328,7 @@ _MADE = (
     "abs clamp clip clamp_min clamp_max relu sigmoid tanh softmax log_softmax gelu silu elu leaky_relu softplus normalize dropout "
     "exp log sqrt square pow add sub mul div detach clone contiguous to cuda float double half bfloat16 long int bool type view "
     "reshape flatten permute transpose squeeze unsqueeze expand repeat masked_fill scatter scatter_add index_add index_fill "
-    "index_copy"
+    "index_copy nan_to_num pad roll flip round neg lerp masked_scatter type_as hardtanh mish selu"
 )
 """Functions of torch that only make a tensor. Left out are those that somebody may call to wait for the device, or to measure."""
 _OPERATORS: dict[type[ast.operator], tuple[str, ...]] = {
@@ -360,6 +367,14 @@ def alone(file: str) -> dict[int, Alone]:
     by_line: dict[int, Alone] = {}
     found = [(_alone(statement), statement) for statement in _statements(tree_of(file).body)]
     for told, statement in [*found, *_rebound(file), *_not_returned(file)]:
+        if told is not None and told.mended.startswith(f"{told.of} = "):
+            loops = [
+                loop for loop in nodes_of(file, ast.For) if covers(loop, told.line) and told.of in names_in(loop.target)
+            ]
+            lost = loops and not _read_behind(file, told.of, statement)  # the next round gives it another value
+            if lost or "." in told.of:
+                new = f"{told.of}.copy_({told.text})" if switch_around(file, told.line) else told.mended
+                told = told._replace(mended="" if lost and new == told.mended else new)
         if told is not None:
             by_line |= dict.fromkeys(range(told.line, (statement.end_lineno or told.line) + 1), told)
     return by_line
@@ -449,6 +464,8 @@ def _alone(statement: ast.Expr) -> Alone | None:
     elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MADE.split():
         changes = any(keyword.arg in ("out", "inplace", None) for keyword in value.keywords)
         about, functions = next(iter(subject(value)), None), () if changes else (value.func.attr,)
+        while isinstance(about, ast.Call) and called(about) in _MADE.split():  # x.detach().clamp(0)
+            about = next(iter(subject(about)), None)
     if about is None or not functions:
         return None
     takes, name = isinstance(about, (ast.Name, ast.Attribute, ast.Subscript)), ast.unparse(about)

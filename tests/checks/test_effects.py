@@ -12,7 +12,7 @@ FAULTS = {
     "masks of the last round": Fault(
         "late-binding",
         "p.register_hook(lambda g: g * m)",
-        "lambda g, m=m: ...",
+        "lambda g, m=m:",
         "lambda g:",
         "lambda g, m=m:",
         """

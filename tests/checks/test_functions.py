@@ -91,7 +91,7 @@ FAULTS = {
         ),
     ),
     "what the class keeps": Fault(
-        "wrong-backward", "return g * Mine.x.exp()", "ctx.save_for_backward(x)", "return g * Mine.x.exp()",
+        "wrong-backward", "Mine.x = ctx.x = x", "ctx.save_for_backward(x)", "return g * Mine.x.exp()",
         "return g * ctx.x.exp()",
         script(
             "def forward(ctx, x):\n    Mine.x = ctx.x = x\n    return x.exp()",

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from gradviz.checks.edit import Edit, together
+from gradviz.checks.finding import Findings
+from gradviz.checks.output import report
 from gradviz.graph import SourceLine
 from tests.checks.advice import alarms
 
@@ -307,10 +309,290 @@ MASKS = [
         "nn.Softmax(dim=-1)",
     ),
 ]
+LEARNER = """
+import copy
+import torch
+from torch import nn
+from torch.nn import functional as F
+torch.manual_seed(0)
+class Learner:
+    def __init__(self, net, lr=0.01):
+        self.net, self.opt = net, torch.optim.SGD(net.parameters(), lr=lr)
+        {init}
+    def forward(self, x):
+        h = self.net[0](x)
+        {forward}
+        return self.net[1](h)
+    def step(self, x, y):
+        loss = {loss}
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        {after}
+learner = Learner(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1)))
+x = torch.randn(32, 4)
+for step in range(4):
+    learner.step(x, x.sum(1))
+"""
+
+
+def _learner(forward: str = "pass", loss: str = "(self.forward(x)[:, 0] - y).square().mean()", **parts: str) -> str:
+    return LEARNER.format(**{"init": "pass", "after": "pass", "forward": forward, "loss": loss} | parts)
+
+
+NOBODY = [
+    Manner("no-effect", done, _learner(done), told)
+    for done, told in {
+        "h.masked_fill(h > 1, 0.0)": "h = h.masked_fill(h > 1, 0.0)",
+        "h.mul(2).clamp(0, 1)": "Write h = h.mul(2).clamp(0, 1).",
+        "torch.nan_to_num(h)": "h = torch.nan_to_num(h)",
+        "F.dropout(h, 0.5)": "h = F.dropout(h, 0.5)",
+        "if step: h.clamp(0)": "if step: h = h.clamp(0)",
+        "h * 2": "h = h * 2",
+    }.items()
+] + [
+    Manner("no-effect", "h.add(", _learner("h.add(\n            0.1,\n        )"), "h = h.add(0.1)"),
+    Manner(
+        "no-effect",
+        "p.clamp(-1, 1)",
+        _learner(
+            after="with torch.no_grad():\n            for p in self.net.parameters():\n                p.clamp(-1, 1)"
+        ),
+        "p.copy_(p.clamp(-1, 1))",
+    ),
+    Manner(
+        "no-effect",
+        "self.net[0].bias.clamp(",
+        _learner(after="with torch.no_grad():\n            self.net[0].bias.clamp(-1, 1)"),
+        "self.net[0].bias.copy_(self.net[0].bias.clamp(-1, 1))",
+    ),
+    Manner("not-called", "self.net.zero_grad", _learner(after="self.net.zero_grad"), "self.net.zero_grad()"),
+]
+COPIES = [
+    Manner(
+        "broadcast", "- y", _learner(loss="((self.forward(x) - y) ** 2).mean()"), "(self.forward(x).squeeze(1) - y)"
+    ),
+    Manner(
+        "broadcast",
+        "mse_loss",
+        _learner(loss="F.mse_loss(y, self.forward(x))"),
+        "F.mse_loss(y, self.forward(x).squeeze(1))",
+    ),
+    Manner(
+        "broadcast",
+        "nn.MSELoss",
+        _learner(loss="nn.MSELoss()(self.forward(x), y)"),
+        "nn.MSELoss()(self.forward(x).squeeze(1), y)",
+    ),
+    Manner(
+        "alias",
+        "self.best",
+        _learner(init="self.best = net.state_dict()", after="self.net.load_state_dict(self.best)").replace(
+            "import copy\n", ""
+        ),
+        "copy.deepcopy(...)",
+    ),
+    Manner(
+        "alias",
+        "self.slow = self.net",
+        _learner(init="self.slow = self.net", after="self.slow.load_state_dict(self.net.state_dict())"),
+        "self.slow = copy.deepcopy(self.net)",
+    ),
+    Manner(
+        "no-update",
+        "self.opt.zero_grad()",
+        _learner().replace(
+            "        self.opt.zero_grad()\n        loss.backward()\n",
+            "        loss.backward()\n        self.opt.zero_grad()\n",
+        ),
+    ),
+    Manner(
+        "clip-order",
+        "clip_grad_norm_",
+        _learner(init="self.scaler = torch.amp.GradScaler('cpu')", after="self.scaler.update()")
+        .replace(
+            "loss.backward()",
+            "self.scaler.scale(loss).backward()\n        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)",
+        )
+        .replace("self.opt.step()", "self.scaler.step(self.opt)"),
+        "Call self.scaler.unscale_(self.opt) directly before",
+    ),
+    Manner(
+        "no-graph",
+        "loss = F.cross_entropy",
+        """
+        import torch
+        from torch.nn import functional as F
+        torch.manual_seed(0)
+        def attack(x, y, w):
+            loss = F.cross_entropy(x @ w, y)
+            loss.backward()
+            return x + 0.1 * x.grad.sign()
+        attack(torch.randn(8, 4), torch.randint(0, 3, (8,)), torch.randn(4, 3))
+        """,
+        "x.requires_grad_()",
+    ),
+    Manner(
+        "gradient-not-reset",
+        "loss.backward()",
+        """
+        import torch
+        torch.manual_seed(0)
+        net, x = torch.nn.Linear(2, 1), torch.rand(32, 2)
+        opt = torch.optim.LBFGS(net.parameters(), max_iter=10)
+        def closure():
+            loss = (net(x) - x.sum(1, keepdim=True)).square().mean()
+            loss.backward()
+            return loss
+        for step in range(3):
+            opt.step(closure)
+        """,
+        "Call opt.zero_grad() once in every step",
+    ),
+]
+SWEEP = [
+    Manner(
+        "eval-while-training",
+        "net.eval()",
+        STEP.replace("nn.Identity()", "nn.Dropout(0.1)")
+        + f"    loss = (net(x) - y).square().mean()\n{REST}    net.eval()\n",
+        "first thing in the loop",
+    ),
+    Manner(
+        "late-binding",
+        "register_hook(lambda",
+        _learner(
+            init="for name, p in net.named_parameters():\n            p.register_hook(lambda g: g * (1 + len(name) * 1e-3))"
+        ),
+        "lambda g, name=name:",
+    ),
+    Manner("wrong-sign", "loss = -F.", _learner(loss="-F.mse_loss(self.forward(x)[:, 0], y)"), "Leave out the minus"),
+    Manner(
+        "not-frozen",
+        "net[0].requires_grad",
+        _learner(init="net[0].requires_grad = False"),
+        "net[0].requires_grad_(False)",
+    ),
+    Manner(
+        "not-frozen",
+        "p.require_grad",
+        _learner(init="for p in net[0].parameters(): p.require_grad = False"),
+        "parameter.requires_grad = False",
+    ),
+    Manner(
+        "constant-term",
+        "p.data.pow(2)",
+        _learner(
+            loss="F.mse_loss(self.forward(x)[:, 0], y) + 1e-3 * sum(p.data.pow(2).sum() for p in self.net.parameters())"
+        ),
+        "use the tensor itself instead of .data",
+    ),
+    Manner(
+        "gradient-not-reset",
+        "loss.backward()",
+        _learner().replace("        self.opt.zero_grad()\n", ""),
+        "Call self.opt.zero_grad()",
+    ),
+    Manner(
+        "scaler-order",
+        "self.scaler.step(self.opt)",
+        _learner(init="self.scaler = torch.amp.GradScaler('cpu')")
+        .replace("loss.backward()", "self.scaler.scale(loss).backward()")
+        .replace("self.opt.step()", "self.scaler.step(self.opt)\n        self.scaler._per_optimizer_states.clear()"),
+        "Call self.scaler.update() after",
+    ),
+]
+POOL = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+torch.manual_seed(0)
+words, score, out = nn.Embedding(30, 16), nn.Linear(16, 1), nn.Linear(16, 3)
+opt = torch.optim.Adam([*words.parameters(), *score.parameters(), *out.parameters()])
+def pool(h):
+    return ({} * h).sum(1)
+for step in range(4):
+    ids, labels = torch.randint(0, 30, (8, 12)), torch.randint(0, 3, (8,))
+    loss = F.cross_entropy(out(pool(words(ids))), labels)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+STATES = [
+    Manner("loss-input", "softmax", POOL.format("F.softmax(score(h), dim=-1)"), "F.softmax(score(h), dim=1)"),
+    Manner("loss-input", "softmax", POOL.format("score(h).softmax(2)"), "score(h).softmax(dim=1)"),
+    Manner("mixed-samples", "softmax", POOL.format("F.softmax(score(h), dim=0)"), "F.softmax(score(h), dim=1)"),
+    Manner(
+        "freed-graph",
+        "self.h = torch.tanh(self.b(x))",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Gated(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.g, self.a, self.b, self.h = nn.Linear(4, 1), nn.Linear(4, 4), nn.Linear(4, 4), torch.zeros(8, 4)
+            def forward(self, x):
+                if x.mean() > 0:
+                    self.h = torch.tanh(self.a(x) + self.h)
+                else:
+                    self.h = torch.tanh(self.b(x))
+                return torch.sigmoid(self.g(x)) * self.h
+        net = Gated()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        def step(x):
+            loss = net(x).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        for i in range(6):
+            step(torch.randn(8, 4) + (1 if i % 2 else -1))
+        """,
+        "net.h = net.h.detach()",
+    ),
+    Manner(
+        "freed-graph",
+        "return q.argmax(), h[0]",
+        """
+        import random, torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.cell, self.q = nn.GRUCell(4, 8), nn.Linear(8, 2)
+            def forward(self, s, h):
+                h = self.cell(s, h)
+                return self.q(h), h
+        net, memory = Net(), []
+        opt = torch.optim.Adam(net.parameters())
+        def act(s, h):
+            q, h = net(s[None], h[None])
+            return q.argmax(), h[0]
+        def train(h):
+            for t in range(24):
+                s = torch.randn(4)
+                _, new = act(s, h)
+                memory.append((s, h, torch.randn(())))
+                h = new
+                if t > 11:
+                    states, hidden, rewards = map(torch.stack, zip(*random.sample(memory, 8)))
+                    loss = (net(states, hidden)[0].max(1).values - rewards).square().mean()
+                    opt.zero_grad()
+                    loss.backward()
+                    opt.step()
+        train(torch.zeros(8))
+        """,
+        "return (q.argmax(), h[0].detach())",
+    ),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [*UPDATES, *RAISED, *MASKS], ids=lambda fault: f"{fault.id}: {fault.at}")
+@pytest.mark.parametrize(
+    "fault", [*UPDATES, *RAISED, *MASKS, *NOBODY, *COPIES, *SWEEP, *STATES], ids=lambda fault: f"{fault.id}: {fault.at}"
+)
 def test_one_finding_whose_edit_heals(fault: Manner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     script = textwrap.dedent(fault.script)
@@ -422,4 +704,157 @@ def test_two_networks_of_one_class_are_no_state_that_goes_on(tmp_path: Path) -> 
             loss_g.backward()
             opt_g.step()
         """
+    assert not alarms(textwrap.dedent(script), tmp_path)
+
+
+HALF = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(8, 4).half()
+opt = torch.optim.SGD(net.parameters(), lr=1e-3)
+for step in range(3):
+    loss = torch.log(net(torch.randn(8, 8).half()).relu()).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+SCHEDULE = """
+import torch
+net = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.{}
+for step in range(30):
+    loss = net(torch.ones(8, 4)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    sched.step()
+"""
+EMA = """
+import copy, torch
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 1)
+slow, opt = copy.deepcopy(net), torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(8):
+    loss = net(torch.randn(8, 4)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        for old, new in zip(slow.parameters(), net.parameters()):
+            old.lerp_(new, 0.996)
+"""
+STATIC = """
+import torch
+kept = {}
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        kept["x"] = x
+        return x ** 2
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * kept["x"] * g
+net = torch.nn.Linear(4, 4)
+loss = Square.apply(net(torch.randn(8, 4))).mean()
+loss.backward()
+"""
+SHARED = """
+import torch
+torch.manual_seed(0)
+enc, head = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)
+opt = torch.optim.Adam([*enc.parameters(), *head.parameters()])
+@torch.no_grad()
+def embed(x):
+    return torch.relu(enc(x))
+for step in range(3):
+    loss = head(embed(torch.randn(8, 4))).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(embed(torch.randn(8, 4)).mean().item())
+"""
+DROPS = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.out, self.drops = nn.Linear(8, 16), nn.Linear(16, 1), [nn.Dropout(0.5)]
+    def forward(self, x):
+        return self.out({}(self.fc(x)))
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    net.train()
+    loss = net(torch.randn(8, 8)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    net.eval()
+    with torch.no_grad():
+        net(torch.randn(8, 8))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "at", "advice", "never"),
+    [
+        (HALF, "torch.log", "torch.log(x + 1e-4)", "1e-8"),
+        (
+            SCHEDULE.format("LambdaLR(opt, lambda epoch: 0.1**epoch)"),
+            "sched.step",
+            "let its function return larger",
+            "T_max",
+        ),
+        (SCHEDULE.format("PolynomialLR(opt, 6)"), "sched.step", "total_iters=30", "gamma"),
+        (EMA, "old.lerp_", "slow keeps 0.996 of itself", "0.995"),
+        (STATIC, 'kept["x"] = x', "ctx.save_for_backward", "global g"),
+        (SHARED, "enc(x)", "make the call inside `with torch.no_grad():`", ""),
+        (DROPS.format("nn.Dropout(0.5)"), "self.out", "Create it in __init__()", "functional"),
+        (DROPS.format("self.drops[0]"), "self.out", "nn.ModuleList", "functional"),
+    ],
+)
+def test_advice_is_of_the_script(script: str, at: str, advice: str, never: str, tmp_path: Path) -> None:
+    (found,) = alarms(script, tmp_path)
+    assert at in found["code"] and advice in found["fix"], found
+    assert not never or never not in found["fix"] + found["why"], found
+
+
+def test_the_end_of_a_report_is_as_wide_as_the_rest() -> None:
+    failed = Findings((), (), (), (), failed="RuntimeError: " + "Missing key in state_dict " * 20)
+    assert max(len(line) for line, _ in report(failed)) <= 80
+
+
+ALIKE = {
+    "a dropout that the model knows": DROPS.format("self.drops[0]").replace(
+        "[nn.Dropout(0.5)]", "nn.ModuleList([nn.Dropout(0.5)])"
+    ),
+    "a dropout that is told of the mode": DROPS.format("(lambda h: nn.functional.dropout(h, 0.5, self.training))"),
+    "a dropout for several passes": DROPS.format("self.drops[0]")
+    .replace("step in", "_ in")
+    .replace("[nn.Dropout(0.5)]", "nn.Dropout(0.5)")
+    .replace("drops[0]", "drops")
+    .replace("net.eval()", "net.eval().drops.train()"),
+    "weights of steps": POOL.format("F.softmax(score(h), dim=1)"),
+    "weights of each step alone": POOL.format("torch.sigmoid(score(h))"),
+    "weights of features": POOL.format("F.softmax(h, dim=-1)"),
+    "an average that keeps the large part": EMA.replace("0.996", "0.004"),
+    "a schedule that lasts": SCHEDULE.format("LambdaLR(opt, lambda epoch: 0.9**epoch)"),
+    "state on ctx": STATIC.replace('kept["x"] = x', "ctx.save_for_backward(x)").replace(
+        'kept["x"]', "ctx.saved_tensors[0]"
+    ),
+    "an evaluation without a graph": SHARED.replace("@torch.no_grad()\n", ""),
+    "results that somebody gets": _learner("h = h.clamp(0).mul(2)\n        h.clamp_(0, 1)\n        print(h.round())"),
+    "changes in place of the variable of a loop": _learner(
+        after="with torch.no_grad():\n            for p in self.net.parameters():\n                p.clamp_(-1, 1)"
+    ),
+    "a state that is cut where it is returned": STATES[-1].script.replace("argmax(), h[0]", "argmax(), h[0].detach()"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ALIKE.values(), ids=ALIKE)
+def test_what_looks_alike_is_silent(script: str, tmp_path: Path) -> None:
     assert not alarms(textwrap.dedent(script), tmp_path)

@@ -197,7 +197,7 @@ FAULTS = {
     "an average with its factors swapped": Fault(
         "wrong-average",
         "target.mul_",
-        "Swap them",
+        "Swap the two factors",
         "mul_(0.02).add_(source, alpha=0.98)",
         "mul_(0.98).add_(source, alpha=0.02)",
         loop(ADAM + FOLLOWER, step=FOLLOW + "target.mul_(0.02).add_(source, alpha=0.98)"),

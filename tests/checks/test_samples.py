@@ -209,7 +209,7 @@ FAULTS = {
         "mixed-samples", "einsum(how[0]", "Keep the dimension", EINSUM, EINSUM.replace("tkv", "btkv"), SUMMED
     ),
     "a norm over joined batches": Fault("mixed-samples", "F.normalize", "dim=-1", ", dim=0", ", dim=-1", JOINED),
-    "a softmax of one": Fault("loss-input", "F.softmax", "dimension of the classes or steps", "dim=2", "dim=1", ONE),
+    "a softmax of one": Fault("loss-input", "F.softmax", "over the steps, dim=1", "dim=2", "dim=1", ONE),
     "a recurrent layer": Fault(
         "mixed-samples", "nn.GRU", "batch_first=True", "GRU(5, 6)", "GRU(5, 6, batch_first=True)", RECURRENT
     ),

@@ -110,7 +110,7 @@ class DimensionWatch(Observer):
             for misuse, (size, others) in self._found.items()
             if (size in sure and not others & sure)
             or (not sure and size in self._batches and misuse.kind in _SAFE)
-            or (not size and not (misuse.kind == "softmax of one" and misuse.source in several))
+            or (not size and not (misuse.kind.startswith("softmax of ") and misuse.source in several))
         ]
         return tuple({(one.kind, one.source.file, one.source.line): one for one in reversed(wanted)}.values())
 
@@ -203,11 +203,11 @@ class DimensionWatch(Observer):
         if not isinstance(call.dim, int) or not call.result.requires_grad:
             return None
         known, dim, last = call.known[0], call.dim % len(call.shape), len(call.shape) - 1
-        words, size = (call.name, dim, call.shape), call.at(0, dim)
+        words, size = (call.name, dim, call.shape, -1 if call.shape[-1] > 1 else int(last > 1)), call.at(0, dim)
         if call.shape[dim] > 1:
             self._several.add(call.place)
         elif last and not known.product:
-            self._relates("softmax of one", 0, call, *words)
+            self._relates("softmax of each" if dim == last == 2 else "softmax of one", 0, call, *words)
         if size:
             self._relates("softmax over samples", size, call, *words)
         elif known.paired and dim == last:

@@ -117,8 +117,10 @@ class EffectWatch(Observer):
         for name in sorted(now.keys() & of_each_round(source.file, source.line)):
             if now[name] != first.marks.get(name) and len({hook.marks.get(name) for hook in hooks}) > 1:
                 given = ", ".join((*code.co_varnames[: code.co_argcount], f"{name}={name}"))
-                kind = f"lambda {given}: ..." if code.co_name == "<lambda>" else f"def {code.co_name}({given}):"
-                self._note("reads late", definition_of(code), name, len(hooks), kind)
+                made = definition_of(code)
+                head = f"lambda {given}:" if code.co_name == "<lambda>" else f"def {code.co_name}({given}):"
+                new = re.sub(r"lambda\b[^:]*:|def \w+\(.*:$", head, made.text, count=1)
+                self._note("reads late", made, name, len(hooks), f"{name}={name}", mended=new)
 
     @taps(*_HOOKED)
     def _hooks(

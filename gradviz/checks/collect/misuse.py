@@ -44,6 +44,7 @@ _CARRIES = ("getitem", "stack", "to", "float", "double", "view", "reshape", "squ
 _CUT_OFF = 0.05  # of the variance of numbers, that their fractions make
 _READ, _EXACT, _KEPT = 100_000, 2**24, 0.9  # elements, integers that float32 has exactly, and numbers that stay apart
 _ROUNDED, _SEVERAL = 8, 16  # how often rounding is looked at, and elements at least
+_BY = "dropout in eval", "dropout apart"  # a function drops out, or a module
 _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
 """Functions that take `training`, and at which place."""
 
@@ -270,7 +271,9 @@ class MisuseWatch(Observer):
                 self._note("train in evaluation", self._place(calling), type(model).__name__, call.name, tensors=held)
         elif drops and not _mixed(model):
             place = self._place(users)
-            self._note("dropout in eval", None if _is_told(place) else place, type(model).__name__)
+            outer: Any = call.frame.f_back
+            kind = _BY[outer.f_code.co_filename == torch.nn.modules.dropout.__file__]
+            self._note(kind, None if _is_told(place) else place, type(model).__name__)
 
 
 def _rounding(before: Any, result: Any) -> tuple[bool, bool, bool, float]:

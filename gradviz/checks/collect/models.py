@@ -18,7 +18,7 @@ from gradviz.graph import Graph, column
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.objects import every_path, joined, parameters as own_parameters
-from gradviz.variables.scanner import scan
+from gradviz.variables.scanner import as_written, scan
 from gradviz.walker.names import outermost_modules, registered
 from gradviz.walker.private import fsdp_parameters
 from gradviz.walker.tensors import tensor_info
@@ -136,7 +136,9 @@ class ModelReader:
             )
             eps, row = _eps(optimizer), self._recorder.row(optimizer)
             up = any(group.get("maximize") for group in optimizer.param_groups)
-            yield Optimizer(name, type(optimizer).__name__, tensors, row.source, eps, up, row)
+            yield Optimizer(
+                as_written(name, reading.live.variables), type(optimizer).__name__, tensors, row.source, eps, up, row
+            )
 
     def optimizers(self, variables: Variables) -> Optimizers:
         if self._optimizer is not None:

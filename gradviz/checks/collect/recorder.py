@@ -231,7 +231,7 @@ class RunRecorder:
             with suppress(Exception):  # a scheduler of the user's own may hold anything
                 row = self.row(optimizer)
                 seen = type(made).step is torch.optim.lr_scheduler.LRScheduler.step  # which calls what is tapped
-                row.schedule = self._line(frame) if seen else row.schedule
+                row.plan, row.schedule = type(made).__name__, self._line(frame) if seen else row.schedule
                 known = vars(made)
                 ends = max(known.get(name) or 0 for name in ("T_max", "total_steps", "total_iters", "step_size"))
                 row.anew.append((self._line(frame), len(row.scheduled), ends))

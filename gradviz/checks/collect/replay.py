@@ -7,26 +7,29 @@ nor under ranks, nor where there is no fork.
 
 from __future__ import annotations
 
+import ast
 import gc
 import inspect
 import json
 import os
+import re
 import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
 from gradviz.checks.record import Misuse
+from gradviz.graph import SourceLine
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import changes, returned_by
-from gradviz.source.statements import body_of
+from gradviz.source.statements import body_of, targets_of
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import tapped
 
@@ -95,9 +98,12 @@ class FunctionReplay:
                 self._spent += time.perf_counter() - began
             definition = kind.backward.__code__
             returns = returned_by(definition_of(definition))
-            written = next((change.source for change in changes(body_of(definition))), returns)
+            lines = {
+                "writes gradient": next((change.source for change in changes(body_of(definition))), returns),
+                "keeps state": _kept_by(kind.forward.__code__) or returns,
+            }
             for fault, *words in told:
-                source = written if fault == "writes gradient" else returns
+                source = lines.get(fault, returns)
                 self.found.append(Misuse(fault, source, (kind.__name__, *words), names=(kind.__name__,)))
 
     def _may_fork(self, kind: Any, given: Sequence[Any]) -> bool:
@@ -197,6 +203,14 @@ class _Applied:
             return False
         some = torch.arange(value.numel()).reshape(value.shape) % 3 == 0
         return not bool(self.slopes(place, torch.randn_like(value) * some)[0][~some].abs().gt(_TINY).any())
+
+
+def _kept_by(code: CodeType) -> SourceLine | None:
+    """The first line of a function that assigns to something which is not its own."""
+    body = body_of(code)
+    targets = ((node, ast.unparse(target)) for node, _ in body.statements for target in targets_of(node))
+    beyond = (body.source(node) for node, target in targets if re.findall(r"\w+", target)[0] not in code.co_varnames)
+    return next(beyond, None)
 
 
 def _goes_on(applied: _Applied, gradient: torch.Tensor, moves: torch.Tensor) -> bool:

@@ -126,7 +126,10 @@ class ResultWatch(Observer):
                 words = clip(unused.text, _CODE), clip(unused.of, _CODE), unused.mended
                 if not unused.functions or (file, unused.line) in self._dropped:
                     source = line_of(file, unused.line)
-                    alone = unused.mended if len(parsed(source)) == 1 else source.text
+                    begins = unused.mended.startswith(f"{unused.of} = ")
+                    alone = (
+                        unused.mended if len(parsed(source)) == 1 else f"{unused.of} = {source.text}" if begins else ""
+                    )
                     new = source.text.replace(unused.text, unused.mended) if unused.text in source.text else alone
                     yield Misuse(kind, source, words, names=(unused.of,), mended=new)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import importing, instead
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.misuse import told
+from gradviz.graph import SourceLine
 
 _ROWS = {
     "second name": Row(
@@ -30,6 +34,14 @@ _ROWS = {
         "Make the copy with copy.deepcopy(model), where it is made; a second name for a model copies nothing.",
     ),
 }  # fmt: skip
+
+
+def _copied(source: SourceLine | None) -> str:
+    """The line with a deep copy of what it names once more, or of the state that it keeps."""
+    text = source.text if source is not None else "load_"
+    return (
+        re.sub(r"(?<= = )[\w.]+$|[\w.]+\.state_dict\(\)", r"copy.deepcopy(\g<0>)", text) if "load_" not in text else ""
+    )
 
 
 @check("alias", "warning", "two names for one model or state, where a copy is meant")
@@ -61,4 +73,5 @@ def alias(context: CheckContext) -> Diagnoses:
     model.load_state_dict(best)
     ```
     """
-    yield from told(context, _ROWS)
+    for one in told(context, _ROWS):
+        yield one._replace(edit=importing(instead(one.source, _copied(one.source)), "copy"))

@@ -37,7 +37,7 @@ _ROWS = {
     "nan left": Row(
         "{0} is NaN at the end",
         "{code} is the first line that made NaN of finite numbers, without a graph; the loss stayed finite",
-        "Keep a divisor above zero, .clamp(min=1e-8), or leave out what is empty, in {text}.",
+        "Keep a divisor above zero, .clamp(min=1e-6), or leave out what is empty, in {text}.",
     ),
 }  # fmt: skip
 

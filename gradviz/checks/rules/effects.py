@@ -41,7 +41,7 @@ _LATE = {
     "reads late": Row(
         "{1} hooks read `{0}` of the last round of the loop",
         "{code} reads {0} when the hook runs, and not when it is made: by then the loop is over, and it has the last value for all",
-        "Bind it when the hook is made, as a default argument: {2}",
+        "Bind it when the hook is made, as a default argument, {2}.",
     ),
 }
 _AGAIN = {

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext, Parameter
+from gradviz.checks.edit import instead
 from gradviz.checks.record import Mistyped, RunRecord, Thawed
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.verdicts import modules_of
@@ -74,19 +75,22 @@ def _mistyped(mistyped: Mistyped) -> Diagnosis:
             source=source,
         )
     what, fix = f".{mistyped.attribute} = False", "Write parameter.requires_grad = False."
+    new = source.text.replace(mistyped.attribute, "requires_grad") if source is not None else ""
     why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"
     if mistyped.module:
         what = f"{names[0]}{what}" if len(names) == 1 else f"{what} on modules"
         why = "a module has no such switch: this only gives it an attribute that nobody reads"
         spelled = re.match(rf"([\w.\[\]]+)\.{mistyped.attribute}\s*=[^=]*$", source.text.strip() if source else "")
         name = spelled[1] if spelled is not None else as_code(names[0])
-        fix = f"Write {name}.requires_grad_(False): the method, with an underscore, goes through all its parameters."
+        new = f"{name}.requires_grad_(False)"
+        fix = f"Write {new}: the method, with an underscore, goes through all its parameters."
     return Diagnosis(
         f"{what} freezes nothing: {verb(names, 'it still requires', 'they still require')} grad",
         names,
         f"{code(source)}: {why}" if source is not None else why,
         fix,
         source=source,
+        edit=instead(source, new),
     )
 
 
@@ -248,4 +252,5 @@ def eval_while_training(context: CheckContext) -> Diagnoses:
                 f"Call {name}.train() before the training steps{first}, and again after every evaluation that "
                 f"calls {name}.eval().",
                 source=model.switched or context.backward,
+                edit=instead(begins, f"{begins.text}\n    {name}.train()" if begins is not None else ""),
             )

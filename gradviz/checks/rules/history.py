@@ -23,7 +23,7 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
-from gradviz.source.code_line import assigned, read
+from gradviz.source.code_line import assigned, read, without_graph
 from gradviz.source.search import taken_over
 from gradviz.source.statements import around
 from gradviz.wording import one_line, plural
@@ -125,7 +125,7 @@ def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edg
     graph, calls = context.graph, _calls(context, freed)
     parts = [f"backward() already freed {listed([title(graph, i) for i in freed], 2)}"]
     if calls:
-        parts.append(f"they were created for {listed(calls)}, which ran first")
+        parts.append(f"they are older than {listed(calls)}")
     elif context.earlier or context.call is None:
         parts.append("which backward() call freed them was not seen")
     joined = "nothing in this graph is new, so this is a second backward() through the same graph"
@@ -136,13 +136,13 @@ def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edg
 
 
 def _calls(context: CheckContext, freed: Sequence[int]) -> list[str]:
-    """The earlier backward calls that the freed nodes were made for, as far as this run saw them."""
+    """The first backward calls that the freed nodes are older than, as far as this run saw them."""
     calls: dict[int, str] = {}
     for number in (context.graph.nodes[i].sequence for i in freed):
         first = next((one for one in context.earlier if number is not None and number < one.boundary), None)
         if first is not None:
             calls[first.call] = first.output
-    return [f"{f'{one_line(output)} of ' if output else ''}backward call {call}" for call, output in calls.items()]
+    return [f"backward call {call}{f' ({one_line(output)})' if output else ''}" for call, output in calls.items()]
 
 
 def freed_fix(
@@ -172,6 +172,11 @@ def _apart(context: CheckContext, joints: Sequence[Edge], old: OldTensors, made:
     if not old.names and not old.cut and taken is not None:  # an attribute of a module, that nobody sees from outside
         return {"fix": f"Call .detach() of what {code(taken)} takes over from the step before.", "source": taken}
     there, written = context.backward, old.cut
+    if old.returned:
+        return {
+            "fix": f"Detach it where it is returned, in {line(made)}: {old.returned}.",
+            "edit": instead(made, old.returned),
+        }
     if old.again is False:
         who = listed(old.names) or "the tensor there"
         lines = (made_at(context.graph, edge.producer) or made for edge in joints)
@@ -217,6 +222,7 @@ class OldTensors(NamedTuple):
     again: bool | None = None
     cut: str = ""
     kept: bool = False  # a container still holds them
+    returned: str = ""  # the line of a function that returns them in each step, with a detach()
 
 
 def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
@@ -228,7 +234,16 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
     made = [source for edge in joints if (source := nodes[edge.producer].source) is not None]
     again = any(source in newer or _in_one_loop(source, context.backward) for source in made) if made else None
     kept = any(name != _variable(name) for edge in joints for name in nodes[edge.producer].names[:1])
-    return OldTensors(tuple(dict.fromkeys(map(_variable, names))), again, _cut(names), kept)
+    old = OldTensors(tuple(dict.fromkeys(map(_variable, names))), again, _cut(names), kept)
+    return old if again is not False else _made_elsewhere(context, old, made)
+
+
+def _made_elsewhere(context: CheckContext, old: OldTensors, made: Sequence[SourceLine]) -> OldTensors:
+    """The same where another function than that which calls backward made them: as attributes, or in several steps."""
+    away = {source for source in made if context.backward is not None and source.function != context.backward.function}
+    returned = without_graph(made[0]) if len(made) > len(away) == 1 and made[0].text.startswith("return") else ""
+    state = away and any("." in name for name in old.names)
+    return old._replace(again=None if state else False, returned=returned)
 
 
 def _in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
@@ -291,9 +306,7 @@ def _once_more(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -
     for edge in joints if len(old.names) == 1 and old.again else ():
         made, used, (name,) = made_at(context.graph, edge.producer), made_at(context.graph, edge.consumer), old.names
         if used is not None and used != made and name in assigned(made) and name in read(used):
-            return _Spared(
-                used, name, f"{listed(assigned(used))} is carried on to the next step, and needs numbers only"
-            )
+            return _Spared(used, name, "there it is that of an earlier step")
     return None
 
 

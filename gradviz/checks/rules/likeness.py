@@ -90,7 +90,7 @@ _AVERAGES = (
     Row(
         "the average {0} takes {2:.1%} of the trained model each time: its two factors are swapped",
         "at {1} calls that were compared, {code} had moved it by this part of the distance: this is no average over many steps",
-        "Swap them, so that the average keeps the large part of itself: target = 0.995 * target + 0.005 * source.",
+        "Swap the two factors, so that {0} keeps {2:.3g} of itself and takes {3:.2g} of the trained model.",
     ),
     Row(
         "the average {0} keeps its first running statistics: its buffers do not follow",
@@ -160,7 +160,12 @@ def _average(context: CheckContext, name: str, parts: Sequence[float], row: Row)
     written = next((at for weight, at in context.filled.items() if weight.startswith(f"{name}.")), None)
     begins = step_begins(written) if row is _OUTDATED else None
     written = begins if begins is not None and "parameters()" in begins.text else written
-    words = one_line(name), max(len(parts), context.record.outdated[name]), max(parts, default=0.0)
+    words = (
+        one_line(name),
+        max(len(parts), context.record.outdated[name]),
+        max(parts, default=0.0),
+        1 - max(parts, default=0.0),
+    )
     return row.told((name,), written, *words, **({} if written else {"code": "the code"}))
 
 

@@ -309,13 +309,16 @@ def _taught(context: CheckContext, node: int) -> int | None:
     return None
 
 
+_OF_ONE = Row(
+    "{0} is taken over a single element",
+    "{code} computes {0} over dimension {1} of {2}, which has size 1: it is the same number whatever it gets, and what is "
+    "before it gets no gradient",
+    "Take it over the dimension of the classes or steps, in place of dim={1}; for one score each, use torch.sigmoid.",
+)
+_STEPS = "Take it over the steps, dim=1 in place of dim={1}, if the batch comes first."
 _GIVEN = {
-    "softmax of one": Row(
-        "{0} is taken over a single element",
-        "{code} computes {0} over dimension {1} of {2}, which has size 1: it is the same number whatever it gets, and what is "
-        "before it gets no gradient",
-        "Take it over the dimension of the classes or steps, in place of dim={1}; for one score each, use torch.sigmoid.",
-    ),
+    "softmax of one": _OF_ONE,
+    "softmax of each": _OF_ONE._replace(fix=_STEPS, passes=("dim=1", "{0}", "Softmax", "LogSoftmax")),
     "trained weight": Row(
         "what weighs log_prob() is trained by it: .detach() is missing",
         "{code} multiplies log_prob() by a tensor with a graph of its own: the loss moves what that is computed from, such as a "
@@ -413,11 +416,10 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     while node is not None and node not in graph.leaf_of:
         chosen = kind(graph, node) in ("Gather", "Index") and kind(graph, makers(graph, node)[0]) == "LogSoftmax"
         if kind(graph, node) in _NOT_BELOW_ZERO if minus else chosen:
-            yield (
-                _MINUS[chosen]
-                .told((root.name,), made_at(graph, root.node), title_and_code(graph, node))
-                ._replace(nodes=(node,))
-            )
+            source, sign = made_at(graph, root.node), ("= ", "= -")
+            new = source.text.replace(*(sign if chosen else sign[::-1]), 1) if source is not None else ""
+            found = _MINUS[chosen].told((root.name,), source, title_and_code(graph, node))
+            yield found._replace(nodes=(node,), edit=instead(source, new))
         minus, node = minus ^ (kind(graph, node) == "Neg"), _scaled(graph, node)
 
 

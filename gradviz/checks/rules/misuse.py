@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.source.code_line import passing
+from gradviz.source.code_line import passing, squeezed
 from gradviz.wording import one_line, plural
 
 BROADCAST = {
@@ -61,6 +61,12 @@ _MODES = {
         "Pass the mode: training=self.training. Or use torch.nn.Dropout.",
         passes=("training=self.training", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"),
     ),
+    "dropout apart": Row(
+        "eval() does not reach the dropout of {0}: it is no submodule",
+        "{code} drops out although {0} is in eval mode, {times} seen: a module that forward() creates, or that a plain list "
+        "holds, stays in training mode",
+        "Create it in __init__() as an attribute of self, or in an nn.ModuleList, and call that.",
+    ),
     "train in evaluation": Row(
         "{0} is evaluated in training mode",
         "{code} runs {0} under no_grad() while it is in training mode, {times} seen: {1} draws at random or updates "
@@ -81,6 +87,9 @@ def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
             diagnosis = row.told(misuse.names, misuse.source, *given, times=plural(misuse.times, "time"))
             keyword, *functions = (part.format(*given) for part in row.passes or ("=",))
             new = misuse.mended or passing(misuse.source, functions, **dict([keyword.split("=")]))
+            if misuse.kind in ("broadcast", "joins all"):
+                first, _, second = misuse.words[1].partition(" and ")
+                new = squeezed(misuse.source, misuse.words[0], first.count(", ") > second.count(", "))
             edit, fix = instead(misuse.source, new), diagnosis.fix
             shown = edit is not None and new not in fix
             yield diagnosis._replace(edit=edit, fix=f"{fix.removesuffix('.')}: {new}." if shown else fix)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gradviz.checks.context import CheckContext, Gradients
 from gradviz.checks.flow import POLES, born, function, left_out, reason, remedy, suspect, too_few
-from gradviz.checks.ops import kind, makers
+from gradviz.checks.ops import kind, maker, makers
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
     all_names,
@@ -75,6 +75,7 @@ def nonfinite(context: CheckContext) -> Diagnoses:
         yield _backward(context, gradients)._replace(follows=(*_HIDES, "wrong-backward"))
 
 
+_OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
 _HIDES = ("inverted-mask", "useless-labels")
 """Checks: what they find leaves a softmax or a mean nothing but what is masked."""
 
@@ -111,7 +112,7 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
         names,
         f"{title_and_code(graph, first)} {'receives' if certain else 'can receive'} a finite gradient and "
         f"{'returns' if certain else 'return'} one that is not{f': {why}' if why else ''}; the outputs are finite",
-        f"{_remedy(graph, first)}.",
+        f"{_remedy(context, first)}.",
         (first, *(leaf.node for leaf in leaves)),
         where=place(graph, first),
     )
@@ -125,11 +126,13 @@ def _cause(context: CheckContext, node: int) -> int:
     return min((value.made_by for value in wrong if value.made_by is not None), key=_place_in_order(context.graph))
 
 
-def _remedy(graph: Graph, node: int) -> str:
+def _remedy(context: CheckContext, node: int) -> str:
     """What to do about an operation, and the other lines of the same function that do the same and have the same to fear."""
-    record, here = graph.nodes[node], made_at(graph, node)
-    half = [output.dtype for output in record.outputs if output is not None][:1] == ["float16"]
-    advice = remedy("Where" if not half and left_out(graph, node) else function(record), half)
+    graph = context.graph
+    record, here, given = graph.nodes[node], made_at(graph, node), maker(graph, node, ("ToCopy",))
+    half, small = _is_half(graph, node), given is not None and _is_half(graph, given)
+    pole = not half or (node in context.poles and not function(record).startswith(_OVERFLOWS))
+    advice = remedy("Where" if pole and left_out(graph, node) else function(record), half or small, pole)
     if too_few(record) is not None:
         advice = (
             "A last batch that is smaller than the others is left out by drop_last=True of the DataLoader; of a single "
@@ -141,6 +144,10 @@ def _remedy(graph: Graph, node: int) -> str:
     every += filter(None, map(own_line, masks))
     lines = list(dict.fromkeys(map(line, [here, *every])))
     return f"{advice} (in {listed(lines)})" if len(lines) > 1 else advice
+
+
+def _is_half(graph: Graph, node: int) -> bool:
+    return any(output.dtype == "float16" for output in graph.nodes[node].outputs if output)
 
 
 def _bad(context: CheckContext) -> Sequence[Value]:
@@ -207,12 +214,12 @@ def _from_an_operation(
     if at != holder:
         why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers"
     cause = reason(graph, at, below)
-    fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; adding 1e-8 helps at zero alone"
+    fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero alone"
     return Diagnosis(
         f"{op(graph.nodes[at])} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
         why + (f". {cause[:1].upper()}{cause[1:]}" if cause else ""),
-        f"{fix if below else _remedy(graph, at)}.",
+        f"{fix if below else _remedy(context, at)}.",
         (at,),
         where=place(graph, at),
     )
@@ -229,7 +236,7 @@ def _from_data(context: CheckContext, at: int, amount: str, names: tuple[str, ..
     """What the operation was given has no graph, and the line that made NaN or Inf of finite data is known."""
     graph, (source, name) = context.graph, context.broken_data[0]
     why = f"{code(source)} makes them in a tensor without a graph"
-    fix = "keep a divisor and the input of a logarithm or root away from 0, as in x / (divisor + 1e-8) and "
+    fix = "keep a divisor and the input of a logarithm or root away from 0, as in x / (divisor + 1e-6) and "
     fix += "x.clamp(min=1e-6).log(); or set such elements to 0 afterwards: y = torch.where(y.isfinite(), y, 0)"
     if name in ("std", "var"):
         why = f"{code(source)} takes {name}() of too few elements: it divides by their number less one, which is 0"

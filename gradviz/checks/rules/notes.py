@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import instead
+from gradviz.checks.edit import importing, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.collectives import RECEIVES
 from gradviz.checks.words import Names, all_names, code, first_names, listed, nodes_of, title, verb
@@ -114,6 +114,7 @@ def _repeated(context: CheckContext, tied: Sequence[Leaf]) -> Diagnoses:
         row = next((row for row in context.record.rows if row.names == leaf.names and row.source is not None), None)
         at = row.source if row is not None else context.backward
         for source, old, new in repeated_modules(at.file) if at is not None else ():
+            edit = instead(source, source.text.replace(old, new))
             if name.rpartition(".")[2] in source.text:
                 yield Diagnosis(
                     f"{name} has one module {len(leaf.names)} times: all its layers are the same object",
@@ -123,7 +124,7 @@ def _repeated(context: CheckContext, tied: Sequence[Leaf]) -> Diagnoses:
                     f"Make one for each place: {new} in place of {old}. No change needed if all are to share their weights.",
                     source=source,
                     severity="warning",
-                    edit=instead(source, source.text.replace(old, new) if "copy" not in new else ""),
+                    edit=importing(edit, "copy") if "copy." in new else edit,
                 )
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import before, behind, swapped
 from gradviz.checks.ops import kind, makers, spread
 from gradviz.checks.record import Log, LoopCall, OptimizerRow, RunRecord, calls_in, letters, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -55,7 +56,7 @@ _CLIPPED = (
         "gradients are clipped while the scaler's factor is in them",
         "{call} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times the scale, "
         "so nearly everything is clipped",
-        "Call scaler.unscale_(optimizer) directly before {text}.",
+        "Call {scaler}.unscale_({optimizer}) directly before {text}.",
     ),
 )  # fmt: skip
 _SCALED = (
@@ -70,7 +71,7 @@ _SCALED = (
         "the scaler is never updated",
         "{call} has run {times} and scaler.update() never: the scale is not adapted, and a second step() without it "
         "raises an error",
-        "Call scaler.update() after {text}, once in every step.",
+        "Call {scaler}.update() after {text}, once in every step.",
         "U",
     ),
 )  # fmt: skip
@@ -83,12 +84,19 @@ def _in_order(log: Log, order: _Order) -> Diagnoses:
     first = found[0]
     call, other = calls_in(first, order.letter)[0], calls_in(first, order.other)[-1]
     words = {"call": code(call.source), "other": code(other.source), "text": _text(call), "there": _text(other)}
+    steps = [re.fullmatch(r"(?P<scaler>[\w.]+)\.step\((?P<optimizer>.+)\)", _text(one)) for one in calls_in(first, "x")]
+    words |= steps[0].groupdict() if steps and steps[0] else {"scaler": "scaler", "optimizer": "optimizer"}
+    edit = swapped(call.source, other.source) if order.other == "s" != order.letter else None
+    if order.fix.startswith("Call {scaler}"):
+        new = order.fix.partition(" ")[2].partition(")")[0].format(**words) + ")"
+        edit = (before if order.letter == "c" else behind)(call.source, new)
     yield Diagnosis(
         order.summary,
         (),
         order.why.format(times=plural(len(found), "time"), **words),
         order.fix.format(**words),
         source=call.source,
+        edit=edit,
     )
 
 

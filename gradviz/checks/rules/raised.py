@@ -298,7 +298,7 @@ _KNOWN = (
         r"Function '(?P<op>\w+?)Backward\d*' returned nan values in its (?P<index>\d+)th output",
         "backward makes NaN in {op}",
         "anomaly detection found that this operation gives NaN for its input {index}",
-        "Keep its input away from where its slope is infinite or undefined, as torch.sqrt(x.clamp(min=1e-12)) does.",
+        "Keep its input away from where its slope is infinite or undefined, as torch.sqrt(x.clamp(min=1e-6)) does.",
         ("nonfinite",),
     ),
     Message(

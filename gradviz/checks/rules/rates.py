@@ -67,16 +67,31 @@ def rate_near_zero(context: CheckContext) -> Diagnoses:
             yield _low(context.record, optimizer, low)
 
 
+_FACTOR = "let its function return larger factors"
+_LASTS = {
+    **{
+        "LambdaLR": _FACTOR,
+        "MultiplicativeLR": _FACTOR,
+        "LinearLR": "total_iters={0}",
+        "PolynomialLR": "total_iters={0}",
+    },
+    **{"ExponentialLR": "a larger gamma", "StepLR": "a larger gamma or step_size", "CosineAnnealingLR": "T_max={0}"},
+    **{"MultiStepLR": "a larger gamma or later milestones", "OneCycleLR": "total_steps={0}"},
+}
+"""What makes a schedule last, by its class."""
+
+
 def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diagnosis:
     calls = _scheduled(record, optimizer)
     source = calls[0].source if calls else _set_by_hand(optimizer) or optimizer.source
     steps = len(optimizer.rates)
-    fix = f"Let the learning rate last for all {steps:,} steps: a larger gamma, or total_steps={steps}, T_max={steps}."
+    how = _LASTS.get(optimizer.plan, "larger factors").format(steps)
+    fix = f"Let the learning rate last for all {steps:,} steps: {how}."
     often = len(optimizer.scheduled) > 0.9 * steps
     if often:
         text = source.text if source is not None else "scheduler.step()"
         fix = f"If the schedule counts epochs, move {text} out of the loop over the batches, so that it runs once in each. "
-        fix += f"Else make it last for all {steps:,} steps: a larger gamma or step_size, or total_steps={steps}, T_max={steps}."
+        fix += f"Else make it last for all {steps:,} steps: {how}."
     return Diagnosis(
         f"the learning rate of {optimizer.title} is nearly zero in {len(low):,} of {steps:,} steps",
         optimizer.subject,
@@ -408,7 +423,7 @@ def step_size(context: CheckContext) -> Diagnoses:
 _ANEW = (
     _Fault(
         lambda record, optimizer: len(_chain(optimizer)) > 2 and all(map(_once, _chain(optimizer))),
-        "an {optimizer} is made anew for each step: what it keeps from step to step is lost",
+        "{optimizer} is made anew for each step: what it keeps from step to step is lost",
         "{code} has made {number} for the same parameters, and each took one step: momentum, averages of gradients and their "
         "correction begin at nothing each time",
         "Make it once, before the loop.",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gradviz.checks.context import CheckContext, all_frozen
-from gradviz.checks.edit import Edit, instead
+from gradviz.checks.edit import Edit, before, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
 from gradviz.graph import Root, SourceLine
@@ -89,7 +89,10 @@ def mend(cut: Cut) -> str:
     if cut.operation == "set_grad_enabled":
         return "switch gradients on again afterwards: torch.set_grad_enabled(True). Or use `with torch.no_grad():`"
     if cut.off is not None and cut.off.text.startswith("@"):
-        return f"remove {one_line(cut.off.text)}: {line(cut.source)} has to be recorded"
+        return (
+            f"remove {one_line(cut.off.text)}: {line(cut.source)} has to be recorded; where no gradient is needed, as in an "
+            "evaluation, make the call inside `with torch.no_grad():`"
+        )
     block = f" (the block of {line(cut.off)})" if cut.off is not None and cut.off.line != cut.source.line else ""
     return _advice(cut) + block
 
@@ -181,6 +184,7 @@ def _without_graph(context: CheckContext, root: Root) -> Diagnosis:
         module, at = bare
         why = f"{name} has no grad_fn; {BARE.format(line=code(at), what=module)}"
         return Diagnosis(summary, (root.name,), why, bare_fix(at), source=at)
+    asked = _asked(context, provenance)
     places = sorted(provenance.cuts, key=lambda cut: not cut.alive)  # where the chain broke for certain comes first
     return Diagnosis(
         summary,
@@ -190,8 +194,14 @@ def _without_graph(context: CheckContext, root: Root) -> Diagnosis:
         source=places[0].source if places else context.frozen_at or provenance.made,
         part=expression(places[0]) if places else "",
         where=listed(dict.fromkeys(line(cut.source) for cut in places[:3])),
-        edit=uncut(places),
+        edit=uncut(places) or before(provenance.made, f"{asked}.requires_grad_()" if asked else ""),
     )
+
+
+def _asked(context: CheckContext, provenance: Provenance) -> str:
+    """A leaf that an output was computed from, and whose .grad the code reads; "" where there is none."""
+    read = {name for tensor in context.named_tensors if tensor.grad_read and tensor.leaf for name in tensor.names}
+    return next((name for name in provenance.plain if name in read and provenance.made is not None), "")
 
 
 _REAL = ("float", "bfloat", "complex")
@@ -269,7 +279,7 @@ def cut_words(cut: Cut) -> str:
 
 def all_cut_words(cuts: Iterable[Cut]) -> list[str]:
     """The same for several, each once."""
-    return list(dict.fromkeys(map(cut_words, cuts)))
+    return list({(cut.source, cut.kind): cut_words(cut) for cut in cuts}.values())
 
 
 def mend_all(cuts: Sequence[Cut]) -> str:
@@ -292,6 +302,9 @@ def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
     if not root.tensor.dtype.startswith(_REAL):
         return f"{MEND['integer'].capitalize()}."
+    asked = _asked(context, provenance)
+    if asked:
+        return f"The code reads {asked}.grad: call {asked}.requires_grad_() before {line(provenance.made)}."
     if provenance.plain and not context.parameters:
         return (
             f"Create what should be trained as a leaf: torch.nn.Parameter(...). Data and targets need no gradient "

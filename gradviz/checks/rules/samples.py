@@ -12,8 +12,8 @@ ROWS = {
     "softmax over samples": Row(
         "{0} runs over the samples of the batch",
         "{code} computes {0} over dimension {1} of {2}, which is the batch: the probabilities of one sample depend on all others",
-        "Take it over the classes, mostly dim=-1, in place of dim={1}.",
-        passes=("dim=-1", "{0}", "Softmax", "LogSoftmax"),
+        "Take it over the classes or steps, dim={3} in place of dim={1}.",
+        passes=("dim={3}", "{0}", "Softmax", "LogSoftmax"),
     ),
     "softmax over queries": Row(
         "softmax runs over another dimension than the one that is summed",

@@ -106,7 +106,14 @@ def _of_an_earlier_step(context: CheckContext, saver: int) -> dict[str, Any]:
         return {}
     old, made = old_tensors(context, joints), made_at(graph, joints[0].producer)
     summary = f"{listed(old.names) or 'a state'} leads back into an earlier step, whose weights have changed since"
-    told = {"summary": summary, "names": old.names, "where": "", "source": made, "part": ""}
+    told = {
+        "summary": summary,
+        "names": old.names,
+        "where": "",
+        "source": made,
+        "part": "",
+        "follows": ("freed-graph",),
+    }
     return told | freed_fix(context, joints, old, made)
 
 

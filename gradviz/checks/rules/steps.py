@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import before, behind, instead
+from gradviz.checks.edit import before, behind, instead, swapped
 from gradviz.checks.record import RetainedHistory, RunRecord, calls_in, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import OldTensors, detached, old_tensors
@@ -18,7 +18,12 @@ from gradviz.wording import bytes_text, one_line, plural
 # -- growing-graph -----------------------------------------------------------------------------------------------------
 
 
-@check("growing-graph", "warning", "the graph of earlier steps is kept, and more of it with every step")
+@check(
+    "growing-graph",
+    "warning",
+    "the graph of earlier steps is kept, and more of it with every step",
+    follows=("freed-graph", "stale-saved"),
+)
 def growing_graph(context: CheckContext) -> Diagnoses:
     """What hangs on earlier steps grows from one backward call to the next: memory fills up slowly, and steps get slower.
 
@@ -83,6 +88,7 @@ def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
 def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHistory, previous: int) -> Diagnosis:
     end = max(earlier.call for earlier in context.earlier if earlier.step < context.step)
     held = f"{plural(history.nodes, 'node')} from before call {end}"
+    step = _turn(context)
     was, more = f"at call {previous} it was {last.nodes:,}", (history.nbytes or 0) - (last.nbytes or 0)
     grown = f"keeps every earlier graph alive: {plural(history.nodes - last.nodes, 'node')}"
     if last.nbytes is not None and more > 0:
@@ -90,7 +96,7 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
     if history.name:
         name, source = one_line(history.name), history.added or history.source
         why = f"at backward call {context.call} {name} holds {held}; {was}{_adds(history, source)}"
-        diagnosis = Diagnosis(f"{name} {grown} more each step", (history.name,), why, _STORED, source=source)
+        diagnosis = Diagnosis(f"{name} {grown} more each {step}", (history.name,), why, _STORED, source=source)
         return diagnosis._replace(**_stored(history))
     graph, joints = context.graph, _edges(context.graph, history)
     old, made = old_tensors(context, joints), [graph.nodes[edge.producer].source for edge in joints]
@@ -98,7 +104,7 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
     holder = f"the graph of {listed(root.name for root in graph.roots)} holds {held}"
     carrier = f", through {listed(names)}" if names else ""
     return Diagnosis(
-        f"{one_line(next(iter(names), 'the graph'))} {grown} more each step",
+        f"{one_line(next(iter(names), 'the graph'))} {grown} more each {step}",
         names,
         f"at backward call {context.call} {holder}{carrier}; {was}{_adds(history, source)}",
         _STORED,
@@ -107,6 +113,10 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
         where=place(graph, joints[0].producer) if joints else "",
         source=source,
     )._replace(**_carried(context, joints, old))
+
+
+def _turn(context: CheckContext) -> str:
+    return "evaluation" if context.in_step else "step"
 
 
 def _held(history: RetainedHistory) -> Diagnosis:
@@ -213,14 +223,12 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
     growing = [leaf for leaf in candidates if _piles_up(context, leaf, leaf.node in optimized)]
     if not growing:
         return
-    unit = "evaluation" if context.in_step else "step"
+    step, gradients = _turn(context), verb(growing, "the gradient", "the gradients")
     yield Diagnosis(
-        f"{verb(growing, 'the gradient', 'the gradients')} of {_who(growing)} {verb(growing, 'adds', 'add')} up "
-        f"from {unit} to {unit}",
+        f"{gradients} of {_who(growing)} {verb(growing, 'adds', 'add')} up from {step} to {step}",
         first_names(growing),
         f"by backward call {context.call} {verb(growing, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
-        ".grad: backward() adds to what is there, so every update repeats the gradients of all earlier "
-        f"{unit}s",
+        f".grad: backward() adds to what is there, so every update repeats the gradients of all earlier {step}s",
         "",
         nodes_of(growing),
         source=context.backward,
@@ -256,7 +264,8 @@ def no_update(context: CheckContext) -> Diagnoses:
     ```
     """
     for optimizer in context.record.optimizers:
-        resets = [part[-1].source for part in parts(context.record.about(optimizer), "b[^bzs]*z(?=[^bs]*s)")]
+        late = list(parts(context.record.about(optimizer), "b[^bzs]*z[^bs]*s"))
+        resets = [calls_in(part, "z")[0].source for part in late]
         if len(resets) >= TIMES and optimizer.reached and not optimizer.fed:
             name, held = one_line(optimizer.name or optimizer.type), context.record.named(optimizer.reached)
             yield Diagnosis(
@@ -265,6 +274,7 @@ def no_update(context: CheckContext) -> Diagnoses:
                 f"{code(resets[0])} runs between backward() and step(): {plural(len(resets), 'step')} found no gradient any more",
                 f"Call {name}.step() after backward(), and {name}.zero_grad() only after that, or before backward().",
                 source=resets[0],
+                edit=swapped(resets[0], late[0][-1].source),
             )
 
 
