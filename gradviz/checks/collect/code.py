@@ -50,14 +50,17 @@ def unread(location: CodeLocation) -> Iterator[tuple[SourceLine, str]]:
         if len(names) < _SEVERAL or not around(body.file, statement.lineno).loops:
             continue
         lost = [name for name in names if not name.startswith("_") and not reads_again(body.file, name, statement)]
-        values: list[Any] = [variables.get(name) for name in names]
-        batches = [len(value) for value in values if type(value) in PLAIN and value.dim()]
-        for name, value in zip(names, values) if len(lost) == 1 else ():
-            if name not in lost or type(value) not in PLAIN or not value.dim() or batches.count(len(value)) < 2:
-                continue
-            computed = isinstance(getattr(statement, "value", None), ast.Tuple) or len(names) > _SEVERAL
-            if not value.requires_grad and (value.dtype == torch.bool or (computed and is_real(value))):
-                yield body.source(statement), name
+        computed = len(names) > _SEVERAL or isinstance(getattr(statement, "value", None), ast.Tuple)
+        if len(lost) == 1 and _is_part(variables.get(lost[0]), [variables.get(name) for name in names], computed):
+            yield body.source(statement), lost[0]
+
+
+def _is_part(value: Any, values: list[Any], computed: bool) -> bool:
+    """Whether a tensor has as many rows as others, and is a mask, or data where numbers may be."""
+    if type(value) not in PLAIN or not value.dim() or value.requires_grad:
+        return False
+    rows = [len(one) for one in values if type(one) in PLAIN and one.dim()]
+    return rows.count(len(value)) > 1 and (value.dtype == torch.bool or (computed and is_real(value)))
 
 
 def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
