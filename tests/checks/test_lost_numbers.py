@@ -40,7 +40,7 @@ FAULTS = {
         LOOP.format(steps=40, data=REAL, after="level.mul_(0.9).add_(error.detach()[y > 0.9 + step / 100].mean())"),
     ),
     "a metric that divides zero by zero": Fault(
-        "lost-numbers", "history.append", ".clamp(min=1e-8)", "/ hits)", "/ hits.clamp(min=1e-8))",
+        "lost-numbers", "history.append", ".clamp(min=1e-6)", "/ hits)", "/ hits.clamp(min=1e-8))",
         LOOP.format(
             steps=12, data=REAL,
             after="hits = (y > 2).sum().float(); history.append(float(((y > 2) & (error < 1)).sum() / hits))",
