@@ -308,6 +308,58 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "misled-plateau": """
+        import torch
+
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="min", patience=1)
+        for step in range(10):
+            loss = model(torch.ones(2, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step(loss.item())
+    """,
+    "seeded-again": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        for step in range(6):
+            torch.manual_seed(step)
+            loss = model(torch.randn(2, 3)).square().mean()
+            model.zero_grad()
+            loss.backward()
+    """,
+    "wrong-metric": """
+        import torch
+
+        x, labels = torch.randn(20, 3), torch.tensor([0.0, 1.0] * 10)
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            scores = model(x).squeeze(1)
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(scores, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            print(((scores.sigmoid() > 0.5) == labels.bool()).float().mean(), ((scores > 0) == labels.bool()).float().mean())
+    """,
+    "leak": """
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+
+        x, y = torch.randn(20, 3), torch.randn(20, 1)
+        train, test = TensorDataset(x[:15], y[:15]), TensorDataset(x[15:], y[15:])
+        model = torch.nn.Linear(3, 1)
+        for inputs, targets in DataLoader(train, batch_size=5):
+            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+            loss.backward()
+        with torch.no_grad():
+            for inputs, targets in DataLoader(test, batch_size=5):
+                print(torch.nn.functional.mse_loss(model(inputs), targets))
+    """,
     "useless-labels": """
         import torch
 

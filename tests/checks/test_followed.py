@@ -44,7 +44,7 @@ FAULTS = [
     Fault(
         "freed-graph",
         "mean = 0.9 * mean + 0.1 * score",
-        "In script.py:13, use score.detach() instead of score: mean is carried on",
+        "In script.py:13, use score.detach() instead of score: there it is that of an earlier step",
         "0.1 * score",
         "0.1 * score.detach()",
         """

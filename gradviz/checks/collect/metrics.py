@@ -43,16 +43,17 @@ class MetricWatch(Observer):
         self._largest = Facts[SourceLine]()  # scores, and the line that chose them of all
         self._matches = Facts[bool]()  # whether they are counts
         self._means = Facts[bool]()
+        self._known_in = 0  # the step that all this is of
         self._scale = ByIdentity[
             tuple[float, float]
         ]()  # of models: mean and deviation of what they were trained on first
 
-    def _forget(self) -> None:
-        for facts in (self._scores, self._probabilities, self._largest, self._matches):
-            facts.clear()
-
     @reads("linear")
     def _scored(self, call: TorchCall) -> None:
+        if self._known_in < self._step:  # a metric may stand behind the backward call of its scores
+            self._known_in = self._step
+            for facts in (self._scores, self._probabilities, self._largest, self._matches):
+                facts.clear()
         weight = call.given(1, "weight")
         if isinstance(weight, torch.nn.Parameter):
             self._scores.put(call.result, weakref.ref(weight))

@@ -49,6 +49,7 @@ def misled_plateau(context: CheckContext) -> Diagnoses:
     ```python
     import torch
 
+    torch.manual_seed(0)
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", patience=1)
