@@ -129,6 +129,20 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "LBFGS that has converged in its first step": """
+        import torch
+        x = torch.linspace(0, 4, 80, dtype=torch.float64)
+        y = 2.5 * torch.exp(-0.8 * x)
+        fitted = torch.tensor([1.0, 0.5], dtype=torch.float64, requires_grad=True)
+        opt = torch.optim.LBFGS([fitted], max_iter=40, line_search_fn="strong_wolfe")
+        def closure():
+            opt.zero_grad()
+            loss = (fitted[0] * torch.exp(-fitted[1] * x) - y).square().mean()
+            loss.backward()
+            return loss
+        for outer in range(8):
+            opt.step(closure)
+    """,
     "sharpness-aware minimization": """
         import torch
         class Sharpness(torch.optim.Optimizer):

@@ -17,6 +17,7 @@ SAMPLED = 3
 """Sampled steps from which on a parameter that does not move is told of."""
 STILL = 0.75
 """Of the elements with a gradient: from this part on an update counts as rounded away in half precision."""
+_CONVERGES = "LBFGS"  # which leaves parameters as they are from where its first step has ended
 _HALF = {"bfloat16": "1/256", "float16": "1/2048"}  # the least relative change
 
 
@@ -52,7 +53,7 @@ def swallowed_update(context: CheckContext) -> Diagnoses:
         pushed = [row for key, row in record.leaves.items() if key in optimizer.held and row.pushed >= SAMPLED]
         half = [row for row in pushed if row.tensor.dtype in _HALF and row.still > STILL * row.pushed]
         stuck = pushed if pushed and all(row.still == row.pushed > SAMPLED for row in pushed) else half
-        if stuck:
+        if stuck and optimizer.type != _CONVERGES:
             yield _stuck(optimizer, stuck, bool(half))
 
 
