@@ -218,6 +218,8 @@ class CutWatch:
             if kind is torch.Tensor or kind is torch.nn.Parameter:
                 if id(argument) in loose or (graphs and argument.requires_grad):
                     return True
+                if loose and id(argument._base) in loose:  # nobody sees `.T` and the like being read
+                    return True
             elif kind is list or kind is tuple or id(argument) in (numbers if kind is float else loose):
                 return True
         return False
@@ -352,6 +354,8 @@ class CutWatch:
     def _known(self, values: Iterable[Any]) -> Cuts:
         known: dict[tuple[CutPlace, int], CutEvent] = {}
         for value in values:
+            if type(value) in PLAIN and id(value) not in self._loose and value._base is not None:
+                value = value._base
             loose = (self._numbers if type(value) is float else self._loose).get(id(value))
             cuts: Cuts = ()
             if loose is not None and loose.ref() is value:

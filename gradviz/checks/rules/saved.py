@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gradviz.checks.context import CheckContext, NamedTensor
-from gradviz.checks.edit import Edit, instead
-from gradviz.checks.ops import makers
+from gradviz.checks.edit import Edit, before, instead
+from gradviz.checks.ops import RESHAPES, kind, makers, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.history import freed_fix, joints_behind, old_tensors
 from gradviz.checks.rules.misuse import told
@@ -192,6 +192,9 @@ def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
         fix = f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
         return fix, instead(change, change.text.replace(*new) if new[0] in change.text else "")
     it = next(iter([*stale.names[:1], *changed_in_place(change)]), "x")
+    if change is not None and change.text.startswith(f"{it}["):
+        copy = f"{it} = {it}.clone()"
+        return f"Change a copy: {copy} before {line(change)}.", before(change, copy)
     fix = f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a copy, "
     return f"{fix}{it} = {it}.clone() before it.", None
 
@@ -215,7 +218,8 @@ def _changes(context: CheckContext, names: Names, saver: int, parameter: bool) -
 def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
     """Lines of operations that were recorded later, and took the place of what the saver made or used, as their text says."""
     lines = dict[SourceLine, None]()
-    for maker in sorted({saver, *makers(graph, saver)}):
+    taken = spread(makers(graph, saver), lambda node: makers(graph, node) if kind(graph, node) in RESHAPES else ())
+    for maker in sorted({saver, *taken}):
         for edge in graph.consumers(maker):
             node = graph.nodes[edge.consumer]
             later = (node.sequence or 0) > (graph.nodes[saver].sequence or 0)
@@ -227,8 +231,9 @@ def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
 def _updates(context: CheckContext, change: Change, names: Names) -> bool:
     """Whether a line steps an optimizer that holds one of these parameters, as far as it is known."""
     owner, _, method = change.what.partition("(")[0].rpartition(".")
-    known = [all_names(optimizer.tensors) for optimizer in context.optimizers if optimizer.name == owner]
-    return method == "step" and (not known or not {*names}.isdisjoint(*known))
+    holding = [one.name for one in context.optimizers if not {*names}.isdisjoint(all_names(one.tensors))]
+    unknown = not any(holding) and all(optimizer.name != owner for optimizer in context.optimizers)
+    return method == "step" and (owner in holding or unknown)
 
 
 def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
