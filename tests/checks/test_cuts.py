@@ -344,7 +344,7 @@ FAULTS = {
     "a hard gate in a helper": Fault(
         "unused-parameter",
         "return (score > level).float()",
-        "torch.sigmoid(x - threshold)",
+        "torch.sigmoid((x - threshold) * 20)",
         "return (score > level).float()",
         "return torch.sigmoid(score - level)",
         """

@@ -20,7 +20,7 @@ loss = net(torch.ones(2, 3)).pow(2).sum()
 graph = gradviz.walk(loss, model=net)
 stranger = torch.optim.SGD([torch.ones(1)], 0.1)
 
-CHECKED = "<Findings: 1 warning: optimizer updates 1 tensor that the output does not depend on [nonleaf-parameter]>"
+CHECKED = "<Findings: 1 warning: optimizer holds 1 tensor that the output does not depend on [nonleaf-parameter]>"
 RESULTS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "check": (lambda: gradviz.check(loss, net, stranger), CHECKED, "[nonleaf-parameter]"),
     "flow": (lambda: gradviz.flow(loss, model=net), "<GradientFlow: 10 edges, 4 leaves>", "bars: norm"),
@@ -65,7 +65,7 @@ def test_the_total_that_is_saved_is_a_number_of_bytes() -> None:
 
 def test_a_failed_assertion_says_what_was_found() -> None:
     findings = gradviz.check(loss, net, torch.optim.SGD([torch.ones(1)], 0.1), only=["nonleaf-parameter"])
-    with pytest.raises(AssertionError, match=r"assert not <Findings: 1 warning: optimizer updates 1 tensor .*\]>"):
+    with pytest.raises(AssertionError, match=r"assert not <Findings: 1 warning: optimizer holds 1 tensor .*\]>"):
         assert not findings
     finding = findings[0]
     many = repr(replace(findings, found=(finding,) * 5))

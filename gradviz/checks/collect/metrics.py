@@ -62,7 +62,7 @@ class MetricWatch(Observer):
     def _enters(self, call: TorchCall) -> None:
         """Data goes into a model: whether it has the scale of what the model is trained on."""
         trains, weight = torch.is_grad_enabled(), call.given(1, "weight")
-        if call.first.requires_grad or not self._looks((id(weight), trains), _LOOKS):
+        if not call.makes or call.first.requires_grad or not self._looks((id(weight), trains), _LOOKS):
             return
         model, calling, given = model_around(call.frame)
         scale = _scale(given) if model is not None else None

@@ -31,7 +31,7 @@ _ROWS = {
     "changes by itself": Row(
         "a tensor is changed by itself: {0} reads what it writes",
         "{code} is given two tensors that are one memory ({times} seen): what should be a copy that follows is the model itself",
-        "Make the copy with copy.deepcopy(model), where it is made; a second name for a model copies nothing.",
+        "Copy where it is made: .clone() behind a tensor or its .data, copy.deepcopy(...) around a model.",
     ),
 }  # fmt: skip
 

@@ -72,9 +72,9 @@ def _stuck(optimizer: OptimizerRow, rows: Sequence[LeafRow], half: bool) -> Diag
             f"{where} the parameters in float32, and compute the forward pass inside `with torch.autocast('cpu', "
             f"torch.{dtype}):` (or 'cuda')."
         )
+    moves = f"{'hardly' if half else 'never'} {verb(rows, 'moves', 'move')}"
     return Diagnosis(
-        f"{plural(len(rows), 'parameter')} of {optimizer.title} {verb(rows, 'never moves', 'never move')}: updates are rounded "
-        "away",
+        f"{plural(len(rows), 'parameter')} of {optimizer.title} {moves}: updates are rounded away",
         names,
         why + ".",
         fix,

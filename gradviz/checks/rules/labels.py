@@ -33,7 +33,7 @@ _PADDING = {
     "last of padded": Row(
         "the last time step is padding in {3} of {4} sequences",
         "{code} takes the last step of each row, and the batch has " + _PADDED,
-        "Take each sequence's own last step: x[torch.arange(len(lengths)), lengths - 1]; or use pack_padded_sequence.",
+        "Take each sequence's own last step in {text}: [torch.arange(len(lengths)), lengths - 1] in place of [:, -1].",
     ),
 }  # fmt: skip
 _LABELS = {
@@ -110,7 +110,8 @@ _MASKS = {
     "mask inverted": Row(
         "the mask of attention hides what is real, and keeps padding",
         "{code} hides every position of its mask {0} that has data, and none that is padding, in the rows that were looked at",
-        "Invert the mask: a key_padding_mask is True where padding is; a bool attn_mask is True where something may be seen.",
+        "Invert the mask: nn.MultiheadAttention and nn.Transformer hide where a mask is True; scaled_dot_product_attention hides "
+        "where a bool mask is False.",
     ),
     "times mask": Row(
         "a softmax counts what its mask has multiplied by 0",

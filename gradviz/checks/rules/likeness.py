@@ -96,8 +96,8 @@ _AVERAGES = (
         "the average {0} keeps its first running statistics: its buffers do not follow",
         "at {1} calls that were compared, its parameters had moved ({code}), those of its buffers that the trained model has "
         "changed had not, and it is in eval() mode, where batch normalization uses them",
-        "Copy the buffers as well, where parameters are averaged: for old, new in zip({0}.buffers(), model.buffers()): "
-        "old.copy_(new).",
+        "Copy the buffers as well, where parameters are averaged: the loop of {line} once more, with buffers() in place of "
+        "parameters() and old.copy_(new) in it.",
     ),
 )
 _ROUNDED, _SWAPPED, _OUTDATED = _AVERAGES

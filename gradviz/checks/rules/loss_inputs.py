@@ -92,7 +92,7 @@ _PAIRS = (
         _CHANCES,
         "kl_div is given probabilities, not their logarithms",
         "it takes probabilities as its target only: of an input that is no logarithm it makes a number that is no divergence, and "
-        "whose gradient pulls towards the largest target alone",
+        "can be below zero",
         "Use {log} in place of this {by}.",
     ),
     _Pair(

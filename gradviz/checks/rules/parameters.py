@@ -333,7 +333,7 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
     every = "all" if stray == len(optimizer.tensors) else f"{stray:,} of {len(optimizer.tensors):,}"
     uses = f"; the graph uses {listed(names)}, which no optimizer holds" if names else ""
     yield Diagnosis(
-        f"{name} updates {plural(stray, 'tensor')} that the output does not depend on",
+        f"{name} holds {plural(stray, 'tensor')} that the output does not depend on",
         names or (optimizer.name,),
         f"{every} tensors of {name} ({one_line(optimizer.type)}) are in no model, in no variable and not in this graph{uses}",
         f"Make the optimizer {f'of {line(source)} ' if source else ''}after the model is complete, or once more behind {made}.",
@@ -391,7 +391,7 @@ def _lost(context: CheckContext, lost: Sequence[Leaf]) -> Diagnosis:
         user = next((edge.consumer for leaf in lost for edge in context.graph.consumers(leaf.node)), None)
         fix, used = _listing(homes), f"used in {place(context.graph, user)}" if user is not None else ""
     return Diagnosis(
-        f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
+        f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no model's parameters() and in no optimizer",
         first_names(lost),
         why,
         fix,

@@ -505,8 +505,8 @@ _KNOWN = (
         r"Target (?P<target>-?\d+) is out of bounds",
         "the loss is given label {target}, for which there is no class",
         "labels go from 0 to the number of scores less one; only ignore_index is left out, which is -100 unless it is passed",
-        "If {target} marks padding, pass ignore_index={target}. Else let the last layer give a score for each class, and count the "
-        "classes from 0.",
+        "Count the classes from 0 (labels - 1 where they begin at 1), and let the last layer give a score for each. If {target} "
+        "marks padding, pass ignore_index={target}.",
     ),
     Message(
         r"(?:DefaultCPUAllocator|CUDA out of memory).*?ried to allocate (?P<asked>[\d.]+ \w+)",

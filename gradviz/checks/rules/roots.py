@@ -43,7 +43,10 @@ _INTEGERS = {
         "use the scores instead of the indices: cross_entropy on them for a loss, scores.softmax(-1) as weights, or "
         "torch.nn.functional.gumbel_softmax(scores, hard=True) for a choice that lets the gradient pass",
     ),
-    **dict.fromkeys(COMPARISONS, "use a smooth step instead of the comparison, such as torch.sigmoid(x - threshold)"),
+    **dict.fromkeys(
+        COMPARISONS,
+        "compute with the numbers instead of the comparison, or with a smooth step: torch.sigmoid((x - threshold) * 20)",
+    ),
     **dict.fromkeys(
         ("long", "int", "to", "type", "byte", "bool", "short"),
         "remove the cast to integers",
