@@ -26,6 +26,7 @@ from gradviz.walker.isolation import isolated, unrecorded
 
 _SCORES_FIRST = re.compile(r"^(\w+), _\w* = ")
 _NAMES = (ast.Name, ast.Attribute)
+_FLAT = 2  # dimensions of scores that classes are chosen of, the batch included
 _FEW, _FAR = 16, 10  # numbers that have no scale, and deviations that are far apart
 _LOOKS = 8  # how often a line is looked at
 _KEEPS = ("squeeze", "unsqueeze", "view", "reshape", "flatten", "getitem", "float", "cpu", "detach")
@@ -54,15 +55,17 @@ class MetricWatch(Observer):
             self._known_in = self._step
             for facts in (self._scores, self._probabilities, self._largest, self._matches):
                 facts.clear()
-        weight = call.given(1, "weight")
+        weight = call.given(1, "weight") if call.makes and call.result.dim() <= _FLAT else None
         if isinstance(weight, torch.nn.Parameter):
             self._scores.put(call.result, weakref.ref(weight))
 
     @reads("linear", "conv1d", "conv2d", "conv3d")
     def _enters(self, call: TorchCall) -> None:
         """Data goes into a model: whether it has the scale of what the model is trained on."""
-        trains, weight = torch.is_grad_enabled(), call.given(1, "weight")
-        if not call.makes or call.first.requires_grad or not self._looks((id(weight), trains), _LOOKS):
+        if not call.makes or call.first.requires_grad:
+            return
+        trains = torch.is_grad_enabled()
+        if not self._looks((id(call.given(1, "weight")), trains), _LOOKS):
             return
         model, calling, given = model_around(call.frame)
         scale = _scale(given) if model is not None else None
@@ -77,13 +80,14 @@ class MetricWatch(Observer):
 
     @reads("sigmoid", "softmax")
     def _likely(self, call: TorchCall) -> None:
-        self._probabilities.put(call.result, True)
+        if call.makes and call.result.dim() <= _FLAT:
+            self._probabilities.put(call.result, True)
 
     @reads(*_KEEPS)
     def _kept(self, call: TorchCall) -> None:
         known: tuple[Facts[Any], ...] = self._scores, self._probabilities, self._matches
         for facts in known:
-            fact = facts.of(call.first)
+            fact = facts.of(call.first) if facts else None
             if fact is not None:
                 facts.put(call.result, fact)
 
