@@ -48,7 +48,7 @@ class Edit(NamedTuple):
 
 def instead(source: SourceLine | None, new: str) -> Edit | None:
     """`new` in place of a line of the user's; None where there is nothing to write, or no line that can be changed alone."""
-    if not new or source is None or source.package:
+    if not new or source is None or source.package or new == source.text:
         return None
     begins = new.endswith(f" = {source.text}")  # a statement of several lines
     if not begins and not (parsed(source) and parsed(source._replace(text=new))):

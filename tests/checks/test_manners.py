@@ -149,6 +149,49 @@ UPDATES = [
     ),
     Manner(
         "stale-saved",
+        "slots[:, t % 2] =",
+        """
+        import torch
+        from torch import nn
+        class Memory(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.write, self.ask = nn.Linear(4, 3), nn.Linear(4, 3)
+            def forward(self, x):
+                slots, read = torch.zeros(len(x), 2, 3), []
+                for t in range(4):
+                    slots[:, t % 2] = self.write(x[:, t]).tanh()
+                    weights = torch.einsum("bd,bsd->bs", self.ask(x[:, t]), slots).softmax(-1)
+                    read.append(torch.einsum("bs,bsd->bd", weights, slots))
+                return torch.stack(read, 1)
+        net = Memory()
+        net(torch.randn(8, 4, 4)).square().mean().backward()
+        """,
+        "slots = slots.clone()",
+    ),
+    Manner(
+        "growing-graph",
+        "self.taken.append(output)",
+        """
+        import torch
+        class Tap:
+            def __init__(self, layer):
+                self.taken = []
+                layer.register_forward_hook(self.keep)
+            def keep(self, layer, inputs, output):
+                self.taken.append(output)
+        net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
+        tap, opt = Tap(net[1]), torch.optim.SGD(net.parameters(), lr=0.01)
+        for step in range(6):
+            loss = net(torch.randn(8, 4)).square().mean() + 0.1 * tap.taken[-1].abs().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+        "tap.taken.clear()",
+    ),
+    Manner(
+        "stale-saved",
         "y, self.state = self.rnn(",
         """
         import torch
@@ -858,3 +901,39 @@ ALIKE = {
 @pytest.mark.parametrize("script", ALIKE.values(), ids=ALIKE)
 def test_what_looks_alike_is_silent(script: str, tmp_path: Path) -> None:
     assert not alarms(textwrap.dedent(script), tmp_path)
+
+
+def test_a_cut_is_followed_through_an_attribute(tmp_path: Path) -> None:
+    """Nobody sees `.T` being read: its base is known."""
+    script = """
+        import torch
+        angle, shift = torch.zeros((), requires_grad=True), torch.zeros(2, requires_grad=True)
+        opt = torch.optim.SGD([angle, shift], lr=0.1)
+        for step in range(3):
+            turn = torch.tensor([[angle.cos(), -angle.sin()], [angle.sin(), angle.cos()]])
+            loss = (torch.ones(5, 2) @ turn.T + shift - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    found = alarms(textwrap.dedent(script), tmp_path)
+    assert any("torch.tensor([[" in one["code"] for one in found), found
+
+
+def test_the_step_of_an_environment_is_no_update(tmp_path: Path) -> None:
+    script = """
+        import torch
+        class World:
+            def step(self, action):
+                return torch.randn(4)
+        trunk, value, world = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 3)), torch.nn.Linear(3, 1), World()
+        first = torch.optim.SGD(trunk.parameters(), lr=0.1)
+        for episode in range(3):
+            h = torch.stack([trunk(world.step(0)) for _ in range(3)])
+            early, late = h.square().mean(), value(h).square().mean()
+            early.backward(retain_graph=True)
+            first.step()
+            late.backward()
+        """
+    (found,) = (one for one in alarms(textwrap.dedent(script), tmp_path) if one["id"] == "stale-saved")
+    assert found["code"].strip() == "first.step()" and "the change is in " in found["why"], found

@@ -97,7 +97,7 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
         name, source = one_line(history.name), history.added or history.source
         why = f"at backward call {context.call} {name} holds {held}; {was}{_adds(history, source)}"
         diagnosis = Diagnosis(f"{name} {grown} more each {step}", (history.name,), why, _STORED, source=source)
-        return diagnosis._replace(**(_emptied(context, history) or _stored(history)))
+        return diagnosis._replace(**_emptied_or_stored(context, history))
     graph, joints = context.graph, _edges(context.graph, history)
     old, made = old_tensors(context, joints), [graph.nodes[edge.producer].source for edge in joints]
     names, source = old.names, history.added or history.source or next(iter(made), None)
@@ -115,14 +115,14 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
     )._replace(**_carried(context, joints, old))
 
 
-def _emptied(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
-    """What to do about a container of which the loss takes what this step has put there."""
+def _emptied_or_stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
+    """What to do about a variable that holds graphs: it may be a container of which the loss takes what this step has put there."""
     clear, since = f"{as_code(one_line(history.name))}.clear()", context.since
     nodes = (node for node in context.graph.nodes if (node.sequence or 0) >= since)
     if history.depth and any(name.startswith(f"{history.name}[") for node in nodes for name in node.names):
         fix = f"Empty it in each step, as the loss takes a part of it: {clear} after {line(context.backward)}."
         return {"fix": fix, "edit": behind(context.backward, clear)}
-    return {}
+    return _stored(history)
 
 
 def _turn(context: CheckContext) -> str:
