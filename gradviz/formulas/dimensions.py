@@ -46,14 +46,23 @@ def cuts_samples(old: Shape, new: Shape) -> bool:
     (True, True, False)
     >>> cuts_samples((8, 12, 12, 3), (8, 3, 12, 12)), cuts_samples((8, 4, 16, 5), (8, 16, 20)), cuts_samples((8, 16, 20), (32, 80))
     (True, True, False)
-    >>> cuts_samples((72, 4, 2, 12), (24, 12, 24))
-    False
+    >>> cuts_samples((72, 4, 2, 12), (24, 12, 24)), cuts_samples((8, 4, 16, 16), (2048, 4)), cuts_samples((8, 5, 4), (40, 4))
+    (False, True, False)
     """
     before, after = _places(old), _places(new)
     swapped = sorted(old) == sorted(new) and [size for size in old if size > 1] != [size for size in new if size > 1]
-    if swapped or any(new_cut % cut and cut % new_cut for new_cut in after for cut in before):
+    if (
+        swapped
+        or flattens_classes(old, new)
+        or any(new_cut % cut and cut % new_cut for new_cut in after for cut in before)
+    ):
         return True
     return (_cuts_inside(before, after) and bool(order_before(old, new))) or _moves(old, new)
+
+
+def flattens_classes(old: Shape, new: Shape) -> bool:
+    """Whether all but dimension 1 are to be merged, as for the scores of each pixel, though it is not the last one."""
+    return len(new) == 2 < len(old) and new[1] == old[1] != old[-1] and new[0] > old[0]
 
 
 def _cuts_inside(before: Sequence[int], after: Sequence[int]) -> bool:

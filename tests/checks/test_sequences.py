@@ -64,6 +64,7 @@ WINDOW = f"""{BEGIN}
             windows, ahead = series[starts + torch.arange(6)], series[starts + 5]
             return F.mse_loss(net(windows), ahead)
 {END}"""
+STEPS = "net = nn.ModuleDict(dict(read=nn.GRU(1, 8, batch_first=True), out=nn.Linear(8, 1)))"
 PAST = f"""{BEGIN}
         net = nn.ModuleDict(dict(words=nn.Embedding(20, 8), q=nn.Linear(8, 8), out=nn.Linear(8, 20)))
         def objective():
@@ -259,6 +260,16 @@ FAULTS = {
     ),
     "a forecast of the last step": Fault(
         "useless-labels", "F.mse_loss", "after the window", "series[starts + 5]", "series[starts + 6]", WINDOW
+    ),
+    "a forecast of the last step of a sequence": Fault(
+        "useless-labels",
+        "F.mse_loss",
+        "after the window",
+        "series[starts + 5]",
+        "series[starts + 6]",
+        WINDOW.replace("net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))", STEPS)
+        .replace("net(windows)", 'net["out"](net["read"](windows)[0][:, -1])')
+        .replace("arange(6)]", "arange(6)].unsqueeze(-1)"),
     ),
     "a mask of one's own": Fault(
         "inverted-mask", "masked_fill(", "Invert the mask", "valid[:, None]", "~valid[:, None]", OWN

@@ -17,7 +17,7 @@ import torch
 from gradviz.checks.collect.calls import LOSSES, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
-from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, order_before
+from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, flattens_classes, order_before
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.session import running
 from gradviz.recording.torch_calls import PLAIN, is_real
@@ -297,6 +297,9 @@ def _moved(name: str, old: tuple[int, ...], new: tuple[int, ...], place: Place |
     """The advice: calls that move the dimensions, which are split before and merged after; words where none are certain."""
     order, back = order_before(old, new), order_before(new, old)
     sizes = _sizes(name, new, place)
+    if flattens_classes(old, new):
+        last = ", ".join(map(str, (0, *range(2, len(old)), 1)))
+        return f"Bring dimension 1 to the end first: .permute({last}).reshape(-1, {sizes[1]}) in place of .{name}(...)"
     if order and len(old) == len(new):
         return f"Swap the dimensions: .permute({', '.join(map(str, order))}) in place of .{name}(...)"
     if order:

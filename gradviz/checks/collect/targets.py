@@ -65,7 +65,7 @@ class TargetWatch(Observer):
             if (
                 data is not None
                 and len(data) == len(target)
-                and data.shape[-1] > 1
+                and data[0].numel() > 1
                 and data.numel() <= LARGEST
                 and is_readable(data)
             ):
