@@ -62,7 +62,6 @@ class EffectWatch(Observer):
     def _begin(self) -> None:
         self._bound = defaultdict[CodeType, list[_Hook]](list)
         self._registered = ByIdentity[dict[CodeType, set[int]]]()  # steps that registered a hook, by its code
-
         self._seeded: dict[object, int] = {}  # the last step, by line and seed
 
     def _forget(self) -> None:
@@ -102,6 +101,8 @@ class EffectWatch(Observer):
             drawn = not torch.equal(torch.Generator().manual_seed(number).get_state(), torch.get_rng_state())
         if drawn and self._step - self._seeded.get(key, -_STEPS) in (1, 2) and not self._looks(key, _STEPS - 2):
             self._note("seeded again", place, number)
+        if len(self._seeded) > _BOUND:
+            self._seeded.clear()
         self._seeded[key] = self._step
 
     @taps(torch.set_rng_state)

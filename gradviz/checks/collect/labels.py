@@ -396,9 +396,8 @@ class LabelWatch(Observer):
         elif seen.blank is not None:
             self._takes_blank(seen, *seen.blank)
         elif seen.signed:
-            self._note(
-                "not signed", seen.place if seen.counts.keys() == {0, 1} else None, f"{seen.counts[0]:,}", f"{total:,}"
-            )
+            place = seen.place if seen.counts.keys() == {0, 1} else None
+            self._note("not signed", place, f"{seen.counts[0]:,}", f"{total:,}")
         elif len(seen.counts) == 1 and seen.batches >= _BATCHES and total >= _ENOUGH and not seen.constant:
             self._note("one class", seen.place, *seen.counts, f"{total:,}")
         elif seen.inverted:

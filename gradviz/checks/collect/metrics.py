@@ -45,9 +45,8 @@ class MetricWatch(Observer):
         self._matches = Facts[bool]()  # whether they are counts
         self._means = Facts[bool]()
         self._known_in = 0  # the step that all this is of
-        self._scale = ByIdentity[
-            tuple[float, float]
-        ]()  # of models: mean and deviation of what they were trained on first
+        # of models: mean and deviation of what they were trained on first
+        self._scale = ByIdentity[tuple[float, float]]()
 
     @reads("linear")
     def _scored(self, call: TorchCall) -> None:
@@ -108,11 +107,13 @@ class MetricWatch(Observer):
         """Scores or probabilities become classes."""
         threshold = call.given(1, "other") if call.name != "round" else 0.5
         weight = self._scores.of(call.first)
+        if type(threshold) not in (int, float):
+            return
         if threshold == 0.5 and weight is not None and self._binary.of(weight()):
             text = line_at(call.place).text if call.place is not None else ""
             mended = text.replace("0.5", "0") if text.count("0.5") == 1 else ""
             self._note("logits as probabilities", call.place, mended=mended)
-        elif type(threshold) in (int, float) and threshold == 0 and self._probabilities.of(call.first):
+        elif threshold == 0 and self._probabilities.of(call.first):
             self._note("probabilities above zero", call.place)
 
     @reads("argmax")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -44,11 +45,15 @@ class SplitWatch(Observer):
             self._read = weakref.ref(dataset)
             if not torch.is_grad_enabled() and trained is not None and self._seen.of(dataset) is None:
                 self._seen.put(dataset, True)
-                with isolated(), unrecorded():
-                    rows, others = _rows(dataset), _rows(trained)
-                both = len(rows & others)
-                if 0 < both < len(rows) and both < len(others):
-                    self._note("both", self._made.of(dataset), f"{both:,}", f"{len(rows):,}")
+                with suppress(Exception):  # a subclass of the user's may hold anything
+                    self._compare(dataset, trained)
+
+    def _compare(self, dataset: Any, trained: Any) -> None:
+        with isolated(), unrecorded():
+            rows, others = _rows(dataset), _rows(trained)
+        both = len(rows & others)
+        if 0 < both < len(rows) and both < len(others):
+            self._note("both", self._made.of(dataset), f"{both:,}", f"{len(rows):,}")
 
     def _forget(self) -> None:
         self._trained = self._read
@@ -57,8 +62,9 @@ class SplitWatch(Observer):
 def _rows(dataset: Any) -> set[Hashable]:
     """What tells the rows of a dataset from each other, in all datasets; empty where that is not known."""
     if isinstance(dataset, Subset):
-        return {(id(dataset.dataset), int(index)) for index in dataset.indices}
+        few = len(dataset.indices) <= LARGEST
+        return {(id(dataset.dataset), int(index)) for index in dataset.indices} if few else set()
     data = dataset.tensors[0]
-    if not is_real(data) or not is_readable(data) or data.numel() > LARGEST or data[0].numel() < _WIDE:
+    if not is_readable(data) or not is_real(data) or data.numel() > LARGEST or data[0].numel() < _WIDE:
         return set()
     return {tuple(row) for row in data.reshape(len(data), -1).tolist()}

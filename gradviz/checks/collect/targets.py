@@ -41,7 +41,7 @@ class TargetWatch(Observer):
     def _classified(self, call: TorchCall) -> None:
         scores = call.first
         self._note("flat", *self._flat.of(scores) or (None,))
-        if scores.shape[1:] == (1,) and len(scores) > 1:
+        if call.makes and scores.shape[1:] == (1,) and len(scores) > 1:
             self._note("softmax of one", call.place, "log_softmax", 1, scores.shape)
 
     def _forget(self) -> None:
