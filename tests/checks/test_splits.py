@@ -48,6 +48,13 @@ def test_rows_in_both(split: str, tmp_path: Path) -> None:
     assert f"script.py:{number}" in found[0]["where"]
 
 
+def test_arguments_by_name(tmp_path: Path) -> None:
+    """What is tapped is called as before, however its arguments are given."""
+    split = "train, test = (Subset(dataset=data, indices=part) for part in (range(80), range(70, 100)))\n"
+    split += "torch.manual_seed(seed=3)\ntorch.set_rng_state(new_state=torch.get_rng_state())"
+    assert [one["id"] for one in alarms(TRAIN.format(split=split), tmp_path)] == ["leak"]
+
+
 @pytest.mark.parametrize("split", APART.values(), ids=APART)
 def test_rows_apart(split: str, tmp_path: Path) -> None:
     assert not alarms(TRAIN.format(split=split), tmp_path)

@@ -106,7 +106,7 @@ class EffectWatch(Observer):
         self._seeded[key] = self._step
 
     @taps(torch.set_rng_state)
-    def _restores(self, frame: FrameType, state: object) -> None:
+    def _restores(self, frame: FrameType, *_: Any, **__: Any) -> None:
         self._seeded.clear()
 
     def _read_late(self, code: CodeType, hooks: Sequence[_Hook]) -> None:

@@ -34,8 +34,9 @@ class SplitWatch(Observer):
         self._trained: Any = self._read  # the last one that a backward call followed
 
     @taps(Subset.__init__, TensorDataset.__init__)
-    def _splits(self, frame: FrameType, dataset: Any, *_: Any, **__: Any) -> None:
-        self._made.put(dataset, self._place(frame))
+    def _splits(self, frame: FrameType, made: Any, /, *_: Any, **__: Any) -> None:
+        with suppress(TypeError):  # of a class of the user's that cannot be held weakly
+            self._made.put(made, self._place(frame))
 
     @taps(DataLoader.__iter__)
     def _reads(self, frame: FrameType, loader: Any) -> None:
