@@ -194,8 +194,9 @@ class CutWatch:
         """What has a graph was computed: whether something that was cut off takes part in it."""
         if (self._loose or self._numbers) and self._may_matter(arguments, options, False):
             cuts = self._known(_flat(arguments, options))
-            if cuts and result.is_leaf:  # a number that was made a tensor that requires grad
-                self._keep(result, cuts)
+            if cuts and result.is_leaf:
+                if not (arguments and result is arguments[0]):  # no update of a parameter
+                    self._keep(result, cuts)  # a number that was made a tensor that requires grad
             elif cuts:
                 self._enter(peek_sequence() - 1, cuts)
 

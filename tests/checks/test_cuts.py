@@ -835,6 +835,21 @@ def test_the_cut_is_found_at_its_line_and_the_advice_heals_it(
 
 
 RIGHT = {
+    "scores of a matrix that steps with weight decay": """
+        import torch
+        torch.manual_seed(0)
+        net, moves = torch.nn.Linear(3, 5), torch.nn.Parameter(torch.randn(5, 5))
+        opt = torch.optim.SGD([*net.parameters(), moves], lr=0.01, weight_decay=1e-4)
+        for _ in range(4):
+            opt.zero_grad()
+            features = net(torch.randn(4, 3))
+            score = torch.zeros(1)
+            for i, row in enumerate(features):
+                score = score + moves[i + 1, i] + row[i]
+            loss = features.logsumexp(1).sum() - score
+            loss.backward()
+            opt.step()
+    """,
     "a loop variable that keeps a weight of the phase before": """
         import torch
         def cost(net):

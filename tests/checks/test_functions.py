@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from gradviz.checks.collect.replay import APPLY, FunctionReplay
+from gradviz.cli.main import cli
 from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.checks.test_scripts import check, written
+from tests.command_line import CliRunner
 
 UNSEEN = "this torch shows a custom Function where it saves tensors, and only there"
 
@@ -173,6 +175,8 @@ def test_nothing_of_the_users_runs_twice_in_its_process(tmp_path: Path) -> None:
     assert (found, code) == ([], 0) and (tmp_path / "ran").read_text() == "2"
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)  # nobody is left behind
+    said = CliRunner().invoke(cli, ["check", str(tmp_path / "script.py")]).output
+    assert "Not run: wrong-backward (Mine gave no answer in 5 s, and was not compared)" in " ".join(said.split())
 
 
 @pytest.mark.skipif(APPLY is None, reason=UNSEEN)

@@ -33,8 +33,8 @@ from gradviz.source.statements import body_of, targets_of
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import tapped
 
-SECONDS, MOST = 5.0, 12
-"""How long replays may take, one or all of them, and how many there are."""
+SECONDS, MOST, TRIES = 5.0, 12, 2
+"""How long replays may take, one or all of them, how many there are, and how often one begins that gives no answer."""
 LARGEST = 1_000_000
 """Elements of what a Function is given, from which on it is not replayed."""
 _PLAIN = (*PLAIN, bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device)
@@ -52,6 +52,7 @@ class FunctionReplay:
         self._run_anyway, self._seen, self._replaying = run_anyway, set[object](), False
         self._spent = 0.0  # seconds
         self.found: list[Misuse] = []
+        self.late: list[str] = []  # classes that gave no answer in time
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -93,6 +94,8 @@ class FunctionReplay:
             try:
                 with isolated():
                     told = _in_a_child(lambda: _judged(kind, given))
+                if told is None:
+                    self.late.append(kind.__name__)
             finally:
                 self._replaying = False
                 self._spent += time.perf_counter() - began
@@ -102,7 +105,7 @@ class FunctionReplay:
                 "writes gradient": next((change.source for change in changes(body_of(definition))), returns),
                 "keeps state": _kept_by(kind.forward.__code__) or returns,
             }
-            for fault, *words in told:
+            for fault, *words in told or ():
                 source = lines.get(fault, returns)
                 self.found.append(Misuse(fault, source, (kind.__name__, *words), names=(kind.__name__,)))
 
@@ -116,8 +119,20 @@ class FunctionReplay:
         return users and differentiates and reaped and not apart and max(sizes, default=0) <= LARGEST
 
 
-def _in_a_child(judge: Callable[[], list[list[str]]]) -> list[list[str]]:
-    """What a child process found before it ended, as it does in any case."""
+def _in_a_child(judge: Callable[[], list[list[str]]]) -> list[list[str]] | None:
+    """What a child process found before it ended, as it does in any case; None if it had no time.
+
+    One that hardly ran waits for a lock that a thread held at the fork, or for a busy machine: another one is tried.
+    """
+    for _ in range(TRIES):
+        told, seconds = _forked(judge)
+        if told is not None or seconds > SECONDS / 2:
+            return told
+    return None
+
+
+def _forked(judge: Callable[[], list[list[str]]]) -> tuple[list[list[str]] | None, float]:
+    """What one child found, and the seconds that it ran on a processor."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -132,16 +147,17 @@ def _in_a_child(judge: Callable[[], list[list[str]]]) -> list[list[str]]:
         finally:
             os._exit(0)
     os.close(writes)
+    seconds, told = 0.0, b""
     try:
         ready, _, _ = select.select([reads], [], [], SECONDS)
-        told = os.read(reads, 65536) if ready else b""
+        told = os.read(reads, 65536) if ready else b"null"
     finally:
         os.close(reads)
         with suppress(OSError):
             os.kill(child, signal.SIGKILL)
         with suppress(OSError):
-            os.waitpid(child, 0)
-    return json.loads(told) if told else []
+            seconds = os.wait4(child, 0)[2].ru_utime
+    return json.loads(told) if told else [], seconds
 
 
 # -- in the child -----------------------------------------------------------------------------------------------------------
