@@ -140,7 +140,9 @@ class CallReaders:
                 among.append(reader)
 
     def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
-        """A function of torch has returned."""
+        """A function of torch has returned. Most of those of a training are an optimizer's own, and tell nothing."""
+        if frame.f_globals.get("__name__", "").startswith("torch.optim."):
+            return
         call = TorchCall(function, arguments, options, result, frame, self._place)
         for reader in self._of.get(call.name, ()):
             reader(call)
