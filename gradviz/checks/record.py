@@ -7,7 +7,6 @@ together are found. Invariants of a training run are asked of it: what is held g
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, isclose
@@ -85,7 +84,6 @@ class LeafRow:
     still: float = 0.0
     source: SourceLine | None = None  # where a module's own code makes it
     zero: int = 0  # calls at which all its elements were 0, and all of its gradient afterwards
-    alike: int = 0  # calls at which all its rows were the same, and those of its gradient afterwards
     born: SourceLine | None = None  # the line that made it, when it is younger than an optimizer
     after: int = 0  # how many optimizers were there then
 
@@ -105,17 +103,6 @@ class Pace(NamedTuple):
     weights: float
     change: float
     gradient: float
-
-
-class Fed(NamedTuple):
-    """What a `ReduceLROnPlateau` was given, behind the backward call of this number, and what it is told to wait for."""
-
-    call: int
-    value: float
-    rate: float  # the largest of its optimizer, before
-    mode: str
-    patience: int
-    source: SourceLine
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +133,6 @@ class OptimizerRow:
     anew: list[tuple[SourceLine | None, int, int]] = field(
         default_factory=list
     )  # where schedulers were made, how many steps others had taken, and after how many it ends or repeats
-    plateaus: list[Fed] = field(default_factory=list)
     factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
@@ -319,9 +305,6 @@ class RunRecord:
     # parameters of each of the first calls that left all gradients zero
     flat: list[Names] = field(default_factory=list)
     losses: Sequence[tuple[int, float]] = ()  # the calls and losses, as far as they were read
-    # by model: how far it went to a trained one, as a part
-    averages: dict[str, list[float]] = field(default_factory=dict)
-    outdated: Counter[str] = field(default_factory=Counter)  # models that follow one with other buffers, and how often
     limit: float = inf  # the smallest norm that gradients were clipped to
     scaled: bool = False  # a GradScaler has scaled a loss
     scaler: bool = False  # a variable holds one, which decides whether steps are taken

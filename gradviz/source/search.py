@@ -116,18 +116,6 @@ def loads_back(source: SourceLine) -> bool:
     return given <= {state, "None"} and name not in changed and any(name in map(text, call.args) for call in loads)
 
 
-def of_each_round(file: str, number: int) -> set[str]:
-    """The names to which the loops around a line give a value in each round that does not follow from the one before."""
-    names: set[str] = set()
-    for loop in (node for node in nodes_of(file, ast.For) if covers(node, number)):
-        names.update(names_in(loop.target))
-        for statement, _ in flattened(loop.body):
-            given, value = assigned(statement)
-            if isinstance(statement, ast.Assign) and value is not None:
-                names.update(set(given) - set(names_of(value)))
-    return names
-
-
 def second_name(file: str, *names: str) -> tuple[str, str, SourceLine] | None:
     """The last line that gives one of these names to what has a name already: the new name, the old one, and the line."""
     assigns = (node for node in nodes_of(file, ast.Assign) if isinstance(node.value, (ast.Name, ast.Attribute)))

@@ -44,23 +44,6 @@ NEAR: dict[str, str] = {
             target.load_state_dict(again.state_dict())
         model.load_state_dict(best)
     """,
-    "late-binding": """
-        import torch
-
-        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
-        count = 0
-        for name, parameter in model.named_parameters():
-            mask = (torch.rand_like(parameter) > 0.5).float()
-            count = count + 1
-            parameter.register_hook(lambda grad, mask=mask: grad * mask / count)
-        norms = []
-        for step in range(2):
-            hidden = model[0](torch.ones(2, 3))
-            hidden.register_hook(lambda grad: norms.append((step, grad.norm())))
-            loss = model[1](hidden).square().mean()
-            loss.backward()
-            model.zero_grad()
-    """,
     "no-effect": """
         import torch
 
@@ -308,20 +291,6 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
-    "misled-plateau": """
-        import torch
-
-        torch.manual_seed(0)
-        model = torch.nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="min", patience=1)
-        for step in range(10):
-            loss = model(torch.ones(2, 3)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            scheduler.step(loss.item())
-    """,
     "seeded-again": """
         import torch
 
@@ -331,34 +300,6 @@ NEAR: dict[str, str] = {
             loss = model(torch.randn(2, 3)).square().mean()
             model.zero_grad()
             loss.backward()
-    """,
-    "wrong-metric": """
-        import torch
-
-        x, labels = torch.randn(20, 3), torch.tensor([0.0, 1.0] * 10)
-        model = torch.nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step in range(3):
-            scores = model(x).squeeze(1)
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(scores, labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            print(((scores.sigmoid() > 0.5) == labels.bool()).float().mean(), ((scores > 0) == labels.bool()).float().mean())
-    """,
-    "leak": """
-        import torch
-        from torch.utils.data import DataLoader, TensorDataset
-
-        x, y = torch.randn(20, 3), torch.randn(20, 1)
-        train, test = TensorDataset(x[:15], y[:15]), TensorDataset(x[15:], y[15:])
-        model = torch.nn.Linear(3, 1)
-        for inputs, targets in DataLoader(train, batch_size=5):
-            loss = torch.nn.functional.mse_loss(model(inputs), targets)
-            loss.backward()
-        with torch.no_grad():
-            for inputs, targets in DataLoader(test, batch_size=5):
-                print(torch.nn.functional.mse_loss(model(inputs), targets))
     """,
     "useless-labels": """
         import torch
@@ -404,18 +345,6 @@ NEAR: dict[str, str] = {
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(3):
             loss = torch.nn.functional.binary_cross_entropy(model(torch.ones(4, 3)), torch.zeros(4, 1) + 0.5)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    """,
-    "equal-units": """
-        import torch
-
-        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
-        torch.nn.init.constant_(model[2].weight, 0.1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step in range(3):
-            loss = (model(torch.randn(8, 3)) - torch.tensor([1.0, -1.0])).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -162,7 +162,6 @@ for step in range(24):
     ),
 ]
 ELSEWHERE = {
-    "leak": "test_splits",
     **dict.fromkeys(("clip-order", "scaler-order", "scheduler-order", "accumulation"), "test_order"),
     **dict.fromkeys(("no-effect", "not-called"), "test_lost"),
 }

@@ -21,7 +21,6 @@ from gradviz.checks.collect.effects import EffectWatch
 from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.labels import LabelWatch
 from gradviz.checks.collect.lines import Models, Variables, described, home, line_at
-from gradviz.checks.collect.metrics import MetricWatch
 from gradviz.checks.collect.misuse import MisuseWatch
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of
@@ -33,7 +32,6 @@ from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import RowKeeper
 from gradviz.checks.collect.sequences import SequenceWatch
-from gradviz.checks.collect.splits import SplitWatch
 from gradviz.checks.collect.states import StateWatch
 from gradviz.checks.collect.targets import TargetWatch
 from gradviz.checks.collect.terms import TermWatch
@@ -77,13 +75,11 @@ T = TypeVar("T")
 
 _OBSERVERS = (
     SequenceWatch,
-    MetricWatch,
     TermWatch,
     PickWatch,
     EffectWatch,
     TargetWatch,
     StateWatch,
-    SplitWatch,
     WarningWatch,
 )
 """Those that nobody else asks."""

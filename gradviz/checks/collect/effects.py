@@ -5,21 +5,19 @@ from __future__ import annotations
 import gc
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from difflib import get_close_matches
-from inspect import getclosurevars
 from types import CodeType, FrameType, GeneratorType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from gradviz.checks.collect.calls import ByIdentity, Observer, TorchCall, reads, taps
 from gradviz.checks.collect.lines import leaf_of, line_at
 from gradviz.checks.collect.numbers import is_readable
-from gradviz.packages import Place, definition_of, package_of
+from gradviz.packages import package_of
 from gradviz.recording.torch_calls import PLAIN
-from gradviz.source.search import lines_behind, of_each_round
+from gradviz.source.search import lines_behind
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.taps import Ended
 from gradviz.walker.walk import live_nodes
@@ -47,28 +45,12 @@ _HOOKS = (
 )
 
 
-class _Hook(NamedTuple):
-    """A hook that was registered since the last backward call: on what, and what it would have read then."""
-
-    owner: int
-    hook: Any
-    marks: dict[str, object]
-    place: Place | None
-
-
 class EffectWatch(Observer):
     """Of one run."""
 
     def _begin(self) -> None:
-        self._bound = defaultdict[CodeType, list[_Hook]](list)
         self._registered = ByIdentity[dict[CodeType, set[int]]]()  # steps that registered a hook, by its code
         self._seeded: dict[object, int] = {}  # the last step, by line and seed
-
-    def _forget(self) -> None:
-        for code, hooks in self._bound.items():
-            with suppress(Exception):  # a cell of the user's may be empty by now
-                self._read_late(code, hooks)
-        self._bound.clear()
 
     @reads("sub", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div")
     def _subtracted(self, call: TorchCall) -> None:
@@ -109,20 +91,6 @@ class EffectWatch(Observer):
     def _restores(self, frame: FrameType, *_: Any, **__: Any) -> None:
         self._seeded.clear()
 
-    def _read_late(self, code: CodeType, hooks: Sequence[_Hook]) -> None:
-        """Hooks that one line has made: whether they read a variable of its loop, which has the value of the last round by now."""
-        first, place, now = hooks[0], hooks[-1].place, _marks(hooks[0].hook)
-        if len({hook.owner for hook in hooks}) < 2 or place is None:
-            return
-        source = place.script_line or place.source
-        for name in sorted(now.keys() & of_each_round(source.file, source.line)):
-            if now[name] != first.marks.get(name) and len({hook.marks.get(name) for hook in hooks}) > 1:
-                given = ", ".join((*code.co_varnames[: code.co_argcount], f"{name}={name}"))
-                made = definition_of(code)
-                head = f"lambda {given}:" if code.co_name == "<lambda>" else f"def {code.co_name}({given}):"
-                new = re.sub(r"lambda\b[^:]*:|def \w+\(.*:$", head, made.text, count=1)
-                self._note("reads late", made, name, len(hooks), f"{name}={name}", mended=new)
-
     @taps(*_HOOKED)
     def _hooks(
         self, frame: FrameType, module: torch.nn.Module | torch.Tensor, hook: Any, *_: Any, **__: Any
@@ -130,10 +98,6 @@ class EffectWatch(Observer):
         code = _code_of(hook)
         if code is None or package_of(code.co_filename):
             return None
-        with suppress(Exception):
-            hooks = self._bound[code] if len(self._bound) < _BOUND else []
-            if len(hooks) < _BOUND:
-                hooks.append(_Hook(id(module), hook, _marks(hook), self._place(frame.f_back)))
 
         def ended(returned: bool, result: object) -> None:
             registered = self._registered.of(module) or defaultdict(set)
@@ -146,13 +110,6 @@ class EffectWatch(Observer):
                 self._note("hooks pile up", self._place(frame.f_back), type(module).__name__, alive)
 
         return ended
-
-
-def _marks(hook: Any) -> dict[str, object]:
-    """What tells one value from another, of all that a function reads from around it."""
-    outer = getclosurevars(getattr(hook, "func", hook))
-    values = {**outer.globals, **outer.nonlocals}
-    return {name: value if type(value) in (bool, int, float, str) else id(value) for name, value in values.items()}
 
 
 def _equal(first: torch.Tensor, second: torch.Tensor, logarithmic: bool) -> bool:

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import ast
 import re
-import weakref
 from math import prod
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from gradviz.checks.collect.calls import LOSSES, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at, users_frame
-from gradviz.checks.collect.numbers import is_readable
 from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, flattens_classes, order_before
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.session import running
@@ -24,7 +22,7 @@ from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.statements import expressions_at
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
-from gradviz.walker.isolation import isolated, unrecorded
+from gradviz.walker.isolation import isolated
 
 _LOOKS = 50  # how often the module around a line that drops out is asked for its mode
 _ELEMENTWISE = (
@@ -37,25 +35,12 @@ _REDUCES = ("mean", "sum")
 _RESHAPES = ("view", "reshape")
 _KEEP = ("sum", "mean", "std", "var", "norm", "linalg_norm", "linalg_vector_norm", "logsumexp", "amax", "amin")
 _SCALES = ("mul", "div", "truediv")
-_MAPS = ("square", "abs", "exp", "sqrt", "clamp", "clamp_min")
 _COLUMNS = ("unsqueeze", "getitem", "view", "reshape")
-_ROUNDS = ("floor_divide", "floordiv", "rfloordiv", "to", "type", "int", "long", "byte", "short", "float")
-_CARRIES = ("getitem", "stack", "to", "float", "double", "view", "reshape", "squeeze", "unsqueeze", "index_select")
-_CUT_OFF = 0.05  # of the variance of numbers, that their fractions make
 _READ, _EXACT, _KEPT = 100_000, 2**24, 0.9  # elements, integers that float32 has exactly, and numbers that stay apart
 _ROUNDED, _SEVERAL = 8, 16  # how often rounding is looked at, and elements at least
 _BY = "dropout in eval", "dropout apart"  # a function drops out, or a module
 _TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
 """Functions that take `training`, and at which place."""
-
-
-class _Reduction(NamedTuple):
-    """A tensor that a function of this name has reduced: which, of which shape, and along which dimension."""
-
-    of: weakref.ref[torch.Tensor]
-    shape: tuple[int, ...]
-    dim: int
-    name: str
 
 
 class MisuseWatch(Observer):
@@ -66,11 +51,7 @@ class MisuseWatch(Observer):
         self._columns = Facts[int]()  # made of rows, and in which line
         self._positions = Facts[bool]()  # which were counted and are no samples
         self._sources = Facts[bool]()  # that batches are picked from
-        self._origins = Facts[weakref.ref[torch.Tensor]]()  # what square matrices were computed from, by element
-        self._reductions = Facts[_Reduction]()
         self._wholes = Facts[tuple[str, tuple[int, ...]]]()  # single numbers, and what was reduced to them
-        self._wrapped = Facts[Place | None]()  # differences of bytes, of which some are below zero
-        self._cut = Facts[tuple[Place | None, str]]()  # whose fractions were a part of them, by which call
 
     @reads(*_COUNTED, *_ELEMENTWISE)
     def _count(self, call: TorchCall) -> None:
@@ -92,63 +73,6 @@ class MisuseWatch(Observer):
     def _picked(self, call: TorchCall) -> None:
         if torch.is_grad_enabled() and call.makes and call.first.is_leaf:
             self._sources.put(call.first, True)
-
-    @reads(*_ROUNDS)
-    def _rounded(self, call: TorchCall) -> None:
-        """Data is rounded; whether nothing but zeros is left of it each time that it is looked at."""
-        name, before, result = call.name, call.first, call.result
-        if (
-            not call.makes
-            or result.requires_grad
-            or result.numel() < _SEVERAL
-            or (before.dtype == result.dtype and name in ("to", "type", "float"))
-        ):
-            return
-        key = name, *call.line
-        place = call.place if self._looks(key, _ROUNDED) else None
-        if place is None:
-            return
-        gone, left, cut, kept = _rounding(before, result)
-        if cut:
-            self._cut.put(result, (place, name))
-        if kept < _KEPT:
-            self._note("rounds apart", place, name, f"{1 - kept:.0%}", f"{float(before.max()):,.0f}")
-        if gone:
-            self._note("rounds to zero", place, name, before.shape)
-        elif left:
-            self._looked[key] = _ROUNDED
-            self._take_back("rounds to zero", place)
-
-    @reads("sub", "rsub", "abs", "to", "float", "div", "truediv")
-    def _wraps(self, call: TorchCall) -> None:
-        """Bytes are subtracted: whether some differences are below zero, and go on as fractions."""
-        place, made = self._wrapped.of(call.first), call.result
-        if call.makes and is_real(made):
-            self._note("wraps", place)
-        elif call.makes and made.dtype == torch.uint8 and self._looks(("wraps", *call.line), _ROUNDED):
-            with unrecorded():
-                below = call.name.endswith("sub") and bool((made > call.arguments[call.name == "rsub"]).any())
-            self._wrapped.put(made, call.place if below else place)
-
-    @reads("tensor")
-    def _typed(self, call: TorchCall) -> None:
-        """A number becomes a tensor: whether its fraction is cut off."""
-        if type(call.first) is float and not is_real(call.result) and call.first % 1:
-            self._cut.put(call.result, (call.place, call.name))
-
-    @reads(*_CARRIES)
-    def _carried(self, call: TorchCall) -> None:
-        if self._cut:
-            cut = self._cut.of(call.first[0] if isinstance(call.first, (list, tuple)) else call.first)
-            if cut is not None:
-                self._cut.put(call.result, cut)
-
-    @reads(*LOSSES, "sub", "rsub")
-    def _erred(self, call: TorchCall) -> None:
-        """Predictions are compared with numbers."""
-        for given, other in call.pairs if self._cut else ():
-            if type(other) in PLAIN and other.requires_grad and other.shape == getattr(given, "shape", None):
-                self._note("fractions cut", *self._cut.of(given) or (None,))
 
     @reads(*_RESHAPES)
     def _reshaped(self, call: TorchCall) -> None:
@@ -190,37 +114,6 @@ class MisuseWatch(Observer):
                 if place is not None:
                     self._spread.put(call.result, ("reduced too early", place, words))
 
-    @reads(*_KEEP)
-    def _reduced(self, call: TorchCall) -> None:
-        """A square matrix is reduced along another dimension than its first, which leaves a row for a column."""
-        if call.makes and isinstance(call.dim, int) and call.result.dim() == call.first.dim() - 1 and call.result.dim():
-            shape, dim = tuple(call.first.shape), call.dim % call.first.dim()
-            if dim and len({*shape[: dim + 1]}) == 1 < shape[0]:
-                of = self._origin(call.first)
-                self._reductions.put(call.result, _Reduction(of, shape, dim, call.name.removeprefix("linalg_vector_")))
-
-    def _origin(self, tensor: torch.Tensor) -> weakref.ref[torch.Tensor]:
-        return self._origins.of(tensor) or weakref.ref(tensor)
-
-    @reads(*_ELEMENTWISE, *_MAPS)
-    def _mapped(self, call: TorchCall) -> None:
-        """Each element is computed of that which has its place, or of a reduction that does not."""
-        for one, other in call.pairs if call.makes else ():
-            reduced = self._reductions.of(one)
-            if reduced is not None and type(other) not in PLAIN:
-                self._reductions.put(call.result, reduced)
-            elif reduced is not None and reduced.of() is self._origin(other)() and tuple(other.shape) == reduced.shape:
-                words = reduced.name, reduced.dim, reduced.shape, one.shape
-                self._note("row for column", call.place if _is_lopsided(other) else None, *words)
-
-    @reads(*_ELEMENTWISE, *_MAPS)
-    def _squared(self, call: TorchCall) -> None:
-        """A square matrix is computed of another one, element by element."""
-        (first, second), made = call.pairs[0], call.result
-        squares = call.makes and made.dim() > 1 and made.shape[0] == made.shape[1] and first.shape == made.shape
-        if squares and not call.in_place and (second is first or type(second) not in PLAIN):
-            self._origins.put(call.result, self._origin(first))
-
     @reads(*_ELEMENTWISE)
     def _meets(self, call: TorchCall) -> None:
         """Two tensors are computed with each other, element by element."""
@@ -248,7 +141,7 @@ class MisuseWatch(Observer):
                 self._spread.put(call.result, known)
 
     def ran(self) -> None:
-        for facts in (self._spread, self._origins, self._reductions, self._wholes):
+        for facts in (self._spread, self._wholes):
             facts.clear()
         self._columns.clear()
 
@@ -274,17 +167,6 @@ class MisuseWatch(Observer):
             outer: Any = call.frame.f_back
             kind = _BY[outer.f_code.co_filename == torch.nn.modules.dropout.__file__]
             self._note(kind, None if _is_told(place) else place, type(model).__name__)
-
-
-def _rounding(before: Any, result: Any) -> tuple[bool, bool, bool, float]:
-    """Whether it leaves nothing but zeros, or something, whether fractions were a part of it, and how many stay distinct."""
-    with unrecorded():
-        left = bool(result.any())
-        gone = bool(before.any()) and not left
-        cut = before.is_floating_point() and not is_real(result) and bool(before.frac().var() > _CUT_OFF * before.var())
-        wide = before.dtype in (torch.int64, torch.float64) and result.dtype == torch.float32
-        large = wide and result.numel() <= _READ and bool((before.abs() > _EXACT).all())
-        return gone, left, cut, len(result.unique()) / len(before.unique()) if large else 1
 
 
 _IN_WORDS = (
@@ -336,12 +218,6 @@ def _is_told(place: Place | None) -> bool:
 def _counts_samples(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Whether a tensor has one number for each sample of a larger one, or for each step of it."""
     return prod(shape) > 1 and shape == whole[: len(shape)]
-
-
-def _is_lopsided(matrix: torch.Tensor) -> bool:
-    """Whether it makes a difference along which dimension a matrix is reduced: not if it is symmetric."""
-    with unrecorded():
-        return is_readable(matrix) and not torch.allclose(matrix, matrix.transpose(0, 1))
 
 
 def _in_training() -> bool:

@@ -24,7 +24,7 @@ from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.effects import settings_unread
 from gradviz.checks.collect.lines import returned_in, users_frame
 from gradviz.checks.collect.numbers import TensorRef, is_readable, optimized
-from gradviz.checks.record import LETTERS, Fed, LoopCall, OptimizerRow, Pace, RunRecord
+from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, Pace, RunRecord
 from gradviz.gradients.values import is_zero
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
@@ -190,7 +190,6 @@ class RunRecorder:
     def watching(self) -> Iterator[None]:
         """Inside, everything is noted."""
         scaler, clips, home = torch.amp.GradScaler, torch.nn.utils.clip_grad, torch.optim.lr_scheduler.LRScheduler
-        plateau: Any = torch.optim.lr_scheduler.ReduceLROnPlateau
         listeners: list[Listener] = [
             (torch.optim.Optimizer.zero_grad, self._noting("zero")),
             (torch.nn.Module.zero_grad, self._noting("zero")),
@@ -203,7 +202,6 @@ class RunRecorder:
             (torch.optim.Optimizer.__init__, self._made),
             (torch.nn.Parameter.__new__, self._born),
             (home.__init__, self._scheduler_made),
-            (getattr(plateau, "_is_better", None) or plateau.is_better, self._fed),
         ]
         if hasattr(home, "_update_lr"):
             listeners.append((home._update_lr, self._scheduled))
@@ -261,14 +259,6 @@ class RunRecorder:
                 row.ends = max(known.get("milestones", ()), default=0)
                 if any(group["lr"] for group in scheduler.optimizer.param_groups):  # else 0 is left out on purpose
                     self._note("schedule", _tensors_of(scheduler.optimizer), caller)
-
-    def _fed(self, frame: FrameType, plateau: Any, value: float, *_: Any) -> None:
-        """A `ReduceLROnPlateau` compares the number that it was given with the best one."""
-        with suppress(Exception):
-            row, source = self.row(plateau.optimizer), self._line(frame)
-            rate = max(float(group["lr"]) for group in plateau.optimizer.param_groups)
-            if source is not None and len(row.plateaus) < KEPT:
-                row.plateaus.append(Fed(self._call, value, rate, plateau.mode, plateau.patience, source))
 
     def _born(self, frame: FrameType, *_: Any, **__: Any) -> Ended | None:
         if not self.record.optimizers:

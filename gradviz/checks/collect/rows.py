@@ -15,7 +15,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from gradviz.checks.collect.calls import ByIdentity
-from gradviz.checks.collect.followers import Followers
 from gradviz.checks.collect.lines import Models, Variables, made_at, users_frame
 from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.numbers import TensorRef, is_readable, is_scaled, optimized
@@ -49,7 +48,7 @@ class _Watched:
         self.ref, self.row = weakref.ref(tensor), row
         self.mark: object = None  # version and a few elements, as of the first call
         self.reached = False  # by the call that runs now
-        self.zero, self.alike = False, False  # all elements are 0 at that call, or all rows the same
+        self.zero = False  # all elements are 0 at that call
 
     def left(self, filled: bool) -> torch.Tensor | None:
         """The call has run: its gradient, if the call has filled it."""
@@ -57,8 +56,7 @@ class _Watched:
         gradient = tensor.grad if filled and tensor is not None else None
         zero = self.zero and gradient is not None and bool(is_zero(gradient))
         self.row.zero += zero
-        self.row.alike += self.alike and not zero and _alike(gradient)
-        self.zero = self.alike = self.reached = False
+        self.zero = self.reached = False
         return gradient
 
 
@@ -87,7 +85,6 @@ class RowKeeper:
         self._first_pairs: list[tuple[tuple[str, str], TensorRef, TensorRef, bool]] = []
         self._last: _Last | None = None  # of the calls that filled gradients
         self._coming: _Last | None = None
-        self._followers = Followers(recorder.record)
         self._in_a_row = True
         self._models: tuple[ModelState, ...] = ()  # at the last call
 
@@ -110,7 +107,6 @@ class RowKeeper:
         record.ties = tuple(still_tied(self._pairs(models), variables))
         self._models = tuple(self._state(name, model, parameters, variables) for name, model in models)
         record.models = record.models or self._models
-        self._followers.look(models, record.holding, self._in_a_row)
         source = with_text(code_line(frame.f_code, frame.f_lineno)) if frame is not None else None
         self._coming = _Last(walked.graph, nodes, source, steps)
         if self._last is not None:
@@ -141,7 +137,7 @@ class RowKeeper:
                 watched.row.moved = bool(watched.row.moved) or mark != watched.mark
             row, watched.reached = watched.row, True
             early = row.reached < _ZERO_CALLS and type(tensor) in PLAIN and tensor.dim() > 1
-            watched.zero, watched.alike = early and _flat(tensor.detach()), early and _alike(tensor)
+            watched.zero = early and _flat(tensor.detach())
             row.node, row.call, row.first, row.reached = node, call, row.first or call, row.reached + 1
 
     def _new(self, walked: Walked, tensor: torch.Tensor, known: Parameter | None, modules: _Modules) -> LeafRow:
@@ -284,14 +280,6 @@ def _mark(tensor: torch.Tensor) -> object:
         return None
     with unrecorded():
         return version_of(tensor), tuple(map(str, tensor.flatten()[:_ELEMENTS].tolist()))
-
-
-def _alike(tensor: torch.Tensor | None) -> bool:
-    """Whether all rows are the same, but for rounding, and not zero; the first two are looked at before all of it is read."""
-    if tensor is None or not is_readable(tensor) or len(tensor) < 2:
-        return False
-    rows = tensor.detach()
-    return bool(rows[0].any()) and all(torch.allclose(part, rows[0], rtol=1e-4, atol=0) for part in (rows[1], rows))
 
 
 def _flat(gradient: torch.Tensor | None) -> bool:

@@ -5,7 +5,6 @@ Sequences are told from each other by their first rows, of which the numbers are
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 from math import prod
@@ -18,12 +17,10 @@ from gradviz.checks.collect.dimensions import modules_around
 from gradviz.checks.collect.labels import LARGEST, padding_of
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
-from gradviz.graph import SourceLine
 from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.code_line import inverted, passing
 from gradviz.source.search import lines_behind
-from gradviz.source.statements import expressions_at
 from gradviz.walker.isolation import unrecorded
 
 STEPS = 6
@@ -44,15 +41,11 @@ _TRIANGLE = (
 
 
 class _Batch(NamedTuple):
-    """A batch by its first dimensions, the first rows of its indices, and where these are padded.
-
-    `halves`: two batches one after the other (True), or row by row in turn (False).
-    """
+    """A batch by its first dimensions, the first rows of its indices, and where these are padded."""
 
     shape: tuple[int, ...]
     rows: Rows = ()
     padded: Rows = ()
-    halves: bool | None = None
 
     def is_in(self, shape: Sequence[int]) -> bool:
         """Whether a tensor of this shape, made of the batch, has its order: as it was, flat, or with the features in between."""
@@ -85,20 +78,6 @@ class SequenceWatch(Observer):
             if batch.padded or batch.rows[1:] != batch.rows[:-1]:  # else the positions of all rows
                 self._batches.append(batch)
                 self._followed.put(call.result, batch)
-
-    @reads("cat", "stack", "reshape", "view", "flatten")
-    def _joined(self, call: TorchCall) -> None:
-        """Two batches become one: one after the other, or row by row in turn."""
-        if self._step >= STEPS or type(call.result) not in PLAIN:
-            return
-        parts, shape = call.first, tuple(call.result.shape)
-        if type(parts) in (tuple, list) and len(parts) == 2 and parts[0].shape == parts[1].shape:
-            halves = call.name == "cat" and len(shape) > 1 and shape[0] == 2 * parts[0].shape[0]
-            if halves or (call.name == "stack" and call.dim == 1):
-                self._followed.put(call.result, _Batch(shape[:1] if halves else shape[:2], halves=halves))
-        batch = self._followed.of(parts)
-        if batch is not None and batch.halves is False and shape[:1] == (prod(batch.shape),) != batch.shape:
-            self._followed.put(call.result, batch._replace(shape=shape[:1]))
 
     @reads("getitem")
     def _shifted(self, call: TorchCall) -> None:
@@ -193,21 +172,9 @@ class SequenceWatch(Observer):
         batch = self._followed.of(scores) if type(scores) in PLAIN else None
         if batch is None or type(labels) not in PLAIN or labels.dtype != torch.int64 or not is_readable(labels):
             return
-        if batch.halves is not None and tuple(scores.shape) == (*batch.shape, *batch.shape):
-            self._paired(call, batch.halves, labels.tolist())
-        elif batch.rows and labels.numel() == prod(batch.shape):
+        if batch.rows and labels.numel() == prod(batch.shape):
             rows = labels.detach().reshape(batch.shape)[:_ROWS, :_WIDTH].tolist()
             self._predicts(call, batch, rows)
-
-    def _paired(self, call: TorchCall, halves: bool, labels: list[int]) -> None:
-        """Each row is to find its partner among all."""
-        half = len(labels) // 2
-        neighbours = [row ^ 1 for row in range(len(labels))]
-        opposite = [(row + half) % len(labels) for row in range(len(labels))]
-        if half >= _ENOUGH and labels == (neighbours if halves else opposite):
-            said = "one after the other" if halves else "row by row in turn"
-            meant = f"(torch.arange(n) + {half}) % n" if halves else "torch.arange(n) ^ 1"
-            self._note("other partner", _labels_made(call.place), said, meant, len(labels))
 
     def _predicts(self, call: TorchCall, batch: _Batch, rows: Rows) -> None:
         """Each position of a sequence is to say a token: which, and whether it is told that."""
@@ -237,20 +204,6 @@ def _batch_of(data: torch.Tensor, tokens: bool) -> _Batch:
         padded = part == padding.value if padding is not None else part[:0]
         rows = part.tolist() if tokens and data.numel() <= LARGEST else ()
         return _Batch(tuple(data.shape[:2]), rows, (padded if tokens else padded.flatten(2).all(2)).tolist())
-
-
-def _labels_made(place: Place | None) -> SourceLine | None:
-    """The line that gives labels their value, of the line that computes a loss with them, if it has a name for them."""
-    source = line_at(place) if place is not None else None
-    for call in expressions_at(source.file, source.line) if source is not None else ():
-        if (
-            source is not None
-            and isinstance(call, ast.Call)
-            and len(call.args) > 1
-            and isinstance(call.args[1], ast.Name)
-        ):
-            return next(iter(lines_behind(source, call.args[1].id)), source)
-    return source
 
 
 def _hidden(mask: torch.Tensor) -> list[list[bool]]:

@@ -29,9 +29,7 @@ from gradviz.walker.taps import Ended
 from gradviz.walker.tensors import storage_of, version_of
 from gradviz.walker.walk import Walked
 
-_STEPS = 3  # in which an average takes the same part
 _ELEMENTS = 64  # of each parameter that are compared
-_MOST = 0.8  # of a trained model that an average takes
 
 
 class _StateTensor(NamedTuple):
@@ -43,19 +41,10 @@ class _StateTensor(NamedTuple):
 
 
 class _Weighed(NamedTuple):
-    """A tensor times a number: where it is in memory, and the line that averages, if it is an average."""
+    """A tensor times a number: where it is in memory, and the number."""
 
     memory: object
     storage: object
-    factor: float
-    line: Place | None
-
-
-class _Averaged(NamedTuple):
-    """What a line averages: where that is in memory which follows, and the part of the other one."""
-
-    place: Place
-    memory: object
     factor: float
 
 
@@ -66,8 +55,6 @@ class StateWatch(Observer):
         self._trained: dict[object, int] = {}  # identities of parameters that a call has reached, by their memory
         self._taken = Facts[_StateTensor]()
         self._parts = Facts[_Weighed]()
-        self._averages = Facts[_Averaged]()
-        self._swapped = defaultdict[tuple[Place, float], set[int]](set)  # steps, by line and part
         # steps that loaded what was there, by line of an old state
         self._same_loaded = defaultdict[Place, set[int]](set)
         self._kept: dict[Place, weakref.ref[torch.Tensor]] = {}  # a tensor of the last state that each line has taken
@@ -161,27 +148,17 @@ class StateWatch(Observer):
         """A tensor times a number, without a graph."""
         for one, factor in call.pairs:
             if type(factor) is float and 0 < factor < 1 and type(one) in PLAIN and not call.result.requires_grad:
-                average = self._averages.of(one)
-                line = average.place if average is not None else None
-                self._parts.put(call.result, _Weighed(_memory(one), storage_of(one), factor, line))
+                self._parts.put(call.result, _Weighed(_memory(one), storage_of(one), factor))
 
     @reads("add")
     def _averaged(self, call: TorchCall) -> None:
-        """Two parts that make a whole: whether both are of one tensor, or the larger one is of what is trained."""
+        """Two parts that make a whole: whether both are of one tensor."""
         one, other = map(self._parts.of, call.pairs[0])
         if one is None or other is None or not isclose(one.factor + other.factor, 1, rel_tol=1e-6):
             return
-        slow, fast = sorted((one, other), key=lambda part: part.storage in self._trained)
-        place = call.place
-        if place is None or fast.storage not in self._trained:
-            return
-        if slow.memory == fast.memory:
-            self._note("changes by itself", place, "an average", tensors=frozenset([self._trained[fast.storage]]))
-        elif slow.storage not in self._trained and fast.factor > _MOST:
-            made = _Averaged(place, slow.memory, fast.factor)
-            if slow.line == place:
-                self._swap(made)
-            self._averages.put(call.result, made)
+        if one.memory == other.memory and one.storage in self._trained:
+            trained = frozenset([self._trained[one.storage]])
+            self._note("changes by itself", call.place, "an average", tensors=trained)
 
     @reads("copy", "lerp", "add")
     def _changed(self, call: TorchCall) -> None:
@@ -191,17 +168,8 @@ class StateWatch(Observer):
             return
         if call.frame.f_code.co_name == "_load_from_state_dict":  # which is told of as a whole
             return
-        average = self._averages.of(second)
-        if average is not None and average.memory == _memory(first):
-            self._swap(average)
         if _memory(first) == _memory(second) is not None and (call.name != "add" or call.options.get("alpha", 1) != 1):
             self._note("changes by itself", call.place, f"{call.name}_", tensors=frozenset([id(first)]))
-
-    def _swap(self, average: _Averaged) -> None:
-        steps = self._swapped[average.place, average.factor]
-        steps.add(self._step)
-        if len(steps) >= _STEPS:
-            self._note("swapped factors", average.place, f"{average.factor:.3g}")
 
 
 def _memory(tensor: torch.Tensor) -> object:

@@ -37,13 +37,6 @@ _WITHOUT = {
     "drops for good": Row("`{0}` does nothing", _DROPPED, "Give the result a name, and go on with that."),
 }  # fmt: skip
 _NAMED = {"names": Row("{0} is named and not called", "the name of a method alone calls nothing", "Write {2}.")}
-_LATE = {
-    "reads late": Row(
-        "{1} hooks read `{0}` of the last round of the loop",
-        "{code} reads {0} when the hook runs, and not when it is made: by then the loop is over, and it has the last value for all",
-        "Bind it when the hook is made, as a default argument, {2}.",
-    ),
-}
 _AGAIN = {
     "hooks pile up": Row(
         "the same hook is registered again each time: {1} of them run now",
@@ -168,33 +161,6 @@ def pile_of_hooks(context: CheckContext) -> Diagnoses:
     ```
     """
     yield from told(context, _AGAIN)
-
-
-@check("late-binding", "warning", "hooks that a loop makes all read the variables of its last round")
-def late_binding(context: CheckContext) -> Diagnoses:
-    """A hook is made in a loop and reads a variable of it. Python looks that up when the hook runs, after the loop.
-
-    All of the hooks then use the mask, the name or the factor of the last round.
-
-    How it is found: what a hook reads from around it is noted when it is registered. Reported when a line registers hooks on
-    several modules or tensors with different values of a variable of its loop, and the first has another one at the backward call.
-
-    What to do: give the hook the value as a default argument, `lambda grad, mask=mask: grad * mask`, or use `functools.partial`.
-
-    When to ignore it: when the last value is wanted for all.
-
-    ```python
-    import torch
-
-    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
-    for parameter in model.parameters():
-        mask = (torch.rand_like(parameter) > 0.5).float()
-        parameter.register_hook(lambda grad: grad * mask.mean())
-    loss = model(torch.ones(2, 3)).square().mean()
-    loss.backward()
-    ```
-    """
-    yield from told(context, _LATE)
 
 
 @check("not-called", "warning", "a method is named and not called")

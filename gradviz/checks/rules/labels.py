@@ -76,11 +76,6 @@ _LABELS = {
         "Hide what comes later: a causal mask, or is_causal=True, for attention; bidirectional=False for a recurrent layer, "
         "behind which half as many features come.",
     ),
-    "other partner": Row(
-        "the labels of {2} rows name another row than the partner",
-        "{code} pairs rows as if two batches were in another order: they were joined {0}",
-        "Give each row its partner: {1}.",
-    ),
     "blank": Row(
         "label {0} is the blank of the CTC loss",
         "{1} of {2} labels are {0}, which CTC takes for the blank between labels: that label can never be said",
@@ -90,12 +85,6 @@ _LABELS = {
         "the target is noise that nothing else uses: it cannot be predicted",
         "{code} compares with a draw that is in no input, while {0} mixes another one of the same shape into the data: `{1}`",
         "Draw once: give {0} the noise that {text} compares with.",
-    ),
-    "last of window": Row(
-        "the target is the last step of the window that the model is given",
-        "{code} compares with one number for each sample, the last one of its input of shape {0} ({times} seen): the model learns "
-        "to repeat it",
-        "Let the target come after the window: series[i + width] for a window series[i : i + width].",
     ),
     "one class": Row(
         "all labels are class {0}",

@@ -10,12 +10,10 @@ from itertools import chain
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.record import LeafRow, Tie
-from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.rules.misuse import told
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import all_names, as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import Graph, Node
 from gradviz.graph.origins import own_line
-from gradviz.source.search import step_begins
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
@@ -80,93 +78,6 @@ _COPIED = (
     "they were equal at the first backward call and differ now: the one was made as a copy of the other, so each gets its own "
     "gradient",
 )
-_AVERAGES = (
-    Row(
-        "the average {0} never moves: half precision rounds its updates away",
-        "at {1} calls that were compared, {code} had written to it, its numbers were the same bit for bit, and the trained model "
-        "had gone on",
-        "Keep the average in float32: {0} = {0}.float(), when it is made.",
-    ),
-    Row(
-        "the average {0} takes {2:.1%} of the trained model each time: its two factors are swapped",
-        "at {1} calls that were compared, {code} had moved it by this part of the distance: this is no average over many steps",
-        "Swap the two factors, so that {0} keeps {2:.3g} of itself and takes {3:.2g} of the trained model.",
-    ),
-    Row(
-        "the average {0} keeps its first running statistics: its buffers do not follow",
-        "at {1} calls that were compared, its parameters had moved ({code}), those of its buffers that the trained model has "
-        "changed had not, and it is in eval() mode, where batch normalization uses them",
-        "Copy the buffers as well, where parameters are averaged: the loop of {line} once more, with buffers() in place of "
-        "parameters() and old.copy_(new) in it.",
-    ),
-)
-_ROUNDED, _SWAPPED, _OUTDATED = _AVERAGES
-_FACTORS = {
-    "swapped factors": Row(
-        "the average takes {0} of the trained weights each time: its two factors are swapped",
-        "{code} adds {0} of a parameter to the small rest of the average, the same part in each step: this is no average over many",
-        "In {text}, swap the two factors: the average keeps the large part of itself.",
-    ),
-}
-
-
-@check("wrong-average", "warning", "an average of weights does not average: it is rounded away, or follows at once")
-def wrong_average(context: CheckContext) -> Diagnoses:
-    """A second model that follows a trained one, as a target network or an average of weights does, and does so wrongly.
-
-    In half precision, a step of a thousandth is rounded away, and the average stays where it began. With its two factors swapped,
-    it takes nearly all of the trained model at once, and is a copy of it. And where only parameters are averaged, batch
-    normalization in it keeps the statistics of the start.
-
-    How it is found: a few elements of a model that no optimizer holds are compared with those of a trained one of the same class
-    and shapes, from call to call. Reported when, twice, it was written to and did not change though the other one had gone far
-    enough; or when it went the same part of the way each time, and that is more than four fifths and not all of it; or when its
-    buffers stayed, it is in `eval()` mode, and those of the trained model changed.
-
-    What to do: keep averages in float32; and let them keep the larger part of themselves.
-
-    When to ignore it: when it is meant to follow that fast.
-
-    ```python
-    import copy
-    import torch
-
-    model = torch.nn.Linear(3, 1)
-    target = copy.deepcopy(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(4):
-        loss = model(torch.ones(2, 3)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        with torch.no_grad():
-            for slow, fast in zip(target.parameters(), model.parameters()):
-                slow.copy_(0.005 * slow + 0.995 * fast)
-    ```
-    """
-    averages, outdated = context.record.averages, context.record.outdated
-    yield from told(context, _FACTORS)
-    swapped = any(misuse.kind in _FACTORS for misuse in context.record.misuses)
-    for name, parts in averages.items():
-        row = _OUTDATED if outdated[name] >= ENOUGH else None
-        if len(parts) >= ENOUGH:
-            alike = min(parts) > 0.8 and max(parts) - min(parts) < 1e-3 < 1 - max(parts)
-            row = _ROUNDED if not any(parts) else _SWAPPED if alike and not swapped else row
-        if row is not None and not any(name.startswith(f"{other}.") for other in averages):
-            yield _average(context, name, parts, row)
-
-
-def _average(context: CheckContext, name: str, parts: Sequence[float], row: Row) -> Diagnosis:
-    written = next((at for weight, at in context.filled.items() if weight.startswith(f"{name}.")), None)
-    begins = step_begins(written) if row is _OUTDATED else None
-    written = begins if begins is not None and "parameters()" in begins.text else written
-    words = (
-        one_line(name),
-        max(len(parts), context.record.outdated[name]),
-        max(parts, default=0.0),
-        1 - max(parts, default=0.0),
-    )
-    return row.told((name,), written, *words, **({} if written else {"code": "the code"}))
 
 
 @check("zero-start", "warning", "weights begin at zero and their gradient is zero, so they never move")
@@ -232,47 +143,6 @@ def _stuck(context: CheckContext, members: Sequence[LeafRow]) -> Diagnosis:
         tuple(leaf.node for leaf in members if leaf.call == context.call),
         source=source,
     )
-
-
-@check("equal-units", "warning", "all units of a layer begin alike, and stay so")
-def equal_units(context: CheckContext) -> Diagnoses:
-    """All rows of a weight are the same, and get the same gradient: the units of that layer compute one number, many times.
-
-    A layer whose weights are all filled with one constant is as good as a layer with a single unit. The units stay alike for good,
-    since what they get is alike, too.
-
-    How it is found: all rows of a matrix of a model, and of its gradient, were the same at two calls, but for rounding, and not 0.
-
-    What to do: begin with random numbers.
-
-    When to ignore it: in a calculation by hand.
-
-    ```python
-    import torch
-
-    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
-    for parameter in model.parameters():
-        torch.nn.init.constant_(parameter, 0.1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(3):
-        loss = (model(torch.randn(8, 3)) - 1).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    ```
-    """
-    alike = [leaf for leaf in context.record.rows if leaf.alike >= ENOUGH and leaf.parameter and leaf.names]
-    if alike and context.record.stepped:
-        names = first_names(alike)
-        filled = next((context.filled[name] for name in names if name in context.filled), None)
-        yield Diagnosis(
-            f"all units of {plural(len(alike), 'layer')} are alike, and learn the same",
-            names,
-            f"all rows of {listed(names, 4)} were the same at {ENOUGH} calls or more, and so were the rows of their gradients",
-            "Begin with random numbers: torch.nn.init.xavier_uniform_(weight) in place of a constant.",
-            tuple(leaf.node for leaf in alike if leaf.call == context.call),
-            source=filled or alike[0].source,
-        )
 
 
 @check("all-zero", "warning", "the gradient of every parameter is zero: nothing is learned")

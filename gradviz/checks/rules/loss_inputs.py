@@ -325,43 +325,13 @@ _GIVEN = {
         "critic, to where the product is least, in place of leaving it to its own loss",
         "Detach the weight: .detach() of what log_prob() is multiplied by, in {text}.",
     ),
-    "flat": Row(
-        "similarities are multiplied by {0}: the scores are nearly all alike",
-        "{code} makes similarities of unit vectors, which lie between -1 and 1, smaller still, before a loss over classes: "
-        "its softmax stays nearly flat, and the loss near where it began",
-        "Divide by the temperature: / in place of *, in {text}.",
-    ),
     "weighs the frequent": Row(
         "the loss weighs the frequent class most: its weights are the inverse of what balances the classes",
         "the largest weight in {code} is {0} times the smallest, and so are the classes: one came {1} times, one {2} times",
         "Invert the weights: weight = counts.sum() / counts, or pos_weight = negatives / positives.",
     ),
 }  # fmt: skip
-_SIGNS = {
-    "plays along": Row(
-        "a network is trained to be told from real data: its loss has the label of what it makes",
-        "{code} compares the scores of what it makes with {0}, as the loss of the network that judges it does, which compares "
-        "those of real data with {1}: both minimise the same",
-        "Compare with the label of real data: torch.full_like(scores, {1}), in {text}.",
-    ),
-    "new action": Row(
-        "the ratio of two likelihoods has a new action in it, not the one that was taken",
-        "{code} takes log_prob() of an action that was just drawn from the same distribution; the likelihood that is subtracted is "
-        "that of another action",
-        "Take log_prob() of the stored action, in {text}.",
-    ),
-    "above one": Row(
-        "exp() of a cross entropy is no probability: it is above 1",
-        "{code} takes exp() of an error, which is never below zero, and subtracts it as a probability: 1 - exp(error) is negative",
-        "Use exp(-error) in {text}.",
-    ),
-    "entropy falls": Row(
-        "the entropy of the policy is made smaller: its sign is wrong",
-        "{code} adds the entropy of a distribution to the loss, which also has the log_prob() of its actions: the optimizer "
-        "lowers the entropy, and the policy soon takes one action only",
-        "Subtract the entropy: loss - coefficient * entropy.",
-    ),
-}  # fmt: skip
+
 
 _MINUS = (
     Row(
@@ -383,7 +353,7 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     """A loss is negated as a whole, or the logarithms of probabilities are minimised, and the model is trained with that.
 
     An optimizer goes down: of a negated error it makes a large one, and of the mean logarithm of the right classes' probabilities
-    minus infinity. An entropy that is added to the loss of a policy, not subtracted, falls as well.
+    minus infinity.
 
     How it is found: the graph shows what is between the loss and the output, where it is nothing but a mean, a sum, a number or a
     change of sign; and one optimizer holds all parameters that are reached. Where it does not, as in a generator that works
@@ -407,8 +377,6 @@ def wrong_sign(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    if not any(optimizer.maximizes for optimizer in context.optimizers):
-        yield from told(context, _SIGNS)
     if len(graph.roots) != 1 or not _held_by_one(context):
         return
     (root,) = graph.roots

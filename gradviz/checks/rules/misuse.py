@@ -23,13 +23,6 @@ BROADCAST = {
         "dimension of their own",
         "Give both one shape: .squeeze(1) on the one with a dimension of size 1.",
     ),
-    "row for column": Row(
-        "{0} of each row is spread along the columns: keepdim=True is missing",
-        "{code} computes a tensor of shape {2} with its own {0} over dimension {1}, of shape {3}: a number for each row, "
-        "which broadcasting gives to each column; it only fits since the sizes are equal",
-        "Pass keepdim=True to {0}.",
-        passes=("keepdim=True", "{0}"),
-    ),
     "sample for column": Row(
         "a number for each sample is spread along the columns",
         "{code} computes {0} with {1}: the first has a number for each sample, picked by an index that also names a row for each, "

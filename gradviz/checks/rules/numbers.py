@@ -227,7 +227,7 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
             where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
             severity=cause.severity,
             source=source,
-            follows=("zero-start", "loss-input", "cancelled-gradient", "late-binding", "inverted-mask"),
+            follows=("zero-start", "loss-input", "cancelled-gradient", "inverted-mask"),
         )
 
 
@@ -330,5 +330,5 @@ def _flow(graph: Graph, layers: Sequence[Layer], summary: str, why: str, fix: st
         tuple(node for layer in layers for node in layer.nodes),
         where=places(listed(layer.name for layer in layers), line(source)),
         source=source,
-        follows=("wrong-backward", "equal-units"),
+        follows=("wrong-backward",),
     )

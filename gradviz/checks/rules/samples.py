@@ -55,22 +55,6 @@ ROWS = {
         "has the same size {1}",
         "If they are one dimension, give both the same letter: {3} in place of {2}.",
     ),
-    "written to all": Row(
-        "a write into one row of an expanded tensor changes all its rows",
-        "{0} writes to a part of a tensor of shape {1} that {code} expanded: its rows are one memory, and what is written "
-        "last holds for all of them",
-        "Give each row its own memory: .clone() right behind the expand in {text}.",
-    ),
-    "shuffled apart": Row(
-        "inputs and targets are shuffled into different orders",
-        "{code} gives the targets another random order than the inputs have: each of the {0} rows gets the target of another one",
-        "Shuffle both by one permutation: order = torch.randperm(len(x)), then x[order] and y[order].",
-    ),
-    "sorted apart": Row(
-        "inputs are brought into another order, and their targets are not",
-        "{code} sorts or shuffles the {0} inputs; the loss compares what is computed of them with targets in the old order",
-        "Bring the targets into the same order: index them as in {text}.",
-    ),
     "other order": Row(
         "predictions and targets are in another order",
         "{code} compares {0} with {1}: the samples and steps of the data stand in another order there, so most predictions "
