@@ -411,8 +411,10 @@ def _read_behind(file: str, name: str, statement: ast.stmt) -> bool:
     loops = [
         loop for loop in nodes_of(file, ast.For) if name in names_in(loop.target) and not covers(loop, statement.lineno)
     ]
-    read = (part.lineno for part in nodes_of(file, ast.Name) if part.id == name and isinstance(part.ctx, ast.Load))
-    below = (number for number in read if number > (statement.end_lineno or 0))
+    # `p.grad = None` sets something of it, and reads nothing
+    set_of = {id(part.value) for part in nodes_of(file, ast.Attribute) if isinstance(part.ctx, ast.Store)}
+    read = (part for part in nodes_of(file, ast.Name) if part.id == name and isinstance(part.ctx, ast.Load))
+    below = (part.lineno for part in read if part.lineno > (statement.end_lineno or 0) and id(part) not in set_of)
     return any(not any(covers(loop, number) for loop in loops) for number in below)
 
 

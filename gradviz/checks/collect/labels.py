@@ -27,8 +27,13 @@ LARGEST = 1_000_000
 """Elements of a tensor whose numbers are read."""
 _LOOKS = 6  # batches of a line that are read for padding
 _ENOUGH, _BATCHES = 64, 3  # labels of one class, and batches of them, from which it is said
-_JUDGED, _SAME = 256, 1.3  # labels that say how often classes come, and how far shares that are the same may differ
+_JUDGED, _FEW, _SAME = (
+    256,
+    8,
+    2,
+)  # labels, and those of a class, that say how often it comes; how far equal shares may differ
 _LOSSES = ("CTCLoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "NLLLoss")
+_SUM = 0.1  # how far the sum of probabilities may be from 1, as a logarithm
 _HITS, _AS_OFTEN = 8, (0.4, 2.5)  # how often the index of padding comes, and how often for each other index
 _CONSTANT = ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _FLAT = ("reshape", "view", "flatten", "contiguous", "long", "to", "clone", "expand", "repeat")
@@ -91,7 +96,7 @@ class _Classes:
         """Whether the weights are in proportion to how often classes come, which is not alike."""
         counts = [self.counts[label] for label in range(len(self.weights))]
         shares = [weight / max(count, 1) for weight, count in zip(self.weights, counts)]
-        enough = sum(counts) >= _JUDGED and min(counts) >= _ENOUGH // 2 and max(counts) > 2 * min(counts)
+        enough = sum(counts) >= _JUDGED and min(counts) >= _FEW and max(counts) > 2 * min(counts)
         return enough and max(shares) < _SAME * min(shares)
 
 
@@ -328,7 +333,8 @@ class LabelWatch(Observer):
         ignored = seen.ignored = call.arguments[4]
         seen.add(labels[labels != ignored])
         seen.weights = call.arguments[2].tolist() if call.arguments[2] is not None else ()
-        seen.constant |= self._of(labels, "constant") == _version(labels)
+        pairs = call.first.dim() == 2 and call.first.shape[0] == call.first.shape[1]  # of which each has its own place
+        seen.constant |= not pairs and self._of(labels, "constant") == _version(labels)
         if call.arguments[3] and call.arguments[2] is None:
             seen.end(labels.detach().reshape(self._of(labels, "flat") or labels.shape))
         if seen.padding is None or seen.padding.value == ignored:
@@ -369,6 +375,9 @@ class LabelWatch(Observer):
         seen = self._seen(call, labels) if is_readable(labels) else None
         if seen is not None:
             seen.blank = blank, scores.shape[-1]
+            with unrecorded():
+                chances = scores.detach().logsumexp(-1).abs().max() < _SUM
+            self._note("no logarithms", None if chances else call.place)
             used = torch.arange(labels.shape[-1]) < torch.as_tensor(lengths)[:, None] if labels.dim() > 1 else ...
             seen.add(labels[used])
 

@@ -77,9 +77,12 @@ class MisuseWatch(Observer):
     @reads(*_RESHAPES)
     def _reshaped(self, call: TorchCall) -> None:
         """A new shape with the sizes of the old one in another order, in the user's own code: elements stay where they are."""
-        if not call.makes or not is_real(call.first) or call.first.dim() < 2:
+        if not call.makes or call.first.dim() < 2:
             return
-        old, new, file = tuple(call.first.shape), tuple(call.result.shape), call.frame.f_code.co_filename
+        old, new = tuple(call.first.shape), tuple(call.result.shape)
+        if not (is_real(call.first) or old == new[::-1]):
+            return
+        file = call.frame.f_code.co_filename
         if not (is_foundation(file) or package_of(file)) and cuts_samples(old, new):
             kind = "reshape" if sorted(old) == sorted(new) else "cut anew"
             place = call.place
@@ -101,6 +104,19 @@ class MisuseWatch(Observer):
         """A loss of several samples becomes one number."""
         if call.makes and call.result.requires_grad and call.result.dim() == 0 < call.first.dim():
             self._wholes.put(call.result, (call.name, tuple(call.first.shape)))
+
+    @reads("add", "radd", "iadd", "sub", "rsub")
+    def _joined(self, call: TorchCall) -> None:
+        """A sum over all samples is added to what each of them has."""
+        for one, other in call.pairs:
+            whole = self._wholes.of(one)
+            if whole is None or whole[0] != "sum":
+                continue
+            shape: tuple[int, ...] = whole[1]
+            if type(other) not in PLAIN or self._wholes.of(other) == whole:
+                self._wholes.put(call.result, whole)
+            elif tuple(other.shape) == shape[:1] and len(shape) > 1 < shape[0]:
+                self._note("summed too far", call.place, shape, other.shape)
 
     @reads(*_SCALES, "neg")
     def _scaled(self, call: TorchCall) -> None:

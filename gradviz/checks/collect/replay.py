@@ -22,6 +22,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from gradviz.checks.record import Misuse
 from gradviz.graph import SourceLine
@@ -42,6 +43,7 @@ APPLY = getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
 """What every custom Function runs through, where that is Python: in torch 2.15 it is not, and those that save tensors are seen."""
 _WHOLE = ("forgets mask", "gives none")
 """What is said of a Function alone."""
+_ROUNDS = frozenset(("round", "floor", "ceil", "trunc", "sign", "heaviside"))
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
 
 
@@ -167,6 +169,18 @@ def _is_real(value: object) -> bool:
     return type(value) in PLAIN and value.is_floating_point()  # type: ignore[attr-defined]
 
 
+class _Called(TorchFunctionMode):
+    """Names of the functions of torch that are called inside, in the child process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(self, function: Any, types: Any, given: Any = (), options: Any = None) -> Any:
+        self.names.add(function.__name__.strip("_"))
+        return function(*given, **(options or {}))
+
+
 class _Applied:
     """A Function that is applied to copies in double precision; each time it draws the same numbers."""
 
@@ -174,7 +188,9 @@ class _Applied:
         self._kind = kind
         self.given = [value.detach().double() if _is_real(value) else value for value in given]
         self.places = [i for i, value in enumerate(given) if _is_real(value) and value.requires_grad]
-        self.outputs = [output.detach() for output in self.forward() if _is_real(output)]
+        with _Called() as called:
+            self.outputs = [output.detach() for output in self.forward() if _is_real(output)]
+        self.rounds = not called.names.isdisjoint(_ROUNDS)  # its slope is none that anybody trains with
         self.saves = False  # whether forward() keeps tensors for backward()
         # a single number may be the loss, whose gradient is 1
         self.pulls = [
@@ -246,7 +262,8 @@ def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
     if "surrogate" in verdicts.values():  # somebody has chosen it, and with it what depends on the same tensor
         verdicts = {place: verdict for place, verdict in verdicts.items() if given[place].is_leaf and verdict in _WHOLE}
     whole = [[verdict, str(place + 1)] for place, verdict in verdicts.items() if verdict in _WHOLE]
-    return whole[:1] or [["other slope", str(place + 1), verdict] for place, verdict in verdicts.items() if verdict]
+    others = [["other slope", str(place + 1), verdict] for place, verdict in verdicts.items() if verdict]
+    return whole[:1] or ([] if applied.rounds else others)
 
 
 def _repeated(applied: _Applied) -> tuple[str, Sequence[torch.Tensor | None]]:

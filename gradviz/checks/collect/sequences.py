@@ -27,6 +27,7 @@ STEPS = 6
 """Backward calls before which sequences are followed."""
 _ROWS, _WIDTH = 8, 64  # of a batch, that are compared
 _SUMMARIES = 1  # keys in front of the sequence that stand for all of it
+_NEAR = 1  # a score that a softmax gives as much as others
 _HIDDEN = -1e4  # a score from which on nothing is left of a softmax
 _ENOUGH = 4  # time steps, and different tokens
 _BIDIRECTIONAL = 7  # which argument of them says so
@@ -58,6 +59,7 @@ class SequenceWatch(Observer):
 
     def _begin(self) -> None:
         self._followed = Facts[_Batch]()
+        self._near = Facts[Place | None]()  # scores of which some are filled with a number near 0, and where
         self._forget()
 
     def _forget(self) -> None:
@@ -115,9 +117,17 @@ class SequenceWatch(Observer):
             self._ordered |= causal
             self._sees_all = self._sees_all if causal else call.place
 
+    @reads("masked_fill")
+    def _filled(self, call: TorchCall) -> None:
+        """A mask puts a number in place of scores: whether a softmax would hide that."""
+        number = call.given(2, "value")
+        if type(number) in (int, float) and abs(number) < _NEAR and call.makes and call.result.requires_grad:
+            self._near.put(call.result, call.place)
+
     @reads("softmax")
     def _weighs(self, call: TorchCall) -> None:
         """Scores become weights, with what a mask has hidden far below."""
+        self._note("hides nothing", self._near.of(call.first))
         if call.makes and call.result.requires_grad:
             self._hides(call, call.first)
 

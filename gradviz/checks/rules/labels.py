@@ -96,6 +96,11 @@ _LABELS = {
 
 
 _MASKS = {
+    "hides nothing": Row(
+        "a mask fills scores with a number near 0, and a softmax still counts them",
+        "{code} fills what is to be hidden with a number that is as large as other scores: the softmax gives it weight",
+        "Fill with float('-inf') in {text}: a softmax makes 0 of that.",
+    ),
     "mask inverted": Row(
         "the mask of attention hides what is real, and keeps padding",
         "{code} hides every position of its mask {0} that has data, and none that is padding, in the rows that were looked at",

@@ -64,6 +64,13 @@ _PAIRS = (
         _SCORES,
     ),
     _Pair(
+        ("Logsumexp",),
+        ("Softmax",),
+        "softmax is taken twice",
+        "a distribution of logits takes log_softmax of them itself; of probabilities, between 0 and 1, that is nearly flat",
+        "Pass them as Categorical(probs=...), in place of logits; or give it the scores, without this {by}.",
+    ),
+    _Pair(
         ("BinaryCrossEntropyWithLogits",),
         ("Sigmoid", "Softmax"),
         "the sigmoid is taken twice",
@@ -324,6 +331,11 @@ _GIVEN = {
         "{code} multiplies log_prob() by a tensor with a graph of its own: the loss moves what that is computed from, such as a "
         "critic, to where the product is least, in place of leaving it to its own loss",
         "Detach the weight: .detach() of what log_prob() is multiplied by, in {text}.",
+    ),
+    "no logarithms": Row(
+        "ctc_loss is given scores, not logarithms of probabilities",
+        "the probabilities behind what {code} is given do not add up to 1: the loss can become negative without end",
+        "Put log_softmax before it: ctc_loss(scores.log_softmax(-1), ...).",
     ),
     "weighs the frequent": Row(
         "the loss weighs the frequent class most: its weights are the inverse of what balances the classes",

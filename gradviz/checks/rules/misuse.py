@@ -29,6 +29,11 @@ BROADCAST = {
         "and broadcasting gives it to each column; it only fits since the sizes are equal",
         "Give it a dimension for the columns: .unsqueeze(1), or [:, None].",
     ),
+    "summed too far": Row(
+        "a sum over the whole batch is added to each sample",
+        "{code} adds one number, the sum of all {0}, to {1}, which has one for each sample: each gets what belongs to all",
+        "Sum over the last dimensions only, and keep the batch: .flatten(1).sum(1).",
+    ),
     "reduced too early": Row(
         "weights of shape {2} come after the {0}: they weigh nothing",
         "{code} multiplies one number, the {0} of {1}, by {2}: all elements get the same loss, whatever their weight",

@@ -269,6 +269,7 @@ def nonleaf_parameter(context: CheckContext) -> Diagnoses:
     ```
     """
     yield from _rebound(context)
+    yield from _results_of_leaves(context)
     for optimizer in context.at_work if any(root.node is not None for root in context.graph.roots) else ():
         yield from _stray(context, optimizer)
     yield from _unlisted(context)
@@ -298,6 +299,41 @@ def _rebound(context: CheckContext) -> Diagnoses:
         nodes,
         edit=together([instead(source, new and f"with torch.no_grad():\n    {new}") for source, new in lines.items()]),
     )
+
+
+def _results_of_leaves(context: CheckContext) -> Diagnoses:
+    """Variables that were computed once, of a leaf that nobody names: `w = torch.randn(3, requires_grad=True).double()`."""
+    graph, found = context.graph, dict[str, SourceLine]()
+    for tensor in context.named_tensors:
+        node = tensor.node
+        if (
+            node is not None
+            and not tensor.leaf
+            and not tensor.retains_grad
+            and (graph.nodes[node].sequence or 0) < context.since
+        ):
+            below = [graph.leaf_of.get(edge.producer) for edge in graph.inputs(node)]
+            maker = made_at(graph, node)
+            if (
+                len(below) == 1
+                and below[0]
+                and not below[0].names
+                and below[0].kind == "input"
+                and maker
+                and as_leaf(maker)
+            ):
+                found[tensor.names[0]] = maker
+    if found:
+        names, lines = tuple(found), tuple(dict.fromkeys(found.values()))
+        yield Diagnosis(
+            f"{listed(names)} {verb(names, 'is a result, and no leaf: it gets', 'are results, and no leaves: they get')} no .grad",
+            names,
+            f"{code(lines[0])} computes {one_line(names[0])} of a new leaf, and backward() fills the .grad of that leaf, which no "
+            "variable holds",
+            f"Create the leaf last: {'; '.join(map(as_leaf, lines))}.",
+            source=lines[0],
+            edit=together([instead(one, as_leaf(one)) for one in lines]),
+        )
 
 
 def _recorded_updates(context: CheckContext) -> tuple[dict[str, int], int]:

@@ -135,6 +135,18 @@ _KNOWN = (
         new=_swapped(r",? ?sparse=True"),
     ),
     Message(
+        r"(?P<what>(?:unscale_|step)\(\) (?:has already been called|is being called after step\(\)))",
+        "the scaler is used a second time without update()",
+        "{what}: scaler.update() has not run since the last step. It ends a step, and adapts the scale",
+        "Call scaler.update() after scaler.step(optimizer), once in every step.",
+    ),
+    Message(
+        r"Expected more than 1 value per channel when training, got input size (?P<size>.*)",
+        "batch normalization in training mode is given a single sample",
+        "its input has the size {size}: of one value no variance can be computed",
+        "Leave out a last batch of one sample: DataLoader(..., drop_last=True). To evaluate, call .eval() first.",
+    ),
+    Message(
         "grad can be implicitly created only for scalar outputs",
         "backward() began at {name}, which is not one number",
         "{name} has the shape {shape}, and backward() without an argument needs a single number to begin at",
