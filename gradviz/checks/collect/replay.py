@@ -22,7 +22,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradviz.checks.record import Misuse
 from gradviz.graph import SourceLine
@@ -169,15 +169,15 @@ def _is_real(value: object) -> bool:
     return type(value) in PLAIN and value.is_floating_point()  # type: ignore[attr-defined]
 
 
-class _Called(TorchFunctionMode):
-    """Names of the functions of torch that are called inside, in the child process."""
+class _Called(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Names of the operations that run inside, in the child process."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: set[str] = set()
 
-    def __torch_function__(self, function: Any, types: Any, given: Any = (), options: Any = None) -> Any:
-        self.names.add(function.__name__.strip("_"))
+    def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), options: Any = None) -> Any:
+        self.names.add(function.overloadpacket.__name__.strip("_"))
         return function(*given, **(options or {}))
 
 
