@@ -34,7 +34,10 @@ _JUDGED, _FEW, _SAME = (
 )  # labels, and those of a class, that say how often it comes; how far equal shares may differ
 _LOSSES = ("CTCLoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "NLLLoss")
 _SUM = 0.1  # how far the sum of probabilities may be from 1, as a logarithm
-_HITS, _AS_OFTEN = 8, (0.4, 2.5)  # how often the index of padding comes, and how often for each other index
+_HITS, _AS_OFTEN = (
+    8,
+    (0.4, 2.5),
+)  # how often the index of padding comes, and how often for each other index, or first and last
 _CONSTANT = ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _FLAT = ("reshape", "view", "flatten", "contiguous", "long", "to", "clone", "expand", "repeat")
 _SIGNED = {"cosine_embedding_loss": 2, "margin_ranking_loss": 2, "hinge_embedding_loss": 1, "soft_margin_loss": 1}
@@ -116,16 +119,15 @@ class _Indices:
         self.batches, self.pads = self.batches + 1, self.pads or pads
         with unrecorded():
             hit = indices == self.padding
-            ends = hit.reshape(-1, indices.shape[-1])[:, -1] if indices.dim() > 1 else hit
-            self.counts.update(hits=int(hit.sum()), all=hit.numel(), last=int(ends.sum()), ends=ends.numel())
+            rows = hit.reshape(-1, indices.shape[-1]) if indices.dim() > 1 else hit[:, None]
+            first, last = int(rows[:, 0].sum()), int(rows[:, -1].sum())
+            self.counts.update(hits=int(hit.sum()), all=hit.numel(), first=first, last=last)
 
     def hits_a_row(self) -> bool:
-        """Whether the index of padding comes as often as any other, anywhere."""
-        hits, total, last, ends = self.counts.values()
+        """Whether the index of padding comes as often as others, and first in a row as often as last."""
+        hits, total, first, last = self.counts.values()
         low, high = _AS_OFTEN
-        return (
-            not self.pads and hits >= _HITS and low < hits * self.size / total < high and last * self.size / ends < high
-        )
+        return not self.pads and hits >= _HITS and low < hits * self.size / total and low * last < first < high * last
 
 
 class _Followed(NamedTuple):

@@ -15,6 +15,7 @@ import torch
 
 from gradviz.checks.collect.calls import LOSSES, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at, users_frame
+from gradviz.checks.collect.numbers import is_readable
 from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, flattens_classes, order_before
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.session import running
@@ -22,7 +23,7 @@ from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.statements import expressions_at
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
-from gradviz.walker.isolation import isolated
+from gradviz.walker.isolation import isolated, unrecorded
 
 _LOOKS = 50  # how often the module around a line that drops out is asked for its mode
 _ELEMENTWISE = (
@@ -73,6 +74,14 @@ class MisuseWatch(Observer):
     def _picked(self, call: TorchCall) -> None:
         if torch.is_grad_enabled() and call.makes and call.first.is_leaf:
             self._sources.put(call.first, True)
+
+    @reads("invert", "bitwise_not")
+    def _inverted(self, call: TorchCall) -> None:
+        """A mask of bytes is inverted bit by bit."""
+        if call.makes and call.result.dtype == torch.uint8 and self._looks(call.line, 1) and is_readable(call.first):
+            with unrecorded():
+                mask = bool((call.first <= 1).all())
+            self._note("bytes inverted", call.place if mask else None)
 
     @reads(*_RESHAPES)
     def _reshaped(self, call: TorchCall) -> None:

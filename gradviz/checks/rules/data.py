@@ -7,6 +7,11 @@ from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.misuse import told
 
 _ROWS = {
+    "bytes inverted": Row(
+        "~ of a uint8 tensor makes 254 and 255 of 1 and 0",
+        "{code} inverts a mask of uint8 numbers, which are 0 and 1: ~ turns their bits, and is no logical not for them",
+        "Make it bool first, in {text}: ~mask.bool().",
+    ),
     "data written": Row(
         "the data is changed in place, each time that it is read",
         "{code} writes to a part of the stored tensor of shape {0}, and has written to the same elements before: what was meant "

@@ -21,6 +21,9 @@ _CONVERGES = "LBFGS"  # which leaves parameters as they are from where its first
 _HALF = {"bfloat16": "1/256", "float16": "1/2048"}  # the least relative change
 
 
+_TURNS = 4  # of two optimizers, so that the one is no warm-up of the other
+
+
 @check("swallowed-update", "warning", "updates are so small that rounding takes them away: parameters never move")
 def swallowed_update(context: CheckContext) -> Diagnoses:
     """Parameters get a gradient and are stepped, and their numbers stay the same bit for bit.
@@ -123,18 +126,27 @@ def two_optimizers(context: CheckContext) -> Diagnoses:
     for first, second in combinations(record.optimizers, 2):
         shared, names = frozenset(first.fed & second.fed), record.named(first.fed & second.fed)
         twice = list(_twice(record, shared)) if names and first.groups.isdisjoint(second.groups) else []
+        if not twice and names and (first.held < second.held or second.held < first.held):
+            twice = list(_in_turn(record, shared))
         if len(twice) > 1:
             before, again = twice[0]
             few, most = sorted((first, second), key=lambda optimizer: len(optimizer.held))
             yield Diagnosis(
                 f"{first.title} and {second.title} both update {listed(names, 3)}",
                 names,
-                f"{code(before.source)} and {code(again.source)} both use the gradient of one backward(): "
-                f"{plural(len(names), 'parameter')} {verb(names, 'is', 'are')} held by both, and updated twice in each step",
+                f"{code(before.source)} and {code(again.source)} both update {plural(len(names), 'parameter')} that "
+                f"{verb(names, 'is', 'are')} held by both: each of the two losses moves {verb(names, 'it', 'them')}",
                 f"Give each parameter to one optimizer: in {line(most.source)}, leave out what {few.title} holds "
                 f"({line(few.source)}).",
                 source=most.source or again.source,
             )
+
+
+def _in_turn(record: RunRecord, shared: frozenset[int]) -> Iterator[tuple[LoopCall, LoopCall]]:
+    """Pairs of steps of two optimizers that follow each other, as two losses that are trained in turn have them."""
+    steps = [call for call in calls_in(record.log, "s") if not shared.isdisjoint(call.tensors or ())]
+    turns = [(before, again) for before, again in pairwise(steps) if before.tensors != again.tensors]
+    yield from turns if len(turns) > _TURNS else ()
 
 
 def _twice(record: RunRecord, shared: frozenset[int]) -> Iterator[tuple[LoopCall, LoopCall]]:

@@ -308,11 +308,28 @@ def accumulation(context: CheckContext) -> Diagnoses:
             yield _only_the_last(rounds[0])
         elif _is_counted(rounds[0]) and not any("bzb" in _kinds(one, "bz") for one in rounds):
             yield from _undivided(context, rounds[0])
+        yield from _left_over(rounds)
 
 
 def _updates(record: RunRecord, optimizer: OptimizerRow) -> list[Log]:
     """The calls about what an optimizer holds that lead to each of its steps."""
     return list(parts(record.about(optimizer), "[^s]*s"))
+
+
+def _left_over(rounds: Sequence[Log]) -> Diagnoses:
+    """Batches behind the last step of an epoch, whose gradients are reset when the next one begins."""
+    lost = [part for update in rounds for part in parts(update[:-1], "b[^bz]*(?:b[^bz]*)*z")]
+    kept = [update for update in rounds if "z" not in letters(update).lstrip("z")]
+    if len(lost) >= TIMES and len(kept) >= TIMES and _is_counted(kept[0]):
+        reset, step, count = lost[0][-1], kept[0][-1], letters(lost[0]).count("b")
+        yield Diagnosis(
+            "gradients that are left at the end of an epoch are reset, and no step uses them",
+            (),
+            f"{code(reset.source)} runs behind {plural(count, 'backward call')} that {code(step.source)} never comes after: the "
+            "batches of an epoch are no multiple of those of a step",
+            f"Take a step for what is left, at the end of the epoch: `or` the last batch in the condition of {line(step.source)}.",
+            source=step.source,
+        )
 
 
 def _is_counted(update: Log) -> bool:
