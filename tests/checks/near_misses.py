@@ -822,7 +822,7 @@ NEAR: dict[str, str] = {
         loss.backward()
     """,
     **dict.fromkeys(
-        ("idle-schedule", "step-size", "wrong-average"),
+        ("idle-schedule", "step-size"),
         """
         import copy
         import torch

@@ -131,27 +131,6 @@ FAULTS = {
             net.load_state_dict({name: start[name] + 0.5 * (end[name] - start[name]) for name in start})
         """,
     ),
-    "an average of numbers with its factors swapped": Fault(
-        "wrong-average",
-        "self.shadow[name] = (1 - self.decay)",
-        "swap the two factors",
-        "(1 - self.decay) * self.shadow[name] + self.decay * p",
-        "self.decay * self.shadow[name] + (1 - self.decay) * p",
-        """
-        import torch
-        class Average:
-            def __init__(self, net, decay=0.99):
-                self.decay = decay
-                self.shadow = {name: p.detach().clone() for name, p in net.named_parameters()}
-            def update(self, net):
-                for name, p in net.named_parameters():
-                    self.shadow[name] = (1 - self.decay) * self.shadow[name] + self.decay * p.detach()
-        net = torch.nn.Linear(3, 1)
-        average = Average(net)
-        LOOP
-            average.update(net)
-        """,
-    ),
 }
 RIGHT = {
     "two names, of which nothing is to follow the other": """

@@ -123,24 +123,6 @@ FAULTS = {
             opt.step()
         """,
     ),
-    "labels that an integer division has made 0": Fault(
-        "lost-numbers",
-        "// 8",
-        "divide by less",
-        "// 8",
-        "// 2",
-        """
-        import torch
-        net, criterion = torch.nn.Linear(3, 4), torch.nn.CrossEntropyLoss()
-        opt = torch.optim.SGD(net.parameters(), lr=0.1)
-        for _ in range(4):
-            x, y = torch.randn(32, 3), torch.randint(8, (32,)) // 8
-            loss = criterion(net(x), y)
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-    ),
     "a background that is a class": Fault(
         "useless-labels",
         "loss = F.nll_loss(F.log_softmax(net(x), 1), y, ignore_index=0)",

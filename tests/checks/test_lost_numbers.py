@@ -27,14 +27,6 @@ LOOP = """
 """
 REAL = "torch.randn(40, 6)"
 FAULTS = {
-    "bytes that are divided as integers": Fault(
-        "lost-numbers", "x, y = ", "Divide with /", "pixels // 255", "pixels / 255",
-        LOOP.format(steps=4, data="(pixels // 255).float()", after="pass"),
-    ),
-    "a share that is cast": Fault(
-        "lost-numbers", "x, y = ", "convert to float first", ".long().float()", "",
-        LOOP.format(steps=4, data="(pixels / 255).long().float()", after="pass"),
-    ),
     "a mean of nothing that a running one takes in": Fault(
         "lost-numbers", "level.mul_", "leave out what is empty", "y > 0.9 + step / 100", "y >= 0",
         LOOP.format(steps=40, data=REAL, after="level.mul_(0.9).add_(error.detach()[y > 0.9 + step / 100].mean())"),
@@ -45,14 +37,6 @@ FAULTS = {
             steps=12, data=REAL,
             after="hits = (y > 2).sum().float(); history.append(float(((y > 2) & (error < 1)).sum() / hits))",
         ),
-    ),
-    "bytes that are subtracted": Fault(
-        "lost-numbers", "x, y = ", ".float() on the first", "(pixels - 100).float()", "(pixels.float() - 100)",
-        LOOP.format(steps=4, data="(pixels - 100).float()", after="pass"),
-    ),
-    "a difference of bytes that is divided": Fault(
-        "lost-numbers", "x, y = ", ".float() on the first", "(pixels - pixels.flip(0))", "(pixels.float() - pixels.flip(0))",
-        LOOP.format(steps=4, data="(pixels - pixels.flip(0)).abs() / 255", after="pass"),
     ),
     "rows that are changed where they are stored": Fault(
         "lost-numbers", "rows[i] -= 0.5", "take the part with .clone()", "rows[i] -= 0.5; part.append(rows[i])",

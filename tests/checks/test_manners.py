@@ -501,14 +501,6 @@ SWEEP = [
         + f"    loss = (net(x) - y).square().mean()\n{REST}    net.eval()\n",
         "first thing in the loop",
     ),
-    Manner(
-        "late-binding",
-        "register_hook(lambda",
-        _learner(
-            init="for name, p in net.named_parameters():\n            p.register_hook(lambda g: g * (1 + len(name) * 1e-3))"
-        ),
-        "lambda g, name=name:",
-    ),
     Manner("wrong-sign", "loss = -F.", _learner(loss="-F.mse_loss(self.forward(x)[:, 0], y)"), "Leave out the minus"),
     Manner(
         "not-frozen",

@@ -186,32 +186,6 @@ FAULTS = {
         "net.load_state_dict(copy.deepcopy(first.state_dict()))\n",
         loop(SGD, epoch=RESTORE),
     ),
-    "an average in half precision": Fault(
-        "wrong-average",
-        "target.lerp_",
-        "Keep the average in float32",
-        ".bfloat16()\n",
-        "\n",
-        loop(ADAM + FOLLOWER + ".bfloat16()", step=FOLLOW + "target.lerp_(source.to(target.dtype), 1e-3)"),
-    ),
-    "an average with its factors swapped": Fault(
-        "wrong-average",
-        "target.mul_",
-        "Swap the two factors",
-        "mul_(0.02).add_(source, alpha=0.98)",
-        "mul_(0.98).add_(source, alpha=0.02)",
-        loop(ADAM + FOLLOWER, step=FOLLOW + "target.mul_(0.02).add_(source, alpha=0.98)"),
-    ),
-    "an average without the buffers": Fault(
-        "wrong-average",
-        "zip(slow.parameters(), net.parameters())",
-        "Copy the buffers as well",
-        "slow.parameters(), net.parameters()",
-        "[*slow.parameters(), *slow.buffers()][:-1], [*net.parameters(), *net.buffers()][:-1]",
-        loop(
-            ADAM + FOLLOWER + ".eval()", step=FOLLOW + "target.lerp_(source, 0.1)\nwith torch.no_grad(): slow(x)"
-        ).replace("torch.nn.Tanh()", "torch.nn.BatchNorm1d(16)"),
-    ),
     "an average that gives the variable of the loop a new value": Fault(
         "no-effect",
         "target = 0.9",
@@ -305,13 +279,6 @@ RIGHT = {
         ADAM + FOLLOWER + ".bfloat16()", step=FOLLOW + "target.copy_(source)"
     ),
     "a target that is copied as a whole": loop(ADAM + FOLLOWER, step=FOLLOW + "target.data.copy_(source.data)"),
-    "a warm-up of an average": loop(
-        ADAM + FOLLOWER + "\ncount = 0",
-        step="count += 1\n" + FOLLOW + "target.lerp_(source, 1 - min(0.99, (1 + count) / (10 + count)))",
-    ),
-    "an average that is in training mode": loop(
-        ADAM + FOLLOWER, step=FOLLOW + "target.lerp_(source, 0.1)\nwith torch.no_grad(): slow(x)"
-    ).replace("torch.nn.Tanh()", "torch.nn.LayerNorm(16)"),
     "a frozen teacher": loop(ADAM + FOLLOWER, step="with torch.no_grad(): slow(x)"),
     "a loop whose variable is used below": """
         import torch

@@ -258,19 +258,6 @@ FAULTS = {
         "ids == 0,",
         SUMMARY.replace("value=True", "value=False"),
     ),
-    "a forecast of the last step": Fault(
-        "useless-labels", "F.mse_loss", "after the window", "series[starts + 5]", "series[starts + 6]", WINDOW
-    ),
-    "a forecast of the last step of a sequence": Fault(
-        "useless-labels",
-        "F.mse_loss",
-        "after the window",
-        "series[starts + 5]",
-        "series[starts + 6]",
-        WINDOW.replace("net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))", STEPS)
-        .replace("net(windows)", 'net["out"](net["read"](windows)[0][:, -1])')
-        .replace("arange(6)]", "arange(6)].unsqueeze(-1)"),
-    ),
     "a mask of one's own": Fault(
         "inverted-mask", "masked_fill(", "Invert the mask", "valid[:, None]", "~valid[:, None]", OWN
     ),
@@ -299,12 +286,6 @@ FAULTS = {
         "bidirectional=False)\n",
         BOTH,
     ),
-    "views one after the other, paired in turn": Fault(
-        "useless-labels", "partner = ", "% n", "torch.arange(14) ^ 1", "(torch.arange(14) + 7) % 14", PARTNERS
-    ),
-    "views in turn, paired one after the other": Fault(
-        "useless-labels", "partner = ", "^ 1", "(torch.arange(14) + 7) % 14", "torch.arange(14) ^ 1", IN_TURN
-    ),
     "an item that is padding": Fault("useless-labels", "padding_idx=0", "Leave out", ", padding_idx=0", "", ROW),
     "labels first": Fault(
         "useless-labels",
@@ -317,13 +298,6 @@ FAULTS = {
     "lengths of rows for columns": Fault(
         "broadcast", "z = z / z", "keepdim=True to norm", "norm(dim=1)", "norm(dim=1, keepdim=True)", COLUMNS
     ),
-    "means of rows for columns": Fault(
-        "broadcast", "h = h - h", "keepdim=True to mean", "mean(-1)", "mean(-1, keepdim=True)", CENTERED
-    ),
-    "a policy that is made certain": Fault(
-        "wrong-sign", "return 0.01 *", "Subtract", "return 0.01", "return -0.01", POLICY
-    ),
-    "a policy of several numbers": Fault("wrong-sign", "gain = ", "Subtract", "- 0.01 *", "+ 0.01 *", GAUSSIAN),
     "a schedule by sample": Fault(
         "broadcast", "noisy = ", ".unsqueeze(1)", "noise[at]\n", "noise[at].unsqueeze(1)\n", SCHEDULE
     ),
@@ -341,14 +315,6 @@ FAULTS = {
     "a mask of a sum of all": Fault(
         "broadcast", "* valid", "last dimensions", ".sum() * valid", ".sum(-1) * valid", MASKED
     ),
-    "messages to one node": Fault(
-        "no-effect",
-        "told[goal] +=",
-        "x.index_add(0, index, y)",
-        "told[goal] += net(x)[source]",
-        "told = told.index_add(0, goal, net(x)[source])",
-        MESSAGES,
-    ),
     "words that are counted": Fault(
         "no-effect",
         "counts[words] = ",
@@ -357,7 +323,6 @@ FAULTS = {
         "counts = counts.index_add(0, words, torch.ones(12))",
         COUNTS,
     ),
-    "two shuffles": Fault("mixed-samples", "xs, ys = ", "y[order]", "y[torch.randperm(24)]", "y[order]", APART),
     "positions along the batch": Fault(
         "mixed-samples",
         "x + self.table",
@@ -406,18 +371,6 @@ RIGHT = {
             bags = net["words"](ids).sum(1)
             soft = F.binary_cross_entropy_with_logits(bags, h.detach().sigmoid())
             return F.cross_entropy(scores, (torch.arange(16) + 8) % 16) + bags.square().mean() + soft
-{END}""",
-    "an entropy that is to fall, one that is only shown, and one that rises": f"""{BEGIN}
-        net = nn.Linear(3, 4)
-        def objective():
-            x = torch.randn(16, 3)
-            unsure = torch.distributions.Categorical(logits=net(torch.randn(16, 3)))
-            known = torch.distributions.Categorical(logits=net(x))
-            policy = torch.distributions.Categorical(logits=net(x))
-            action = policy.sample()
-            shown = policy.entropy().mean()
-            gain = (policy.log_prob(action) * action.float()).mean() + 0.01 * policy.entropy().mean()
-            return -known.log_prob(x.argmax(1)).mean() + 0.1 * unsure.entropy().mean() - gain
 {END}""",
     "numbers of each class, of pairs, of parts and of single places": f"""{BEGIN}
         net = nn.ModuleDict(dict(inner=nn.Linear(8, 8), kind=nn.Embedding(8, 8), out=nn.Linear(8, 8)))

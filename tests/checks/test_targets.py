@@ -191,20 +191,6 @@ FAULTS = {
     "a label that is the blank": Fault(
         "useless-labels", "nn.CTCLoss(", "pass blank=5", "BLANK = 0", "BLANK = 5", _CTC.format(blank=0, first=0, end=5)
     ),
-    "targets as integers, one by one": Fault(
-        "lost-numbers", "dtype=torch.long", "dtype=torch.float32", "torch.long", "torch.float32",
-        _TABLE.format(item="torch.tensor(grades[i].item(), dtype=torch.long)", loss="mse_loss"),
-    ),
-    "targets as integers, all at once": Fault(
-        "lost-numbers", "grades = (2", ".float()", ".long()", ".float()",
-        _TABLE.replace("2 * torch.sigmoid(features.sum(1))", "(2 * torch.sigmoid(features.sum(1))).long()").format(
-            item="grades[i]", loss="l1_loss"
-        ),
-    ),
-    "labels in the old order": Fault(
-        "mixed-samples", "x = x[order]", "the same order", "lengths[order]", "lengths[order]; y = y[order]",
-        _SORTED.format(more="", back=""),
-    ),
     "a mask as a factor of scores": Fault(
         "inverted-mask", "scores * mask", "masked_fill(mask == 0", "scores * mask", "scores.masked_fill(mask == 0, float('-inf'))",
         _WEIGHTS.format(weights="weights = torch.softmax(scores * mask, 1)"),
@@ -220,14 +206,6 @@ FAULTS = {
     "a gain that stays in the data set": Fault(
         "lost-numbers", "wave *= ", ".clone()", "wave = self.waves[i]", "wave = self.waves[i].clone()",
         _LOADED.format(wave="self.waves[i]")
-    ),
-    "a focal loss whose probability is above 1": Fault(
-        "wrong-sign", "chance = ", "exp(-error)", "errors.exp()", "(-errors).exp()",
-        _FOCAL.format(loss="chance = errors.exp(); loss = ((1 - chance) ** 2 * errors).mean()"),
-    ),
-    "seconds since 1970": Fault(
-        "lost-numbers", "clock.float", ".double()", "clock.float()", "clock.double()",
-        _CLOCK.format(origin=1_600_000_000, cast=".float()")
     ),
 }  # fmt: skip
 RIGHT = {

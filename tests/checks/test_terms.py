@@ -187,10 +187,6 @@ FAULTS = {
         "loss-input", "error = values", "target.detach()", "0.9 * later[:, 0])", "0.9 * later[:, 0]).detach()",
         _VALUES.format(target="error = values - (rewards + 0.9 * later[:, 0])", loss="error.square().mean()"),
     ),
-    "labels that are mixed in another order": Fault(
-        "mixed-samples", "others = y", "one permutation", "y[torch.randperm(8)]", "y[order]",
-        _MIXED.format(mix="0.7 * x + 0.3 * x[order]", others="others = y[torch.randperm(8)]"),
-    ),
     "a weight of positives that are rare": Fault(
         "loss-input", "BCEWithLogitsLoss(", "negatives / positives", "share / (1 - share)", "(1 - share) / share",
         _RARE.format(kind="float", outputs=1, flat=".flatten()", loss="BCEWithLogitsLoss(pos_weight=share / (1 - share))"),
@@ -200,23 +196,12 @@ FAULTS = {
         "y.bincount().sum() / y.bincount().float()",
         _RARE.format(kind="long", outputs=2, flat="", loss="CrossEntropyLoss(y.bincount().float())"),
     ),
-    "a temperature that multiplies": Fault(
-        "loss-input", "similarity = ", "/ in place of *", "* 0.1", "/ 0.1", _PAIRS.format(similarity="a @ b.T * 0.1")
-    ),
     "the noise of another draw": Fault(
         "useless-labels", "mse_loss(", "Draw once", "noisy(data, level)", "noisy(data, level, noise)",
         _DIFFUSION.format(noisy="noisy(data, level)"),
     ),
-    "a generator that helps its judge": Fault(
-        "wrong-sign", "loss = error", "torch.full_like(scores, 1)", "(picture), no)", "(picture), yes)",
-        _GAN.format(loss="error(critic(picture), no)"),
-    ),
     "an advantage that is not detached": Fault(
         "loss-input", "rule.log_prob(actions) * gain", ".detach()", "* gain)", "* gain.detach())", _CRITIC.format(detach=""),
-    ),
-    "a ratio with a new action": Fault(
-        "wrong-sign", "new = now", "stored action", "now.sample()", "actions",
-        _POLICY.format(again="new = now.log_prob(now.sample())", ratio="torch.exp(new - old)"),
     ),
 }  # fmt: skip
 RIGHT = {

@@ -185,18 +185,6 @@ class LabelWatch(Observer):
     def _made(self, call: TorchCall) -> None:
         self._follow(call.result, "constant", _version(call.result))
 
-    @reads(*_OVER_CLASSES)
-    def _erred(self, call: TorchCall) -> None:
-        self._follow(call.result, "error", call.result.requires_grad or None)
-
-    @reads("exp")
-    def _likely(self, call: TorchCall) -> None:
-        self._follow(call.result, "chance", self._of(call.first, "error") and call.place)
-
-    @reads("rsub")
-    def _complemented(self, call: TorchCall) -> None:
-        self._note("above one", self._of(call.first, "chance"))
-
     def _of(self, tensor: object, *kinds: str) -> Any:
         """What is known of a tensor, if it is of these kinds."""
         fact = self._facts.of(tensor)

@@ -1,4 +1,4 @@
-"""Checks on data: numbers that are lost on their way, and rows that are in both sets. Each is a row of what is said of it."""
+"""The check on data: numbers that are lost on their way. Each way is a row of what is said of it."""
 
 from __future__ import annotations
 
@@ -26,28 +26,30 @@ _ROWS = {
 }  # fmt: skip
 
 
-@check("lost-numbers", "warning", "data is rounded or changed in place, or a metric, a buffer or a state becomes NaN")
+@check("lost-numbers", "warning", "data is changed in place, or a metric, a buffer or a state becomes NaN")
 def lost_numbers(context: CheckContext) -> Diagnoses:
-    """A line without a graph makes zeros of all data, or integers of targets with fractions, or NaN that stays in a buffer.
+    """A line without a graph changes the stored data with each batch, or makes NaN that stays in a buffer.
 
-    The loss is finite and training goes on: an image of bytes that is divided with `//` is black for the model; an accuracy of no
-    samples is NaN, and so is a running mean that it is added to. An augmentation that writes to the stored data changes it more
-    with each epoch.
+    The loss is finite and training goes on: an augmentation that writes to the stored data changes it more with each epoch; an
+    accuracy of no samples is NaN, and so is a running mean that it is added to.
 
-    How it is found: lines that round are looked at the first times that they run, and lines that divide or take roots and
-    logarithms, ever less often. When the script has ended, buffers, states of optimizers and variables are searched for NaN.
+    How it is found: writes to parts of data that layers are given are counted. Lines that divide or take roots and logarithms are
+    looked at, ever less often. When the script has ended, buffers, states of optimizers and variables are searched for NaN.
 
-    What to do: convert before rounding; leave out what is empty.
+    What to do: change a copy, `.clone()`; leave out what is empty.
 
     When to ignore it: when the NaN is taken out later.
 
     ```python
     import torch
 
-    model = torch.nn.Linear(8, 1)
-    images = torch.randint(0, 255, (4, 8), dtype=torch.uint8)
-    loss = model((images // 255).float()).square().mean()
-    loss.backward()
+    model = torch.nn.Linear(3, 1)
+    stored = torch.rand(8, 3)
+    for step in range(4):
+        batch = stored[:4]
+        batch += 0.1
+        loss = model(batch).square().mean()
+        loss.backward()
     ```
     """
     yield from told(context, _ROWS)
