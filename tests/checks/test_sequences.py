@@ -295,9 +295,6 @@ FAULTS = {
         "net(x), (x[:, :1] > 0).float()",
         SWAPPED,
     ),
-    "lengths of rows for columns": Fault(
-        "broadcast", "z = z / z", "keepdim=True to norm", "norm(dim=1)", "norm(dim=1, keepdim=True)", COLUMNS
-    ),
     "a schedule by sample": Fault(
         "broadcast", "noisy = ", ".unsqueeze(1)", "noise[at]\n", "noise[at].unsqueeze(1)\n", SCHEDULE
     ),

@@ -89,7 +89,7 @@ _LABELS = {
     "one class": Row(
         "all labels are class {0}",
         "{code} was given {1} labels, and all of them are {0}: the model learns to say that, whatever its input",
-        "Look at where the labels are made: a division, a cast or a comparison may have flattened them to {0}.",
+        "Look at the line that makes the labels, at what writes to them afterwards, and at how a batch picks its rows.",
         ("lost-numbers",),
     ),
 }  # fmt: skip

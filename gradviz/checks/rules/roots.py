@@ -39,10 +39,12 @@ MEND: dict[DetachKind, str] = {
 }
 _INTEGERS = {
     **dict.fromkeys(
-        ("argmax", "argmin", "argsort", "max", "min", "topk", "sort", "median", "mode", "kthvalue"),
+        ("argmax", "argsort", "max", "min", "topk", "sort", "median", "mode", "kthvalue"),
         "use the scores instead of the indices: cross_entropy on them for a loss, scores.softmax(-1) as weights, or "
         "torch.nn.functional.gumbel_softmax(scores, hard=True) for a choice that lets the gradient pass",
     ),
+    "argmin": "let the gradient pass around the choice: q = x + (q - x).detach(), where q is what was picked for x; or use "
+    "torch.nn.functional.gumbel_softmax(-distances, hard=True) @ codes",
     **dict.fromkeys(
         COMPARISONS,
         "compute with the numbers instead of the comparison, or with a smooth step: torch.sigmoid((x - threshold) * 20)",
