@@ -153,7 +153,8 @@ def _cut_behind(parameter: Parameter, facts: _Facts) -> Cut | None:
 
     The first one, but one that is known to lead to the parameter before others, and a value before an index or a draw.
     """
-    own = next((cut for cut in facts.cuts if set(cut.leaf).intersection(parameter.names)), None)
+    every = (*facts.cuts, *facts.context.numbers)  # a number that was read of it may come in anywhere
+    own = next((cut for cut in every if set(cut.leaf).intersection(parameter.names)), None)
     run = parameter.run
     if own is not None or run is None or not run.calls or not run.recording or run.began < facts.context.since:
         return own

@@ -387,6 +387,8 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
     names = {*context.record.named(optimizer.held)}
     every = {(cut.kind, cut.source): cut for cut in context.record.cuts}.values()
     cuts = [cut for cut in every if names & {*cut.leaf, *cut.behind}] or list(every)
+    # a tensor that is cut by itself is a mistake more often than a block that records nothing
+    cuts = [cut for cut in cuts if cut.kind not in ("no_grad", "inference")] or cuts
     none = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
     return _idle(
         optimizer,
