@@ -14,6 +14,7 @@ from gradviz.checks.rules.roots import (
     expression,
     mend_all,
     passed_around,
+    to_change,
 )
 from gradviz.checks.words import all_names, code, line, nodes_of, title
 from gradviz.graph import Graph, Node, SourceLine
@@ -176,8 +177,8 @@ def cut_off(cut: Cut) -> Verdict:
         "{do} not get a gradient: the graph is cut behind {them}",
         why,
         f"{fix} If nothing is to be learned there, freeze it: requires_grad_(False).",
-        source=cut.source,
-        part=expression(cut),
+        source=to_change(cut),
+        part=expression(cut) if to_change(cut) == cut.source else "",
         cut=(cut.off or cut.source, cut.kind),
     )
 

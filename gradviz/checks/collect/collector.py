@@ -45,7 +45,7 @@ from gradviz.checks.context import (
     Parameter,
     all_frozen,
 )
-from gradviz.checks.flow import all_at_a_pole, all_saturated, at_a_pole
+from gradviz.checks.flow import all_at_a_pole, all_saturated, at_a_pole, fed_zeros
 from gradviz.checks.words import Names, all_names
 from gradviz.compiled.live import graph_breaks
 from gradviz.gradients.values import values_of
@@ -97,7 +97,7 @@ _WORDS = {
     "copies": "deep copies",
     "cycles": "reference cycles",
     "breaks": "graph breaks",
-    **dict.fromkeys(("values", "saturated", "poles"), "numbers"),
+    **dict.fromkeys(("values", "saturated", "fed_zeros", "poles"), "numbers"),
 }
 """What parts of a context are called where they could not be read. All others are about cuts."""
 
@@ -284,6 +284,7 @@ class Collector:
             "provenances": lambda: dict(self._cut_roots(walked, live)),
             "broken_data": lambda: tuple((place.source, name) for place, name in self.results.broken.values()),
             "values": lambda: values_of(walked, live.outputs) if suspicious else None,
+            "fed_zeros": lambda: fed_zeros(walked.nodes) if coming else (),
             "saturated": lambda: all_saturated(walked.nodes) if coming and not self._earlier else (),
             "poles": lambda: all_at_a_pole(walked.nodes) if suspicious else {},
         }

@@ -30,7 +30,7 @@ class TargetWatch(Observer):
     def _classified(self, call: TorchCall) -> None:
         scores = call.first
         if call.makes and scores.shape[1:] == (1,) and len(scores) > 1:
-            self._note("softmax of one", call.place, "log_softmax", 1, scores.shape)
+            self._note("one score", call.place, scores.shape)
 
     def _forget(self) -> None:
         self._draws.clear()

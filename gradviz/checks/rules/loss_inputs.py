@@ -326,6 +326,12 @@ _STEPS = "Take it over the steps, dim=1 in place of dim={1}, if the batch comes 
 _GIVEN = {
     "softmax of one": _OF_ONE,
     "softmax of each": _OF_ONE._replace(fix=_STEPS, passes=("dim=1", "{0}", "Softmax", "LogSoftmax")),
+    "one score": Row(
+        "cross entropy is given a single score for each sample: it is 0 whatever that is",
+        "{code} is given scores of shape {0}: a softmax over one class is always 1",
+        "For two classes with one score, use torch.nn.BCEWithLogitsLoss()(scores.squeeze(1), labels.float()). Or let the last "
+        "layer return a score for each class.",
+    ),
     "trained weight": Row(
         "what weighs log_prob() is trained by it: .detach() is missing",
         "{code} multiplies log_prob() by a tensor with a graph of its own: the loss moves what that is computed from, such as a "

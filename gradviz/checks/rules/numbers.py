@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext, LeafGradient
 from gradviz.checks.finding import Severity
 from gradviz.checks.flow import main_path
-from gradviz.checks.ops import users
+from gradviz.checks.ops import kind, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import Names, code, first_names, line, listed, made_at, nodes_of, places
 from gradviz.graph import Graph, Leaf, SourceLine
@@ -169,6 +169,10 @@ _FACTOR = _Cause(
     "No change needed if the term only lets every parameter take part, as DistributedDataParallel asks. Else give it a weight.",
     "note",
 )
+_FED = _Cause(
+    "{code} multiplies its input with {names}, and every element of that input is 0",
+    "Look at what makes this input: a state that is not handed on from step to step, a dropout with p=1, or data that is 0.",
+)
 _STOP = _Cause(
     "backward computes a gradient for it, and every element is 0; on the way is {code}, which can stop it",
     "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it is normal in the "
@@ -237,6 +241,11 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
         some = any(leaf.hooks for leaf in leaves_of(context, zeros=False))  # then these may be frozen so
         return _HOOK._replace(severity="note" if some else None), None
     graph = context.graph
+    layers = {user for leaf in nodes_of(zero) for user in users(graph, leaf)}
+    layers.update(user for i in [*layers] if kind(graph, i) == "T" for user in users(graph, i))
+    fed = sorted(layers.intersection(context.fed_zeros))
+    if fed:
+        return _FED, made_at(graph, fed[0])
     above = [] if _only_biases(first_names(zero)) else sorted(_above(graph, nodes_of(zero)))
     lines = [at for i in above if graph.nodes[i].op.startswith(_STOPS) and (at := made_at(graph, i)) is not None]
     for written in lines:

@@ -365,6 +365,10 @@ _PACES = (
 )  # fmt: skip
 
 
+_CAUSES = ("alias", "wrong-backward", "scaler-order", "accumulation", "gradient-not-reset")
+"""Checks whose findings explain that steps are too large."""
+
+
 @check(
     "step-size",
     "warning",
@@ -406,7 +410,7 @@ def step_size(context: CheckContext) -> Diagnoses:
         return
     stepping = [optimizer for optimizer in record.optimizers if optimizer.steps]
     if len({optimizer.source for optimizer in stepping}) == 1 and len(stepping[0].paces) > 1:
-        yield from (one._replace(follows=("alias",)) for one in _told(record, stepping[0], _PACES))
+        yield from (one._replace(follows=_CAUSES) for one in _told(record, stepping[0], _PACES))
     if not stepping and not losses[-1] < 100 * losses[0]:
         changed = next((change.source for change in context.changes), context.backward)
         yield Diagnosis(

@@ -16,6 +16,7 @@ from gradviz.recording.cuts import Cut, DetachKind
 from gradviz.source.code_line import in_place, parsed, passing
 from gradviz.source.provenance import Provenance
 from gradviz.source.search import changes_gradients
+from gradviz.source.statements import body_around
 from gradviz.wording import one_line
 
 MEND: dict[DetachKind, str] = {
@@ -98,8 +99,19 @@ def mend(cut: Cut) -> str:
             f"remove {one_line(cut.off.text)}: {line(cut.source)} has to be recorded; where no gradient is needed, as in an "
             "evaluation, make the call inside `with torch.no_grad():`"
         )
+    if cut.off is not None and to_change(cut) == cut.off:
+        return f"make the call that leads to {line(cut.source)} outside of this block"
     block = f" (the block of {line(cut.off)})" if cut.off is not None and cut.off.line != cut.source.line else ""
     return _advice(cut) + block
+
+
+def to_change(cut: Cut) -> SourceLine:
+    """The line that has to change: the decorator, or the block around a call, that switches recording off in another function."""
+    off, inner = cut.off, cut.source
+    if off is None:
+        return inner
+    elsewhere = body_around(off.file, off.line) != body_around(inner.file, inner.line)
+    return off if elsewhere or off.text.startswith("@") else inner
 
 
 def _advice(cut: Cut) -> str:
@@ -291,8 +303,7 @@ def mend_all(cuts: Sequence[Cut]) -> str:
     """What to do about cuts, once for all lines where it is the same."""
     lines: dict[str, dict[str, None]] = {}
     for cut in cuts:
-        decorator = cut.off is not None and cut.off.text.startswith("@")  # that has to change, not the line that cuts
-        lines.setdefault(mend(cut), {})[line(cut.off if decorator else cut.source)] = None
+        lines.setdefault(mend(cut), {})[line(to_change(cut))] = None
     return " ".join(f"In {listed(places)}, {advice}." for advice, places in lines.items())
 
 

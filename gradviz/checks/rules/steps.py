@@ -122,7 +122,7 @@ def _emptied_or_stored(context: CheckContext, history: RetainedHistory) -> dict[
     if history.depth and any(name.startswith(f"{history.name}[") for node in nodes for name in node.names):
         fix = f"Empty it in each step, as the loss takes a part of it: {clear} after {line(context.backward)}."
         return {"fix": fix, "edit": behind(context.backward, clear)}
-    return _stored(history)
+    return _stored(context, history)
 
 
 def _turn(context: CheckContext) -> str:
@@ -141,7 +141,7 @@ def _held(history: RetainedHistory) -> Diagnosis:
         source=source,
     )
     if not history.update:
-        return diagnosis._replace(**_stored(history))
+        return diagnosis._replace(**_stored(context, history))
     return diagnosis._replace(
         summary=f"{name} keeps the graphs of all earlier updates: {steps} so far",
         why=f"{code(source)} records the update, create_graph=True records the gradients in it, and no backward call goes through "
@@ -155,7 +155,7 @@ def _held(history: RetainedHistory) -> Diagnosis:
 _STORED = "Store numbers or detached tensors there: loss.item() or loss.detach() instead of loss."
 
 
-def _stored(history: RetainedHistory) -> dict[str, Any]:
+def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
     """What to do about a variable that holds graphs, as fields of the diagnosis."""
     name, added = one_line(history.name), history.added or history.source
     given = adds_to(history.source, history.name)
@@ -164,6 +164,8 @@ def _stored(history: RetainedHistory) -> dict[str, Any]:
         edit = behind(history.source, detach) if given is False else None
         return {"fix": f"Detach {name} between the steps: {detach}.", "edit": edit}
     new, what = without_graph(added, history.depth), "detach what has a graph before it is stored"
+    if any(f"{model.name}.detach()" in new for model in context.models):  # a module has none
+        new, what = "", "compute what is stored under torch.no_grad(), or detach it"
     if history.kept:
         new, what = "", f"give the function {history.kept} detached"
     if new:

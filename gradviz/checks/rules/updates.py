@@ -389,6 +389,20 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
     cuts = [cut for cut in every if names & {*cut.leaf, *cut.behind}] or list(every)
     # a tensor that is cut by itself is a mistake more often than a block that records nothing
     cuts = [cut for cut in cuts if cut.kind not in ("no_grad", "inference")] or cuts
+    calls = [
+        part[0].source
+        for part in parts(context.record.log, "b[^bs]*s")
+        if part[-1].tensors == frozenset(optimizer.held)
+    ]
+    above = {
+        cut.source.line: cut
+        for cut in cuts
+        for call in calls[:1]
+        if call
+        and (cut.source.file, cut.source.function) == (call.file, call.function)
+        and cut.source.line <= call.line
+    }
+    cuts = [above[max(above)]] if above else cuts  # the nearest above the backward() that the step comes after
     none = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
     return _idle(
         optimizer,
