@@ -120,9 +120,12 @@ class SequenceWatch(Observer):
     @reads("masked_fill")
     def _filled(self, call: TorchCall) -> None:
         """A mask puts a number in place of scores: whether a softmax would hide that."""
-        number = call.given(2, "value")
-        if type(number) in (int, float) and abs(number) < _NEAR and call.makes and call.result.requires_grad:
-            self._near.put(call.result, call.place)
+        mask, number = call.given(1, "mask"), call.given(2, "value")
+        near = type(number) in (int, float) and abs(number) < _NEAR and call.makes and call.result.requires_grad
+        if near and self._looks(call.line, STEPS) and is_readable(mask):
+            with unrecorded():
+                parts = bool((mask.any(-1) & ~mask.all(-1)).any())  # else whole rows, which nobody reads
+            self._near.put(call.result, call.place if parts else None)
 
     @reads("softmax")
     def _weighs(self, call: TorchCall) -> None:

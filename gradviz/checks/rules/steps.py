@@ -54,7 +54,7 @@ def growing_graph(context: CheckContext) -> Diagnoses:
         total = total + loss
     ```
     """
-    yield from map(_held, context.record.histories)
+    yield from (_held(context, history) for history in context.record.histories)
     if context.step < 2:
         return
     before = _step_before(context)
@@ -129,7 +129,7 @@ def _turn(context: CheckContext) -> str:
     return "evaluation" if context.in_step else "step"
 
 
-def _held(history: RetainedHistory) -> Diagnosis:
+def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
     """What began to hold graphs after the calls that are read in full."""
     name, source = one_line(history.name), history.added or history.source
     nodes, steps = plural(history.nodes, "node"), plural(history.steps, "step")
