@@ -120,14 +120,18 @@ class _Indices:
         with unrecorded():
             hit = indices == self.padding
             rows = hit.reshape(-1, indices.shape[-1]) if indices.dim() > 1 else hit[:, None]
-            first, last = int(rows[:, 0].sum()), int(rows[:, -1].sum())
-            self.counts.update(hits=int(hit.sum()), all=hit.numel(), first=first, last=last)
+            edges = {"left": rows[:, 0], "right": rows[:, -1], "top": rows[0], "bottom": rows[-1]}
+            self.counts.update(
+                {edge: int(part.sum()) for edge, part in edges.items()}, hits=int(hit.sum()), all=hit.numel()
+            )
 
     def hits_a_row(self) -> bool:
-        """Whether the index of padding comes as often as others, and first in a row as often as last."""
-        hits, total, first, last = self.counts.values()
-        low, high = _AS_OFTEN
-        return not self.pads and hits >= _HITS and low < hits * self.size / total and low * last < first < high * last
+        """Whether the index of padding comes as often as others, and on one side of a batch as often as on the other."""
+        counts, (low, high) = self.counts, _AS_OFTEN
+        often = counts["hits"] >= _HITS and low < counts["hits"] * self.size / counts["all"]
+        sides = ("left", "right"), ("top", "bottom")
+        even = all(low * counts[other] <= counts[one] <= high * counts[other] for one, other in sides)
+        return not self.pads and often and counts["left"] > 0 and even
 
 
 class _Followed(NamedTuple):
