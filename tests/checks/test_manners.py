@@ -340,12 +340,6 @@ MASKS = [
         "nn.CrossEntropyLoss(ignore_index=0)",
     ),
     Manner(
-        "broadcast",
-        "exp() /",
-        f"{STEP}    h = net(x[:3])\n    loss = (h.exp() / h.exp().sum(1)).log().mean()\n{REST}",
-        "sum(1, keepdim=True)",
-    ),
-    Manner(
         "mixed-samples",
         "nn.Softmax(dim=0)",
         f"{SOFT}    loss = -(net(x) + 1e-3).log().gather(1, labels).mean()\n{REST}",
@@ -765,20 +759,6 @@ for step in range(30):
     opt.step()
     sched.step()
 """
-EMA = """
-import copy, torch
-torch.manual_seed(0)
-net = torch.nn.Linear(4, 1)
-slow, opt = copy.deepcopy(net), torch.optim.SGD(net.parameters(), lr=0.1)
-for step in range(8):
-    loss = net(torch.randn(8, 4)).square().mean()
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-    with torch.no_grad():
-        for old, new in zip(slow.parameters(), net.parameters()):
-            old.lerp_(new, 0.996)
-"""
 STATIC = """
 import torch
 kept = {}
@@ -844,7 +824,6 @@ for step in range(3):
             "T_max",
         ),
         (SCHEDULE.format("PolynomialLR(opt, 6)"), "sched.step", "total_iters=30", "gamma"),
-        (EMA, "old.lerp_", "slow keeps 0.996 of itself", "0.995"),
         (STATIC, 'kept["x"] = x', "ctx.save_for_backward", "global g"),
         (SHARED, "enc(x)", "make the call inside `with torch.no_grad():`", ""),
         (DROPS.format("nn.Dropout(0.5)"), "self.out", "Create it in __init__()", "functional"),
@@ -875,7 +854,6 @@ ALIKE = {
     "weights of steps": POOL.format("F.softmax(score(h), dim=1)"),
     "weights of each step alone": POOL.format("torch.sigmoid(score(h))"),
     "weights of features": POOL.format("F.softmax(h, dim=-1)"),
-    "an average that keeps the large part": EMA.replace("0.996", "0.004"),
     "a schedule that lasts": SCHEDULE.format("LambdaLR(opt, lambda epoch: 0.9**epoch)"),
     "state on ctx": STATIC.replace('kept["x"] = x', "ctx.save_for_backward(x)").replace(
         'kept["x"]', "ctx.saved_tensors[0]"

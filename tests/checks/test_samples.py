@@ -175,14 +175,6 @@ ROWS = f"""{BEGIN}
             return F.cross_entropy(net["out"](pooled), torch.randint(0, 3, (9,)))
 {END}"""
 FAULTS = {
-    "a write to expanded rows": Fault(
-        "mixed-samples",
-        ".expand(len(lengths), -1)",
-        ".clone()",
-        "(len(lengths), -1)",
-        "(len(lengths), -1).clone()",
-        ROWS,
-    ),
     "an einsum with a letter too many": Fault(
         "mixed-samples", "torch.einsum", "the same letter: n in place of m", "mkd", "nkd", PAIRS
     ),

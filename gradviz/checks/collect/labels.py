@@ -34,6 +34,7 @@ _JUDGED, _FEW, _SAME = (
 )  # labels, and those of a class, that say how often it comes; how far equal shares may differ
 _LOSSES = ("CTCLoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "NLLLoss")
 _SUM = 0.1  # how far the sum of probabilities may be from 1, as a logarithm
+_MOST = 3  # how many times as often as the next index the most frequent one comes, where it is no padding
 _HITS, _AS_OFTEN = (
     8,
     (0.4, 2.5),
@@ -112,14 +113,18 @@ class _Indices:
     padding: int
     batches: int = 0
     pads: bool = False  # sequences end early, or are parts of others
+    rows: bool = False  # they are rows of several
     counts: Counter[str] = field(default_factory=Counter)
+    others: Counter[int] = field(default_factory=Counter)  # how often each other index comes
 
     def add(self, indices: torch.Tensor, pads: bool) -> None:
         """Another batch of indices."""
         self.batches, self.pads = self.batches + 1, self.pads or pads
         with unrecorded():
             hit = indices == self.padding
+            self.others.update(indices[~hit].flatten().tolist())
             rows = hit.reshape(-1, indices.shape[-1]) if indices.dim() > 1 else hit[:, None]
+            self.rows |= indices.dim() > 1
             edges = {"left": rows[:, 0], "right": rows[:, -1], "top": rows[0], "bottom": rows[-1]}
             self.counts.update(
                 {edge: int(part.sum()) for edge, part in edges.items()}, hits=int(hit.sum()), all=hit.numel()
@@ -128,10 +133,12 @@ class _Indices:
     def hits_a_row(self) -> bool:
         """Whether the index of padding comes as often as others, and on one side of a batch as often as on the other."""
         counts, (low, high) = self.counts, _AS_OFTEN
-        often = counts["hits"] >= _HITS and low < counts["hits"] * self.size / counts["all"]
+        share = counts["hits"] * self.size / counts["all"]
+        alike = counts["hits"] < _MOST * max(self.others.values(), default=0)
+        often = counts["hits"] >= _HITS and low < share and alike
         sides = ("left", "right"), ("top", "bottom")
         even = all(low * counts[other] <= counts[one] <= high * counts[other] for one, other in sides)
-        return not self.pads and often and counts["left"] > 0 and even
+        return not self.pads and often and (even or not self.rows)
 
 
 class _Followed(NamedTuple):

@@ -144,8 +144,13 @@ def two_optimizers(context: CheckContext) -> Diagnoses:
 
 def _in_turn(record: RunRecord, shared: frozenset[int]) -> Iterator[tuple[LoopCall, LoopCall]]:
     """Pairs of steps of two optimizers that follow each other, as two losses that are trained in turn have them."""
-    steps = [call for call in calls_in(record.log, "s") if not shared.isdisjoint(call.tensors or ())]
-    turns = [(before, again) for before, again in pairwise(steps) if before.tensors != again.tensors]
+    every = [call for call in calls_in(record.log, "bs") if not shared.isdisjoint(call.tensors or ())]
+    steps = [(loss.source, call) for loss, call in pairwise(every) if (loss.letter, call.letter) == ("b", "s")]
+    turns = [
+        (before, again)
+        for (loss, before), (other, again) in pairwise(steps)
+        if before.tensors != again.tensors and loss != other
+    ]
     yield from turns if len(turns) > _TURNS else ()
 
 

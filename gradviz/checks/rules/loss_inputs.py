@@ -329,8 +329,8 @@ _GIVEN = {
     "one score": Row(
         "cross entropy is given a single score for each sample: it is 0 whatever that is",
         "{code} is given scores of shape {0}: a softmax over one class is always 1",
-        "For two classes with one score, use torch.nn.BCEWithLogitsLoss()(scores.squeeze(1), labels.float()). Or let the last "
-        "layer return a score for each class.",
+        "For two classes with one score, use torch.nn.BCEWithLogitsLoss()(scores, labels.float().view_as(scores)). Or let "
+        "the last layer return a score for each class.",
     ),
     "trained weight": Row(
         "what weighs log_prob() is trained by it: .detach() is missing",

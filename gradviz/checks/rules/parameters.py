@@ -332,6 +332,7 @@ def _results_of_leaves(context: CheckContext) -> Diagnoses:
             "variable holds",
             f"Create the leaf last: {'; '.join(map(as_leaf, lines))}.",
             source=lines[0],
+            follows=("freed-graph",),
             edit=together([instead(one, as_leaf(one)) for one in lines]),
         )
 

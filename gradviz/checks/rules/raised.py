@@ -136,12 +136,6 @@ _KNOWN = (
         new=_swapped(r",? ?sparse=True"),
     ),
     Message(
-        r"(?P<what>(?:unscale_|step)\(\) (?:has already been called|is being called after step\(\)))",
-        "the scaler is used a second time without update()",
-        "{what}: scaler.update() has not run since the last step. It ends a step, and adapts the scale",
-        "Call scaler.update() after scaler.step(optimizer), once in every step.",
-    ),
-    Message(
         r"Expected more than 1 value per channel when training, got input size (?P<size>.*)",
         "batch normalization in training mode is given a single sample",
         "its input has the size {size}: of one value no variance can be computed",
@@ -334,7 +328,7 @@ _KNOWN = (
         "Take the mark away and compute its backward() with torch functions only; else leave out create_graph=True.",
     ),
     Message(
-        r"step\(\) has already been called since the last update\(\)|unscale_\(\) has already been called",
+        r"step\(\) has already been called since the last update\(\)|unscale_\(\) (?:has already been|is being) called",
         "a GradScaler was not updated before its next step",
         "it takes one unscale_() and one step() for each optimizer until update() is called",
         "Call scaler.update() once in every step, after scaler.step(optimizer), and scaler.unscale_(optimizer) at "
