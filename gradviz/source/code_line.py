@@ -197,10 +197,10 @@ def passing(source: SourceLine | None, functions: Sequence[str], **keywords: str
     >>> passing(SourceLine("a.py", 1, "f", "p = x.softmax(0)"), ["softmax"], dim="-1")
     'p = x.softmax(dim=-1)'
     """
-    comma = (
-        "," if source is not None and source.text.endswith("),") else ""
-    )  # one of several arguments, on a line of its own
-    statements = parsed(source._replace(text=source.text.removesuffix(",")) if source is not None and comma else source)
+    if source is None:
+        return ""
+    comma = "," if source.text.endswith("),") else ""  # one of several arguments, on a line of its own
+    statements = parsed(source._replace(text=source.text.removesuffix(",")))
     parts = [part for one in statements for part in ast.walk(one)]
     calls = [part for part in parts if isinstance(part, ast.Call) and called(part) in functions]
     for call in calls if len(calls) == len(statements) == 1 else ():

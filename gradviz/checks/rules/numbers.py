@@ -241,9 +241,7 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
         some = any(leaf.hooks for leaf in leaves_of(context, zeros=False))  # then these may be frozen so
         return _HOOK._replace(severity="note" if some else None), None
     graph = context.graph
-    layers = {user for leaf in nodes_of(zero) for user in users(graph, leaf)}
-    layers.update(user for i in [*layers] if kind(graph, i) == "T" for user in users(graph, i))
-    fed = sorted(layers.intersection(context.fed_zeros))
+    fed = _fed_zeros(context, zero)
     if fed:
         return _FED, made_at(graph, fed[0])
     above = [] if _only_biases(first_names(zero)) else sorted(_above(graph, nodes_of(zero)))
@@ -252,6 +250,14 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
         if _TIMES_ZERO.search(written.text):
             return _FACTOR, written
     return (_STOP, lines[0]) if lines else (_NOTHING, None)
+
+
+def _fed_zeros(context: CheckContext, zero: Sequence[Leaf]) -> list[int]:
+    """The layers with these weights whose input is zero."""
+    graph = context.graph
+    layers = {user for leaf in nodes_of(zero) for user in users(graph, leaf)}
+    layers.update(user for i in [*layers] if kind(graph, i) == "T" for user in users(graph, i))
+    return sorted(layers.intersection(context.fed_zeros))
 
 
 def _only_biases(names: Sequence[str]) -> bool:

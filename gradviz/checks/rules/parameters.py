@@ -303,26 +303,9 @@ def _rebound(context: CheckContext) -> Diagnoses:
 
 def _results_of_leaves(context: CheckContext) -> Diagnoses:
     """Variables that were computed once, of a leaf that nobody names: `w = torch.randn(3, requires_grad=True).double()`."""
-    graph, found = context.graph, dict[str, SourceLine]()
-    for tensor in context.named_tensors:
-        node = tensor.node
-        if (
-            node is not None
-            and not tensor.leaf
-            and not tensor.retains_grad
-            and (graph.nodes[node].sequence or 0) < context.since
-        ):
-            below = [graph.leaf_of.get(edge.producer) for edge in graph.inputs(node)]
-            maker = made_at(graph, node)
-            if (
-                len(below) == 1
-                and below[0]
-                and not below[0].names
-                and below[0].kind == "input"
-                and maker
-                and as_leaf(maker)
-            ):
-                found[tensor.names[0]] = maker
+    results = [tensor for tensor in context.named_tensors if not (tensor.leaf or tensor.retains_grad)]
+    made = ((tensor.names[0], _of_a_new_leaf(context, tensor.node)) for tensor in results if tensor.node is not None)
+    found = {name: source for name, source in made if source is not None}
     if found:
         names, lines = tuple(found), tuple(dict.fromkeys(found.values()))
         yield Diagnosis(
@@ -335,6 +318,16 @@ def _results_of_leaves(context: CheckContext) -> Diagnoses:
             follows=("freed-graph",),
             edit=together([instead(one, as_leaf(one)) for one in lines]),
         )
+
+
+def _of_a_new_leaf(context: CheckContext, node: int) -> SourceLine | None:
+    """The line that computed a tensor in an earlier step, of a leaf without a name alone, where that can be the last to be made."""
+    graph = context.graph
+    below, maker = [graph.leaf_of.get(edge.producer) for edge in graph.inputs(node)], made_at(graph, node)
+    leaf = below[0] if len(below) == 1 else None
+    nameless = leaf is not None and leaf.kind == "input" and not leaf.names
+    old = (graph.nodes[node].sequence or 0) < context.since
+    return maker if old and nameless and as_leaf(maker) else None
 
 
 def _recorded_updates(context: CheckContext) -> tuple[dict[str, int], int]:

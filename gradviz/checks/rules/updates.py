@@ -15,6 +15,7 @@ from gradviz.checks.rules.roots import all_cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import Names, as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import SourceLine
+from gradviz.recording.cuts import Cut
 from gradviz.source.code_line import parsed
 from gradviz.source.search import lines_behind, sets_item
 from gradviz.wording import one_line, plural
@@ -387,22 +388,7 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
     names = {*context.record.named(optimizer.held)}
     every = {(cut.kind, cut.source): cut for cut in context.record.cuts}.values()
     cuts = [cut for cut in every if names & {*cut.leaf, *cut.behind}] or list(every)
-    # a tensor that is cut by itself is a mistake more often than a block that records nothing
-    cuts = [cut for cut in cuts if cut.kind not in ("no_grad", "inference")] or cuts
-    calls = [
-        part[0].source
-        for part in parts(context.record.log, "b[^bs]*s")
-        if part[-1].tensors == frozenset(optimizer.held)
-    ]
-    above = {
-        cut.source.line: cut
-        for cut in cuts
-        for call in calls[:1]
-        if call
-        and (cut.source.file, cut.source.function) == (call.file, call.function)
-        and cut.source.line <= call.line
-    }
-    cuts = [above[max(above)]] if above else cuts  # the nearest above the backward() that the step comes after
+    cuts = _blamed(context, optimizer, cuts)
     none = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
     return _idle(
         optimizer,
@@ -413,6 +399,22 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
         next((cut.source for cut in cuts), None),
         ("nonleaf-parameter", "no-graph"),
     )
+
+
+def _blamed(context: CheckContext, optimizer: OptimizerRow, cuts: list[Cut]) -> list[Cut]:
+    """Of several cuts, those that are likely the mistake: the nearest one above the backward() that the step comes after.
+
+    A tensor that is cut by itself is one more often than a block that records nothing.
+    """
+    cuts = [cut for cut in cuts if cut.kind not in ("no_grad", "inference")] or cuts
+    held = frozenset(optimizer.held)
+    orders = (part for part in parts(context.record.log, "b[^bs]*s") if part[-1].tensors == held)
+    call = next((part[0].source for part in orders), None)
+    if call is None:
+        return cuts
+    here = (cut for cut in cuts if (cut.source.file, cut.source.function) == (call.file, call.function))
+    above = {cut.source.line: cut for cut in here if cut.source.line <= call.line}
+    return [above[max(above)]] if above else cuts
 
 
 def _starved(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
