@@ -825,7 +825,7 @@ for step in range(3):
         ),
         (SCHEDULE.format("PolynomialLR(opt, 6)"), "sched.step", "total_iters=30", "gamma"),
         (STATIC, 'kept["x"] = x', "ctx.save_for_backward", "global g"),
-        (SHARED, "enc(x)", "make the call inside `with torch.no_grad():`", ""),
+        (SHARED, "@torch.no_grad()", "make the call inside `with torch.no_grad():`", ""),
         (DROPS.format("nn.Dropout(0.5)"), "self.out", "Create it in __init__()", "functional"),
         (DROPS.format("self.drops[0]"), "self.out", "nn.ModuleList", "functional"),
     ],

@@ -148,7 +148,7 @@ FAULTS = {
         "broadcast", "score = score + ", ".flatten(1).sum(1)", "(items)).sum()", "(items)).flatten(1).sum(1)", PAIRS
     ),
     "a factor of each sample along the features": Fault(
-        "broadcast", "noisy = ", ".unsqueeze(1)", "[t]", "[t][:, None]", NOISE
+        "broadcast", "noisy = ", ".view(-1, 1)", "[t]", "[t][:, None]", NOISE
     ),
     "a mask that leaves what it hides": Fault(
         "inverted-mask", "masked_fill", "float('-inf')", "1e-9", "float('-inf')", ATTENDS

@@ -296,7 +296,7 @@ FAULTS = {
         SWAPPED,
     ),
     "a schedule by sample": Fault(
-        "broadcast", "noisy = ", ".unsqueeze(1)", "noise[at]\n", "noise[at].unsqueeze(1)\n", SCHEDULE
+        "broadcast", "noisy = ", ".view(-1, 1)", "noise[at]\n", "noise[at].view(-1, 1)\n", SCHEDULE
     ),
     "two letters for one dimension": Fault(
         "mixed-samples", "torch.einsum", "c in place of d", "nkd->", "nkc->", LETTERS

@@ -46,7 +46,7 @@ class PickWatch(Observer):
         self._parts = Facts[bool]()  # tensors of which layers are given parts
         self._rows: set[int] = set()  # indices that name something for each sample
         # numbers of each sample that met columns, by index
-        self._met: dict[int, tuple[Place | None, torch.Size, torch.Size]] = {}
+        self._met: dict[int, tuple[Place | None, torch.Size, torch.Size, str]] = {}
 
     def _forget(self) -> None:
         for index in self._rows & self._met.keys():
@@ -102,7 +102,7 @@ class PickWatch(Observer):
                 self._picks.put(call.result, pick._replace(added=pick.added or added, scaled=pick.scaled or not added))
                 return
             elif pick is not None and type(other) in PLAIN and _meets_columns(given, other):
-                self._met[pick.by] = call.place, given.shape, other.shape
+                self._met[pick.by] = call.place, given.shape, other.shape, ", 1" * (other.dim() - 1)
 
     def _written(self, call: TorchCall) -> None:
         """A sum of what was picked is written back to where it comes from."""

@@ -25,9 +25,9 @@ BROADCAST = {
     ),
     "sample for column": Row(
         "a number for each sample is spread along the columns",
-        "{code} computes {0} with {1}: the first has a number for each sample, picked by an index that also names a row for each, "
-        "and broadcasting gives it to each column; it only fits since the sizes are equal",
-        "Give it a dimension for the columns: .unsqueeze(1), or [:, None].",
+        "{code} computes {0} with {1}: the first has a number for each sample, and broadcasting gives one to each column; it only "
+        "fits since the sizes are equal",
+        "Give it a dimension for each of those that it is to fill: .view(-1{2}).",
     ),
     "summed too far": Row(
         "a sum over the whole batch is added to each sample",
@@ -56,7 +56,7 @@ _MODES = {
     "dropout in eval": Row(
         "dropout runs in eval mode: it is not told of the mode",
         "{code} drops out although {0} is in eval mode, {times} seen: a functional dropout has training=True unless it is told",
-        "Pass the mode: training=self.training. Or use torch.nn.Dropout.",
+        "Use torch.nn.Dropout, a module; or pass the mode: training=self.training.",
         passes=("training=self.training", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"),
     ),
     "dropout apart": Row(

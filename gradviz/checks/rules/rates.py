@@ -8,6 +8,7 @@ from statistics import median
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import instead
 from gradviz.checks.record import LoopCall, OptimizerRow, RunRecord, calls_in
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.words import code, line
@@ -92,15 +93,19 @@ def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diag
         text = source.text if source is not None else "scheduler.step()"
         fix = f"If the schedule counts epochs, move {text} out of the loop over the batches, so that it runs once in each. "
         fix += f"Else make it last for all {steps:,} steps: {how}."
+    rounded = optimizer.factor if optimizer.factor is not None and "//" in optimizer.factor.text else None
+    if rounded is not None:
+        fix = f"In {line(rounded)}, write / in place of //, which rounds a quotient down to 0: {rounded.text.replace('//', '/')}."
     return Diagnosis(
         f"the learning rate of {optimizer.title} is nearly zero in {len(low):,} of {steps:,} steps",
         optimizer.subject,
         f"it was {max(optimizer.rates):.3g} at most, and {optimizer.rates[low[0]]:.3g} at step {low[0] + 1}, less than a "
         "millionth of that"
-        + (f"; {code(source)} ran {plural(len(calls), 'time')}" if calls else "")
-        + (", after each step, and not once in each epoch" if often else ""),
+        + (f"; {code(source)} ran {plural(len(calls), 'time')}" if calls and not rounded else "")
+        + (", after each step, and not once in each epoch" if often and not rounded else ""),
         fix,
-        source=source,
+        source=rounded or source,
+        edit=instead(rounded, rounded.text.replace("//", "/") if rounded is not None else ""),
     )
 
 
@@ -365,7 +370,7 @@ _PACES = (
 )  # fmt: skip
 
 
-_CAUSES = ("alias", "wrong-backward", "scaler-order", "accumulation", "gradient-not-reset")
+_CAUSES = ("alias", "wrong-backward", "clip-order", "scaler-order", "accumulation", "gradient-not-reset")
 """Checks whose findings explain that steps are too large."""
 
 
