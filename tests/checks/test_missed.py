@@ -225,7 +225,25 @@ FAULTS = {
         CELL,
     ),
 }
+TEACHER = f"""{BEGIN}
+teacher, net = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 1)), nn.Linear(4, 1)
+opt = torch.optim.SGD(teacher.parameters(), lr=0.01)
+for step in range(4):
+    loss = teacher(torch.randn(8, 4)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+teacher.requires_grad_(False).eval()
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    loss = (net(x) - teacher(x)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 RIGHT = {
+    "a teacher that was trained before": TEACHER,
     "a sum of all that weighs nothing": PAIRS.replace("(items)).sum()", "(items)).sum(1)").replace(
         "return (score - stars)", "return 1e-3 * net['item'].weight.square().sum() + (score - stars)"
     ),

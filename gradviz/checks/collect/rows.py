@@ -227,6 +227,7 @@ class RowKeeper:
         sleeping, moving = tuple(path for path, module in inside if _sleeps(module)), self._moving(model, inside)
         mine = [(parameter, tensor) for parameter, tensor in parameters if parameter.names[0].startswith(f"{name}.")]
         held, training, trains = self._record.holding, model.training, any(tensor.requires_grad for _, tensor in mine)
+        sleeping = sleeping if trains else ()  # else it was trained before, and is a teacher now
         return ModelState(
             name,
             type(model).__name__,
