@@ -63,7 +63,7 @@ class Diagnosis(NamedTuple):
     `source` is the line of the user's that has to change, and `part` the code in it that matters; without a `source` it is the
     line of the first node, if `where` names that. `where` is for what says more than that line, or than the place of the first
     node. `follows` are ids of checks: where one of them has found something in the same run, this is told as its consequence.
-    `explains`, the other way round, are ids of checks whose findings are consequences of this one. `edit` is `fix` as data.
+    `edit` is `fix` as data.
     """
 
     summary: str
@@ -78,7 +78,6 @@ class Diagnosis(NamedTuple):
     follows: Names = ()
     where: str = ""
     edit: Edit | None = None
-    explains: Names = ()
 
 
 class Row(NamedTuple):
@@ -194,7 +193,7 @@ def _explained(rule: Check, context: Sequence[CheckContext]) -> Iterator[Explain
     for about in context:
         items = list(rule.function(about))
         for item in items:
-            yield Explained(_finding(rule, item, about), item.follows, rule.follows, item.explains)
+            yield Explained(_finding(rule, item, about), item.follows, rule.follows)
         if rule.once and items:
             return
 
@@ -227,7 +226,6 @@ class Explained(NamedTuple):
     finding: Finding
     by: Names = ()
     by_same_names: Names = ()
-    explains: Names = ()  # ids of checks whose findings it explains
 
 
 def joined(explained: Sequence[Explained]) -> list[Finding]:
@@ -243,11 +241,11 @@ def joined(explained: Sequence[Explained]) -> list[Finding]:
 
 def _cause(explained: Sequence[Explained], i: int) -> int | None:
     """The finding that explains another one; of several the worst, and of these one about the same."""
-    finding, by, by_same_names, _ = explained[i]
+    finding, by, by_same_names = explained[i]
     mine, causes = set(finding.names), list[int]()
-    for j, (other, _, _, explains) in enumerate(explained):
+    for j, (other, _, _) in enumerate(explained):
         same = bool(mine) and mine.issubset(other.names)
-        if j != i and (finding.id in explains or other.id in by or (other.id in by_same_names and same)):
+        if j != i and (other.id in by or (other.id in by_same_names and same)):
             causes.append(j)
     others = {j: explained[j].finding for j in causes}
     return min(

@@ -281,4 +281,4 @@ def test_a_cross_entropy_over_one_class_is_found(target: str, tmp_path: Path) ->
         "xs), ys", f"xs[:8]), {target}"
     )
     (alarm,) = alarms(script, tmp_path)
-    assert alarm["id"] == "loss-input" and "loss_of(net(xs" in alarm["code"] and "torch.sigmoid" in alarm["fix"]
+    assert alarm["id"] == "loss-input" and "loss_of(net(xs" in alarm["code"] and "BCEWithLogitsLoss" in alarm["fix"]

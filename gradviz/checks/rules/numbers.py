@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext, LeafGradient
 from gradviz.checks.finding import Severity
 from gradviz.checks.flow import main_path
-from gradviz.checks.ops import kind, users
+from gradviz.checks.ops import kind, makers, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import Names, code, first_names, line, listed, made_at, nodes_of, places
 from gradviz.graph import Graph, Leaf, SourceLine
@@ -242,8 +242,8 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
         return _HOOK._replace(severity="note" if some else None), None
     graph = context.graph
     fed = _fed_zeros(context, zero)
-    if fed:
-        return _FED, made_at(graph, fed[0])
+    if fed:  # a state is zero at the first call
+        return _FED._replace(severity=None if context.looked_after else "note"), made_at(graph, fed[0])
     above = [] if _only_biases(first_names(zero)) else sorted(_above(graph, nodes_of(zero)))
     lines = [at for i in above if graph.nodes[i].op.startswith(_STOPS) and (at := made_at(graph, i)) is not None]
     for written in lines:
@@ -257,7 +257,8 @@ def _fed_zeros(context: CheckContext, zero: Sequence[Leaf]) -> list[int]:
     graph = context.graph
     layers = {user for leaf in nodes_of(zero) for user in users(graph, leaf)}
     layers.update(user for i in [*layers] if kind(graph, i) == "T" for user in users(graph, i))
-    return sorted(layers.intersection(context.fed_zeros))
+    fed = sorted(layers.intersection(context.fed_zeros))
+    return [i for i in fed if not any(kind(graph, maker).endswith("Relu") for maker in makers(graph, i))]
 
 
 def _only_biases(names: Sequence[str]) -> bool:

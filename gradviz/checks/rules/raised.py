@@ -34,7 +34,6 @@ class Message(NamedTuple):
     find: _Find = lambda context, raised: []
     fix_there: str = ""  # what to do when `find` finds the lines that have to change, {at}
     new: _Write = lambda raised, at: ""  # such a line as it should be, {new}
-    explains: Names = ()  # checks whose findings follow from it
 
 
 def understood(text: str, messages: Sequence[Message]) -> tuple[Message, dict[str, str]] | None:

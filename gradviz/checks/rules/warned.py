@@ -74,7 +74,7 @@ _KNOWN = (
         "the standard deviation or variance of a single element is NaN",
         "it is divided by the number of elements less one, which is 0",
         "Pass correction=0, or take it over more elements.",
-        explains=("nonfinite",),
+        ("nonfinite",),
     ),
     Message(
         "Tensor that is not a leaf Tensor is being accessed",
@@ -161,8 +161,7 @@ def torch_warning(context: CheckContext) -> Diagnoses:
         if told is not None:
             summary, why, fix = (part.format(**told[1]) for part in told[0][1:4])
             follows = told[0].said_by
-            found = Diagnosis(summary, (), f"{code(misuse.source)}: {why}", fix, source=misuse.source, follows=follows)
-            yield found._replace(explains=told[0].explains)
+            yield Diagnosis(summary, (), f"{code(misuse.source)}: {why}", fix, source=misuse.source, follows=follows)
         elif text and not re.search(_LEFT_OUT, text):
             yield Diagnosis(
                 f"torch warns: {clip(one_line(text), 80)}",
