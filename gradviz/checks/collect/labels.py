@@ -373,7 +373,7 @@ class LabelWatch(Observer):
     def _spelled(self, call: TorchCall) -> None:
         """A loss aligns labels with time steps, and one of its classes is the blank between them."""
         scores, labels, _, lengths, blank = call.arguments[:5]
-        seen = self._seen(call, labels) if is_readable(labels) else None
+        seen = self._seen(call, labels) if is_readable(labels) and is_readable(scores) else None
         if seen is not None:
             seen.blank = blank, scores.shape[-1]
             with unrecorded():

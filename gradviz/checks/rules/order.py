@@ -318,7 +318,7 @@ def _updates(record: RunRecord, optimizer: OptimizerRow) -> list[Log]:
 
 def _left_over(rounds: Sequence[Log]) -> Diagnoses:
     """Batches behind the last step of an epoch, whose gradients are reset when the next one begins."""
-    lost = [part for update in rounds for part in parts(update[:-1], "b[^bz]*(?:b[^bz]*)*z")]
+    lost = [part for update in rounds for part in parts(update[:-1], "(?:b[^bz]*)+z")]
     kept = [update for update in rounds if "z" not in letters(update).lstrip("z")]
     if len(lost) >= TIMES and len(kept) >= TIMES and _is_counted(kept[0]):
         reset, step, count = lost[0][-1], kept[0][-1], letters(lost[0]).count("b")
