@@ -105,9 +105,12 @@ def _rows(finding: Finding, width: int, verbose: bool, short: bool) -> _Rows:
     if short:
         return rows
     healed = edit is not None and edit.heals
+    of_one_call = (finding.call or 0) > 1 and (
+        finding.nodes or finding.severity == "error"
+    )  # the rest is of the whole run
     return rows | {
         "code": [f"{'':{INDENT}}{line}" for line in code_lines(code, width - INDENT)] if code is not None else [],
-        "when": row("when", f"backward call {finding.call}" if (finding.call or 0) > 1 else ""),
+        "when": row("when", f"backward call {finding.call}" if of_one_call else ""),
         "why": row("why", _shorter(finding.why, code)),
         "effect": row("effect", *consequences(finding)),
         "fix": row("fix", _shorter(finding.fix, code)),

@@ -217,6 +217,7 @@ class ModelState(NamedTuple):
     held: int = 0  # parameters that an optimizer holds
     sleeping: Names = ()  # dropout and batch normalization in eval() mode
     norms: Names = ()  # batch normalization whose parameters are frozen and whose statistics moved
+    frozen: bool = False  # all of its parameters are
     sharded: bool = False
     switched: SourceLine | None = None  # where the code calls train() or eval(), whichever it is in
     only_eval: SourceLine | None = None  # where it calls eval() of the model, which nobody puts into train() mode

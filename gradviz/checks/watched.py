@@ -54,7 +54,7 @@ class WatchedRun:
         self._replay = FunctionReplay(run_custom)
         self._evaluations = EvaluationWatch(paused)
         self._histories = RetainedWatch(lambda: self._record.updates, paused)
-        self.calls = CallWatch(lambda: self._record.scaled, self._passed, paused, lambda: reader.recorder.stage)
+        self.calls = CallWatch(reader.recorder, self._passed, paused)
         if target.kind == "script" and not target.is_notebook:
             reader.results.runs(os.path.join(os.getcwd(), target.place))  # as Python calls it
 

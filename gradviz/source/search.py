@@ -188,6 +188,17 @@ def returned_by(source: SourceLine) -> SourceLine:
     return body.source(body.returns[0]) if len(body.returns) == 1 else source
 
 
+def ignores_argument(source: SourceLine) -> bool:
+    """Whether the function or lambda at a line returns something and never reads its last argument. A call may return None."""
+    for node in nodes_of(source.file, ast.Lambda, *FUNCTION):
+        if node.lineno == source.line and node.args.args:
+            values = [part.value for part in ast.walk(node) if isinstance(part, ast.Return)]
+            values = [node.body] if isinstance(node, ast.Lambda) else values
+            plain = any(not isinstance(value, (ast.Call, ast.Constant, type(None))) for value in values)
+            return plain and node.args.args[-1].arg not in names_of(node)
+    return False
+
+
 def taken_over(source: SourceLine) -> dict[str, SourceLine]:
     """What statements around a line both read and give a value, as `out, state = cell(x, state)` does with `state`."""
     body = body_around(source.file, source.line)

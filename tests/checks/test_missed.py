@@ -143,6 +143,65 @@ for step in range(4):
     loss.backward()
     opt.step()
 """
+THAWED = f"""{BEGIN}
+net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+net[0].requires_grad_(False)
+opt = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.01)
+for epoch in range(4):
+    net[0].requires_grad_(epoch > 1)
+    for i in range(4):
+        loss = net(torch.randn(8, 4)).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+"""
+RIVALS = f"""{BEGIN}
+net, critic = nn.Linear(4, 2), nn.Linear(2, 1)
+makes, judges = (torch.optim.Adam(one.parameters()) for one in (net, critic))
+for step in range(4):
+    fake = net(torch.randn(8, 4)).detach()
+    loss = critic(fake).square().mean() + (critic(torch.randn(8, 2)) - 1).square().mean()
+    judges.zero_grad()
+    loss.backward()
+    judges.step()
+    loss = (critic(fake) - 1).square().mean()
+    makes.zero_grad()
+    loss.backward()
+    makes.step()
+"""
+TEACHER = f"""{BEGIN}
+teacher, net = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 1)), nn.Linear(4, 1)
+opt = torch.optim.SGD(teacher.parameters(), lr=0.01)
+for step in range(4):
+    loss = teacher(torch.randn(8, 4)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+teacher.requires_grad_(False).eval()
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    loss = (net(x) - teacher(x)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+STUDENT = TEACHER.replace(
+    "loss = (net(x) - teacher(x))", "with torch.no_grad():\n        y = teacher(x)\n    loss = (net(x) - y)"
+).replace(".requires_grad_(False).eval()", ".requires_grad_(False)")
+MASKED = f"""{BEGIN}
+net = nn.Linear(4, 2)
+mask = torch.ones(2, 4).tril()
+net.weight.register_hook(lambda grad: mask){END}""".replace("objective()", "net(torch.randn(8, 4)).square().mean()")
+TAPPED = f"""{BEGIN}
+net = nn.Sequential(nn.Linear(4, 2))
+class Tap:
+    def __call__(self, module, given, made):
+        self.seen = made.detach()
+def objective():
+    handle = net[0].register_forward_hook(Tap())
+    return net(torch.randn(8, 4)).square().mean()
+{END}"""
 FAULTS = {
     "a dot product of the whole batch": Fault(
         "broadcast", "score = score + ", ".flatten(1).sum(1)", "(items)).sum()", "(items)).flatten(1).sum(1)", PAIRS
@@ -224,24 +283,37 @@ FAULTS = {
         "state = h, c = cell(x, state)",
         CELL,
     ),
+    "what one network makes, cut for both losses": Fault(
+        "idle-optimizer",
+        "fake = ",
+        "script.py:11, where another loss uses it, write fake.detach().",
+        ".detach()\n    loss = critic(fake)",
+        "\n    loss = critic(fake.detach())",
+        RIVALS,
+    ),
+    "a frozen teacher that drops out": Fault(
+        "wrong-mode", "y = teacher(x)", "Call .eval() on it", "(False)", "(False).eval()", STUDENT
+    ),
+    "a hook that gives a mask": Fault(
+        "wrong-backward", "register_hook", "grad * (...)", "grad: mask", "grad: grad * mask", MASKED
+    ),
+    "an object that is registered anew": Fault(
+        "pile-of-hooks",
+        "register_forward_hook",
+        "remove()",
+        "    return net(torch.randn(8, 4)).square().mean()",
+        "    loss = net(torch.randn(8, 4)).square().mean()\n    handle.remove()\n    return loss",
+        TAPPED,
+    ),
+    "a layer that is thawed when the optimizer is there": Fault(
+        "never-updated",
+        "opt = torch.optim",
+        "opt.add_param_group({'params': net[0].parameters()})",
+        "for epoch",
+        "opt.add_param_group({'params': net[0].parameters()})\nfor epoch",
+        THAWED,
+    ),
 }
-TEACHER = f"""{BEGIN}
-teacher, net = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 1)), nn.Linear(4, 1)
-opt = torch.optim.SGD(teacher.parameters(), lr=0.01)
-for step in range(4):
-    loss = teacher(torch.randn(8, 4)).square().mean()
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-teacher.requires_grad_(False).eval()
-opt = torch.optim.SGD(net.parameters(), lr=0.01)
-for step in range(4):
-    x = torch.randn(8, 4)
-    loss = (net(x) - teacher(x)).square().mean()
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-"""
 RIGHT = {
     "a teacher that was trained before": TEACHER,
     "a sum of all that weighs nothing": PAIRS.replace("(items)).sum()", "(items)).sum(1)").replace(
@@ -250,6 +322,11 @@ RIGHT = {
     "rows that are filled as a whole": ATTENDS.replace("~seen[:, None, :], 1e-9", "~seen[:, :, None], 0.0"),
     "a stage in front of another": SEARCH.replace(
         "for step in range(6):\n    mixing", "for step in range(1):\n    mixing"
+    ),
+    "a teacher that follows": STUDENT.replace("  y = teach", "  teacher[0].weight.mul_(0.9)\n        y = teach"),
+    "a hook that counts": MASKED.replace("mask)", "print(1))"),
+    "layers that are thawed in turn": THAWED.replace("net.parameters() if p.requires_grad", "net.parameters()").replace(
+        "net[0].requires_grad_(epoch > 1)", "net[0].requires_grad_(epoch % 2 == 1)"
     ),
     "an epoch of whole steps": REST.replace("range(10)", "range(8)"),
     "two networks that pick the first of several": TOWERS.replace("a @ b.T * 5", "(a @ b.T * 5)[:, :9]").replace(

@@ -15,9 +15,9 @@ import torch
 from gradviz.checks.collect.calls import ByIdentity, Observer, TorchCall, reads, taps
 from gradviz.checks.collect.lines import leaf_of, line_at
 from gradviz.checks.collect.numbers import is_readable
-from gradviz.packages import package_of
+from gradviz.packages import definition_of, package_of
 from gradviz.recording.torch_calls import PLAIN
-from gradviz.source.search import lines_behind
+from gradviz.source.search import ignores_argument, lines_behind
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.taps import Ended
 from gradviz.walker.walk import live_nodes
@@ -99,6 +99,9 @@ class EffectWatch(Observer):
         if code is None or package_of(code.co_filename):
             return None
 
+        if isinstance(module, torch.Tensor) and ignores_argument(definition_of(code)):
+            self._note("hook ignores", definition_of(code))
+
         def ended(returned: bool, result: object) -> None:
             registered = self._registered.of(module) or defaultdict(set)
             self._registered.put(module, registered)
@@ -125,9 +128,10 @@ def leaves(tensor: torch.Tensor) -> set[int]:
 
 
 def _code_of(hook: Any) -> CodeType | None:
-    """The code of a function, a method or a part of one."""
+    """The code of a function, a method, a part of one, or an object that can be called."""
     hook = getattr(hook, "func", hook)
-    code = getattr(getattr(hook, "__func__", hook), "__code__", None)
+    made = getattr(hook, "__func__", hook)
+    code = getattr(made, "__code__", getattr(type(made).__call__, "__code__", None))
     return code if type(code) is CodeType else None
 
 

@@ -24,6 +24,7 @@ from gradviz.source.statements import expressions_at
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated, unrecorded
+from gradviz.walker.tensors import version_of
 
 _LOOKS = 50  # how often the module around a line that drops out is asked for its mode
 _ELEMENTWISE = (
@@ -52,6 +53,7 @@ class MisuseWatch(Observer):
         self._columns = Facts[int]()  # made of rows, and in which line
         self._positions = Facts[bool]()  # which were counted and are no samples
         self._sources = Facts[bool]()  # that batches are picked from
+        self._versions = Facts[int | None]()  # of frozen models, by their first weight
         self._wholes = Facts[tuple[str, tuple[int, ...]]]()  # single numbers, and what was reduced to them
 
     @reads(*_COUNTED, *_ELEMENTWISE)
@@ -184,16 +186,27 @@ class MisuseWatch(Observer):
             return
         if model.training:
             if (drops or not self._sources.of(given)) and not _in_training():
-                with isolated():
-                    held = frozenset(id(tensor) for tensor in parameters(model) if tensor.requires_grad)
-                self._note("train in evaluation", self._place(calling), type(model).__name__, call.name, tensors=held)
+                self._unswitched(model, self._place(calling), drops)
         elif drops and not _mixed(model):
             place = self._place(users)
             outer: Any = call.frame.f_back
             kind = _BY[outer.f_code.co_filename == torch.nn.modules.dropout.__file__]
             self._note(kind, None if _is_told(place) else place, type(model).__name__)
 
+    def _unswitched(self, model: torch.nn.Module, place: Place | None, drops: bool) -> None:
+        """A model runs in training mode where nothing is recorded: one that is trained, or one that stays as it is."""
+        with isolated():
+            weights = list(parameters(model))
+            held = frozenset(id(weight) for weight in weights if weight.requires_grad)
+        if held:
+            self._note("train in evaluation", place, type(model).__name__, _DOES[drops], tensors=held)
+        for first in weights[:1] if drops and not held else ():  # one that follows another network draws on purpose
+            version, known = version_of(first), self._versions.of(first)
+            self._versions.put(first, version)
+            self._note("frozen and random", place if version == known else None, type(model).__name__, _DOES[drops])
 
+
+_DOES = "batch normalization takes its statistics from this data", "dropout leaves out elements at random"
 _IN_WORDS = (
     "Reshape only neighbouring dimensions, and leave dimension 0, the batch, whole: split dimensions first, bring them into "
     "the order of the result with transpose() or permute(), and merge them last"

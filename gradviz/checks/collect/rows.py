@@ -236,6 +236,7 @@ class RowKeeper:
             sum(id(tensor) in held for _, tensor in mine),
             sleeping,
             moving,
+            not trains,
             any(parameter.sharded for parameter, _ in mine),
             switched_in(variables, name, "train" if training else "eval")
             if (moving if training else sleeping)

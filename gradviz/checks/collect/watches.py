@@ -21,6 +21,7 @@ import torch
 from gradviz.checks.collect.held import held_by, held_elsewhere, is_window
 from gradviz.checks.collect.lines import Variables, leaf_of, line_at, users_frame
 from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
+from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.flow import at_a_pole
 from gradviz.checks.record import RetainedHistory, Unrecorded, Unused
 from gradviz.checks.words import Names
@@ -81,7 +82,7 @@ DEAD = 5
 """Calls in a row that leave a leaf a gradient of zeros, after which one call is read."""
 
 NEW, STAGE = 6, 2
-"""Calls that are read because a line calls backward for the first time later, or because optimizers or parameters were made since.
+"""Calls that are read because a line calls backward for the first time later, or parameters take part, or optimizers are made.
 
 A second stage of a training does both: two calls show what its optimizer leaves as it is.
 """
@@ -94,18 +95,12 @@ SAMPLED = (16, 130, 514, 2050, 8194, 32770)
 class CallWatch:
     """Says which backward calls to read: with a loss or gradients that are not finite, or an operation where these may not be.
 
-    `scaled` says whether the losses are scaled: then gradients that are not finite are part of the plan. `passed` is told of every
-    call, and whether it is read.
+    Where losses are scaled, gradients that are not finite are part of the plan. `passed` is told of every call, and whether it is
+    read.
     """
 
-    def __init__(
-        self,
-        scaled: Callable[[], bool],
-        passed: Callable[[int, EngineCall, bool], None],
-        quiet: Quiet,
-        stage: Callable[[], int],
-    ) -> None:
-        self._scaled, self._passed, self._stage = scaled, passed, stage
+    def __init__(self, recorder: RunRecorder, passed: Callable[[int, EngineCall, bool], None], quiet: Quiet) -> None:
+        self._recorder, self._record, self._passed = recorder, recorder.record, passed
         self._known_stage, self._due = 0, 0  # calls that are to show the stage
         self._looking = _Looking(quiet, share=0.1)
         self._left, self._new = SUSPECTS, NEW
@@ -125,7 +120,7 @@ class CallWatch:
         """Whether the call is to be read, for what its tensors show, or because it is read anyway."""
         self._leaves, self._number = [], number
         reading = reading or self._has_its_turn(call)
-        stage = self._stage()
+        stage = self._recorder.stage
         self._known_stage, self._due = stage, STAGE if stage != self._known_stage else self._due - reading
         alone = not reading and (self._is_to_show_a_death() or self._begins_something(call) or self._samples(call))
         self._lines[_line(call)] += 1
@@ -135,10 +130,13 @@ class CallWatch:
             loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
             if loss is not None:
                 self.losses = [*self.losses[-KEPT:], (number, loss)]
-            if is_broken(loss, scaled=self._scaled()):
+            if is_broken(loss, scaled=self._record.scaled):
                 self.seen_enough = True
             elif not reading and not alone and self._looking.may_go_on():
-                reading = self._suspicious(_nodes(call.outputs))
+                nodes = _nodes(call.outputs)
+                self._leaves = [leaf for node in nodes if isinstance(leaf := leaf_of(node), torch.Tensor)]
+                self.reached.update(map(id, self._leaves))
+                reading = self._thaws(call) or self._suspicious(nodes)
         return reading or alone or self.seen_enough
 
     def _samples(self, call: EngineCall) -> bool:
@@ -166,17 +164,24 @@ class CallWatch:
         self._died = True
         return True
 
+    def _thaws(self, call: EngineCall) -> bool:
+        """Whether a parameter takes part that no call which was read has led to, as one that was frozen before."""
+        known = self._record.leaves
+        thaws = any(type(leaf) is torch.nn.Parameter and id(leaf) not in known for leaf in self._leaves)
+        if not thaws or not call.accumulates or call.create_graph or not self._new:
+            return False
+        self._new, self._due = self._new - 1, STAGE - 1
+        return True
+
     def _suspicious(self, nodes: list[Node]) -> bool:
-        self._leaves = [leaf for node in nodes if isinstance(leaf := leaf_of(node), torch.Tensor)]
-        self.reached.update(map(id, self._leaves))
-        suspicious = self._left > 0 and not self._scaled() and at_a_pole(nodes)
+        suspicious = self._left > 0 and not self._record.scaled and at_a_pole(nodes)
         self._left -= suspicious
         return suspicious
 
     def after(self, filled: bool | None) -> bool:
         """Whether the call that has run is to be read, for the gradients that it left."""
         leaves, self._leaves = self._leaves, []
-        if not filled or not leaves or self._scaled():
+        if not filled or not leaves or self._record.scaled:
             return False
         with self._looking.timed():
             largest = largest_left(leaves)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext, Parameter
 from gradviz.checks.edit import instead
-from gradviz.checks.record import Mistyped, RunRecord, Thawed
+from gradviz.checks.record import Mistyped, ModelState, RunRecord, Thawed
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import as_code, code, first_names, line, listed, verb
@@ -195,21 +195,29 @@ def moving_statistics(context: CheckContext) -> Diagnoses:
     """
     for model in context.record.models if context.record.stepped else ():
         if model.norms:
-            name, norms = one_line(model.name), model.norms
-            what = one_line(norms[0]) if len(norms) == 1 else plural(len(norms), "batch norm")
-            switched = f", as in {code(model.switched)}" if model.switched is not None else ""
-            calls = "; ".join(f"{as_code(norm)}.eval()" for norm in norms[:3])
-            yield Diagnosis(
-                f"{what} {verb(norms, 'is', 'are')} frozen, and {verb(norms, 'its', 'their')} running statistics still change",
-                norms,
-                f"weight and bias of {listed(norms, 3)} do not require grad, but {verb(norms, 'it is', 'they are')} in "
-                f"training mode and {verb(norms, 'updates', 'update')} running_mean and running_var in every forward: "
-                f"train() switches that on for all modules inside {name}, also after an earlier eval(){switched}",
-                f"Switch {verb(norms, 'it', 'them')} to eval mode again, after every {name}.train(): {calls}"
-                f"{', and so on for each' if len(norms) > 3 else ''}.",
-                where=line(model.switched) or name,
-                source=model.switched,
-            )
+            yield _moving(context, model)
+
+
+def _moving(context: CheckContext, model: ModelState) -> Diagnosis:
+    name, norms = one_line(model.name), model.norms
+    what = one_line(norms[0]) if len(norms) == 1 else plural(len(norms), "batch norm")
+    switched = f", as in {code(model.switched)}" if model.switched is not None else ""
+    calls = "; ".join(f"{as_code(norm)}.eval()" for norm in norms[:3]) + (", and so on for each" if norms[3:] else "")
+    fix = f"Switch {verb(norms, 'it', 'them')} to eval mode again, after every {name}.train(): {calls}."
+    ran = next((other.called for other in context.models if other.name == model.name), None)
+    if model.frozen:
+        fix = f"Switch all of it to eval mode, which stops dropout, too, before the training: {as_code(model.name)}.eval()."
+    source = (ran if model.frozen else None) or model.switched
+    return Diagnosis(
+        f"{what} {verb(norms, 'is', 'are')} frozen, and {verb(norms, 'its', 'their')} running statistics still change",
+        norms,
+        f"weight and bias of {listed(norms, 3)} do not require grad, but {verb(norms, 'it is', 'they are')} in training mode, as "
+        f"all modules are from the start and after train(), and {verb(norms, 'updates', 'update')} running_mean and running_var "
+        f"in every forward{switched}",
+        fix,
+        where=line(source) or name,
+        source=source,
+    )
 
 
 @check("eval-while-training", "warning", "a model is trained in eval() mode")

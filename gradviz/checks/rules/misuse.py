@@ -67,21 +67,26 @@ _MODES = {
     ),
     "train in evaluation": Row(
         "{0} is evaluated in training mode",
-        "{code} runs {0} under no_grad() while it is in training mode, {times} seen: {1} draws at random or updates "
-        "its statistics with this data",
+        "{code} runs {0} under no_grad() while it is in training mode: {1}",
         "Call .eval() on the model before {text}, and .train() again before the next training step.",
+    ),
+    "frozen and random": Row(
+        "{0} is frozen, and runs in training mode",
+        "{code} runs {0} under no_grad() while it is in training mode: {1}, others in each pass",
+        "Call .eval() on it, once, before the training.",
     ),
 }  # fmt: skip
 
 
 def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
     """What is said of these kinds."""
-    held = set[int]().union(*(optimizer.held for optimizer in context.record.optimizers))
+    held, models = context.record.holding, context.record.models
+    named = {model.type: model.name for model in models if [one.type for one in models].count(model.type) == 1}
     for misuse in context.record.misuses:
         row = rows.get(misuse.kind)
         # a model that runs in training mode without a graph may be one that no optimizer trains, as a teacher is not
         if row is not None and not (misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(held)):
-            given = [*map(one_line, misuse.words)]
+            given = [one_line(named.get(word, word)) for word in misuse.words]
             diagnosis = row.told(misuse.names, misuse.source, *given, times=plural(misuse.times, "time"))
             keyword, *functions = (part.format(*given) for part in row.passes or ("=",))
             new = misuse.mended or passing(misuse.source, functions, **dict([keyword.split("=")]))

@@ -6,6 +6,7 @@ It judges the numbers of calls that were read because of them, or with `--values
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from gradviz.checks.context import CheckContext, Gradients
@@ -75,6 +76,7 @@ def nonfinite(context: CheckContext) -> Diagnoses:
         yield _backward(context, gradients)._replace(follows=(*_HIDES, "wrong-backward"))
 
 
+_SPREAD = re.compile(r"\b(?:std|var)\(")
 _OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
 _HIDES = ("inverted-mask", "useless-labels")
 """Checks: what they find leaves a softmax or a mean nothing but what is masked."""
@@ -180,8 +182,10 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     finite = context.values.finite if context.values is not None else frozenset[int]()
     at = born(context.graph, holder, finite, context.poles)
     unexplained, diverged = not reason(context.graph, at), _diverged(context)
-    if context.broken_data and unexplained and not diverged:
-        return _from_data(context, at, amount, names)
+    few = (one.source for one in context.record.misuses if "degrees of freedom" in "".join(one.words))
+    data = [*context.broken_data, *((source, "std") for source in few)]
+    if data and not (_measured(context, at) or diverged):
+        return _from_data(context.graph, data[0], at, amount, names)
     if diverged or (unexplained and context.losses and first.made_by is not None):
         return _from_the_update(context, ())
     return _from_an_operation(context, first, (holder, at), amount, names)
@@ -213,16 +217,35 @@ def _from_an_operation(
     why += "still held has any"
     if at != holder:
         why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers"
-    cause = reason(graph, at, below)
-    fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero alone"
+    cause, fix, source = reason(graph, at, below), _remedy(context, at), None
+    if below:
+        fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero "
+        fix += "alone"
+    elif function(graph.nodes[at]).startswith("Div") and not _measured(context, at):
+        cause, fix = (
+            "its divisor has no zero: what came in without a graph has them already",
+            "Look where that is computed",
+        )
+        few = [other for other in lines_behind(made_at(graph, at)) if _SPREAD.search(other.text)]
+        if few:
+            source = few[0]
+            cause += f", as {code(source)} gives them for a single element"
+            fix = f"In {line(source)}, pass correction=0, which gives 0 for a single element; or leave out a last batch of one: "
+            fix += "drop_last=True"
     return Diagnosis(
         f"{op(graph.nodes[at])} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
         why + (f". {cause[:1].upper()}{cause[1:]}" if cause else ""),
-        f"{fix if below else _remedy(context, at)}.",
+        f"{fix}.",
         (at,),
-        where=place(graph, at),
+        where=line(source) or place(graph, at),
+        source=source,
     )
+
+
+def _measured(context: CheckContext, node: int) -> bool:
+    """Whether an operation is known to have been given a number at which it has a pole, or too few of them."""
+    return node in context.poles or too_few(context.graph.nodes[node]) is not None
 
 
 def _place_in_order(graph: Graph) -> Callable[[int], int]:
@@ -232,9 +255,9 @@ def _place_in_order(graph: Graph) -> Callable[[int], int]:
     return lambda node: rank.get(node, len(rank))
 
 
-def _from_data(context: CheckContext, at: int, amount: str, names: tuple[str, ...]) -> Diagnosis:
+def _from_data(graph: Graph, data: tuple[SourceLine, str], at: int, amount: str, names: tuple[str, ...]) -> Diagnosis:
     """What the operation was given has no graph, and the line that made NaN or Inf of finite data is known."""
-    graph, (source, name) = context.graph, context.broken_data[0]
+    source, name = data
     why = f"{code(source)} makes them in a tensor without a graph"
     fix = "keep a divisor and the input of a logarithm or root away from 0, as in x / (divisor + 1e-6) and "
     fix += "x.clamp(min=1e-6).log(); or set such elements to 0 afterwards: y = torch.where(y.isfinite(), y, 0)"

@@ -16,8 +16,9 @@ from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import Names, as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import SourceLine
 from gradviz.recording.cuts import Cut
-from gradviz.source.code_line import parsed
+from gradviz.source.code_line import assigned, parsed
 from gradviz.source.search import lines_behind, sets_item
+from gradviz.source.statements import body_around, own_parts
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
@@ -233,6 +234,7 @@ def _to_add(forgotten: _Forgotten) -> _Remedy:
 
 
 _REMEDIES: tuple[Callable[[_Forgotten], _Remedy | None], ...] = (_of_another, _too_late, _of_a_target, _to_add)
+_ON_ITS_OWN = ("detach", "data", "no_grad")  # cuts that one user of the tensor may need, and another not
 _PASTED = 3  # names of parameters that a line of code to paste may have
 
 
@@ -291,6 +293,7 @@ def _loose(context: CheckContext, leaf: LeafRow) -> Diagnoses:
         (leaf.node,) if leaf.call == context.call else (),
         where=places(name, line(optimizer.source)),
         source=optimizer.source,
+        follows=("idle-optimizer",),  # a copy of what that one holds
     )
 
 
@@ -388,33 +391,61 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
     names = {*context.record.named(optimizer.held)}
     every = {(cut.kind, cut.source): cut for cut in context.record.cuts}.values()
     cuts = [cut for cut in every if names & {*cut.leaf, *cut.behind}] or list(every)
-    cuts = _blamed(context, optimizer, cuts)
+    call = _followed(context, optimizer)
+    cuts = _blamed(call, cuts)
+    others = "".join(
+        _for_others(context, optimizer, cut, call) for cut in cuts if cut.kind in _ON_ITS_OWN and call is not None
+    )
     none = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
     return _idle(
         optimizer,
         "updates nothing: what it holds never gets a gradient",
         f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(len(optimizer.held), 'tensor')} had a gradient in any "
         f"of them, nor was one in a graph that backward() ran through{''.join(f'; {words}' for words in all_cut_words(cuts))}",
-        mend_all(cuts) or none,
+        mend_all(cuts) + others or none,
         next((cut.source for cut in cuts), None),
         ("nonleaf-parameter", "no-graph"),
     )
 
 
-def _blamed(context: CheckContext, optimizer: OptimizerRow, cuts: list[Cut]) -> list[Cut]:
+def _followed(context: CheckContext, optimizer: OptimizerRow) -> SourceLine | None:
+    """The line of the backward() that the steps of an optimizer come after."""
+    held = frozenset(optimizer.held)
+    orders = (part for part in parts(context.record.log, "b[^bs]*s") if part[-1].tensors == held)
+    return next((part[0].source for part in orders), None)
+
+
+def _blamed(call: SourceLine | None, cuts: list[Cut]) -> list[Cut]:
     """Of several cuts, those that are likely the mistake: the nearest one above the backward() that the step comes after.
 
     A tensor that is cut by itself is one more often than a block that records nothing.
     """
     cuts = [cut for cut in cuts if cut.kind not in ("no_grad", "inference")] or cuts
-    held = frozenset(optimizer.held)
-    orders = (part for part in parts(context.record.log, "b[^bs]*s") if part[-1].tensors == held)
-    call = next((part[0].source for part in orders), None)
     if call is None:
         return cuts
     here = (cut for cut in cuts if (cut.source.file, cut.source.function) == (call.file, call.function))
     above = {cut.source.line: cut for cut in here if cut.source.line <= call.line}
     return [above[max(above)]] if above else cuts
+
+
+def _for_others(context: CheckContext, optimizer: OptimizerRow, cut: Cut, call: SourceLine) -> str:
+    """What to write where losses that train others, between the cut and this call, use what was cut for all: they need it so."""
+    source, every = cut.source, calls_in(context.record.log, "b")
+    trained = {other.source for other in every if other.source and not optimizer.held.issuperset(other.tensors or ())}
+    between = [other.line for other in trained if other.file == call.file and source.line < other.line < call.line]
+    body = body_around(source.file, source.line)
+    lines = {
+        line(body.source(part)): part.id
+        for statement, _ in body.statements
+        if source.line < statement.lineno <= max(between, default=0)
+        for part in own_parts(statement)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id in assigned(source)
+    }
+    return (
+        f" In {listed(lines)}, where another loss uses it, write {next(iter(lines.values()))}.detach()."
+        if lines
+        else ""
+    )
 
 
 def _starved(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
