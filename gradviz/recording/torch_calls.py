@@ -185,8 +185,11 @@ def _exchange(mine: dict[Any, Any]) -> None:
     """Put functions in the place of others, in every module that has them, but for those of gradviz."""
     known = {id(theirs): own for theirs, own in mine.items()}
     for home, module in list(sys.modules.items()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if id(value) in known and callable(value) and not home.startswith("gradviz."):
+        names = getattr(module, "__dict__", {})
+        if home.startswith("gradviz.") or known.keys().isdisjoint(map(id, list(names.values()))):
+            continue  # as nearly all: there are a hundred thousand names
+        for name, value in list(names.items()):
+            if id(value) in known and callable(value):
                 setattr(module, name, known[id(value)])
 
 
