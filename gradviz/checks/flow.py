@@ -369,7 +369,7 @@ def _has_saved(node: LiveNode, tests: Mapping[str, _Test]) -> bool:
         return False
     try:
         tensor = tensor_in(node, slot)
-        if tensor is None or not tensor.dtype.is_floating_point or tensor.is_nested:
+        if tensor is None or tensor.is_nested:
             return False
         if answers_itself(tensor) or why_unreadable(tensor):
             return False

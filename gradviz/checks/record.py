@@ -219,7 +219,7 @@ class ModelState(NamedTuple):
     norms: Names = ()  # batch normalization whose parameters are frozen and whose statistics moved
     frozen: bool = False  # all of its parameters are
     sharded: bool = False
-    switched: SourceLine | None = None  # where the code calls train() or eval(), whichever it is in
+    switched: SourceLine | None = None  # the line that put it, or the first of those parts, into its mode
     only_eval: SourceLine | None = None  # where it calls eval() of the model, which nobody puts into train() mode
 
 

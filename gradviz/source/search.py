@@ -116,6 +116,17 @@ def loads_back(source: SourceLine) -> bool:
     return given <= {state, "None"} and name not in changed and any(name in map(text, call.args) for call in loads)
 
 
+def keys_read(file: str, names: Sequence[str]) -> set[object] | None:
+    """The keys by which a file reads what has one of these names; None where it hands all of it on."""
+    items = [node for node in nodes_of(file, ast.Subscript) if ast.unparse(node.value) in names]
+    gets = [call for call in _calls_of(file, "get") if ast.unparse(call.func.value) in names and call.args]
+    inside = {id(node.value) for node in items} | {id(call.func.value) for call in gets}
+    loads = (node for node in nodes_of(file, ast.Name, ast.Attribute) if isinstance(node.ctx, ast.Load))
+    if any(ast.unparse(node) in names and id(node) not in inside for node in loads):
+        return None
+    return {getattr(key, "value", None) for key in [*(node.slice for node in items), *(call.args[0] for call in gets)]}
+
+
 def second_name(file: str, *names: str) -> tuple[str, str, SourceLine] | None:
     """The last line that gives one of these names to what has a name already: the new name, the old one, and the line."""
     assigns = (node for node in nodes_of(file, ast.Assign) if isinstance(node.value, (ast.Name, ast.Attribute)))

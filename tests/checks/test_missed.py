@@ -202,6 +202,34 @@ def objective():
     handle = net[0].register_forward_hook(Tap())
     return net(torch.randn(8, 4)).square().mean()
 {END}"""
+RESUMED = f"""{BEGIN}
+import io
+net, file = nn.Linear(4, 1), io.BytesIO()
+opt = torch.optim.Adam(net.parameters())
+def train(first, last):
+    for step in range(first, last):
+        loss = net(torch.randn(8, 4)).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+train(0, 2)
+torch.save({{"net": net.state_dict(), "opt": opt.state_dict(), "step": 2}}, file)
+file.seek(0)
+opt = torch.optim.Adam(net.parameters())
+saved = torch.load(file)
+net.load_state_dict(saved["net"])
+train(saved["step"], 4)
+"""
+WARMUP = f"""{BEGIN}
+net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+opt = torch.optim.SGD([dict(params=net[0].parameters()), dict(params=net[2].parameters())], lr=0.0)
+for step in range(12):
+    opt.param_groups[1]["lr"] = 0.01 * step
+    loss = net(torch.randn(8, 4)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 FAULTS = {
     "a dot product of the whole batch": Fault(
         "broadcast", "score = score + ", ".flatten(1).sum(1)", "(items)).sum()", "(items)).flatten(1).sum(1)", PAIRS
@@ -305,6 +333,22 @@ FAULTS = {
         "    loss = net(torch.randn(8, 4)).square().mean()\n    handle.remove()\n    return loss",
         TAPPED,
     ),
+    "an optimizer that begins anew": Fault(
+        "no-effect",
+        "torch.load",
+        "load_state_dict() of the optimizer",
+        'net.load_state_dict(saved["net"])',
+        'net.load_state_dict(saved["net"])\nopt.load_state_dict(saved["opt"])',
+        RESUMED,
+    ),
+    "a group that no schedule reaches": Fault(
+        "idle-optimizer",
+        'opt.param_groups[1]["lr"]',
+        "in a loop over param_groups",
+        '    opt.param_groups[1]["lr"] = 0.01 * step',
+        '    for group in opt.param_groups:\n        group["lr"] = 0.01 * step',
+        WARMUP,
+    ),
     "a layer that is thawed when the optimizer is there": Fault(
         "never-updated",
         "opt = torch.optim",
@@ -323,6 +367,8 @@ RIGHT = {
     "a stage in front of another": SEARCH.replace(
         "for step in range(6):\n    mixing", "for step in range(1):\n    mixing"
     ),
+    "a checkpoint that another training begins with": RESUMED.replace('train(saved["step"], 4)', "train(0, 4)"),
+    "a group that is trained later": WARMUP.replace("[1]", "[step > 8]"),
     "a teacher that follows": STUDENT.replace("  y = teach", "  teacher[0].weight.mul_(0.9)\n        y = teach"),
     "a hook that counts": MASKED.replace("mask)", "print(1))"),
     "layers that are thawed in turn": THAWED.replace("net.parameters() if p.requires_grad", "net.parameters()").replace(

@@ -103,13 +103,6 @@ def _assigned_in(variables: Variables, *endings: str) -> SourceLine | None:
     return next(filter(None, (sets_attribute(file, *endings) for file in files_of(variables))), None)
 
 
-def switched_in(variables: Variables, model: str, method: str) -> SourceLine | None:
-    """Where the code puts a model into a mode: best a line that has its name, and of several the last, which a later stage has."""
-    calls = [call for file in files_of(variables) for call in calls_method(file, method)]
-    named = [line for called, line in calls if called.rpartition(".")[2] == model.rpartition(".")[2]]
-    return next(reversed(named or [line for _, line in calls]), None)
-
-
 def only_eval(variables: Variables, model: str) -> SourceLine | None:
     """Where the code calls eval() of a model by its name, when nothing in the same file calls train()."""
     for file in files_of(variables):

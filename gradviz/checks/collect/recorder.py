@@ -131,6 +131,9 @@ class RunRecorder:
         self._versions: dict[OptimizerRow, tuple[int, dict[int, int | None]]] = {}  # at the last call
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # elements, and their gradient
         self._firsts = ByIdentity[OptimizerRow]()  # the first tensor of each optimizer
+        self._modes = ByIdentity[
+            tuple[SourceLine | None, int]
+        ]()  # the lines that called train() or eval() last, and when
         self._began, self._spent = time.perf_counter(), 0.0
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._call = self._stepped_at = 0
@@ -193,6 +196,10 @@ class RunRecorder:
         listeners: list[Listener] = [
             (torch.optim.Optimizer.zero_grad, self._noting("zero")),
             (torch.nn.Module.zero_grad, self._noting("zero")),
+            (
+                torch.nn.Module.train,
+                lambda frame, module, *_, **__: self._modes.put(module, (self._line(frame), self._call)),
+            ),
             (scaler.scale, self._noting("scale")),
             (scaler.unscale_, self._noting("unscale")),
             (scaler.step, self._noting("scaler_step")),
@@ -284,6 +291,11 @@ class RunRecorder:
         born = self._births.get(id(leaf))
         return (born.source, born.after) if born is not None and born.ref() is leaf else None
 
+    def switched(self, module: torch.nn.Module, ever: bool) -> SourceLine | None:
+        """The line that put a module into the mode that it is in; unless `ever`, only in this step or the last."""
+        source, call = self._modes.of(module) or (None, 0)
+        return source if ever or call >= self._call - 1 else None
+
     def row(self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> OptimizerRow:
         """The row of an optimizer, which a line of this frame has made, as far as that is known."""
         known = self._optimizers.get(id(optimizer))
@@ -333,7 +345,7 @@ class RunRecorder:
             row.unread |= settings_unread(optimizer)
             for group in optimizer.param_groups:
                 row.frozen_groups.setdefault(id(group), frozenset(map(id, group["params"])))
-                if any(tensor.requires_grad for tensor in group["params"]):
+                if group.get("lr", 1.0) and any(tensor.requires_grad for tensor in group["params"]):
                     row.frozen_groups[id(group)] = frozenset()
             row.groups.update(map(id, optimizer.param_groups))
             fed = [self._feed(row, tensor) for tensor in optimized(optimizer)]

@@ -18,7 +18,7 @@ from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.lines import Models, Variables, made_at, users_frame
 from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.numbers import TensorRef, is_readable, is_scaled, optimized
-from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eval, pairs, still_tied, switched_in
+from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eval, pairs, still_tied
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.collect.states import second_names
 from gradviz.checks.context import Parameter
@@ -238,9 +238,10 @@ class RowKeeper:
             moving,
             not trains,
             any(parameter.sharded for parameter, _ in mine),
-            switched_in(variables, name, "train" if training else "eval")
-            if (moving if training else sleeping)
-            else None,
+            next(
+                (self._recorder.switched(dict(inside)[path], trains) for path in (moving if training else sleeping)),
+                None,
+            ),
             only_eval(variables, name) if trains and not training and not sleeping else None,
         )
 

@@ -22,7 +22,8 @@ from gradviz.checks.collect.parameters import files_of
 from gradviz.checks.record import Alias, Misuse
 from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN, is_real
-from gradviz.source.search import follows, loads_back, second_name
+from gradviz.source.code_line import assigned
+from gradviz.source.search import follows, keys_read, loads_back, second_name
 from gradviz.variables.objects import is_a, own_attributes, parameters
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import Ended
@@ -59,6 +60,8 @@ class StateWatch(Observer):
         self._same_loaded = defaultdict[Place, set[int]](set)
         self._kept: dict[Place, weakref.ref[torch.Tensor]] = {}  # a tensor of the last state that each line has taken
 
+        self._restored: list[tuple[Place, tuple[str, ...]]] = []  # checkpoints from which a training may go on
+
     def _forget(self) -> None:
         self._parts.clear()
         for place, ref in list(self._kept.items()):
@@ -67,6 +70,9 @@ class StateWatch(Observer):
 
     def read(self, walked: Walked) -> None:
         self._trained |= {storage_of(leaf): id(leaf) for leaf in walked.variables.values()}
+        for place, words in self._restored:
+            self._note("not restored", place, *words)
+        self._restored.clear()
 
     # -- states -----------------------------------------------------------------------------------------------------------
 
@@ -81,6 +87,20 @@ class StateWatch(Observer):
                 if is_real(tensor):
                     self._taken.put(tensor, _StateTensor(place, version_of(tensor), self._step))
                     self._kept[place] = weakref.ref(tensor)
+
+        return ended
+
+    @taps(torch.load)
+    def _restores(self, frame: FrameType, *_: Any, **__: Any) -> Ended:
+        """A checkpoint is read: whether the code takes the step from it, and not the state of what takes steps."""
+
+        def ended(returned: bool, result: Any) -> None:
+            place = self._place(frame.f_back) if returned and type(result) is dict else None
+            source = line_at(place) if place is not None else None
+            read = keys_read(source.file, assigned(source)) if source is not None else None
+            if place is not None and read and any(type(result.get(key)) is int for key in read):
+                left = {key: _takes_steps(value) for key, value in result.items() if key not in read}
+                self._restored += [(place, (str(key), what)) for key, what in left.items() if what]
 
         return ended
 
@@ -170,6 +190,13 @@ class StateWatch(Observer):
             return
         if _memory(first) == _memory(second) is not None and (call.name != "add" or call.options.get("alpha", 1) != 1):
             self._note("changes by itself", call.place, f"{call.name}_", tensors=frozenset([id(first)]))
+
+
+def _takes_steps(state: object) -> str:
+    """What a state is one of: an optimizer that keeps something from step to step, or a scheduler; "" for others."""
+    if type(state) is dict and "param_groups" in state:
+        return "optimizer" if state.get("state") else ""
+    return "scheduler" if type(state) is dict and "last_epoch" in state else ""
 
 
 def _memory(tensor: torch.Tensor) -> object:

@@ -27,6 +27,11 @@ _WITHOUT = {
         "{code} is given {0} names such as {1}, and the model has {2}; strict=False says nothing of it",
         "Rename what is loaded, so that {1} becomes {2}; and leave out strict=False, which hides it.",
     ),
+    "not restored": Row(
+        "the training goes on from a checkpoint, and the {1} begins anew",
+        "{code} reads a checkpoint whose {0!r} is the state of the {1}; the code takes the step from it, and never reads that",
+        "Restore it as well, behind {line}, with load_state_dict() of the {1} that goes on.",
+    ),
     "never read": Row(
         "{0} is taken from the batch and never read",
         "{code} gives {0} a part of each batch, and nothing in this function reads it, as it does the others",
@@ -54,7 +59,8 @@ def no_effect(context: CheckContext) -> Diagnoses:
     another one; only names that end in `_` change it in place (and a module's `to` and `cuda`).
 
     Nor do `clip_grad_norm_` of an iterator that is used up, `load_state_dict` of a state that shares its memory with the model or
-    has none of its names, and a setting of an optimizer that torch does not read, as `optimizer.lr` is.
+    has none of its names, and a setting of an optimizer that torch does not read, as `optimizer.lr` is; nor the state of an
+    optimizer in a checkpoint that the training goes on from, when nobody loads it.
 
     How it is found: Statements that consist of such a call are looked up in the text of your files, and the calls are seen
     as they run, with what they made. The last line of a file, which a notebook would show, and what is inside `try` are left out.

@@ -206,8 +206,9 @@ def _moving(context: CheckContext, model: ModelState) -> Diagnosis:
     fix = f"Switch {verb(norms, 'it', 'them')} to eval mode again, after every {name}.train(): {calls}."
     ran = next((other.called for other in context.models if other.name == model.name), None)
     if model.frozen:
-        fix = f"Switch all of it to eval mode, which stops dropout, too, before the training: {as_code(model.name)}.eval()."
-    source = (ran if model.frozen else None) or model.switched
+        when = f"after {line(model.switched)}" if model.switched is not None else "before the training"
+        fix = f"Switch all of it to eval mode, which stops dropout, too, {when}: {as_code(model.name)}.eval()."
+    source = model.switched or (ran if model.frozen else None)
     return Diagnosis(
         f"{what} {verb(norms, 'is', 'are')} frozen, and {verb(norms, 'its', 'their')} running statistics still change",
         norms,

@@ -74,6 +74,7 @@ _MODES = {
         "{0} is frozen, and runs in training mode",
         "{code} runs {0} under no_grad() while it is in training mode: {1}, others in each pass",
         "Call .eval() on it, once, before the training.",
+        ("moving-statistics",),
     ),
 }  # fmt: skip
 

@@ -465,17 +465,28 @@ def _starved(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None
 
 
 def _frozen_group(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
-    """A group of its own for parameters that require no grad in any step, to the end of the run or for long."""
+    """A group of its own that nothing updates in any step, to the end of the run or for long: frozen, or at a rate of 0."""
     groups = [group for group in optimizer.frozen_groups.values() if group]
     names = [name for group in groups for name in context.record.named(group)]
     seen = context.record.ended or optimizer.steps >= LONG
     if not names or len(groups) == len(optimizer.frozen_groups) or optimizer.steps < ENOUGH or not seen:
         return None
+    holds = (
+        f"{plural(len(groups), 'group')} of its own {verb(groups, 'holds', 'hold')} {plural(len(names), 'parameter')}"
+    )
+    if all(optimizer.fed.issuperset(group) for group in groups):
+        by_hand = sets_item(optimizer.source.file, "lr") if optimizer.source else None
+        return _idle(
+            optimizer,
+            f"never updates {listed(names, 3)}: the learning rate of {verb(groups, 'its group', 'their groups')} is 0",
+            f"{holds} that got a gradient, and had a learning rate of 0 in all of {plural(optimizer.steps, 'step')}",
+            "Set the rate of every group, in a loop over param_groups; or leave out what is not to be trained.",
+            by_hand,
+        )
     return _idle(
         optimizer,
         f"never updates {listed(names)}: requires_grad is False",
-        f"{plural(len(groups), 'group')} of its own {verb(groups, 'holds', 'hold')} {plural(len(names), 'parameter')} that "
-        f"required no grad in any of {plural(optimizer.steps, 'step')}",
+        f"{holds} that required no grad in any of {plural(optimizer.steps, 'step')}",
         f"Call {names[0]}.requires_grad_() before the training, for an embedding from_pretrained(..., freeze=False); or leave "
         "the group out.",
         context.record.made.get(names[0]),
