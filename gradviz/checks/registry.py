@@ -173,7 +173,11 @@ def run(
             continue
         ran.append(rule.id)
         for explained in _explained(rule, (readable or context) if rule.needs_values else context):
-            diagnoses.setdefault((rule.id, explained.finding.names, explained.finding.where), explained)
+            finding = explained.finding  # a line that has to be changed is told once, for all names
+            key = rule.id, finding.names if finding.code is None else finding.fix, finding.where
+            known = diagnoses.get(key, explained)
+            names = tuple(dict.fromkeys((*known.finding.names, *finding.names)))
+            diagnoses[key] = known._replace(finding=replace(known.finding, names=names))
     ranked = sorted(joined(list(diagnoses.values())), key=lambda finding: SEVERITIES.index(finding.severity))
     graphs, calls = tuple(about.graph for about in context), tuple(about.call for about in context)
     return Findings(tuple(ranked), tuple(ran), graphs, calls, tuple(skipped))

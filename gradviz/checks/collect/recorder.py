@@ -262,7 +262,7 @@ class RunRecorder:
                 row.scheduled.append(len(row.rates))
                 row.cycles |= "T_max" in known
                 planned = known.get("T_max") or known.get("total_steps")
-                row.planned = (planned, scheduler.last_epoch) if planned else row.planned
+                row.planned = (planned, known.get("_step_count", 1) - 1) if planned else row.planned
                 row.ends = max(known.get("milestones", ()), default=0)
                 if any(group["lr"] for group in scheduler.optimizer.param_groups):  # else 0 is left out on purpose
                     self._note("schedule", _tensors_of(scheduler.optimizer), caller)

@@ -96,7 +96,7 @@ def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
                 new = squeezed(misuse.source, misuse.words[0], first.count(", ") > second.count(", "))
             edit, fix = instead(misuse.source, new), diagnosis.fix
             shown = edit is not None and new not in fix
-            yield diagnosis._replace(edit=edit, fix=f"{fix.removesuffix('.')}: {new}." if shown else fix)
+            yield diagnosis._replace(edit=edit, fix=f"{fix.removesuffix('.')}: {new.rstrip(',')}." if shown else fix)
 
 
 @check("reshape-mixes", "warning", "a reshape swaps sizes, and mixes what belongs to different samples")
