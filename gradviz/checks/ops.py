@@ -25,8 +25,9 @@ def kind_of(op: str) -> str:
 
 
 def kind(graph: Graph, node: int) -> str:
-    """The kind of operation that a node is."""
-    return kind_of(graph.nodes[node].op)
+    """The kind of operation that a node is; of a Function of the user's, which may be called as one of torch's, its whole name."""
+    record = graph.nodes[node]
+    return record.op if "custom" in record.flags else kind_of(record.op)
 
 
 def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:

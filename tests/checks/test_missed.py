@@ -143,6 +143,36 @@ for step in range(4):
     loss.backward()
     opt.step()
 """
+TWINS = _script(
+    "nn.Linear(4, 6)",
+    "x = torch.randn(12, 4)",
+    "z = F.normalize(torch.cat([net(x), net(x + 0.1)]), dim=1)",
+    "scores = z @ z.T / 0.2",
+    "return F.cross_entropy(scores, torch.arange(24).roll(12))",
+)
+SIGNS = _script(
+    "nn.Linear(4, 3)",
+    "return (Sign.apply(net(torch.randn(8, 4))) - 0.5).square().mean()",
+).replace(
+    "def objective",
+    "class Sign(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.sign()\n"
+    "    @staticmethod\n    def backward(ctx, g):\n        return g\ndef objective",
+)
+INNER = f"""{BEGIN}
+w = torch.randn(4, 1, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.01)
+for step in range(5):
+    loss = 0
+    for task in range(5):
+        x, fast = torch.randn(8, 4), w
+        for i in range(4):
+            (grad,) = torch.autograd.grad((x @ fast).square().mean(), fast, create_graph=True)
+            fast = fast - 0.1 * grad
+        loss = loss + (x @ fast).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 THAWED = f"""{BEGIN}
 net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
 net[0].requires_grad_(False)
@@ -349,6 +379,14 @@ FAULTS = {
         '    for group in opt.param_groups:\n        group["lr"] = 0.01 * step',
         WARMUP,
     ),
+    "pairs that meet themselves": Fault(
+        "useless-labels",
+        "F.cross_entropy",
+        "scores.masked_fill(torch.eye(24, dtype=torch.bool), float('-inf'))",
+        "z @ z.T / 0.2",
+        "(z @ z.T / 0.2).masked_fill(torch.eye(24, dtype=torch.bool), float('-inf'))",
+        TWINS,
+    ),
     "a layer that is thawed when the optimizer is there": Fault(
         "never-updated",
         "opt = torch.optim",
@@ -369,6 +407,9 @@ RIGHT = {
     ),
     "a checkpoint that another training begins with": RESUMED.replace('train(saved["step"], 4)', "train(0, 4)"),
     "a group that is trained later": WARMUP.replace("[1]", "[step > 8]"),
+    "scores of which the diagonal is right": TWINS.replace(".roll(12)", ""),
+    "a Function that is called as one of torch's": SIGNS,
+    "many inner steps in front of an outer one": INNER,
     "a teacher that follows": STUDENT.replace("  y = teach", "  teacher[0].weight.mul_(0.9)\n        y = teach"),
     "a hook that counts": MASKED.replace("mask)", "print(1))"),
     "layers that are thawed in turn": THAWED.replace("net.parameters() if p.requires_grad", "net.parameters()").replace(

@@ -27,18 +27,14 @@ LARGEST = 1_000_000
 """Elements of a tensor whose numbers are read."""
 _LOOKS = 6  # batches of a line that are read for padding
 _ENOUGH, _BATCHES = 64, 3  # labels of one class, and batches of them, from which it is said
-_JUDGED, _FEW, _SAME = (
-    256,
-    8,
-    2,
-)  # labels, and those of a class, that say how often it comes; how far equal shares may differ
+_JUDGED, _FEW = 256, 8  # labels, and those of a class, that say how often it comes
+_SAME = 2  # how far equal shares may differ
 _LOSSES = ("CTCLoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "NLLLoss")
+_NEAR = 1e-4  # how far equal scores may differ
 _SUM = 0.1  # how far the sum of probabilities may be from 1, as a logarithm
 _MOST = 3  # how many times as often as the next index the most frequent one comes, where it is no padding
-_HITS, _AS_OFTEN = (
-    8,
-    (0.4, 2.5),
-)  # how often the index of padding comes, and how often for each other index, or first and last
+_HITS = 8  # how often the index of padding comes
+_AS_OFTEN = 0.4, 2.5  # and how often for each other index, or first and last
 _CONSTANT = ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _FLAT = ("reshape", "view", "flatten", "contiguous", "long", "to", "clone", "expand", "repeat")
 _SIGNED = {"cosine_embedding_loss": 2, "margin_ranking_loss": 2, "hinge_embedding_loss": 1, "soft_margin_loss": 1}
@@ -147,6 +143,15 @@ class _Followed(NamedTuple):
 
     kind: str
     about: Any
+
+
+def _wins_with_itself(scores: torch.Tensor, labels: torch.Tensor) -> bool:
+    """Whether the diagonal of a square of scores has one number, which is the largest of each row and in no row the right one."""
+    with unrecorded():
+        own = scores.diagonal()
+        alike = len(own) > _FEW and is_readable(scores) and bool(((own - own[0]).abs() <= _NEAR * own[0].abs()).all())
+        largest = alike and bool((own >= scores.amax(1) - _NEAR * own.abs()).all())
+        return largest and not (labels == torch.arange(len(own))).any()
 
 
 def padding_of(tensor: torch.Tensor) -> Padding | None:
@@ -335,6 +340,8 @@ class LabelWatch(Observer):
         seen.add(labels[labels != ignored])
         seen.weights = call.arguments[2].tolist() if call.arguments[2] is not None else ()
         pairs = call.first.dim() == 2 and call.first.shape[0] == call.first.shape[1]  # of which each has its own place
+        if pairs and call.makes and call.result.requires_grad and _wins_with_itself(call.first, labels):
+            self._note("with itself", seen.place, call.first.shape[0])
         seen.constant |= not pairs and self._of(labels, "constant") == _version(labels)
         if call.arguments[3] and call.arguments[2] is None:
             seen.end(labels.detach().reshape(self._of(labels, "flat") or labels.shape))

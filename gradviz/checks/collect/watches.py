@@ -375,6 +375,8 @@ class RetainedWatch:
         if create_graph and not self._starts:
             self._parts.append(peek_sequence())
         if not create_graph and (updated != self._updated or not updated):
+            if not self._starts:
+                self._found.clear()  # the calls before were parts of this step
             self._starts.append(peek_sequence())
             self._updated = updated
         if number >= self._next:

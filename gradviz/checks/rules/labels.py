@@ -49,6 +49,13 @@ _LABELS = {
         "Leave out ignore_index={0}.",
         passes=("ignore_index=", *_CLASSES),
     ),
+    "with itself": Row(
+        "each sample is among its own candidates, and its score is the largest",
+        "{code} is given {0} x {0} scores whose diagonal is one number and the largest of each row, as the likeness of a sample to "
+        "itself is, and no label names it: the softmax goes there",
+        "Hide the diagonal in front of {line}: scores = scores.masked_fill(torch.eye({0}, dtype=torch.bool), float('-inf')), where "
+        "scores is what the loss is given first.",
+    ),
     "swapped": Row(
         "{0} is given its labels first and its predictions second",
         "{code} takes numbers that are 0 or 1 and need no gradient as its input, and what the model computed as its target",
