@@ -73,7 +73,7 @@ class WatchedRun:
         self._reader.passed(number, reading, call.outputs)
         self._reader.graphs.backward(call)
         self._evaluations.backward(call.outputs, call.frame)
-        self._histories.backward(number, call.frame, call.create_graph)
+        self._histories.backward(number, call)
 
     def _ended(self, variables: Variables) -> None:
         """The script has come to its end by itself."""

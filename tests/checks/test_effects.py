@@ -77,7 +77,7 @@ FAULTS = {
     "a method as a hook, once more in each epoch": Fault(
         "pile-of-hooks",
         "self.net[1].register_forward_pre_hook(self.count)",
-        "in front of the loop",
+        "call its remove() at the end of each round",
         "        self.net[1].register_forward_pre_hook(self.count)\n",
         "        epoch or self.net[1].register_forward_pre_hook(self.count)\n",
         """
@@ -126,7 +126,7 @@ FAULTS |= {
     "a hook on a weight, once more in each epoch": Fault(
         "pile-of-hooks",
         "net[2].weight.register_hook",
-        "in front of the loop",
+        "call its remove() at the end of each round",
         "    net[2].weight.register_hook",
         "    epoch or net[2].weight.register_hook",
         """
@@ -144,7 +144,7 @@ FAULTS |= {
     "a function of each parameter, once more in each step": Fault(
         "pile-of-hooks",
         "p.register_post_accumulate_grad_hook(shrink)",
-        "in front of the loop",
+        "call its remove() at the end of each round",
         "        p.register_post_accumulate_grad_hook(shrink)",
         "        step or p.register_post_accumulate_grad_hook(shrink)",
         """

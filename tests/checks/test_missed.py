@@ -173,6 +173,20 @@ for step in range(5):
     loss.backward()
     opt.step()
 """
+COPIED = f"""{BEGIN}
+w = nn.Linear(4, 1).weight.detach().clone().requires_grad_()
+opt = torch.optim.SGD([w], lr=0.01)
+for step in range(5):
+    loss = 0
+    for task in range(18):
+        x, inner = torch.randn(8, 4), w
+        (grad,) = torch.autograd.grad((x @ inner.T).square().mean(), inner, create_graph=True)
+        inner = (inner - 0.1 * grad).detach().requires_grad_()
+        loss = loss + (x @ inner.T).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 THAWED = f"""{BEGIN}
 net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
 net[0].requires_grad_(False)
@@ -386,6 +400,14 @@ FAULTS = {
         "z @ z.T / 0.2",
         "(z @ z.T / 0.2).masked_fill(torch.eye(24, dtype=torch.bool), float('-inf'))",
         TWINS,
+    ),
+    "copies that are made anew in front of each loss": Fault(
+        "idle-optimizer",
+        "inner = (inner",
+        "script.py:14, remove .detach().",
+        "(inner - 0.1 * grad).detach().requires_grad_()",
+        "inner - 0.1 * grad",
+        COPIED,
     ),
     "a layer that is thawed when the optimizer is there": Fault(
         "never-updated",

@@ -364,25 +364,27 @@ class RetainedWatch:
         self._updates, self._looking = updates, _Looking(quiet, share=0.05)
         self._starts = array("Q")  # the sequence number at the first backward call of each step
         self._parts = array("Q")  # and at each call with `create_graph`, until one comes that ends a step
-        self._updated = -1
+        self._updated, self._fills = -1, False  # whether a call has filled `.grad`
         self._found: dict[str, RetainedHistory] = {}
         self._next = FIRST
         self._ended = False
 
-    def backward(self, number: int, frame: FrameType, create_graph: bool) -> None:
-        """A call is about to run; one with `create_graph` is a part of a step."""
-        updated = self._updates()
-        if create_graph and not self._starts:
+    def backward(self, number: int, call: EngineCall) -> None:
+        """A call is about to run; one with `create_graph`, or that fills no `.grad` where others do, is a part of a step."""
+        updated, ends = self._updates(), call.accumulates or not self._fills
+        if call.accumulates and not self._fills:
+            self._fills = True  # the calls before were parts of this step
+            self._found.clear()
+            self._starts = array("Q")
+        if call.create_graph and not self._starts:
             self._parts.append(peek_sequence())
-        if not create_graph and (updated != self._updated or not updated):
-            if not self._starts:
-                self._found.clear()  # the calls before were parts of this step
+        if ends and not call.create_graph and (updated != self._updated or not updated):
             self._starts.append(peek_sequence())
             self._updated = updated
         if number >= self._next:
             self._next = number * APART
             if self._looking.may_go_on():
-                self._look(namespaces(users_frame(frame)))
+                self._look(namespaces(users_frame(call.frame)))
 
     def ended(self, variables: Variables) -> None:
         """The script has come to its end."""

@@ -46,7 +46,7 @@ _AGAIN = {
     "hooks pile up": Row(
         "the same hook is registered again each time: {1} of them run now",
         "{code} has registered one function on one {0} in step after step, and none was removed",
-        "Move {text} in front of the loop; or keep what it returns, and call its remove() at the end of each round.",
+        "Keep what it returns, and call its remove() at the end of each round; or register it once, in front of the loop.",
     ),
 }  # fmt: skip
 

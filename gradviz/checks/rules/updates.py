@@ -391,6 +391,7 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
     names = {*context.record.named(optimizer.held)}
     every = {(cut.kind, cut.source): cut for cut in context.record.cuts}.values()
     cuts = [cut for cut in every if names & {*cut.leaf, *cut.behind}] or list(every)
+    cuts = [cut for cut in cuts if not _makes_leaves(cut, optimizer.source)] or cuts
     call = _followed(context, optimizer)
     cuts = _blamed(call, cuts)
     others = "".join(
@@ -406,6 +407,13 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
         next((cut.source for cut in cuts), None),
         ("nonleaf-parameter", "no-graph"),
     )
+
+
+def _makes_leaves(cut: Cut, made: SourceLine | None) -> bool:
+    """Whether a cut stands above the line that makes an optimizer, in the same function: what it gives is what that one holds."""
+    if made is None or made.file != cut.source.file or cut.source.line >= made.line:
+        return False
+    return body_around(made.file, made.line) == body_around(made.file, cut.source.line)
 
 
 def _followed(context: CheckContext, optimizer: OptimizerRow) -> SourceLine | None:
