@@ -1,4 +1,4 @@
-"""What commands print in a terminal of 60, 80, 100 and 120 columns: no line is wider, every number and every title is whole."""
+"""What commands print in a terminal of 60, 80 and 120 columns: no line is wider, every number and every title is whole."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rich.cells import cell_len
 
 from tests.cli.scripts import REPOSITORY, TRAINING, environment, gradviz, script
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("terminal")]  # what all are about is made once
 
-WIDTHS = (60, 80, 100, 120)
-SAMPLES = ("gpt", "lstm", "checkpoint", "nested_outputs", "chain_rule", "views")
-PROGRAMS = ("dlrm_sparse", "moe_router", "vae_digits", "maml_sinusoid")
+WIDTHS = (60, 80, 120)
+SAMPLES = ("gpt", "lstm", "checkpoint", "chain_rule")
+PROGRAMS = ("dlrm_sparse", "vae_digits")
 READ = (
     "saved",
     "saved --by module",
@@ -136,7 +136,7 @@ def _results(printed: str, plain: dict[str, Path]) -> Iterator[Shown]:
 def test_every_command_was_shown_at_every_width(shown: list[Shown]) -> None:
     commands = {one.name.partition("/")[2].replace("_", " ") for one in shown}
     assert commands >= {*READ, *RUN, "paths", "diff", "fit"}
-    assert len({one.name.partition("/")[0] for one in shown}) >= 12
+    assert len({one.name.partition("/")[0] for one in shown}) >= 8
     assert all(sum(other.name == one.name for other in shown) == len(WIDTHS) for one in shown)
 
 

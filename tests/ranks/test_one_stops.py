@@ -31,9 +31,9 @@ def stop():
         os.kill(os.getpid(), signal.SIGKILL)
     if mode == "exit":
         os._exit(0)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 6
     while time.monotonic() < until:
-        time.sleep(10 if mode == "hang" else 0)
+        time.sleep(6 if mode == "hang" else 0)
     os.kill(os.getppid(), signal.SIGTERM)  # as a scheduler ends the launcher
     time.sleep(1000)
 
