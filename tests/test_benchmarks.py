@@ -16,6 +16,7 @@ REPOSITORY = Path(__file__).parent.parent
 BENCHMARKS = REPOSITORY / "benchmarks"
 
 
+@pytest.mark.long
 def test_every_tool_is_measured_or_named_as_missing(tmp_path: Path) -> None:
     report = tmp_path / "numbers.json"
     done = subprocess.run(

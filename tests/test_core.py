@@ -31,7 +31,7 @@ TESTS = """
 import os, sys
 import gradviz, pytest
 assert gradviz.__file__.startswith(os.getcwd())
-sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-m", "not slow and not million", *sys.argv[1:]]))
+sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-m", "not slow and not million and not long", *sys.argv[1:]]))
 """
 COMMANDS = """
 import sys

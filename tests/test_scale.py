@@ -137,6 +137,7 @@ def test_twice_the_steps_are_about_twice_the_work(depth: str) -> None:
 # -- real graphs, each in a process of its own -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_chain_of_100_000_is_folded_and_drawn_in_full(tmp_path: Path) -> None:
     folded, full = ["small.svg", "small.dot", "small.md"], ["a.svg", "a.dot", "a.txt", "a.md", "a.json"]
     saved = [*((path, {}) for path in folded), *((path, {"depth": "all"}) for path in full)]

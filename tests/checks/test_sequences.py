@@ -122,21 +122,6 @@ IN_TURN = f"""{BEGIN}
             partner = (torch.arange(14) + 7) % 14
             return F.cross_entropy(scores, partner)
 {END}"""
-ROW = f"""{BEGIN}
-        class Ratings(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.users = nn.Embedding(12, 4)
-                self.items = nn.Embedding(6, 4, padding_idx=0)
-            def forward(self, users, items):
-                return (self.users(users) * self.items(items)).sum(1)
-        net = Ratings()
-        users, items = torch.arange(72) // 6, torch.arange(72) % 6
-        rating = torch.randn(72)
-        def objective():
-            some = torch.randperm(72)[:48]
-            return (net(users[some], items[some]) - rating[some]).square().mean()
-{END}"""
 SWAPPED = f"""{BEGIN}
         net = nn.Linear(5, 1)
         def objective():
@@ -286,7 +271,6 @@ FAULTS = {
         "bidirectional=False)\n",
         BOTH,
     ),
-    "an item that is padding": Fault("useless-labels", "padding_idx=0", "Leave out", ", padding_idx=0", "", ROW),
     "labels first": Fault(
         "useless-labels",
         "F.binary_cross_entropy_with_logits(",

@@ -58,7 +58,9 @@ y = (x * x).sum()
 """
 
 
-@pytest.mark.parametrize("path", ["script.py", "../{here}/link/script.py", "{absolute}/script.py"])
+@pytest.mark.parametrize(
+    "path", ["script.py", "../{here}/link/script.py", pytest.param("{absolute}/script.py", marks=pytest.mark.long)]
+)
 def test_the_same_facts(tmp_path: Path, path: str) -> None:
     script(tmp_path, FACTS)
     script(tmp_path, "", "neighbour.py")
@@ -96,7 +98,9 @@ torch.ones(2, requires_grad=True).sum().backward()
 """
 
 
-@pytest.mark.parametrize("command", ["tree", "check", "saved"])
+@pytest.mark.parametrize(
+    "command", ["tree", *(pytest.param(name, marks=pytest.mark.long) for name in ("check", "saved"))]
+)
 def test_functions_that_run_at_exit_see_the_script(tmp_path: Path, command: str) -> None:
     script(tmp_path, LEAVING)
     script(tmp_path, "class Row: ...\n", "neighbour.py")

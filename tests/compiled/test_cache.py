@@ -42,6 +42,7 @@ def run(folder: Path, name: str) -> tuple[Graph, Graph]:
     return before, after
 
 
+@pytest.mark.long
 def test_on_a_cache_hit_operations_and_names_are_left_and_what_is_lost_is_said(tmp_path: Path) -> None:
     (first, freed), (second, _) = run(tmp_path, "first"), run(tmp_path, "second")
     inside = [[node for node in graph.nodes if "in_compiled" in node.flags] for graph in (first, freed, second)]

@@ -52,7 +52,7 @@ WAYS = {
     "diff": "diff {script} --at 1 --at 2",
 }
 ALWAYS = ("record", "render", "check")
-"""Ways that each script is run in; of the others, which record as these do, each is tried with every second script."""
+"""Ways that each script is run in. Of the others, which record as these do, each is tried with every fourth; with all by -m long."""
 UP_TO_ITS_STOP = ("flow", "paths", "diff")  # they compute gradients of their own, or end at the second call
 _LAST_LINE = """
 if __name__ == "__main__":
@@ -82,6 +82,13 @@ def test_the_same_bits(name: str, tmp_path: Path, forks: Forks) -> None:
     judge({way: difference(plain, one, way) for way, one in seen.items()}, KNOWN.get(name, {}))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_same_bits_in_every_way(name: str, tmp_path: Path, forks: Forks) -> None:
+    plain, seen = plain_and_others(name, tmp_path, forks, every=True)
+    judge({way: difference(plain, one, way) for way, one in seen.items()}, KNOWN.get(name, {}))
+
+
 def test_nothing_of_gradviz_is_visible(tmp_path: Path, forks: Forks) -> None:
     plain, seen = plain_and_others("hooks", tmp_path, forks)
     judge({way: unseen(plain, one) for way, one in seen.items() if way not in UP_TO_ITS_STOP}, KNOWN[VISIBLE])
@@ -103,14 +110,15 @@ def test_a_script_that_does_one_thing_more_is_seen_to_differ(more: str, tmp_path
     assert difference(*seen, "plain") or unseen(*seen)
 
 
-def plain_and_others(name: str, folder: Path, forks: Forks) -> tuple[Seen, dict[str, Seen]]:
+def plain_and_others(name: str, folder: Path, forks: Forks, every: bool = False) -> tuple[Seen, dict[str, Seen]]:
     """What plain Python shows of a script, and what each way does."""
     script = folder / f"{name}.py"
     script.write_text(SCRIPTS[name].read_text(encoding="utf-8") + _LAST_LINE, encoding="utf-8")
     (plain,) = runs(forks, script, {"plain": ""}).values()
     assert plain.noted, f"it fails in plain Python:\n{plain.printed}"
     fill = {"script": script, "parameter": a_parameter(plain)}
-    others = [way for way in WAYS if way not in ALWAYS][list(SCRIPTS).index(name) % 2 :: 2]
+    others = [way for way in WAYS if way not in ALWAYS]
+    others = others if every else others[list(SCRIPTS).index(name) % 4 :: 4]
     ways = {way: words.format(**fill) for way, words in WAYS.items() if way in ALWAYS or way in others}
     if not fill["parameter"]:
         ways.pop("paths", None)

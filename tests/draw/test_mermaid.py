@@ -92,7 +92,11 @@ def test_a_module_is_a_subgraph_around_its_boxes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made", [lambda: chain(100_000), lambda: random_dag(2, 3000)], ids=["chain", "random"])
+@pytest.mark.parametrize(
+    "made",
+    [pytest.param(lambda: chain(100_000), marks=pytest.mark.long), lambda: random_dag(2, 3000)],
+    ids=["chain", "random"],
+)
 def test_what_mermaid_cannot_draw_is_cut_and_said(made: Callable[[], Graph]) -> None:
     graph = made()
     drawn = scene(graph, Options())

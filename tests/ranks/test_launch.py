@@ -25,6 +25,7 @@ def test_one_tree_of_two_ranks_that_differ(tmp_path: Path) -> None:
     assert "3. rank 1: net, train.py:18: MulBackward0" in done.stdout
 
 
+@pytest.mark.long
 def test_the_files_of_two_machines_are_merged_later(tmp_path: Path) -> None:
     """Each machine has a launcher of its own. Here a rank is alone on its machine, so that there is nobody to report with."""
     done = machines(2, tmp_path, "render", "train.py", "-o", "net.json", "--", "other-branch")

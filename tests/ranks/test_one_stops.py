@@ -72,7 +72,13 @@ FIRST = {
 }
 
 
-@pytest.mark.parametrize("mode", FIRST)
+LONG = ("exit", "spin", "extra", "uneven")
+"""Ways to stop that are much like others."""
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=pytest.mark.long) if mode in LONG else mode for mode in FIRST]
+)
 def test_the_first_finding(mode: str, tmp_path: Path) -> None:
     done = torchrun(2, tmp_path, "check", "train.py", "--ranks-wait", 2, "--", mode, text=TRAINING)
     first = " ".join(done.stdout.partition("where:")[0].split())

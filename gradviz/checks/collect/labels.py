@@ -15,12 +15,10 @@ import torch
 
 from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.dimensions import maker
-from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.graph import SourceLine
 from gradviz.packages import Place
 from gradviz.recording.torch_calls import PLAIN
-from gradviz.source.search import passes
 from gradviz.walker.isolation import unrecorded
 
 LARGEST = 1_000_000
@@ -32,9 +30,6 @@ _SAME = 2  # how far equal shares may differ
 _LOSSES = ("CTCLoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "NLLLoss")
 _NEAR = 1e-4  # how far equal scores may differ
 _SUM = 0.1  # how far the sum of probabilities may be from 1, as a logarithm
-_MOST = 3  # how many times as often as the next index the most frequent one comes, where it is no padding
-_HITS = 8  # how often the index of padding comes
-_AS_OFTEN = 0.4, 2.5  # and how often for each other index, or first and last
 _CONSTANT = ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _FLAT = ("reshape", "view", "flatten", "contiguous", "long", "to", "clone", "expand", "repeat")
 _SIGNED = {"cosine_embedding_loss": 2, "margin_ranking_loss": 2, "hinge_embedding_loss": 1, "soft_margin_loss": 1}
@@ -100,43 +95,6 @@ class _Classes:
         return enough and max(shares) < _SAME * min(shares)
 
 
-@dataclass
-class _Indices:
-    """What a line that looks rows up in an embedding was given. `size`: of the embedding; `padding`: its padding_idx."""
-
-    place: Place | None
-    size: int
-    padding: int
-    batches: int = 0
-    pads: bool = False  # sequences end early, or are parts of others
-    rows: bool = False  # they are rows of several
-    counts: Counter[str] = field(default_factory=Counter)
-    others: Counter[int] = field(default_factory=Counter)  # how often each other index comes
-
-    def add(self, indices: torch.Tensor, pads: bool) -> None:
-        """Another batch of indices."""
-        self.batches, self.pads = self.batches + 1, self.pads or pads
-        with unrecorded():
-            hit = indices == self.padding
-            self.others.update(indices[~hit].flatten().tolist())
-            rows = hit.reshape(-1, indices.shape[-1]) if indices.dim() > 1 else hit[:, None]
-            self.rows |= indices.dim() > 1
-            edges = {"left": rows[:, 0], "right": rows[:, -1], "top": rows[0], "bottom": rows[-1]}
-            self.counts.update(
-                {edge: int(part.sum()) for edge, part in edges.items()}, hits=int(hit.sum()), all=hit.numel()
-            )
-
-    def hits_a_row(self) -> bool:
-        """Whether the index of padding comes as often as others, and on one side of a batch as often as on the other."""
-        counts, (low, high) = self.counts, _AS_OFTEN
-        share = counts["hits"] * self.size / counts["all"]
-        alike = counts["hits"] < _MOST * max(self.others.values(), default=0)
-        often = counts["hits"] >= _HITS and low < share and alike
-        sides = ("left", "right"), ("top", "bottom")
-        even = all(low * counts[other] <= counts[one] <= high * counts[other] for one, other in sides)
-        return not self.pads and often and (even or not self.rows)
-
-
 class _Followed(NamedTuple):
     """What is known of a tensor: "flat" of which shape, "constant" at which version, "masked", "padded" or "recurrent" with
     which padding."""
@@ -186,7 +144,6 @@ class LabelWatch(Observer):
         self._facts = Facts[_Followed]()
         self._means: dict[int, tuple[str, Place | None, tuple[str, ...]]] = {}  # until backward, by identity
         self._times = Facts[tuple[str, ...]]()  # scores that a mask has multiplied
-        self._indices: dict[object, _Indices] = {}
         self._classes: dict[object, _Classes] = {}
 
     def _forget(self) -> None:
@@ -224,13 +181,7 @@ class LabelWatch(Observer):
 
     @reads("embedding")
     def _embedded(self, call: TorchCall) -> None:
-        indices, padding = call.arguments[1], self._padding(call.arguments[1], call)
-        self._follow(call.result, "padded", padding)
-        key = call.users_line, len(call.first), call.given(2, "padding_idx", -1)
-        seen = self._indices.setdefault(key, _Indices(call.place, *key[1:]))
-        part = indices._base is not None and indices._base.dim() > indices.dim()  # a column of sequences, say
-        if seen.padding >= 0 and seen.batches < _BATCHES * _LOOKS and is_readable(indices):
-            seen.add(indices.detach(), padding is not None or part)
+        self._follow(call.result, "padded", self._padding(call.arguments[1], call))
 
     @reads(*_OVER_CLASSES[2:])
     def _swapped(self, call: TorchCall) -> None:
@@ -391,17 +342,6 @@ class LabelWatch(Observer):
 
     def ended(self) -> None:
         """Nothing more comes: which lines have seen one class only."""
-        for indices in self._indices.values():
-            if indices.place is not None and indices.batches and indices.hits_a_row():
-                used = line_at(indices.place)
-                made = passes(used.file, "padding_idx", str(indices.padding))
-                words = (
-                    indices.padding,
-                    f"{indices.counts['hits']:,}",
-                    f"{indices.counts['all']:,}",
-                    indices.size,
-                )
-                self._note("row of padding", made[0] if len(made) == 1 else used, *words)
         for seen in self._classes.values():
             self._judge(seen)
 

@@ -66,12 +66,6 @@ _LABELS = {
         "{code} is given {1} targets, of which {0} are 0 and none is -1: what is 0 is neither alike nor different for this loss",
         "Give it -1 in place of 0, in {text}: 2 * target - 1.",
     ),
-    "row of padding": Row(
-        "index {0} is no padding: its row of the embedding is never learned",
-        "padding_idx={0}, and {1} of {2} indices are {0}, about as many as of each other one of {3}: none of them ends a sequence",
-        "Leave out padding_idx={0}.",
-        passes=("padding_idx=", "Embedding"),
-    ),
     "not shifted": Row(
         "the labels are the tokens that the model is given: it learns to repeat them",
         "{code} compares the scores of each position with the token at that position, which the model has just read ({times} seen)",
@@ -187,10 +181,11 @@ def padding_counted(context: CheckContext) -> Diagnoses:
 def useless_labels(context: CheckContext) -> Diagnoses:
     """The labels that a loss over classes is given teach nothing, or not all that they should.
 
-    All labels of a batch are `ignore_index`, and the mean is NaN; or `ignore_index` is one of the classes, `padding_idx` one of the
-    rows; or all labels are alike. Or a language model is to say the token that it has just read, not the next one, or may look at
-    the next one; or the labels of a contrastive loss name another row than the partner; or labels and predictions are swapped; or
-    a label is the blank of `CTCLoss`; or targets are 0 and 1 where `CosineEmbeddingLoss` and the like expect -1 and 1.
+    All labels of a batch are `ignore_index`, and the mean is NaN; or `ignore_index` is one of the classes; or all labels are
+    alike. Or a language model is to say the token that it has just read, not the next one, or may look at the next one; or the
+    labels of a contrastive loss name another row than the partner, or its scores have each sample beside itself; or labels and
+    predictions are swapped; or a label is the blank of `CTCLoss`; or targets are 0 and 1 where `CosineEmbeddingLoss` and the like
+    expect -1 and 1.
 
     How it is found: the labels of some batches of each line are counted. One class only is said from 64 labels in three batches
     on, and not where the code makes them with `zeros` or the like, as contrastive losses do; a class is taken for left out where
