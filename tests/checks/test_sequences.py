@@ -347,7 +347,7 @@ RIGHT = {
             h = h - h.mean(0)
             h = h / h.pow(2).sum(1, keepdim=True).sqrt()
             z = torch.cat([h, F.normalize(net["inner"](x + 0.1))])
-            scores = z @ z.t()
+            scores = (z @ z.t()).masked_fill(torch.eye(16, dtype=torch.bool), -1e9)
             ids = torch.randint(0, 9, (8, 1)) * torch.randint(0, 2, (8, 5))
             bags = net["words"](ids).sum(1)
             soft = F.binary_cross_entropy_with_logits(bags, h.detach().sigmoid())
