@@ -61,6 +61,8 @@ def _run(words: Sequence[str], folder: Any, environment: Any, ends: Sequence[int
         if kind == "-c":
             exec(what, sys.modules["__main__"].__dict__)
         elif kind == "-m":
+            for known in (what, f"{what}.__main__"):  # else it is not run, but what has loaded it is asked for it
+                sys.modules.pop(known, None)
             runpy.run_module(what, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(what, run_name="__main__")

@@ -141,7 +141,7 @@ def _exploding(context: CheckContext, layers: Sequence[Layer]) -> Diagnoses:
             f"the gradient explodes: {plural(len(huge), 'module')} of {len(layers)} get a huge one",
             why,
             "Use normalisation, a smaller initialisation, or clip gradients with torch.nn.utils.clip_grad_norm_.",
-        )._replace(follows=("scaler-order", "step-size"))
+        )._replace(follows=("wrong-backward", "scaler-order", "step-size"))
 
 
 _TIMES_ZERO = re.compile(r"(?<![\w.)])0(?:\.0*)?\s*\*(?!\*)|(?<!\*)\*\s*0(?:\.0*)?(?![\w.])")
