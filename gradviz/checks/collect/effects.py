@@ -98,8 +98,8 @@ class EffectWatch(Observer):
         code = _code_of(hook)
         if code is None or package_of(code.co_filename):
             return None
-
-        if isinstance(module, torch.Tensor) and ignores_argument(definition_of(code)):
+        # a hook that is registered in each step is read once
+        if isinstance(module, torch.Tensor) and self._looks(code, 1) and ignores_argument(definition_of(code)):
             self._note("hook ignores", definition_of(code))
 
         def ended(returned: bool, result: object) -> None:

@@ -109,7 +109,7 @@ def _wins_with_itself(scores: torch.Tensor, labels: torch.Tensor) -> bool:
         own = scores.diagonal()
         alike = len(own) > _FEW and is_readable(scores) and bool(((own - own[0]).abs() <= _NEAR * own[0].abs()).all())
         largest = alike and bool((own >= scores.amax(1) - _NEAR * own.abs()).all())
-        return largest and not (labels == torch.arange(len(own))).any()
+        return largest and not (labels == torch.arange(len(own), device=labels.device)).any()
 
 
 def padding_of(tensor: torch.Tensor) -> Padding | None:

@@ -312,8 +312,9 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
     """An optimizer that never takes a step, whose learning rate is 0, or whose tensors never get a gradient.
 
     How it is found: no optimizer took a step while gradients were reset twice, or until the script ended, as where `step()` waits
-    for more batches than there are; the learning rate of all groups was 0 in all steps, two at least, since a warm-up may begin at
-    0; or none of the tensors that it holds had a gradient in any of its steps, as when it was given another model's parameters.
+    for more batches than there are; the learning rate of all groups, or of one of several, was 0 in all steps, two at least, since
+    a warm-up may begin at 0; or none of the tensors that it holds had a gradient in any of its steps, as when it was given another
+    model's parameters.
 
     What to do: call `step()` after `backward()`, give it a learning rate, or the parameters that the loss depends on.
 
