@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 
 from tests.browser import browser, open_page  # noqa: F401 -- one browser for all tests of a process
-from tests.quick import forked  # noqa: F401 -- for tests that start many processes
+from tests.forks import forked  # noqa: F401 -- in every test
 
 with suppress(ImportError):
     import setuptools  # noqa: F401 -- puts a folder of its own on sys.path, in whichever test imports it first

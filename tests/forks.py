@@ -1,23 +1,38 @@
-"""Many runs, each in a process of its own, for the price of one import of torch: a process that has imported it forks them.
+"""Python processes that need not import torch: a process that has done so, and does nothing else, forks them.
 
-`Forks` is the side of the tests; run as a program, this is the process that forks. Unix only.
+`forked` has `subprocess` start them so in each test, and what those start; `Forks` is such a process with other modules in it.
+Run as a program, this is that process: it has one thread, so no lock can be held at a fork. Unix only.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import re
 import runpy
 import select
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.cli.scripts import environment
+import pytest
+
+REAL = subprocess.Popen
+MODULES = ("torch._dynamo", "gradviz.api", "gradviz.cli.check", "rich.table", "rich.syntax")
+_MOST = 1 << 20  # bytes of what is asked for
+_DEAD = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid") else 0
 
 
 class Done(NamedTuple):
@@ -28,53 +43,102 @@ class Done(NamedTuple):
     stderr: str
 
 
-class Running(NamedTuple):
-    """Runs that go on beside one another."""
+class Forked(REAL[Any]):
+    """A child that runs `python WORDS` as a fork. What a fork cannot do, such as an option of the interpreter, starts as ever."""
 
-    pids: tuple[int, ...]
-    answers: int  # the descriptor that tells their exit codes
+    place: Callable[[], str] = lambda: usual().place
+    """Gives the socket at which the process that forks is asked."""
 
-    def codes(self, timeout: float) -> list[int]:
-        """Their exit codes, negative after a signal. Raises TimeoutError when they have not all ended by then."""
-        if not select.select([self.answers], [], [], timeout)[0]:
-            raise TimeoutError(f"still running after {timeout:.0f} s")
-        codes: list[int] = json.loads(_line(self.answers))
-        return codes
+    def _execute_child(self, *given: Any) -> None:
+        words, _, before, _, kept, folder, environment, _, _, _, *pipes = given[:16]
+        words = [str(word) for word in words] if isinstance(words, (list, tuple)) else [words]
+        known = words[0] == sys.executable and re.match("-[cu]$|-m|[^-]", (words[1:] or ["-"])[0])
+        if not known or before is not None or kept:
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        asked = {
+            "words": words[1:],
+            "folder": os.fspath(folder or os.getcwd()),
+            "environment": dict(os.environ if environment is None else environment),
+            "session": given[-2],
+        }
+        self._told = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._told.connect(type(self).place())
+        ends = [number if end == -1 else end for number, end in enumerate((pipes[0], pipes[3], pipes[5]))]
+        socket.send_fds(self._told, [json.dumps(asked).encode()], ends)
+        self.pid = int(self._told.recv(100))
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _try_wait(self, flags: int) -> tuple[int, int]:
+        if not hasattr(self, "_told"):
+            return super()._try_wait(flags)  # type: ignore[misc, no-any-return]
+        if flags & os.WNOHANG and not select.select([self._told], [], [], 0)[0]:
+            return 0, 0
+        status = int(self._told.recv(100) or signal.SIGKILL)  # nothing, where what waited for it was killed
+        self._told.close()
+        return self.pid, status
+
+    def _internal_poll(self, _deadstate: Any = None) -> int | None:
+        return super()._internal_poll(_deadstate, lambda _, flags: self._try_wait(flags))  # type: ignore[misc, no-any-return]
+
+
+def at(place: str) -> type[Forked]:
+    """The same at this socket."""
+    return type("Popen", (Forked,), {"place": staticmethod(lambda: place)})
 
 
 class Forks:
-    """Runs programs in forks of a process that has imported these modules."""
+    """A process that has imported these modules, and whose forks run programs. `nested`: what those start is forked, too."""
 
-    def __init__(self, *modules: str) -> None:
-        self._parent = subprocess.Popen(
-            [sys.executable, "-m", "tests.forks", *modules],
+    def __init__(self, *modules: str, nested: bool = False) -> None:
+        from tests.cli.scripts import environment
+
+        self.place = os.path.join(tempfile.mkdtemp(prefix="forks"), "asked")
+        self.popen = at(self.place)
+        listens = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listens.bind(self.place)
+        listens.listen(64)
+        self._alive, other = socket.socketpair()
+        ends = (str(listens.fileno()), str(other.fileno()))
+        self._parent = REAL(
+            [sys.executable, "-m", "tests.forks", self.place, "nested" if nested else "", *ends, *modules],
             env={**environment(), "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            pass_fds=(listens.fileno(), other.fileno()),
         )
+        listens.close()
+        other.close()
 
     def start(
         self, folder: Path, runs: Sequence[tuple[Sequence[str], Mapping[str, str]]], *, output: Path | None = None
-    ) -> Running:
+    ) -> list[subprocess.Popen[bytes]]:
         """Run `python WORDS` for each of them, at the same time, with more environment, and with the folder to work in.
 
         What they write is in `out` and `err` of `output`, or else of the folder.
         """
-        assert self._parent.stdin is not None and self._parent.stdout is not None
-        asked = {"folder": str(folder), "output": str(output or folder), "runs": runs}
-        self._parent.stdin.write(json.dumps(asked).encode() + b"\n")
-        self._parent.stdin.flush()
-        answers = self._parent.stdout.fileno()
-        return Running(tuple(json.loads(_line(answers))), answers)
+        with open((output or folder) / "out", "wb") as out, open((output or folder) / "err", "wb") as err:
+            return [
+                self.popen(
+                    [sys.executable, *words],
+                    cwd=folder,
+                    env={**os.environ, **more},
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                )
+                for words, more in runs
+            ]
 
     def run(self, folder: Path, program: Path, *arguments: str) -> Done:
         """Run a file as `python FILE ARGUMENTS` does, but that what was imported is there."""
-        (code,) = self.start(folder, [([str(program), *arguments], {})]).codes(600)
+        (code,) = ended(self.start(folder, [([str(program), *arguments], {})]), 600)
         return Done(code, *(folder.joinpath(name).read_text(errors="replace") for name in ("out", "err")))
 
     def end(self) -> None:
-        """End the process that forks, which it does when nothing can be asked any more."""
-        self._parent.communicate()
+        """End the process that forks, which it does when nobody can ask any more."""
+        self._alive.close()
+        self._parent.wait()
+        shutil.rmtree(os.path.dirname(self.place), ignore_errors=True)
 
     def __enter__(self) -> Forks:
         return self
@@ -83,56 +147,121 @@ class Forks:
         self.end()
 
 
-def _line(descriptor: int) -> bytes:
-    """The next line, and nothing that comes after it."""
-    line = b""
-    while not line.endswith(b"\n"):
-        some = os.read(descriptor, 1)
-        if not some:
-            raise EOFError("the process that forks has ended")
-        line += some
-    return line
+def ended(processes: Sequence[subprocess.Popen[Any]], seconds: float) -> list[int]:
+    """The exit codes of processes, when they have ended. Raises TimeoutExpired after so long, and those that go on are killed."""
+    until = time.monotonic() + seconds
+    try:
+        return [process.wait(max(0.0, until - time.monotonic())) for process in processes]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
-def _serve() -> list[str] | None:
-    """Fork the runs of each line, and answer with their ids, then their exit codes. Gives the words of a run in its fork."""
-    for line in iter(sys.stdin.buffer.readline, b""):
-        asked = json.loads(line)
-        open_ones = [
-            os.open(os.path.join(asked["output"], name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            for name in ("out", "err")
-        ]
-        children = []
-        for words, more in asked["runs"]:
-            child = os.fork()
-            if not child:
-                _become(asked["folder"], more, open_ones)
-                return list(words)
-            children.append(child)
-        for descriptor in open_ones:
-            os.close(descriptor)
-        print(json.dumps(children), flush=True)
-        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
+@cache
+def usual() -> Forks:
+    """The process that has imported torch and gradviz, once for all tests of this one; it ends with it."""
+    forks = Forks(*MODULES, nested=True)
+    atexit.register(forks.end)
+    return forks
+
+
+@pytest.fixture(autouse=True)
+def forked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Children of Python are forked while a test runs, where this system can, unless it is marked as `fresh`."""
+    if hasattr(os, "fork") and not request.node.get_closest_marker("fresh"):
+        subprocess.Popen = Forked  # type: ignore[misc]
+    yield
+    subprocess.Popen = REAL  # type: ignore[misc]
+
+
+# -- in the process that forks ----------------------------------------------------------------------------------------------
+
+
+def _serve(place: str, nested: bool, listens: socket.socket, alive: socket.socket) -> list[str] | None:
+    """Fork what is asked for until nobody is there to ask, and tell how it ended. Gives the words of a run in its fork.
+
+    Those who ask are told the number of the process, then its status: all have this one as their parent, as ranks have theirs.
+    """
+    asking: dict[int, socket.socket] = {}  # by process
+    died, dies = os.pipe()
+    os.set_blocking(dies, False)
+    signal.set_wakeup_fd(dies)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while alive not in (ready := select.select([listens, alive, died], [], [])[0]):
+        if died in ready:
+            os.read(died, 4096)
+            for process in [process for process in asking if os.waitid(os.P_PID, process, _DEAD)]:
+                with asking.pop(process) as connection, suppress(OSError):  # it may have been killed itself
+                    connection.send(str(os.waitpid(process, 0)[1]).encode())
+        if listens in ready:
+            connection, _ = listens.accept()
+            words, ends, _, _ = socket.recv_fds(connection, _MOST, 3)
+            asked = json.loads(words)
+            process = os.fork()
+            if not process:
+                for other in (listens, alive, connection, *asking.values()):
+                    other.close()
+                signal.set_wakeup_fd(-1)
+                os.close(died)
+                os.close(dies)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                if nested:
+                    subprocess.Popen = at(place)  # type: ignore[misc]
+                _become(asked["folder"], asked["environment"], ends, asked["session"])
+                return list(asked["words"])
+            for end in ends:
+                os.close(end)
+            asking[process] = connection
+            connection.send(str(process).encode())
     return None
 
 
-def _become(folder: str, more: Mapping[str, str], output: Sequence[int]) -> None:
+def _become(folder: str, environment: Mapping[str, str], ends: Sequence[int], session: bool) -> None:
     """Take over what a process of its own would have been started with."""
-    for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), *output)):
-        os.dup2(descriptor, number)
-        os.close(descriptor)
-    os.environ.update(more)
+    for number, end in enumerate(ends):
+        os.dup2(end, number)
+        os.close(end)
+    if session:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
     os.chdir(folder)
     tempfile.tempdir = None  # TMPDIR may be another one
+    sys.path += [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in sys.path]
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115 -- by lines where it is a terminal
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+
+
+def _run(words: list[str]) -> None:
+    """What `python WORDS` does."""
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    if words[0] == "-u":
+        words = words[1:]
+        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+    if words[0][:2] == "-m" and words[0] != "-m":
+        words[:1] = ["-m", words[0][2:]]
+    kind, what, *sys.argv[1:] = words if words[0] in ("-c", "-m") else ["", *words]
+    sys.argv[0] = kind if kind == "-c" else what
+    sys.path[0] = {"-c": "", "-m": os.getcwd()}.get(kind, os.path.dirname(os.path.abspath(what)))
+    if kind == "-c":
+        exec(compile(what, "<string>", "exec"), vars(sys.modules["__main__"]))
+    elif kind == "-m":
+        for known in (what, f"{what}.__main__"):  # else it is not run, but what has loaded it is asked for it
+            sys.modules.pop(known, None)
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(what, run_name="__main__")
 
 
 if __name__ == "__main__":
-    for module in sys.argv[1:]:
+    for module in sys.argv[5:]:
         __import__(module)
-    words = _serve()
-    if words and words[0] == "-m":
-        sys.path[0], sys.argv = os.getcwd(), words[1:]
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    elif words:
-        sys.path[0], sys.argv = os.path.dirname(words[0]), words
-        runpy.run_path(words[0], run_name="__main__")  # and then this interpreter ends as any other
+    sockets = [socket.socket(fileno=int(number)) for number in sys.argv[3:5]]
+    given = _serve(sys.argv[1], bool(sys.argv[2]), *sockets)
+    if given:
+        _run(given)  # and then this interpreter ends as any other

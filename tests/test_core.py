@@ -10,7 +10,7 @@ import pytest
 
 from gradviz.cli.main import MODULE_OF, NEEDS
 from tests.blocks import PACKAGE, ROOT
-from tests.forks import Forks
+from tests.forks import Forks, ended
 from tests.test_structure import CORE, FEATURES, MODULES, imports, part
 
 TESTED = [
@@ -87,7 +87,7 @@ def test_without_a_feature_the_core_works(features: tuple[str, ...], forks: Fork
         ["commands.py"],
         *([["tests.py", *files]] if features == FEATURES else []),
     ]  # which none has to do with any more
-    codes = forks.start(folder, [(words, {}) for words in asked]).codes(300)
+    codes = ended(forks.start(folder, [(words, {}) for words in asked]), 300)
     assert not any(codes), (folder / "out").read_text()[-3000:] + (folder / "err").read_text()[-3000:]
     assert "<svg" in (folder / "g.svg").read_text()
     lines = (folder / "told").read_text().partition("Commands:\n")[2].partition("\n\n")[0].splitlines()

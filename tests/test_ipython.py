@@ -15,7 +15,7 @@ from gradviz.run.outputs import lookup
 from tests.cli.scripts import environment
 from tests.hosts.notebooks import Output, executed, outputs_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ipython")]
+pytestmark = pytest.mark.slow
 
 SETUP = """\
 %load_ext gradviz

@@ -165,6 +165,7 @@ def _loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.fresh
 def test_importing_gradviz_loads_nothing_else() -> None:
     assert {name for name in _loaded_by("import gradviz") if name.startswith("gradviz")} == {"gradviz"}
 

@@ -104,17 +104,15 @@ def _rows(finding: Finding, width: int, verbose: bool, short: bool) -> _Rows:
     rows = {"names": row("names", "" if told else listed), "where": row("where", finding.where)}
     if short:
         return rows
-    healed = edit is not None and edit.heals
-    of_one_call = (finding.call or 0) > 1 and (
-        finding.nodes or finding.severity == "error"
-    )  # the rest is of the whole run
+    healed = edit.difference() if edit is not None and edit.heals else ()
+    late = (finding.call or 0) > 1 and (finding.nodes or finding.severity == "error")  # the rest is of the whole run
     return rows | {
         "code": [f"{'':{INDENT}}{line}" for line in code_lines(code, width - INDENT)] if code is not None else [],
-        "when": row("when", f"backward call {finding.call}" if of_one_call else ""),
+        "when": row("when", f"backward call {finding.call}" if late else ""),
         "why": row("why", _shorter(finding.why, code)),
         "effect": row("effect", *consequences(finding)),
         "fix": row("fix", _shorter(finding.fix, code)),
-        "heals": _row("heals", map(one_line, edit.difference())) if edit is not None and healed else [],
+        "heals": _row("heals", map(one_line, healed)),
     }
 
 

@@ -16,7 +16,7 @@ import torch
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.lines import Variables, raised
 from gradviz.checks.collect.numbers import states_with_nan
-from gradviz.checks.collect.replay import SECONDS, FunctionReplay
+from gradviz.checks.collect.replay import FunctionReplay
 from gradviz.checks.collect.states import under_names
 from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
@@ -139,9 +139,9 @@ class WatchedRun:
     def told(self, findings: Findings, captured: RunResult[CheckContext], runs_on: bool) -> Findings:
         """The findings with what was left out, and why; how far the run was watched; and how it failed."""
         skipped, notes, failure = (*findings.skipped, *self._reader.dropped.items()), findings.notes, _failure(captured)
-        if self._replay.late:
-            late = ", ".join(self._replay.late)
-            skipped = (*skipped, ("wrong-backward", f"{late} gave no answer in {SECONDS:g} s, and was not compared"))
+        unknown = self._replay.unknown.items()
+        if unknown:
+            skipped = (*skipped, ("wrong-backward", f"not compared: {', '.join(map(' '.join, unknown))}"))
         if captured.unread:
             skipped = (*skipped, ("later calls", one_line(captured.unread)))
         later = captured.calls - 1 - len(captured.later)

@@ -14,8 +14,6 @@ from gradviz.checks.edit import Edit, behind, instead
 from gradviz.graph import SourceLine
 from tests.checks.test_scripts import check, written
 
-pytestmark = pytest.mark.usefixtures("forked")
-
 HEAD = """
 import torch
 torch.manual_seed(0)

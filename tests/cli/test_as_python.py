@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.scripts import gradviz, python, script
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.fresh]
 
 FACTS = """
 import sys

@@ -43,6 +43,7 @@ def test_standard_output_is_full(tmp_path: Path, arguments: tuple[str, ...], sai
     assert (tmp_path / "net.json").exists() == (arguments[0] == "render")
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("command", ["info", "check"])
 def test_torch_cannot_be_imported(tmp_path: Path, command: str) -> None:
     """By gradviz itself. Where the script imports it, it is the script's own traceback."""
@@ -67,6 +68,7 @@ def _no_torch(*_: object, **__: object) -> None:
     raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
 
+@pytest.mark.fresh
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 @pytest.mark.parametrize("seconds", [0.03, 0.08, 0.15])
 def test_ctrl_c_while_it_starts(tmp_path: Path, seconds: float) -> None:

@@ -15,9 +15,7 @@ import pytest
 
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import environment
-from tests.quick import REAL
-
-pytestmark = pytest.mark.usefixtures("forked")
+from tests.forks import REAL
 
 NET = """
 import argparse, torch

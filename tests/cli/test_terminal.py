@@ -21,7 +21,7 @@ from rich.cells import cell_len
 
 from tests.cli.scripts import REPOSITORY, TRAINING, environment, gradviz, script
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("terminal")]  # what all are about is made once
+pytestmark = pytest.mark.slow
 
 WIDTHS = (60, 80, 120)
 SAMPLES = ("gpt", "lstm", "checkpoint", "chain_rule")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +20,11 @@ import pytest
 
 from tests.disturbance.journal import PLACE, VISIBLE
 from tests.disturbance.known import KNOWN
-from tests.forks import Forks
+from tests.forks import Forks, ended
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-    pytest.mark.xdist_group("disturbance"),  # one process forks for all
 ]
 
 HERE = Path(__file__).parent
@@ -143,13 +143,8 @@ def runs(forks: Forks, script: Path, ways: dict[str, str]) -> dict[str, Seen]:
         (folder / way).mkdir()
         environment = {PLACE: str(folder / way / "noted"), "COLUMNS": "80"}
         asked.append(([str(HERE / "witness.py"), str(folder / way), str(script), *words.split()], environment))
-    running = forks.start(folder, asked)
-    try:
-        running.codes(_LONGEST)
-    except TimeoutError:
-        for pid in running.pids:
-            os.kill(pid, signal.SIGKILL)
-        running.codes(_LONGEST)
+    with suppress(subprocess.TimeoutExpired):
+        ended(forks.start(folder, asked), _LONGEST)
     return {way: seen_in(folder / way) for way in ways}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.hosts.notebooks import Output, outputs
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("notebooks")]
+pytestmark = pytest.mark.slow
 
 SETUP = """
 import torch, gradviz

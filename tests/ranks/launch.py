@@ -6,19 +6,18 @@ import atexit
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
-import uuid
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.cli.scripts import environment, script
-from tests.forks import Forks
+from tests.forks import REAL, Forks, ended
 
 LONGEST = 150  # seconds that a launch may take
-_MARK = "GRADVIZ_TEST_LAUNCH"
 
 NET = """
 import os
@@ -104,34 +103,23 @@ def launch(ranks: int, folder: Path, *arguments: object, text: str = NET) -> Don
     It ends none when another has died.
     """
     shared = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
-    shared |= {"MASTER_PORT": _free_port(), "TMPDIR": str(folder), _MARK: uuid.uuid4().hex}
+    shared |= {"MASTER_PORT": _free_port(), "TMPDIR": str(folder)}
     words = ["-m", "gradviz", *map(str, arguments)]
     script(folder, text, "train.py")
     output = folder / "output"
     output.mkdir()
-    running = _forks().start(
-        folder,
-        [(words, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(ranks)],
-        output=output,
-    )
+    asked = [(words, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(ranks)]
     try:
-        codes = running.codes(LONGEST)
-    except TimeoutError:
-        for pid in running.pids:
-            os.kill(pid, signal.SIGKILL)
-        running.codes(LONGEST)
-        raise
+        codes = ended(_forks().start(folder, asked, output=output), LONGEST)
     finally:
-        left = _end_what_is_left(shared[_MARK], 5)
+        left = _end_what_is_left(folder, 5)
     return _done(codes, output / "out", output / "err", left, folder)
 
 
 @cache
 def _forks() -> Forks:
     """The process that has imported torch, once for all tests of this one; it ends with it."""
-    forks = Forks(
-        "gradviz.api", "torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel"
-    )
+    forks = Forks("gradviz.api", *(f"torch.distributed.{name}" for name in ("fsdp", "pipelining", "tensor.parallel")))
     atexit.register(forks.end)
     return forks
 
@@ -144,12 +132,11 @@ def _free_port() -> str:
 
 def _started(commands: list[list[str]], own: list[dict[str, str]], folder: Path, text: str) -> Done:
     script(folder, text, "train.py")
-    mark = uuid.uuid4().hex
-    shared = {**environment(), _MARK: mark, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    shared = {**environment(), "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
     out, err = folder / "stdout.txt", folder / "stderr.txt"
     with open(out, "w") as stdout, open(err, "w") as stderr:
         processes = [
-            subprocess.Popen(
+            REAL(  # a torchrun whose workers are forks cannot be reached
                 [sys.executable, *command], cwd=folder, env={**shared, **more}, stdout=stdout, stderr=stderr
             )
             for command, more in zip(commands, own)
@@ -159,7 +146,7 @@ def _started(commands: list[list[str]], own: list[dict[str, str]], folder: Path,
             codes = [process.wait(max(0.1, until - time.monotonic())) for process in processes]
             patience = 30
         finally:
-            left = _end_what_is_left(mark, patience)
+            left = _end_what_is_left(folder, patience)
     return _done(codes, out, err, left, folder)
 
 
@@ -168,29 +155,25 @@ def _done(codes: list[int], out: Path, err: Path, left: tuple[int, ...], folder:
     return Done(next((code for code in codes if code), 0), out.read_text(), err.read_text(), left)
 
 
-def _end_what_is_left(mark: str, patience: float) -> tuple[int, ...]:
-    """End the processes with this mark that do not end by themselves; those that did not."""
-    left = _left(mark, patience)
+def _end_what_is_left(folder: Path, patience: float) -> tuple[int, ...]:
+    """End the processes that work in this folder and do not end by themselves; those that did not."""
+    left = _left(folder, patience)
     for process in left:
         os.kill(process, signal.SIGKILL)
     return left
 
 
-def _left(mark: str, patience: float) -> tuple[int, ...]:
+def _left(folder: Path, patience: float) -> tuple[int, ...]:
     until = time.monotonic() + patience
     while True:
-        found = tuple(_marked(mark))
+        found = tuple(_at_work(folder))
         if not found or time.monotonic() > until:
             return found
         time.sleep(0.1)
 
 
-def _marked(mark: str) -> list[int]:
-    found = []
+def _at_work(folder: Path) -> Iterator[int]:
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
+        with suppress(OSError):
+            if (entry / "cwd").readlink() == folder:
+                yield int(entry.name)

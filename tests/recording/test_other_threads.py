@@ -480,7 +480,6 @@ print(threading.active_count() > 3, [node.source.line for node in recording.grap
     ],
     ids=lambda names: " and ".join(names) or "all at once",
 )
-@pytest.mark.usefixtures("forked")
 def test_threads_at_one_leaf_never_wait_for_ever(names: list[str]) -> None:
     run = subprocess.run([sys.executable, OPERATIONS, *names], capture_output=True, text=True, timeout=100)
     assert run.returncode == 0 and " operations of " in run.stdout, run.stderr

@@ -130,6 +130,7 @@ def test_a_failure_has_the_report_of_the_checks(pytester: pytest.Pytester) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.fresh
 def test_nothing_is_imported_before_a_test_asks(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

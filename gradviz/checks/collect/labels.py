@@ -281,23 +281,27 @@ class LabelWatch(Observer):
     @reads(*_OVER_CLASSES[:2])
     def _classified(self, call: TorchCall) -> None:
         """A loss over classes is computed."""
-        labels = call.arguments[1]
-        if type(labels) not in PLAIN or labels.dtype != torch.int64 or not is_readable(labels) or not labels.numel():
-            return
-        seen = self._seen(call, labels)
+        scores, labels, weights, averaged, ignored = call.arguments[:5]
+        numbers = type(labels) in PLAIN and labels.dtype == torch.int64 and is_readable(labels) and labels.numel()
+        seen = self._seen(call, labels) if numbers else None
         if seen is None:
             return
-        ignored = seen.ignored = call.arguments[4]
+        seen.ignored = ignored
         seen.add(labels[labels != ignored])
-        seen.weights = call.arguments[2].tolist() if call.arguments[2] is not None else ()
-        pairs = call.first.dim() == 2 and call.first.shape[0] == call.first.shape[1]  # of which each has its own place
-        if pairs and call.makes and call.result.requires_grad and _wins_with_itself(call.first, labels):
-            self._note("with itself", seen.place, call.first.shape[0])
-        seen.constant |= not pairs and self._of(labels, "constant") == _version(labels)
-        if call.arguments[3] and call.arguments[2] is None:
+        seen.weights = weights.tolist() if weights is not None else ()
+        if scores.dim() == 2 and scores.shape[0] == scores.shape[1]:  # pairs, of which each has its own place
+            self._paired(call, seen)
+        else:
+            seen.constant |= self._of(labels, "constant") == _version(labels)
+        if averaged and weights is None:
             seen.end(labels.detach().reshape(self._of(labels, "flat") or labels.shape))
         if seen.padding is None or seen.padding.value == ignored:
             self._ignores(call, seen, ignored)
+
+    def _paired(self, call: TorchCall, seen: _Classes) -> None:
+        """A loss over the similarities of each sample with each."""
+        if call.makes and call.result.requires_grad and _wins_with_itself(call.first, call.arguments[1]):
+            self._note("with itself", seen.place, call.first.shape[0])
 
     def _ignores(self, call: TorchCall, seen: _Classes, ignored: int) -> None:
         """Whether all labels are left out of a loss, or those of a class."""

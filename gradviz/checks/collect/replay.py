@@ -2,7 +2,7 @@
 
 Once for each class and shape, with copies of the inputs in double precision: one thread, `SECONDS` at most, then the child is
 gone. Nothing of the user's runs in this process, and the state that the code keeps is the child's. Not once CUDA is initialised,
-nor under ranks, nor where there is no fork.
+nor under ranks, nor where there is no fork; what was not compared is told.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FunctionReplay:
         self._run_anyway, self._seen, self._replaying = run_anyway, set[object](), False
         self._spent = 0.0  # seconds
         self.found: list[Misuse] = []
-        self.late: list[str] = []  # classes that gave no answer in time
+        self.unknown: dict[str, str] = {}  # why a class could not be compared, after its name
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -83,21 +83,21 @@ class FunctionReplay:
             if not all(type(value) in _PLAIN for value in given):
                 return  # an object of the user's may do anything when it is asked
             shapes = tuple((tuple(value.shape), value.dtype) if _is_real(value) else None for value in given)
-            if (
-                self._replaying
-                or (kind, shapes) in self._seen
-                or self._spent > SECONDS
-                or len(self._seen) >= MOST
-                or not self._may_fork(kind, given)
-            ):
+            if (kind, shapes) in self._seen or self._replaying or not _is_to_be_compared(kind, given):
+                return
+            obstacle = self._obstacle(given)
+            if obstacle:
+                self.unknown.setdefault(kind.__name__, obstacle)
                 return
             self._seen.add((kind, shapes))
             self._replaying, began = True, time.perf_counter()  # in the child, too
             try:
                 with isolated():
                     told = _in_a_child(lambda: _judged(kind, given))
-                if told is None:
-                    self.late.append(kind.__name__)
+                if isinstance(told, str):
+                    self.unknown.setdefault(kind.__name__, told)
+                    return
+                self.unknown.pop(kind.__name__, None)  # it was too large in another shape
             finally:
                 self._replaying = False
                 self._spent += time.perf_counter() - began
@@ -107,33 +107,53 @@ class FunctionReplay:
                 "writes gradient": next((change.source for change in changes(body_of(definition))), returns),
                 "keeps state": _kept_by(kind.forward.__code__) or returns,
             }
-            for fault, *words in told or ():
+            for fault, *words in told:
                 source = lines.get(fault, returns)
                 self.found.append(Misuse(fault, source, (kind.__name__, *words), names=(kind.__name__,)))
 
-    def _may_fork(self, kind: Any, given: Sequence[Any]) -> bool:
-        file = kind.forward.__code__.co_filename
-        apart = (getattr(torch.cuda, "_initialized", False) or rank() is not None) and not self._run_anyway
-        reaped = hasattr(os, "fork") and signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
-        sizes = [value.numel() for value in given if type(value) in PLAIN]
-        differentiates = any(_is_real(value) and value.requires_grad for value in given)
-        users = not (is_foundation(file) or package_of(file))
-        return users and differentiates and reaped and not apart and max(sizes, default=0) <= LARGEST
+    def _obstacle(self, given: Sequence[Any]) -> str:
+        """Why a Function is not replayed that is to be, "" where nothing speaks against it."""
+        if self._spent > SECONDS or len(self._seen) >= MOST:
+            return "came after as many as are compared in one run"
+        if max((value.numel() for value in given if type(value) in PLAIN), default=0) > LARGEST:
+            return f"is given more than {LARGEST:,} elements"
+        if not hasattr(os, "fork") or not _is_nobodys(signal.getsignal(signal.SIGCHLD)):
+            return "would need a child process, which this " + (
+                "system" if not hasattr(os, "fork") else "script waits for"
+            )
+        apart = "CUDA" if getattr(torch.cuda, "_initialized", False) else "several ranks" if rank() is not None else ""
+        return f"is not replayed beside {apart} without --run-custom" if apart and not self._run_anyway else ""
 
 
-def _in_a_child(judge: Callable[[], list[list[str]]]) -> list[list[str]] | None:
-    """What a child process found before it ended, as it does in any case; None if it had no time.
+def _is_to_be_compared(kind: Any, given: Sequence[Any]) -> bool:
+    file = kind.forward.__code__.co_filename
+    users = not (is_foundation(file) or package_of(file))
+    return users and any(_is_real(value) and value.requires_grad for value in given)
+
+
+def _is_nobodys(handler: Any) -> bool:
+    """Whether the end of a child is told to nobody but a DataLoader, which asks for its own workers alone."""
+    loaders = getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling"
+    return handler == signal.SIG_DFL or (
+        loaders and inspect.getclosurevars(handler).nonlocals["previous_handler"] is None
+    )
+
+
+def _in_a_child(judge: Callable[[], list[list[str]]]) -> list[list[str]] | str:
+    """What a child process found before it ended, as it does in any case; why nothing is known, where it has found nothing out.
 
     One that hardly ran waits for a lock that a thread held at the fork, or for a busy machine: another one is tried.
     """
     for _ in range(TRIES):
         told, seconds = _forked(judge)
-        if told is not None or seconds > SECONDS / 2:
+        if told is not None:
             return told
-    return None
+        if seconds > SECONDS / 2:
+            break
+    return f"gave no answer in {SECONDS:g} s"
 
 
-def _forked(judge: Callable[[], list[list[str]]]) -> tuple[list[list[str]] | None, float]:
+def _forked(judge: Callable[[], list[list[str]]]) -> tuple[list[list[str]] | str | None, float]:
     """What one child found, and the seconds that it ran on a processor."""
     reads, writes = os.pipe()
     child = os.fork()
@@ -144,9 +164,11 @@ def _forked(judge: Callable[[], list[list[str]]]) -> tuple[list[list[str]] | Non
                 os.dup2(nothing, standard)
             gc.disable()
             torch.set_num_threads(1)
-            found: list[list[str]] = []  # where it raises, it cannot be compared
-            with suppress(Exception), torch.enable_grad():
-                found = judge()
+            try:
+                with torch.enable_grad():
+                    found: object = judge()
+            except Exception as error:
+                found = f"raises {type(error).__name__} in double precision"
             os.write(writes, json.dumps(found).encode())
         finally:
             os._exit(0)

@@ -127,10 +127,7 @@ class CallWatch:
         self._in_a_row = self._in_a_row and reading
         self._passed(number, call, reading)
         with self._looking.timed():
-            loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
-            if loss is not None:
-                self.losses = [*self.losses[-KEPT:], (number, loss)]
-            if is_broken(loss, scaled=self._record.scaled):
+            if self._breaks(number, call):
                 self.seen_enough = True
             elif not reading and not alone and self._looking.may_go_on():
                 nodes = _nodes(call.outputs)
@@ -138,6 +135,13 @@ class CallWatch:
                 self.reached.update(map(id, self._leaves))
                 reading = self._thaws(call) or self._suspicious(nodes)
         return reading or alone or self.seen_enough
+
+    def _breaks(self, number: int, call: EngineCall) -> bool:
+        """Whether the loss, which is noted, is no number any more."""
+        loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
+        if loss is not None:
+            self.losses = [*self.losses[-KEPT:], (number, loss)]
+        return is_broken(loss, scaled=self._record.scaled)
 
     def _samples(self, call: EngineCall) -> bool:
         return self._number in SAMPLED and not call.create_graph and self._looking.may_go_on()
