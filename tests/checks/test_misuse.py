@@ -268,6 +268,20 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "statistics that are collected before the training": """
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        with torch.no_grad():
+            for _ in range(9):
+                net(torch.randn(16, 3))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for _ in range(4):
+            loss = (net(torch.randn(8, 3)) - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """,
     "noise in the shape of waves, as many as they are long": """
         import torch
         net = torch.nn.Linear(8, 8)

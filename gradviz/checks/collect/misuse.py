@@ -20,7 +20,7 @@ from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, flattens_classes
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.session import running
 from gradviz.recording.torch_calls import PLAIN, is_real
-from gradviz.source.statements import expressions_at
+from gradviz.source.statements import expressions_at, nodes_of
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated, unrecorded
@@ -198,7 +198,7 @@ class MisuseWatch(Observer):
         with isolated():
             weights = list(parameters(model))
             held = frozenset(id(weight) for weight in weights if weight.requires_grad)
-        if held:
+        if held and not _is_for_itself(place):
             self._note("train in evaluation", place, type(model).__name__, _DOES[drops], tensors=held)
         for first in weights[:1] if drops and not held else ():  # one that follows another network draws on purpose
             version, known = version_of(first), self._versions.of(first)
@@ -256,6 +256,17 @@ def _is_told(place: Place | None) -> bool:
 def _counts_samples(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Whether a tensor has one number for each sample of a larger one, or for each step of it."""
     return prod(shape) > 1 and shape == whole[: len(shape)]
+
+
+def _is_for_itself(place: Place | None) -> bool:
+    """Whether a line calls a model and drops what that gives, as those do that collect the statistics of batch norms."""
+    source = line_at(place) if place is not None else None
+    return source is not None and any(
+        isinstance(node.value, ast.Call)
+        and node.lineno == source.line
+        and not isinstance(node.value.func, ast.Attribute)
+        for node in nodes_of(source.file, ast.Expr)
+    )
 
 
 def _in_training() -> bool:
