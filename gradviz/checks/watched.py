@@ -139,9 +139,9 @@ class WatchedRun:
     def told(self, findings: Findings, captured: RunResult[CheckContext], runs_on: bool) -> Findings:
         """The findings with what was left out, and why; how far the run was watched; and how it failed."""
         skipped, notes, failure = (*findings.skipped, *self._reader.dropped.items()), findings.notes, _failure(captured)
-        unknown = self._replay.unknown.items()
+        unknown = [f"{name} {why}" for name, why in self._replay.unknown.items() if why]
         if unknown:
-            skipped = (*skipped, ("wrong-backward", f"not compared: {', '.join(map(' '.join, unknown))}"))
+            skipped = (*skipped, ("wrong-backward", f"not compared: {', '.join(unknown)}"))
         if captured.unread:
             skipped = (*skipped, ("later calls", one_line(captured.unread)))
         later = captured.calls - 1 - len(captured.later)

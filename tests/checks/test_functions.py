@@ -234,4 +234,5 @@ def test_a_function_is_replayed_once_for_each_shape(monkeypatch: pytest.MonkeyPa
         for size in (2, 3, 2, 3):
             Twice.apply(torch.ones(size, requires_grad=True))
         Twice.apply(torch.ones(4))
+    assert replay.unknown == {"Twice": ""}
     assert len(children) == 2 and [one.words[2] for one in replay.found] == ["0.5 times", "0.5 times"]

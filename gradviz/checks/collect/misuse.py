@@ -182,23 +182,24 @@ class MisuseWatch(Observer):
             return
         looks = self._looks((call.name, call.users_line, torch.is_grad_enabled()), _LOOKS)
         model, calling, given = model_around(call.frame) if looks else (None, None, None)
-        if model is None:
+        if model is None or calling is None:
             return
         if model.training:
             if (drops or not self._sources.of(given)) and not _in_training():
-                self._unswitched(model, self._place(calling), drops)
+                self._unswitched(model, calling, drops)
         elif drops and not _mixed(model):
             place = self._place(users)
             outer: Any = call.frame.f_back
             kind = _BY[outer.f_code.co_filename == torch.nn.modules.dropout.__file__]
             self._note(kind, None if _is_told(place) else place, type(model).__name__)
 
-    def _unswitched(self, model: torch.nn.Module, place: Place | None, drops: bool) -> None:
+    def _unswitched(self, model: torch.nn.Module, calling: FrameType, drops: bool) -> None:
         """A model runs in training mode where nothing is recorded: one that is trained, or one that stays as it is."""
         with isolated():
             weights = list(parameters(model))
             held = frozenset(id(weight) for weight in weights if weight.requires_grad)
-        if held and not _is_for_itself(place):
+        place = self._place(calling)
+        if held and not _is_for_itself(model, calling, place):
             self._note("train in evaluation", place, type(model).__name__, _DOES[drops], tensors=held)
         for first in weights[:1] if drops and not held else ():  # one that follows another network draws on purpose
             version, known = version_of(first), self._versions.of(first)
@@ -258,15 +259,15 @@ def _counts_samples(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     return prod(shape) > 1 and shape == whole[: len(shape)]
 
 
-def _is_for_itself(place: Place | None) -> bool:
+def _is_for_itself(model: torch.nn.Module, calling: FrameType, place: Place | None) -> bool:
     """Whether a line calls a model and drops what that gives, as those do that collect the statistics of batch norms."""
     source = line_at(place) if place is not None else None
-    return source is not None and any(
-        isinstance(node.value, ast.Call)
-        and node.lineno == source.line
-        and not isinstance(node.value.func, ast.Attribute)
-        for node in nodes_of(source.file, ast.Expr)
-    )
+    if source is None:
+        return False
+    calls = [node.value for node in nodes_of(source.file, ast.Expr) if node.lineno == source.line]
+    names = {call.func.id for call in calls if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
+    known = {**calling.f_globals, **local_variables(calling)} if names else {}
+    return any(known.get(name) is model for name in names)
 
 
 def _in_training() -> bool:

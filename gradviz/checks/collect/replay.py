@@ -54,7 +54,7 @@ class FunctionReplay:
         self._run_anyway, self._seen, self._replaying = run_anyway, set[object](), False
         self._spent = 0.0  # seconds
         self.found: list[Misuse] = []
-        self.unknown: dict[str, str] = {}  # why a class could not be compared, after its name
+        self.unknown: dict[str, str] = {}  # why a class could not be compared, after its name; "" where one was
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -97,7 +97,7 @@ class FunctionReplay:
                 if isinstance(told, str):
                     self.unknown.setdefault(kind.__name__, told)
                     return
-                self.unknown.pop(kind.__name__, None)  # it was too large in another shape
+                self.unknown[kind.__name__] = ""  # whatever comes of it in another shape
             finally:
                 self._replaying = False
                 self._spent += time.perf_counter() - began
