@@ -7,6 +7,7 @@ Run as a program, this is that process: it has one thread, so no lock can be hel
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import re
@@ -261,6 +262,8 @@ def _run(words: list[str]) -> None:
 if __name__ == "__main__":
     for module in sys.argv[5:]:
         __import__(module)
+    gc.collect()
+    gc.freeze()
     sockets = [socket.socket(fileno=int(number)) for number in sys.argv[3:5]]
     given = _serve(sys.argv[1], bool(sys.argv[2]), *sockets)
     if given:

@@ -36,8 +36,11 @@ def made(pytester: pytest.Pytester, act: str = "torch.relu", level: str = "stric
     pytester.makepyfile(test_it=TESTS.format(act=act, level=level))
 
 
+_OTHERS = "cacheprovider", "hypothesispytest", "anyio"  # plugins that each start of pytest would pay for
+
+
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider", *arguments)
+    return pytester.runpytest_subprocess("-q", *(f"-pno:{name}" for name in _OTHERS), *arguments)
 
 
 @pytest.mark.slow
