@@ -212,7 +212,7 @@ class CheckContext:
     entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
     filled: Mapping[str, SourceLine] = field(default_factory=dict)  # the lines that filled parameters last, by name
     saturated: tuple[int, ...] = ()  # tanh and sigmoid that are flat for most of their inputs, at the first call
-    fed_zeros: tuple[int, ...] = ()  # layers whose input is zero in all its elements
+    fed_zeros: tuple[int, ...] = ()  # layers whose input is zero in all its elements, and products with such a factor
     given: Mapping[int, SourceLine] = field(default_factory=dict)  # to kl_div, which leaves no node of its own: by node
     numbers: tuple[Cut, ...] = ()  # Python numbers that this step made of tensors with a graph
     record: RunRecord = field(default_factory=RunRecord)  # of the whole run; known to its last context only

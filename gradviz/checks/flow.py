@@ -341,12 +341,13 @@ def _only_zeros(y: torch.Tensor) -> bool:
 
 
 _FED = {"AddmmBackward": ("mat1", _only_zeros), "MmBackward": ("self", _only_zeros)}
+_FACTORS: tuple[Mapping[str, _Test], ...] = tuple({"MulBackward": (slot, _only_zeros)} for slot in ("self", "other"))
 
 
 def fed_zeros(nodes: Sequence[LiveNode]) -> tuple[int, ...]:
-    """The places of all layers whose input is zero in all its elements."""
+    """The places of all layers whose input, and of products of which one factor, is zero in all its elements."""
     with unrecorded():
-        return tuple(i for i, node in enumerate(nodes) if _has_saved(node, _FED))
+        return tuple(i for i, node in enumerate(nodes) if any(_has_saved(node, tests) for tests in (_FED, *_FACTORS)))
 
 
 def all_at_a_pole(nodes: Sequence[LiveNode]) -> dict[int, bool]:

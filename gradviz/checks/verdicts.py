@@ -49,16 +49,19 @@ class Verdict(NamedTuple):
 
 
 def grouped(context: CheckContext, unused: Sequence[Parameter]) -> list[tuple[Verdict, list[Parameter]]]:
-    """Parameters with the same verdict, model by model. What no optimizer holds, though there is one, is not to be trained."""
+    """Parameters with the same verdict, those of which it is a fault model by model; none that another call of the run reaches.
+
+    What no optimizer holds, though there is one, is not to be trained.
+    """
     facts, held = _facts(context), {*chain.from_iterable(all_names(one.tensors) for one in context.at_work)}
     groups: dict[object, tuple[Verdict, list[Parameter]]] = {}
-    for parameter in unused:
+    for parameter in (one for one in unused if context.used_later.isdisjoint(one.names)):
         verdict = next(
             chain(_at_sight(facts, parameter), _behind_a_cut(facts, parameter), _by_its_run(facts, parameter))
         )
         if held and held.isdisjoint(parameter.names):
             verdict = verdict._replace(alarming=False)
-        key = parameter.model, verdict.summary, verdict.cut, verdict.alarming
+        key = parameter.model if verdict.alarming else None, verdict.summary, verdict.cut
         groups.setdefault(key, (verdict, []))[1].append(parameter)
     return list(groups.values())
 
@@ -98,8 +101,6 @@ def _at_sight(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
         yield _SHARDED
     if facts.context.unfinished:
         yield _UNFINISHED
-    if not facts.context.used_later.isdisjoint(parameter.names):
-        yield _ELSEWHERE
     if (
         run is not None
         and run.calls
@@ -195,10 +196,6 @@ _SHARDED = Verdict(
 _UNFINISHED = Verdict(
     "{is_} not reached: the script failed first", "the forward pass did not finish",
     "Fix the error above, then run check again.", False,
-)  # fmt: skip
-_ELSEWHERE = Verdict(
-    "{is_} not in this graph, but in that of another backward call", "another backward call of this run uses them",
-    "No change needed if the calls take turns on purpose.", False,
 )  # fmt: skip
 _FOLLOWS = Verdict(
     "{is_} not trained: no optimizer holds {them}, and the module runs without recording",

@@ -48,6 +48,8 @@ def cuts_samples(old: Shape, new: Shape) -> bool:
     (True, True, False)
     >>> cuts_samples((72, 4, 2, 12), (24, 12, 24)), cuts_samples((8, 4, 16, 16), (2048, 4)), cuts_samples((8, 5, 4), (40, 4))
     (False, True, False)
+    >>> cuts_samples((48, 8, 32), (48, 4, 8, 8)), cuts_samples((48, 8, 32), (48, 8, 4, 8)), cuts_samples((8, 6), (8, 3, 2))
+    (True, False, False)
     """
     before, after = _places(old), _places(new)
     swapped = sorted(old) == sorted(new) and [size for size in old if size > 1] != [size for size in new if size > 1]
@@ -72,15 +74,21 @@ def _cuts_inside(before: Sequence[int], after: Sequence[int]) -> bool:
 
 
 def _moves(old: Shape, new: Shape) -> bool:
-    """Whether a dimension that only one has the size of lies at another place, and was not merged."""
+    """Whether a dimension that only one has the size of lies at another place, and was not merged, or one is made of two."""
     before, after = _places(old), _places(new)
     return any(
-        old.count(size) == new.count(size) == 1
-        and before[old.index(size)] != place
-        and not _merged(before, place, size)
+        _straddles(before, place, size)
+        if old.count(size) != 1 or new.count(size) != 1
+        else before[old.index(size)] != place and not _merged(before, place, size)
         for size, place in zip(new, after)
-        if size > 1
+        if size > 1 and size in old
     )
+
+
+def _straddles(before: Sequence[int], place: int, size: int) -> bool:
+    """Whether a new dimension begins within one old one, and ends within a later one."""
+    within = [next((low for low, high in pairwise(before) if low < cut < high), None) for cut in (place, place * size)]
+    return None not in within and within[0] != within[1]
 
 
 @cache

@@ -27,7 +27,7 @@ FAULTS = {
     "a model in bfloat16 with small steps": Fault(
         "swallowed-update",
         "net = nn.Sequential",
-        "compute the forward pass inside `with torch.autocast(",
+        "compute each forward pass inside `with torch.autocast(",
         ".to(torch.bfloat16)\n",
         "\n",
         """

@@ -92,6 +92,40 @@ BYTES = _script(
     "goal = torch.rand(16) * ~over",
     "return (net(x).squeeze(1) - goal).square().mean() * 1e-3",
 )
+GROUPS = _script(
+    "nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))",
+    "policy = torch.distributions.Categorical(logits=net(torch.randn(8, 4)))",
+    "actions = policy.sample()",
+    "rewards = torch.rand(8, 1) + (actions == 2).view(8, 1)",
+    "gains = (rewards - rewards.mean(dim=1, keepdim=True)).flatten()",
+    "return -(gains * policy.log_prob(actions)).mean()",
+)
+HEADS = _script(
+    "nn.Linear(32, 32)",
+    "x = torch.randn(48, 8, 32)",
+    "heads = net(x).view(48, 4, 8, 8)",
+    "mixed = (heads @ heads.transpose(2, 3)).softmax(-1) @ heads",
+    "return (mixed.transpose(1, 2).reshape(48, 8, 32) - x).square().mean()",
+)
+MEMBERS = f"""{BEGIN}
+from torch.func import functional_call, stack_module_state, vmap
+nets = [nn.Linear(4, 1) for _ in range(3)]
+weights, others = stack_module_state(nets)
+opt = torch.optim.Adam([weight for net in nets for weight in net.parameters()])
+for step in range(4):
+    opt.zero_grad()
+    x = torch.randn(16, 4)
+    out = vmap(lambda p, b: functional_call(nets[0], (p, b), (x,)))(weights, others)
+    loss = (out - x[:, :1]).square().mean()
+    loss.backward()
+    opt.step()
+"""
+FOLLOWS = _script(
+    "nn.ModuleDict(dict(teacher=nn.Linear(4, 3), student=nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 3))))",
+    "x = torch.randn(16, 4)",
+    "goal = net['teacher'](x)",
+    "return F.mse_loss(net['student'](x), goal)",
+)
 LEAVES = f"""{BEGIN}
 w = torch.randn(3, 1, requires_grad=True).double()
 b = torch.zeros(1, dtype=torch.float64, requires_grad=True)
@@ -363,6 +397,38 @@ FAULTS = {
         "\n    loss = critic(fake.detach())",
         RIVALS,
     ),
+    "gains of groups of one": Fault(
+        "zero-gradient",
+        "return -(gains",
+        "the mean of a group of one takes away all of it",
+        "dim=1, keepdim=True",
+        "dim=0",
+        GROUPS,
+    ),
+    "heads cut across steps, as many as each has numbers": Fault(
+        "reshape-mixes",
+        "heads = ",
+        ".reshape(48, 8, 4, 8).transpose(1, 2)",
+        "view(48, 4, 8, 8)",
+        "view(48, 8, 4, 8).transpose(1, 2)",
+        HEADS,
+    ),
+    "a teacher that is trained to follow": Fault(
+        "loss-input",
+        "goal = ",
+        "detach what it computes: goal = net['teacher'](x).detach()",
+        "teacher=nn.Linear(4, 3)",
+        "teacher=nn.Linear(4, 3).requires_grad_(False)",
+        FOLLOWS,
+    ),
+    "stacked weights that no optimizer holds": Fault(
+        "idle-optimizer",
+        "opt = ",
+        "Give it what backward() reaches: weights.values().",
+        "[weight for net in nets for weight in net.parameters()]",
+        "weights.values()",
+        MEMBERS,
+    ),
     "a frozen teacher that drops out": Fault(
         "wrong-mode", "y = teacher(x)", "Call .eval() on it", "(False)", "(False).eval()", STUDENT
     ),
@@ -419,6 +485,13 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "two views that are kept apart": FOLLOWS.replace("return ", "return F.relu(1 - goal.std(0)).mean() + "),
+    "two results of one network": FOLLOWS.replace("net['teacher'](x)", "net['student'](x + 0.1)").replace(
+        "teacher=nn.Linear(4, 3), ", ""
+    ),
+    "a factor that is learned": FOLLOWS.replace("net['teacher'](x)", "net['teacher'][0] * x[:, :3]").replace(
+        "teacher=nn.Linear(4, 3)", "teacher=nn.ParameterList([torch.ones(3)])"
+    ),
     "a teacher that was trained before": TEACHER,
     "a sum of all that weighs nothing": PAIRS.replace("(items)).sum()", "(items)).sum(1)").replace(
         "return (score - stars)", "return 1e-3 * net['item'].weight.square().sum() + (score - stars)"

@@ -68,7 +68,7 @@ def test_the_nearest_script_does_not(one: Check, tmp_path: Path) -> None:
 
 NOTES: dict[str, set[str]] = {
     "checkpoint.py": {"hooks-present"},
-    "double_backward.py": {"unused-parameter", "requires-grad-input", "double-backward"},
+    "double_backward.py": {"requires-grad-input", "double-backward"},
     "gpt.py": {"tied-parameter"},
     "grad_modes.py": {"unused-parameter"},
     "save_on_cpu.py": {"hooks-present"},

@@ -60,10 +60,10 @@ def test_flow_is_that_of_the_model_uncompiled(name: str, dynamic: bool) -> None:
     names, leaves = zip(*net.named_parameters())
     wanted = torch.autograd.grad(net(x).square().sum(), leaves, allow_unused=True)
     found = {leaf.names[0]: leaf.norm for leaf in flow.leaves}
+    assert not flow.stopped and any("operation by operation" in note for note in flow.notes), flow.notes
     assert found == {
         n: pytest.approx(one.norm().item(), rel=1e-4, abs=1e-5) for n, one in zip(names, wanted) if one is not None
     }
-    assert not flow.stopped and any("operation by operation" in note for note in flow.notes)
 
 
 def test_flow_measures_what_runs_inside_and_disturbs_nothing() -> None:

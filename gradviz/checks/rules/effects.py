@@ -45,7 +45,7 @@ _NAMED = {"names": Row("{0} is named and not called", "the name of a method alon
 _AGAIN = {
     "hooks pile up": Row(
         "the same hook is registered again each time: {1} of them run now",
-        "{code} has registered one function on one {0} in step after step, and none was removed",
+        "{code} has registered one function on one {0} again and again, and none was removed",
         "Keep what it returns, and call its remove() at the end of each round; or register it once, in front of the loop.",
     ),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
@@ -10,7 +11,7 @@ from gradviz.checks.record import LeafRow, LoopCall, OptimizerRow, RunRecord, ca
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, first_names, line, listed, verb
 from gradviz.graph import SourceLine
-from gradviz.source.search import calls_method
+from gradviz.source.statements import line_of, nodes_of
 from gradviz.wording import plural
 
 SAMPLED = 3
@@ -72,7 +73,7 @@ def _stuck(optimizer: OptimizerRow, rows: Sequence[LeafRow], half: bool) -> Diag
         source = _cast(optimizer.source, dtype) or source
         where = f"In {line(source)}, leave" if source is not optimizer.source else "Leave"
         fix = (
-            f"{where} the parameters in float32, and compute the forward pass inside `with torch.autocast('cpu', "
+            f"{where} the parameters and inputs in float32, and compute each forward pass inside `with torch.autocast('cpu', "
             f"torch.{dtype}):` (or 'cuda')."
         )
     moves = f"{'hardly' if half else 'never'} {verb(rows, 'moves', 'move')}"
@@ -86,11 +87,11 @@ def _stuck(optimizer: OptimizerRow, rows: Sequence[LeafRow], half: bool) -> Diag
 
 
 def _cast(source: SourceLine | None, dtype: str) -> SourceLine | None:
-    """The last line before the one that makes the optimizer that makes something of this type, as far as its text says so."""
-    methods = (dtype, "half", "to") if dtype == "float16" else (dtype, "to")
-    calls = (at for method in methods for _, at in calls_method(source.file, method, bare=False)) if source else ()
-    before = [at for at in calls if source and at.line <= source.line and (".to(" not in at.text or dtype in at.text)]
-    return max(before, key=lambda at: at.line, default=None)
+    """The last line up to the one that makes the optimizer whose text has the name of this type."""
+    named = nodes_of(source.file, ast.Attribute) if source else ()  # `torch.bfloat16` as well as `.bfloat16()`
+    lines = [one.lineno for one in named if one.attr == dtype or (dtype, one.attr) == ("float16", "half")]
+    last = max((number for number in lines if source and number <= source.line), default=None)
+    return line_of(source.file, last) if source and last is not None else None
 
 
 @check("two-optimizers", "warning", "two optimizers take a step with the same gradient")

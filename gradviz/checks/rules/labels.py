@@ -40,8 +40,8 @@ _LABELS = {
     "all ignored": Row(
         "all {2} labels of a batch are ignored: their mean is 0 / 0",
         "{code} is given labels that are all {0}, which is ignore_index ({times} seen)",
-        "Leave out such a batch: if (labels != {0}).any(). Or divide a sum by at least 1: reduction='sum', and "
-        "(labels != {0}).sum().clamp(min=1).",
+        "Look at the lines that set labels to {0}: they left none in this batch. If there may be such batches, leave them out, "
+        "if (labels != {0}).any(); or divide a sum by at least 1: reduction='sum', and (labels != {0}).sum().clamp(min=1).",
     ),
     "class ignored": Row(
         "class {0} is never learned: ignore_index={0} leaves it out",

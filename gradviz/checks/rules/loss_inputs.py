@@ -133,7 +133,7 @@ def loss_input(context: CheckContext) -> Diagnoses:
     How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype; for losses that
     want logarithms, also behind sums and products, of which none is one. A target is trained along where it is data and a multiple
     of what the same parameters say of other data; or where nothing but the target of a `kl_div` or of a cross entropy reaches
-    parameters that an optimizer holds.
+    parameters that an optimizer holds; or where an error between two networks is all that any of them learns from.
 
     What to do: Leave the extra softmax or sigmoid out, or use the loss that fits. Compute targets under `torch.no_grad()`.
 
@@ -258,13 +258,20 @@ _TEACHER = Row(
     "the predictions, which are to follow them",
     "Leave its network out of the optimizer, and detach what it computes: {1}.",
 )
+_BOTH = Row(
+    "the loss trains its target, and nothing tells either side what is right",
+    "{0} compares what two networks compute, each with parameters of its own that learn from nothing else: the same numbers for "
+    "any input make it 0",
+    "Leave the network that is to be followed out of the optimizer, and detach what it computes: {1}.",
+)
 
 
 def _chased(context: CheckContext) -> Diagnoses:
     """Comparisons with a target that the loss trains as well."""
     graph = context.graph
     for node in range(len(graph.nodes)):
-        for row, target in ((_OWN, _bootstrapped(graph, node)), (_TEACHER, _taught(context, node))):
+        found = (_OWN, _bootstrapped(graph, node)), (_TEACHER, _taught(context, node)), (_BOTH, _alike(context, node))
+        for row, target in found:
             if target is not None:
                 source, at = made_at(graph, target), made_at(graph, node)
                 if source is None or at is None or source.function != at.function:
@@ -314,6 +321,17 @@ def _taught(context: CheckContext, node: int) -> int | None:
     if judged and not {*users(graph, *soft)}.difference(uses) and not alone.isdisjoint(context.optimized):
         return min(layers, default=None)
     return None
+
+
+def _alike(context: CheckContext, node: int) -> int | None:
+    """The target of an error between two networks, where nothing else trains any that an optimizer holds."""
+    graph, held = context.graph, context.optimized
+    ends = makers(graph, node) if kind(graph, node) in _ERRORS else []
+    if len(ends) < 2 or not held.isdisjoint(from_outputs(graph, [node])):
+        return None
+    sides = [{weight(graph, one) for one in behind(graph, [end]) if kind(graph, one) in PRODUCTS} for end in ends]
+    first, second = ({leaf for leaf in side if leaf in held} for side in sides)
+    return ends[1] if first and second and first.isdisjoint(second) else None
 
 
 _OF_ONE = Row(

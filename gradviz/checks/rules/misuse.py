@@ -27,7 +27,7 @@ BROADCAST = {
         "a number for each sample is spread along the columns",
         "{code} computes {0} with {1}: the first has a number for each sample, and broadcasting gives one to each column; it only "
         "fits since the sizes are equal",
-        "Give it a dimension for each of those that it is to fill: .view(-1{2}).",
+        "Where it is picked, give it a dimension for each of those that it is to fill: .view(-1{2}).",
     ),
     "summed too far": Row(
         "a sum over the whole batch is added to each sample",

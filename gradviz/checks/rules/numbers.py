@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext, LeafGradient
 from gradviz.checks.finding import Severity
 from gradviz.checks.flow import main_path
-from gradviz.checks.ops import kind, makers, users
+from gradviz.checks.ops import kind, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import Names, code, first_names, line, listed, made_at, nodes_of, places
 from gradviz.graph import Graph, Leaf, SourceLine
@@ -173,6 +173,11 @@ _FED = _Cause(
     "{code} multiplies its input with {names}, and every element of that input is 0",
     "Look at what makes this input: a state that is not handed on from step to step, a dropout with p=1, or data that is 0.",
 )
+_BY_ZEROS = _Cause(
+    "it comes only through {code}, which multiplies by numbers that are all 0",
+    "Look at what makes these numbers: the mean of a group of one takes away all of it, a mask may have no element that counts, "
+    "and a fraction that is written to a tensor of integers becomes 0.",
+)
 _STOP = _Cause(
     "backward computes a gradient for it, and every element is 0; on the way is {code}, which can stop it",
     "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it is normal in the "
@@ -231,7 +236,7 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
             where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
             severity=cause.severity,
             source=source,
-            follows=("zero-start", "loss-input", "cancelled-gradient", "inverted-mask"),
+            follows=("zero-start", "loss-input", "cancelled-gradient", "inverted-mask", "useless-labels"),
         )
 
 
@@ -249,16 +254,34 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
     for written in lines:
         if _TIMES_ZERO.search(written.text):
             return _FACTOR, written
+    product = _by_zeros(context, zero)
+    if product is not None:
+        return _BY_ZEROS, made_at(graph, product)
     return (_STOP, lines[0]) if lines else (_NOTHING, None)
 
 
 def _fed_zeros(context: CheckContext, zero: Sequence[Leaf]) -> list[int]:
-    """The layers with these weights whose input is zero."""
+    """The layers with these weights, where the input of all of them is zero."""
     graph = context.graph
     layers = {user for leaf in nodes_of(zero) for user in users(graph, leaf)}
     layers.update(user for i in [*layers] if kind(graph, i) == "T" for user in users(graph, i))
+    layers = {i for i in layers if kind(graph, i) in _LAYERS}
     fed = sorted(layers.intersection(context.fed_zeros))
+    if len(fed) < len(layers):
+        return []
     return [i for i in fed if not any(kind(graph, maker).endswith("Relu") for maker in makers(graph, i))]
+
+
+_LAYERS = "Addmm", "Mm"
+
+
+def _by_zeros(context: CheckContext, zero: Sequence[Leaf]) -> int | None:
+    """The first product with a factor of zeros, where each way from the outputs to these leaves leads through such a one."""
+    graph = context.graph
+    products = {i for i in context.fed_zeros if kind(graph, i) == "Mul"}
+    ways = {*spread(nodes_of(zero), lambda i: () if i in products else users(graph, i))}
+    past = any(root.node in ways and root.node not in products for root in graph.roots)
+    return min(ways & products, default=None) if not past else None
 
 
 def _only_biases(names: Sequence[str]) -> bool:
@@ -346,5 +369,5 @@ def _flow(graph: Graph, layers: Sequence[Layer], summary: str, why: str, fix: st
         tuple(node for layer in layers for node in layer.nodes),
         where=places(listed(layer.name for layer in layers), line(source)),
         source=source,
-        follows=("wrong-backward",),
+        follows=("wrong-backward", "pile-of-hooks"),
     )

@@ -68,7 +68,7 @@ def rate_near_zero(context: CheckContext) -> Diagnoses:
             yield _low(context.record, optimizer, low)
 
 
-_FACTOR = "let its function return larger factors"
+_FACTOR = "let its function come to its end after {0} calls"
 _LASTS = {
     **{
         "LambdaLR": _FACTOR,
@@ -87,12 +87,13 @@ def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diag
     source = calls[0].source if calls else _set_by_hand(optimizer) or optimizer.source
     steps = len(optimizer.rates)
     how = _LASTS.get(optimizer.plan, "larger factors").format(steps)
-    fix = f"Let the learning rate last for all {steps:,} steps: {how}."
+    made = f", in {line(optimizer.schedule)}" if optimizer.schedule is not None else ""
+    fix = f"Let the learning rate last for all {steps:,} steps{made}: {how}."
     often = len(optimizer.scheduled) > 0.9 * steps
     if often:
         text = source.text if source is not None else "scheduler.step()"
         fix = f"If the schedule counts epochs, move {text} out of the loop over the batches, so that it runs once in each. "
-        fix += f"Else make it last for all {steps:,} steps: {how}."
+        fix += f"Else make it last for all {steps:,} steps{made}: {how}."
     rounded = optimizer.factor if optimizer.factor is not None and "//" in optimizer.factor.text else None
     if rounded is not None:
         fix = f"In {line(rounded)}, write / in place of //, which rounds a quotient down to 0: {rounded.text.replace('//', '/')}."
@@ -101,7 +102,7 @@ def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diag
         optimizer.subject,
         f"it was {max(optimizer.rates):.3g} at most, and {optimizer.rates[low[0]]:.3g} at step {low[0] + 1}, less than a "
         "millionth of that"
-        + (f"; {code(source)} ran {plural(len(calls), 'time')}" if calls and not rounded else "")
+        + (f"; {code(source)} ran {plural(len(optimizer.scheduled), 'time')}" if calls and not rounded else "")
         + (", after each step, and not once in each epoch" if often and not rounded else ""),
         fix,
         source=rounded or source,

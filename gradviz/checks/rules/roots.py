@@ -287,6 +287,8 @@ def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
 def cut_words(cut: Cut) -> str:
     """One place, and how sure it is that the graph ends there."""
     words = CUT[cut.kind].format(of=one_line(cut.of) or "a tensor")
+    if cut.operation == "set_grad_enabled":
+        words = "switches gradients off, and nothing switches them on again"
     inside = f" in {one_line(cut.inside)}" if cut.inside else ""
     text = f"{code(cut.source)}{inside} {words}"
     if cut.operation:

@@ -392,22 +392,52 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
     names = {*context.record.named(optimizer.held)}
     every = {(cut.kind, cut.source): cut for cut in context.record.cuts}.values()
     cuts = [cut for cut in every if names & {*cut.leaf, *cut.behind}] or list(every)
-    cuts = [cut for cut in cuts if not _makes_leaves(cut, optimizer.source)] or cuts
+    others = [cut for cut in cuts if not _makes_leaves(cut, optimizer.source)]
+    rows = [row for row in context.record.rows if not (row.parameter or row.holders) and row.names]
+    if rows and not others:
+        loose = _together([row.names[0] for row in rows])
+        what = f"updates nothing: backward() reaches {loose}, which it does not hold"
+        return _idle(optimizer, what, _unfed(optimizer), f"Give it what backward() reaches: {loose}.", None, _EARLIER)
+    cuts = others or cuts
     call = _followed(context, optimizer)
     cuts = _blamed(call, cuts)
-    others = "".join(
+    beside = "".join(
         _for_others(context, optimizer, cut, call) for cut in cuts if cut.kind in _ON_ITS_OWN and call is not None
     )
     none = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
     return _idle(
         optimizer,
         "updates nothing: what it holds never gets a gradient",
-        f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(len(optimizer.held), 'tensor')} had a gradient in any "
-        f"of them, nor was one in a graph that backward() ran through{''.join(f'; {words}' for words in all_cut_words(cuts))}",
-        mend_all(cuts) + others or none,
+        f"{_unfed(optimizer)}{''.join(f'; {words}' for words in all_cut_words(cuts))}",
+        mend_all(cuts) + beside or none,
         next((cut.source for cut in cuts), None),
-        ("nonleaf-parameter", "no-graph"),
+        _EARLIER,
     )
+
+
+_EARLIER = "nonleaf-parameter", "no-graph"
+
+
+def _unfed(optimizer: OptimizerRow) -> str:
+    return (
+        f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(len(optimizer.held), 'tensor')} had a gradient in any "
+        "of them, nor was one in a graph that backward() ran through"
+    )
+
+
+def _together(names: Sequence[str]) -> str:
+    """Code for some tensors: the one list or dict that all are items of, or each of them.
+
+    >>> _together(["params['w']", "params['b']"]), _together(["ws[0]", "ws[1]"]), _together(["w", "b"])
+    ('params.values()', 'ws', '[w, b]')
+    """
+    homes = {name.partition("[")[0] for name in names if name.endswith("]") and name.count("[") == 1}
+    if len(homes) == 1 and all("[" in name for name in names):
+        return f"{homes.pop()}{'.values()' if any(quote in names[0] for quote in _QUOTES) else ''}"
+    return f"[{', '.join(names)}]"
+
+
+_QUOTES = "'", '"'
 
 
 def _makes_leaves(cut: Cut, made: SourceLine | None) -> bool:
