@@ -820,7 +820,7 @@ for step in range(3):
         (
             SCHEDULE.format("LambdaLR(opt, lambda epoch: 0.1**epoch)"),
             "sched.step",
-            "let its function return larger",
+            "let its function come to its end",
             "T_max",
         ),
         (SCHEDULE.format("PolynomialLR(opt, 6)"), "sched.step", "total_iters=30", "gamma"),
