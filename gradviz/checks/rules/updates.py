@@ -386,21 +386,22 @@ def _at_rate_zero(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis |
     )
 
 
-def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
-    if optimizer.steps < ENOUGH or optimizer.fed or optimizer.reached or context.record.scaler:
-        return None
-    names = {*context.record.named(optimizer.held)}
-    every = {(cut.kind, cut.source): cut for cut in context.record.cuts}.values()
-    cuts = [cut for cut in every if names & {*cut.leaf, *cut.behind}] or list(every)
-    others = [cut for cut in cuts if not _makes_leaves(cut, optimizer.source)]
+def _given_others(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
+    """No cut is seen, and backward() reaches tensors that no optimizer holds."""
     rows = [row for row in context.record.rows if not (row.parameter or row.holders) and row.names]
-    if rows and not others:
-        loose = _together([row.names[0] for row in rows])
-        what = f"updates nothing: backward() reaches {loose}, which it does not hold"
-        return _idle(optimizer, what, _unfed(optimizer), f"Give it what backward() reaches: {loose}.", None, _EARLIER)
-    cuts = others or cuts
+    if not (rows and _is_unfed(context, optimizer)) or _cuts_of(context, optimizer)[1]:
+        return None
+    loose = _together([row.names[0] for row in rows])
+    what = f"updates nothing: backward() reaches {loose}, which it does not hold"
+    return _idle(optimizer, what, _unfed(optimizer), f"Give it what backward() reaches: {loose}.", None, _EARLIER)
+
+
+def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
+    if not _is_unfed(context, optimizer):
+        return None
+    every, others = _cuts_of(context, optimizer)
     call = _followed(context, optimizer)
-    cuts = _blamed(call, cuts)
+    cuts = _blamed(call, others or every)
     beside = "".join(
         _for_others(context, optimizer, cut, call) for cut in cuts if cut.kind in _ON_ITS_OWN and call is not None
     )
@@ -413,6 +414,18 @@ def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | No
         next((cut.source for cut in cuts), None),
         _EARLIER,
     )
+
+
+def _is_unfed(context: CheckContext, optimizer: OptimizerRow) -> bool:
+    return optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached or context.record.scaler)
+
+
+def _cuts_of(context: CheckContext, optimizer: OptimizerRow) -> tuple[list[Cut], list[Cut]]:
+    """The cuts behind what an optimizer holds, else all; and of these, those that do not make what it holds."""
+    names = {*context.record.named(optimizer.held)}
+    every = {(cut.kind, cut.source): cut for cut in context.record.cuts}.values()
+    cuts = [cut for cut in every if names & {*cut.leaf, *cut.behind}] or list(every)
+    return cuts, [cut for cut in cuts if not _makes_leaves(cut, optimizer.source)]
 
 
 _EARLIER = "nonleaf-parameter", "no-graph"
@@ -534,7 +547,7 @@ def _frozen_group(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis |
 
 LONG = 10
 """Steps after which a group that was never trained counts as frozen, though the run was not watched to its end."""
-_LOOKS = (_never_steps, _holds_nothing, _at_rate_zero, _never_fed, _starved, _frozen_group)
+_LOOKS = (_never_steps, _holds_nothing, _at_rate_zero, _given_others, _never_fed, _starved, _frozen_group)
 """What an optimizer may be idle by; the first that holds is told."""
 
 
