@@ -50,7 +50,7 @@ def test_the_page_in_its_frame(browser: Any, options: dict[str, Any], light: str
     themes = []
     for mark in ('data-jp-theme-light="false"', 'class="vscode-light"'):
         page.set_content(f"<body {mark}>{shown}")
-        frame = page.frames[1]
+        frame = page.wait_for_selector("iframe").content_frame()  # of `page.frames`, one may be the last round's
         frame.wait_for_selector("body[data-ready]")
         frame.wait_for_function("document.documentElement.dataset.theme")
         themes.append(frame.evaluate("document.documentElement.dataset.theme"))
