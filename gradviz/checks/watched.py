@@ -118,7 +118,7 @@ class WatchedRun:
         """Those of all calls; the last one has the record of the run."""
         self._reader.labels.ended()
         every, watch, failure = [captured.result, *captured.later], self.calls, _failure(captured)
-        stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= steps
+        stopped = bool(captured.until) or watch.seen_enough if runs_on else len(every) >= steps
         record = self._reader.recorder.result(failure is None and not stopped)
         record.evaluations = self._evaluations.result()
         record.histories = self._histories.result([history for context in every for history in context.retained])
@@ -146,7 +146,7 @@ class WatchedRun:
             skipped = (*skipped, ("later calls", one_line(captured.unread)))
         later = captured.calls - 1 - len(captured.later)
         if runs_on and later > 0:
-            end = "until the time limit" if captured.timed_out else "to the end of the script"
+            end = f"until {captured.until}" if captured.until else "to the end of the script"
             end = "until a loss was not finite" if self.calls.seen_enough else end
             end = "until the script failed" if captured.failure is not None else end
             notes = (*notes, f"Also watched {plural(later, 'later backward call')}, {end}.")

@@ -274,7 +274,7 @@ class Source:
             )
         own = role()
         calls = None if self.target.name else self._last_call + (options.get("steps") or STEPS) - 1
-        with self._waiting(_FIRST_CALL, "and watching later calls") as around:
+        with self._waiting(_FIRST_CALL, "and watching later calls (Ctrl-C: report now)") as around:
             captured = check_target(
                 self.target,
                 self.arguments,

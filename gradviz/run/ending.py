@@ -99,7 +99,7 @@ class RunResult(Generic[T]):
     later: tuple[T, ...] = ()  # what was read at further calls of backward, when more than one was asked for
     unread: str = ""  # why a further call could not be read
     calls: int = 0  # backward calls that were seen
-    timed_out: bool = False  # whether the script was ended because there was no time left
+    until: str = ""  # what ended the script before it did: the time limit, or Ctrl-C
 
     def raise_failure(self) -> None:
         """Show the user's own traceback and raise ScriptError, when the script failed. Write the result before."""

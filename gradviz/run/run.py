@@ -105,7 +105,7 @@ class Run(Generic[T]):
         steps: how many backward calls in a row to read, from the first one looked at on. Those with `create_graph` are
             read in addition, as parts of a step. A script may end before.
         look: lets the script run on after those steps, and says which later calls to read (`gradviz.run.selection`). A call
-            at which the engine raises is read, too. `to_end`: without a limit of time.
+            at which the engine raises is read, too. `to_end`: without a limit of time. Ctrl-C then ends the script only.
         afterwards: called when the engine has ended after a call that was read, with that result and whether all leaves got
             their `.grad`; what it returns takes the result's place. The script then is stopped after the engine, not before.
         ended: called with the variables when the script has come to its end by itself; it must not raise.
@@ -183,7 +183,7 @@ class Run(Generic[T]):
 
     def _run(self) -> None:
         """Run the code, and read at the calls that are selected."""
-        unwatched = type(self._selection) is Selection
+        unwatched, process = type(self._selection) is Selection, os.getpid()
         watching = nullcontext() if unwatched else watching_backward(self._on_backward)
         with handlers_of_script(), users_code() as outcome, stoppable_main() as self._stop_main, watching:
             try:
@@ -191,6 +191,10 @@ class Run(Generic[T]):
                 if self.ended is not None:
                     with self._guarded(), _isolated():
                         self.ended([self._program.namespace])
+            except KeyboardInterrupt as error:
+                self._error = self._error or error
+                if not self._watches_on or os.getpid() != process:
+                    raise
             finally:
                 self._selection.close()
         self._failure = self._failure or outcome.failure
@@ -202,6 +206,8 @@ class Run(Generic[T]):
 
     def _ended(self) -> RunResult[T]:
         """What was read at calls, else what can be read now that the code has ended."""
+        interrupted = isinstance(self._error, KeyboardInterrupt) and self._watches_on
+        self._error = None if interrupted else self._error
         if not self._results and self._error is None:
             with self._guarded():
                 if self._failure is None:
@@ -217,14 +223,19 @@ class Run(Generic[T]):
             if failure is None:
                 raise NoGraphError(self._too_few_calls())
             failure.raise_error(self.target, f" before {self._awaited()}")
-        timed_out = self._selection.timed_out
-        return RunResult(results[0], self.target, failure, tuple(results[1:]), unread, self._calls, timed_out)
+        until = "Ctrl-C" if interrupted else "the time limit" if self._selection.timed_out else ""
+        return RunResult(results[0], self.target, failure, tuple(results[1:]), unread, self._calls, until)
 
     def _raise_unless(self, told: bool) -> None:
         """Raise what reading raised, but where results or a report without any tell it."""
         reported = self._results or (self.look is not None and not isinstance(self._error, GradvizError))
         if self._error is not None and not (reported and told):
             raise self._error
+
+    @property
+    def _watches_on(self) -> bool:
+        """Whether all was read that had to be, so that Ctrl-C ends the script only."""
+        return self.look is not None and bool(self._results)
 
     @property
     def _done(self) -> bool:

@@ -282,3 +282,27 @@ def test_an_interrupt_just_behind_a_command(tmp_path: Path) -> None:
     save(chain(3), tmp_path / "graph.json")
     done = python("-c", BEHIND, "info", "graph.json", cwd=tmp_path)
     assert done.returncode == 130 and "Interrupted" in done.stderr and "Aborted" not in done.stderr
+
+
+WATCHED = """
+import os, signal, torch
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(100):
+    if step == {at}:
+        os.kill(os.getpid(), signal.SIGINT)
+    loss = net(torch.ones(2, 3)).square().mean()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("at", [0, 50])
+def test_check_tells_what_it_has_seen(at: int, tmp_path: Path) -> None:
+    script(tmp_path, WATCHED.format(at=at))
+    done = python("-m", "gradviz", "check", "script.py", cwd=tmp_path)
+    if at:
+        assert done.returncode == 1 and "[gradient-not-reset]" in done.stdout and "until Ctrl-C." in done.stdout
+        assert "46 later backward calls" in " ".join(done.stdout.split()) and not done.stderr
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
