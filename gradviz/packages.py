@@ -79,11 +79,11 @@ def runs_around_user(file: str) -> bool:
     return file.startswith(_AROUND)
 
 
-def code_line(code: CodeType, number: int) -> SourceLine:
-    """One line of a function, without its text."""
+def code_line(code: CodeType, number: int | None) -> SourceLine:
+    """One line of a function, without its text. Some instructions of code that was made by code are of none: it is 0 then."""
     if _OF_CELL.search(code.co_filename):
         _number_cell(code.co_filename)
-    return SourceLine(code.co_filename, number, code.co_name, "", package_of(code.co_filename))
+    return SourceLine(code.co_filename, number or 0, code.co_name, "", package_of(code.co_filename))
 
 
 def _number_cell(file: str) -> None:

@@ -234,8 +234,11 @@ def refuse_unwritable(path: str | os.PathLike[str]) -> None:
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
                 return
         temporary = _beside(target)
-        open(temporary, "xb").close()
-        os.unlink(temporary)
+        try:
+            open(temporary, "xb").close()
+        finally:  # also where Ctrl-C comes in between
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
 
 
 def _fill(path: str | os.PathLike[str], file: str, mode: Literal["wb", "xb"], chunks: Iterable[bytes]) -> None:

@@ -169,7 +169,7 @@ def users_part(traceback: TracebackType | None) -> TracebackType | None:
         traceback = traceback.tb_next
     made: TracebackType | None = None
     for link in reversed(kept):
-        made = TracebackType(made, link.tb_frame, link.tb_lasti, link.tb_lineno)
+        made = TracebackType(made, link.tb_frame, link.tb_lasti, link.tb_lineno or 0)  # some instructions have none
     return made
 
 

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 
@@ -60,6 +61,8 @@ def _child(folder: Path, arguments: tuple[str, ...]) -> int:
         code = _exit_code()
     except KeyboardInterrupt:  # before or after the command
         code = 130
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -114,3 +114,24 @@ def test_ctrl_c_in_code_made_from_text_ends_with_a_code(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "interrupted"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment())
     assert (done.returncode, done.stderr) == (130, "Interrupted; nothing was written.\n")
+
+
+WITHOUT_LINE = """
+import torch
+net = torch.nn.Linear(3, 1)
+def loss_of(x):
+    return net(x).sum() + undefined
+loss_of.__code__ = loss_of.__code__.replace(co_linetable=b"")
+loss_of(torch.ones(2, 3)).backward()
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "render"])
+def test_code_that_was_made_without_lines_fails(tmp_path: Path, command: str) -> None:
+    """As a package does that writes its functions as a syntax tree."""
+    script(tmp_path, WITHOUT_LINE)
+    done = subprocess.run(
+        [sys.executable, "-m", "gradviz", command, "script.py"], capture_output=True, text=True, env=environment()
+    )
+    assert done.returncode == 1 and done.stderr.endswith("NameError: name 'undefined' is not defined\n")
+    assert "gradviz/" not in done.stderr

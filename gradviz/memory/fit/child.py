@@ -175,7 +175,7 @@ def _words(failure: Failure | None) -> tuple[str, str] | None:
         return None
     if failure.exit_code is not None:
         return "ended", f" with code {failure.exit_code}"
-    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(failure.error.__traceback__)]
+    frames = [(frame.f_code.co_filename, line or 0) for frame, line in walk_tb(failure.error.__traceback__)]
     own = [at for at in frames if not (at[0].startswith("<") or is_foundation(at[0]) or package_of(at[0]))]
     place = "".join(f" at {basename(file)}:{line}, `{getline(file, line).strip()}`" for file, line in own[-1:])
     first, *others = text_of(failure.error).strip().splitlines() or [""]
