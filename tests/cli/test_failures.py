@@ -133,5 +133,5 @@ def test_code_that_was_made_without_lines_fails(tmp_path: Path, command: str) ->
     done = subprocess.run(
         [sys.executable, "-m", "gradviz", command, "script.py"], capture_output=True, text=True, env=environment()
     )
-    assert done.returncode == 1 and done.stderr.endswith("NameError: name 'undefined' is not defined\n")
+    assert done.returncode == 3 and done.stderr.endswith("NameError: name 'undefined' is not defined\n")
     assert "gradviz/" not in done.stderr
