@@ -207,6 +207,7 @@ print(peak())
 
 
 @pytest.mark.long
+@pytest.mark.fresh
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_loop_of_1000_steps_has_the_peak_of_plain_python(tmp_path: Path) -> None:
     """What the loop adds to the peak: a graph of one step that stays alive would add 2 %.
