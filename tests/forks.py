@@ -203,7 +203,7 @@ def _serve(place: str, nested: bool, listens: socket.socket, alive: socket.socke
             asked = json.loads(words)
             process = os.fork()
             if not process:
-                for other in (listens, alive, connection, *asking.values()):
+                for other in (listens, alive, *asking.values()):
                     other.close()
                 signal.set_wakeup_fd(-1)
                 os.close(died)
@@ -213,11 +213,12 @@ def _serve(place: str, nested: bool, listens: socket.socket, alive: socket.socke
                 if nested:
                     subprocess.Popen = at(place)  # type: ignore[misc]
                 _become(asked["folder"], asked["environment"], ends, asked["session"])
+                with connection:  # told from here, so that who asks finds it in a session of its own
+                    connection.send(str(os.getpid()).encode())
                 return list(asked["words"])
             for end in ends:
                 os.close(end)
             asking[process] = connection
-            connection.send(str(process).encode())
     return None
 
 
