@@ -486,6 +486,9 @@ FAULTS = {
 }
 RIGHT = {
     "two views that are kept apart": FOLLOWS.replace("return ", "return F.relu(1 - goal.std(0)).mean() + "),
+    "a network that is told of a reward": FOLLOWS.replace(
+        "net['teacher'](x)", "torch.rand(16, 3) + 0.9 * net['teacher'](x)"
+    ),
     "two results of one network": FOLLOWS.replace("net['teacher'](x)", "net['student'](x + 0.1)").replace(
         "teacher=nn.Linear(4, 3), ", ""
     ),

@@ -329,6 +329,9 @@ def _alike(context: CheckContext, node: int) -> int | None:
     ends = makers(graph, node) if kind(graph, node) in _ERRORS else []
     if len(ends) < 2 or not held.isdisjoint(from_outputs(graph, [node])):
         return None
+    outside = spread(ends, lambda at: () if kind(graph, at) in PRODUCTS else makers(graph, at))
+    if any(kind(graph, at) in ("Add", "Sub") and graph.nodes[at].none_inputs for at in outside):
+        return None  # data is added to what a network computes, as a reward: that tells what is right
     sides = [{weight(graph, one) for one in behind(graph, [end]) if kind(graph, one) in PRODUCTS} for end in ends]
     first, second = ({leaf for leaf in side if leaf in held} for side in sides)
     return ends[1] if first and second and first.isdisjoint(second) else None
