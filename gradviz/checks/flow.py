@@ -340,14 +340,16 @@ def _only_zeros(y: torch.Tensor) -> bool:
     return not y.flatten()[:64].any() and not y.any()  # of most tensors, the first few say that they are not
 
 
-_FED = {"AddmmBackward": ("mat1", _only_zeros), "MmBackward": ("self", _only_zeros)}
-_FACTORS: tuple[Mapping[str, _Test], ...] = tuple({"MulBackward": (slot, _only_zeros)} for slot in ("self", "other"))
+_FED: tuple[Mapping[str, _Test], ...] = (
+    {f"{op}Backward": (slot, _only_zeros) for op, slot in (("Addmm", "mat1"), ("Mm", "self"), ("Mul", "self"))},
+    {"MulBackward": ("other", _only_zeros)},
+)
 
 
 def fed_zeros(nodes: Sequence[LiveNode]) -> tuple[int, ...]:
     """The places of all layers whose input, and of products of which one factor, is zero in all its elements."""
     with unrecorded():
-        return tuple(i for i, node in enumerate(nodes) if any(_has_saved(node, tests) for tests in (_FED, *_FACTORS)))
+        return tuple(i for i, node in enumerate(nodes) if any(_has_saved(node, tests) for tests in _FED))
 
 
 def all_at_a_pole(nodes: Sequence[LiveNode]) -> dict[int, bool]:

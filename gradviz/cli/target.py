@@ -274,7 +274,9 @@ class Source:
             )
         own = role()
         calls = None if self.target.name else self._last_call + (options.get("steps") or STEPS) - 1
-        with self._waiting(_FIRST_CALL, "and watching later calls (Ctrl-C: report now)") as around:
+        read_on = self.at is not None or options.get("steps") is not None
+        then = "until its last call" if read_on else "and watching later calls (Ctrl-C: report now)"
+        with self._waiting(_FIRST_CALL, then) as around:
             captured = check_target(
                 self.target,
                 self.arguments,

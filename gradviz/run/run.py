@@ -206,8 +206,6 @@ class Run(Generic[T]):
 
     def _ended(self) -> RunResult[T]:
         """What was read at calls, else what can be read now that the code has ended."""
-        interrupted = isinstance(self._error, KeyboardInterrupt) and self._watches_on
-        self._error = None if interrupted else self._error
         if not self._results and self._error is None:
             with self._guarded():
                 if self._failure is None:
@@ -223,19 +221,27 @@ class Run(Generic[T]):
             if failure is None:
                 raise NoGraphError(self._too_few_calls())
             failure.raise_error(self.target, f" before {self._awaited()}")
-        until = "Ctrl-C" if interrupted else "the time limit" if self._selection.timed_out else ""
-        return RunResult(results[0], self.target, failure, tuple(results[1:]), unread, self._calls, until)
+        return RunResult(results[0], self.target, failure, tuple(results[1:]), unread, self._calls, self._until)
 
     def _raise_unless(self, told: bool) -> None:
         """Raise what reading raised, but where results or a report without any tell it."""
+        if isinstance(self._error, KeyboardInterrupt) and self._watches_on:
+            return
         reported = self._results or (self.look is not None and not isinstance(self._error, GradvizError))
         if self._error is not None and not (reported and told):
             raise self._error
 
     @property
     def _watches_on(self) -> bool:
-        """Whether all was read that had to be, so that Ctrl-C ends the script only."""
+        """Whether something was read, and the script is watched on: then Ctrl-C ends the script only."""
         return self.look is not None and bool(self._results)
+
+    @property
+    def _until(self) -> str:
+        """What ended the script before it came to its end by itself."""
+        if isinstance(self._error, KeyboardInterrupt):
+            return "Ctrl-C"
+        return "the time limit" if self._selection.timed_out else ""
 
     @property
     def _done(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -1022,3 +1023,9 @@ RIGHT = {
 @pytest.mark.parametrize("script", RIGHT.values(), ids=list(RIGHT))
 def test_cuts_that_belong_there_are_left_alone(script: str, tmp_path: Path) -> None:
     assert not alarms(script, tmp_path)
+
+
+def test_a_switch_of_recording_is_told_as_what_it_is(tmp_path: Path) -> None:
+    found = alarms(textwrap.dedent(FAULTS["recording that is switched off for good"].script), tmp_path)
+    assert "switches gradients off, and nothing switches them on again" in found[0]["why"]
+    assert "computes torch.set_grad_enabled" not in found[0]["why"]

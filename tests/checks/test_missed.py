@@ -486,6 +486,18 @@ FAULTS = {
 }
 RIGHT = {
     "two views that are kept apart": FOLLOWS.replace("return ", "return F.relu(1 - goal.std(0)).mean() + "),
+    "a teacher with a graph that its own optimizer has trained": f"""{BEGIN}
+teacher, student, x = nn.Linear(8, 3), nn.Linear(8, 3), torch.randn(64, 8)
+first, second = (torch.optim.Adam(net.parameters(), lr=0.01) for net in (teacher, student))
+for step in range(20):
+    first.zero_grad()
+    F.cross_entropy(teacher(x), x[:, :3].argmax(1)).backward()
+    first.step()
+for step in range(20):
+    second.zero_grad()
+    F.mse_loss(student(x), teacher(x)).backward()
+    second.step()
+""",
     "a network that is told of a reward": FOLLOWS.replace(
         "net['teacher'](x)", "torch.rand(16, 3) + 0.9 * net['teacher'](x)"
     ),
@@ -518,6 +530,18 @@ RIGHT = {
         "arange", "zeros"
     ),
 }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "gives"), [("nn.RNN(4, 3)", "net(x)[0].sum((0, 2))"), ("nn.Linear(4, 3)", "net(x).sum((0, 2))")]
+)
+def test_zeros_are_put_down_to_the_product_that_all_ways_lead_through(model: str, gives: str, tmp_path: Path) -> None:
+    """A recurrent layer is fed zeros, too: its first state."""
+    text = _script(model, "x, weights = torch.randn(5, 8, 4), torch.zeros(8)", f"return (weights * {gives}).mean()")
+    (zero,) = alarms(text, tmp_path)
+    assert zero["id"] == "zero-gradient" and "weights *" in zero["code"]
+    assert "multiplies by numbers that are all 0" in zero["why"]
 
 
 @pytest.mark.slow

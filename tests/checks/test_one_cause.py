@@ -414,3 +414,24 @@ def test_what_is_to_be_frozen_is_called_as_on_its_line(tmp_path: Path) -> None:
     assert found["id"] == "not-frozen" and "Write encoder.requires_grad_(False)" in found["fix"]
     healed = script.replace("encoder.requires_grad = False", "encoder.requires_grad_(False)")
     assert not alarms(textwrap.dedent(healed), tmp_path)
+
+
+TARGETS = """
+import copy, torch
+first, second = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+one, other = (copy.deepcopy(net).requires_grad_(False) for net in (first, second))
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.01)
+for step in range(4):
+    x, net = torch.randn(8, 3), (first, second)[step % 2]
+    with torch.no_grad():
+        goal = torch.min(one(x), other(x))
+    optimizer.zero_grad()
+    (net(x) - goal).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_one_note_for_all_that_is_frozen_and_none_for_what_takes_turns(tmp_path: Path) -> None:
+    found, _ = check(written(tmp_path, TARGETS))
+    assert [one["summary"] for one in found] == ["4 parameters of one (Linear) and other (Linear) are frozen"]

@@ -134,4 +134,4 @@ def test_code_that_was_made_without_lines_fails(tmp_path: Path, command: str) ->
         [sys.executable, "-m", "gradviz", command, "script.py"], capture_output=True, text=True, env=environment()
     )
     assert done.returncode == 3 and done.stderr.endswith("NameError: name 'undefined' is not defined\n")
-    assert "gradviz/" not in done.stderr
+    assert "gradviz/run/" not in done.stderr

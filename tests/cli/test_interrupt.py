@@ -306,3 +306,10 @@ def test_check_tells_what_it_has_seen(at: int, tmp_path: Path) -> None:
         assert "46 later backward calls" in " ".join(done.stdout.split()) and not done.stderr
     else:
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
+
+
+@pytest.mark.parametrize("option", ["--steps", "--at"])
+def test_check_tells_nothing_where_a_number_of_calls_was_asked_for(option: str, tmp_path: Path) -> None:
+    script(tmp_path, WATCHED.format(at=50))
+    done = python("-m", "gradviz", "check", "script.py", option, "90", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")

@@ -88,10 +88,14 @@ def _stuck(optimizer: OptimizerRow, rows: Sequence[LeafRow], half: bool) -> Diag
 
 def _cast(source: SourceLine | None, dtype: str) -> SourceLine | None:
     """The last line up to the one that makes the optimizer whose text has the name of this type."""
-    named = nodes_of(source.file, ast.Attribute) if source else ()  # `torch.bfloat16` as well as `.bfloat16()`
+    if source is None:
+        return None
+    named = (
+        one for one in nodes_of(source.file, ast.Attribute) if one.lineno <= source.line
+    )  # `.bfloat16()` has it as well
     lines = [one.lineno for one in named if one.attr == dtype or (dtype, one.attr) == ("float16", "half")]
-    last = max((number for number in lines if source and number <= source.line), default=None)
-    return line_of(source.file, last) if source and last is not None else None
+    casts = [at for at in (line_of(source.file, number) for number in sorted(lines)) if "autocast" not in at.text]
+    return casts[-1] if casts else None
 
 
 @check("two-optimizers", "warning", "two optimizers take a step with the same gradient")

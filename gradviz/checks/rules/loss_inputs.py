@@ -133,7 +133,7 @@ def loss_input(context: CheckContext) -> Diagnoses:
     How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype; for losses that
     want logarithms, also behind sums and products, of which none is one. A target is trained along where it is data and a multiple
     of what the same parameters say of other data; or where nothing but the target of a `kl_div` or of a cross entropy reaches
-    parameters that an optimizer holds; or where an error between two networks is all that any of them learns from.
+    parameters that an optimizer holds; or where an error between two networks is all that one optimizer trains both by.
 
     What to do: Leave the extra softmax or sigmoid out, or use the loss that fits. Compute targets under `torch.no_grad()`.
 
@@ -324,17 +324,21 @@ def _taught(context: CheckContext, node: int) -> int | None:
 
 
 def _alike(context: CheckContext, node: int) -> int | None:
-    """The target of an error between two networks, where nothing else trains any that an optimizer holds."""
-    graph, held = context.graph, context.optimized
+    """The target of an error between two networks, both of which one optimizer trains by nothing else."""
+    graph = context.graph
     ends = makers(graph, node) if kind(graph, node) in _ERRORS else []
-    if len(ends) < 2 or not held.isdisjoint(from_outputs(graph, [node])):
+    if len(ends) < 2:
         return None
     outside = spread(ends, lambda at: () if kind(graph, at) in PRODUCTS else makers(graph, at))
     if any(kind(graph, at) in ("Add", "Sub") and graph.nodes[at].none_inputs for at in outside):
         return None  # data is added to what a network computes, as a reward: that tells what is right
     sides = [{weight(graph, one) for one in behind(graph, [end]) if kind(graph, one) in PRODUCTS} for end in ends]
-    first, second = ({leaf for leaf in side if leaf in held} for side in sides)
-    return ends[1] if first and second and first.isdisjoint(second) else None
+    beside = from_outputs(graph, [node])
+    for held in ({*nodes_of(optimizer.tensors)} - {None} for optimizer in context.at_work):
+        first, second = (held.intersection(side) for side in sides)
+        if first and second and first.isdisjoint(second) and held.isdisjoint(beside):
+            return ends[1]
+    return None
 
 
 _OF_ONE = Row(

@@ -276,9 +276,9 @@ _LAYERS = "Addmm", "Mm"
 
 
 def _by_zeros(context: CheckContext, zero: Sequence[Leaf]) -> int | None:
-    """The first product with a factor of zeros, where each way from the outputs to these leaves leads through such a one."""
+    """The first product with data that is all zero, where each way from the outputs to these leaves leads through such a one."""
     graph = context.graph
-    products = {i for i in context.fed_zeros if kind(graph, i) == "Mul"}
+    products = {i for i in context.fed_zeros if kind(graph, i) == "Mul" and graph.nodes[i].none_inputs}
     ways = {*spread(nodes_of(zero), lambda i: () if i in products else users(graph, i))}
     past = any(root.node in ways and root.node not in products for root in graph.roots)
     return min(ways & products, default=None) if not past else None

@@ -389,6 +389,7 @@ def _at_rate_zero(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis |
 def _given_others(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
     """No cut is seen, and backward() reaches tensors that no optimizer holds."""
     rows = [row for row in context.record.rows if not (row.parameter or row.holders) and row.names]
+    rows = [row for row in rows if row.reached >= ENOUGH]  # the data of a step is reached once
     if not (rows and _is_unfed(context, optimizer)) or _cuts_of(context, optimizer)[1]:
         return None
     loose = _together([row.names[0] for row in rows])
