@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
 
@@ -1026,6 +1027,7 @@ def test_cuts_that_belong_there_are_left_alone(script: str, tmp_path: Path) -> N
 
 
 def test_a_switch_of_recording_is_told_as_what_it_is(tmp_path: Path) -> None:
-    found = alarms(textwrap.dedent(FAULTS["recording that is switched off for good"].script), tmp_path)
+    with torch.enable_grad():  # the script runs in this process, and switches it off
+        found = alarms(textwrap.dedent(FAULTS["recording that is switched off for good"].script), tmp_path)
     assert "switches gradients off, and nothing switches them on again" in found[0]["why"]
     assert "computes torch.set_grad_enabled" not in found[0]["why"]
