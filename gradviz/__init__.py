@@ -60,7 +60,7 @@ __all__ = [*_HOME, "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'gradviz' has no attribute {name!r}")
+        return importlib.import_module("gradviz.retired").attribute(name)
     return getattr(importlib.import_module(_HOME[name]), name)
 
 

@@ -83,6 +83,10 @@ class ScriptError(GradvizError, RuntimeError):
     exit_code = 3
 
 
+class RetiredName(GradvizError, AttributeError):
+    """A name that gradviz once had; the message says what to use instead. `hasattr` is False for it."""
+
+
 class WatchError(GradvizError, RuntimeError):
     """A watch was told to end the run at a finding; the message says which."""
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from gradviz.errors import GradvizError, did_you_mean
 from gradviz.graph import Graph
+from gradviz.retired import without_retired_flags
 from gradviz.run.ending import users_part
 from gradviz.run.program import Target
 
@@ -79,6 +80,7 @@ class _Cell:
 
 
 def _over_cell(shell: Any, words: list[str], text: str) -> object:
+    words = without_retired_flags("render", words, lambda sentence: print(f"gradviz: {sentence}", file=sys.stderr))
     view = _view(" ".join(words) or "--picture")
     cell, error = _Cell(shell, text), None
     target = Target("cell", f"cell {cell.number}", cell=cell)

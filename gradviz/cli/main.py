@@ -18,6 +18,7 @@ import click
 from gradviz.cli.streams import NO_ROOM, SHORT, abandon_stdout, complain, keep_late_output_away, result_began, written
 from gradviz.errors import GradvizError, did_you_mean
 from gradviz.features import is_there
+from gradviz.retired import COMMANDS as RETIRED, without_retired_flags
 from gradviz.wording import one_line, visible
 
 # How what goes wrong ends a command: one line on standard error, and an exit code.
@@ -149,7 +150,8 @@ class Gradviz(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             ctx.fail(_unknown(args[0]))
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, without_retired_flags(name or "", rest, complain)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -171,6 +173,8 @@ def is_script(word: str) -> bool:
 
 
 def _unknown(name: str) -> str:
+    if name in RETIRED:
+        return RETIRED[name]
     if name.endswith(".json"):
         return f"{name!r} is a saved graph, not a command. To print it: gradviz tree {name}"
     return f"there is no command {name!r}. {did_you_mean(name, COMMANDS, what='commands')}"

@@ -8,6 +8,7 @@ module knows nothing of graphs, renderers or the command line.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.report.labels import OpNames
+from gradviz.retired import without_retired_names
 
 Direction = Literal["down", "up", "right", "left"]
 Leaves = Literal["auto", "shared", "per-use", "hidden"]
@@ -171,12 +173,17 @@ class Options:
     def of(cls, given: Mapping[str, Any]) -> Options:
         """Options from a mapping of names to values. Raises FormatError for an unknown name or a value not taken."""
         known = [item.name for item in option_fields()]
+        given = without_retired_names("render", given, _warn)
         for name in given:
             if name not in known:
                 hint = did_you_mean(str(name), known, what="options")
                 every = "" if hint.startswith("The options") else f" The options are: {', '.join(sorted(known))}."
                 raise FormatError(f"there is no option {name!r}. {hint}{every}")
         return cls(**given)
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=7)  # the line that calls `Graph.save`
 
 
 def option_fields() -> tuple[Field[Any], ...]:

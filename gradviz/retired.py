@@ -1,0 +1,120 @@
+"""Names that gradviz once had, each with one sentence that says what to use instead. No code of theirs is left.
+
+The command line, `Graph.save`, the notebook's magics and the package itself all answer from these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gradviz.errors import FormatError, RetiredName
+
+COMMANDS: dict[str, str] = {}
+"""Commands; a sentence each."""
+
+NAMES: dict[str, str] = {}
+"""Attributes of `gradviz`; a sentence each."""
+
+ANY = ("",)
+"""Every value of an option."""
+
+
+class RetiredOption(NamedTuple):
+    """An option, or some values of one that stays."""
+
+    flag: str
+    instead: str
+    commands: tuple[str, ...] = ()  # () for every command
+    values: tuple[str, ...] = ANY  # those that are retired
+    harmless: tuple[str, ...] = ()  # those that are the default now: a note, and the command goes on
+    takes_value: bool = True
+
+
+OPTIONS: tuple[RetiredOption, ...] = ()
+"""In the order in which they are looked through."""
+
+CHECKS: frozenset[str] = frozenset()
+"""Ids of checks, which `--only`, `--ignore` and `--explain` take with a note."""
+
+_CHECK = "{} is retired: no report of a real program needed it."
+
+
+def attribute(name: str) -> Any:
+    """What the package answers for an attribute that it does not have. Raises AttributeError, with the sentence if there is one.
+
+    >>> attribute("wlak")
+    Traceback (most recent call last):
+    AttributeError: module 'gradviz' has no attribute 'wlak'
+    """
+    if name in NAMES:
+        raise RetiredName(NAMES[name])
+    raise AttributeError(f"module 'gradviz' has no attribute {name!r}")
+
+
+def without_retired_flags(command: str, words: Sequence[str], note: Callable[[str], object]) -> list[str]:
+    """The words of a command line without retired options that change nothing; `note` gets a sentence for each.
+
+    Raises FormatError with the sentence of one that would have changed something. Words after `--` are the script's.
+    """
+    kept: list[str] = []
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word == "--":
+            return [*kept, word, *waiting]
+
+        flag, equals, value = word.partition("=")
+        row = _row(flag, command)
+        if row is None:
+            kept.append(word)
+            continue
+
+        if row.takes_value and not equals:
+            value = waiting[0] if waiting else ""
+        if not _is_retired(row, value):
+            kept.append(word)
+            continue
+
+        if row.takes_value and not equals and waiting:
+            waiting.pop(0)
+        _answer(row, value, note)
+    return kept
+
+
+def without_retired_names(command: str, given: Mapping[str, Any], note: Callable[[str], object]) -> dict[str, Any]:
+    """The same for options by name, as `Graph.save(layout="layered")` gives them."""
+    kept = {}
+    for name, value in given.items():
+        row = _row("--" + str(name).replace("_", "-"), command)
+        if row is None or not _is_retired(row, str(value)):
+            kept[name] = value
+        else:
+            _answer(row, str(value), note)
+    return kept
+
+
+def without_retired_checks(ids: Sequence[str], note: Callable[[str], object]) -> list[str]:
+    """The ids of checks that there are; `note` gets a sentence for each retired one."""
+    for name in ids:
+        if name in CHECKS:
+            note(_CHECK.format(name))
+    return [name for name in ids if name not in CHECKS]
+
+
+def _row(flag: str, command: str) -> RetiredOption | None:
+    for row in OPTIONS:
+        if row.flag == flag and (not row.commands or command in row.commands):
+            return row
+    return None
+
+
+def _is_retired(row: RetiredOption, value: str) -> bool:
+    return row.values == ANY or value in row.values
+
+
+def _answer(row: RetiredOption, value: str, note: Callable[[str], object]) -> None:
+    if row.harmless == ANY or value in row.harmless:
+        note(row.instead)
+    else:
+        raise FormatError(row.instead)
