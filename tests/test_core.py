@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 from gradviz.cli.main import MODULE_OF, NEEDS
 from tests.blocks import PACKAGE, ROOT
 from tests.forks import Forks, ended
-from tests.test_structure import CORE, FEATURES, MODULES, imports, part
 
+FEATURES: tuple[str, ...] = runpy.run_path(str(ROOT / "docs" / "structure.py"))["FEATURES"]
 TESTED = [
     *(
         "graph/test_columns",
@@ -44,22 +45,6 @@ for words in ("render train.py -o g.json", "render g.json", "tree g.json", "--he
     except SystemExit as end:
         assert not end.code, words
 """
-
-
-def test_the_core_imports_no_feature() -> None:
-    found = [
-        (name, one.module)
-        for name, path in MODULES.items()
-        if part(name) in CORE
-        for one in imports(path)
-        if part(one.module) in FEATURES
-    ]
-    assert not found
-
-
-def test_every_folder_is_core_feature_or_outside() -> None:
-    outside = {"testing", "integrations", "", "__main__", "cli", "api", "notebook", "ipython", "torchviz"}
-    assert {part(name) for name in MODULES} == {*CORE, *FEATURES, *outside}
 
 
 @pytest.fixture(scope="module")
