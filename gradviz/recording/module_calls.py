@@ -132,12 +132,13 @@ class ModuleCalls:
     def _begin(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, made: int) -> ModuleCall:
         """A call that runs in this frame begins, before node number `made`."""
         outer, seen = event_log.innermost, self.seen(module)
-        place = self._user.place(frame.f_back, outer)
+        site = self._user.site(frame.f_back, outer)
+        place = site.place if site is not None else None
         if seen is None:
             seen = self._seen[id(module)] = SeenModule(module)
         call = _new(ModuleCall)
         call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
-        call.own, call.place, call.began, call.parent, call.seconds = False, place, made, outer, None
+        call.own, call.place, call.site, call.began, call.parent, call.seconds = False, place, site, made, outer, None
         call.tree = outer.tree if outer is not None else self._trees.setdefault(seen, Tree(seen))
         self._count = call.number = self._count + 1
         if seen not in call.tree.parameters:

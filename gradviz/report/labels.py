@@ -183,10 +183,17 @@ def _module(graph: Graph, node: Node, around: str) -> str:
     if scope is None or not scope.type or scope.path == around:
         return ""
     users = (graph.nodes[edge.consumer].scope for edge in graph.consumers(node.id))
-    if node.id not in graph.roots_of and all(user == node.scope for user in users):
+    if node.id not in graph.roots_of and all(_is_inside(graph, user, node.scope) for user in users):
         return ""
     attribute = re.search(r"[^.]+(\.\d+)*$", scope.path)
     return one_line(attribute.group()) if attribute is not None else ""
+
+
+def _is_inside(graph: Graph, inner: int | None, outer: int | None) -> bool:
+    """Whether one module call ran inside another, or is the same."""
+    while inner is not None and inner != outer:
+        inner = graph.scopes[inner].parent
+    return inner == outer
 
 
 def group_title(group: Group, around: str = "") -> str:
