@@ -56,7 +56,6 @@ READS_LIVE_OBJECTS = (
     "gradviz.integrations",
     "gradviz.compiled.live",
     "gradviz.ranks.reading",
-    "gradviz.memory.fit.tracker",
     "gradviz.memory.wrapped",
     "gradviz.memory.oom",
 )

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from gradviz.errors import FormatError, RetiredName
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "fit": "gradviz no longer predicts memory: see `gradviz saved --budget`.",
+}
 """Commands; a sentence each."""
 
 NAMES: dict[str, str] = {}

@@ -101,7 +101,7 @@ gradviz --help lists every command."""
 
 NEEDS = {
     **dict.fromkeys(("flow", "paths"), ("gradients", "compiled")),
-    **dict.fromkeys(("saved", "fit"), ("memory",)),
+    "saved": ("memory",),
     "diff": ("comparison",),
     "merge": ("ranks", "comparison", "checks", "formulas"),
     "check": ("checks", "source", "gradients", "compiled", "memory", "formulas"),
@@ -113,7 +113,6 @@ NEEDS = {
 MODULE_OF = {
     **dict.fromkeys(("render", "tree"), "render"),
     "saved": "saved",
-    "fit": "fit",
     "tensors": "tensors",
     "why": "why",
     **dict.fromkeys(("flow", "paths"), "gradients"),

@@ -14,6 +14,7 @@ from gradviz.retired import (
     without_retired_flags,
     without_retired_names,
 )
+from tests.cli.conftest import Gradviz
 
 _ROWS = (
     RetiredOption("--engine", "There is one engine.", ("render",), harmless=("own",)),
@@ -80,3 +81,16 @@ def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
         gradviz.look_on  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'wlak'"):
         gradviz.wlak  # noqa: B018
+
+
+# The real tables
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("fit train.py --memory 24GiB", "gradviz no longer predicts memory: see `gradviz saved --budget`."),
+    ],
+)
+def test_a_retired_command_says_what_to_use(gradviz: Gradviz, line: str, sentence: str) -> None:
+    assert sentence in " ".join(gradviz(*line.split(), code=2).output.split())
