@@ -31,7 +31,15 @@ class RetiredOption(NamedTuple):
     takes_value: bool = True
 
 
-OPTIONS: tuple[RetiredOption, ...] = ()
+OPTIONS: tuple[RetiredOption, ...] = (
+    RetiredOption(
+        "--by",
+        "gradviz flow no longer splits a loss into its terms. For one of them, name its variable: "
+        "gradviz flow train.py:reconstruction --at 1.",
+        ("flow",),
+        values=("term",),
+    ),
+)
 """In the order in which they are looked through."""
 
 CHECKS: frozenset[str] = frozenset()
