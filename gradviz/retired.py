@@ -39,6 +39,13 @@ OPTIONS: tuple[RetiredOption, ...] = (
         ("flow",),
         values=("term",),
     ),
+    RetiredOption(
+        "--format",
+        "gradviz info no longer prints Markdown. Paste what gradviz info train.py prints, or the findings alone: "
+        "gradviz check train.py --format md.",
+        ("info",),
+        values=("md",),
+    ),
 )
 """In the order in which they are looked through."""
 

@@ -87,7 +87,13 @@ def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
         gradviz.wlak  # noqa: B018
 
 
-@pytest.mark.parametrize(("words", "instead"), [("flow --by term", "gradviz flow train.py:reconstruction --at 1")])
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("flow --by term", "gradviz flow train.py:reconstruction --at 1"),
+        ("info --format md", "gradviz check train.py --format md"),
+    ],
+)
 def test_a_command_line_with_a_retired_option_ends_with_what_to_use(
     words: str, instead: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
