@@ -31,8 +31,8 @@ _LEVELS = {
     "run": 6,
     **dict.fromkeys(("draw", "explanation"), 7),
     # Above the core: the features, each a folder that can be deleted, and what stands outside
-    **dict.fromkeys(("source", "inference", "memory", "compiled", "comparison", "formulas"), 8),
-    "gradients": 9,
+    **dict.fromkeys(("cuts", "inference", "memory", "compiled", "comparison", "formulas"), 8),
+    **dict.fromkeys(("source", "gradients"), 9),
     "checks": 10,
     **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
     **dict.fromkeys(("ranks", "testing", "watching"), 12),
@@ -42,6 +42,7 @@ _LEVELS = {
 CORE = tuple(name for name, level in _LEVELS.items() if level <= _LEVELS["draw"])
 FEATURES = (
     "checks",
+    "cuts",
     "source",
     "ranks",
     "gradients",
@@ -61,6 +62,7 @@ _READS_LIVE_OBJECTS = tuple(
             "variables",
             "source",
             "recording",
+            "cuts",
             "run",
             "tensors",
             "explanation",
