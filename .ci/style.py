@@ -59,6 +59,19 @@ def core_imports_no_feature() -> Problems:
                 yield f"{importer} is of the core and imports the feature {one.module}"
 
 
+def features_need_what_they_import() -> Problems:
+    needs = runpy.run_path(str(PACKAGE / "features.py"))["NEEDS"]
+    for feature in structure.FEATURES:
+        found = {
+            structure.part(one.module)
+            for importer, every in IMPORTS.items()
+            for one in every
+            if structure.part(importer) == feature
+        }
+        for other in sorted((found & set(structure.FEATURES) - {feature}) ^ set(needs.get(feature, ()))):
+            yield f"{feature} and {other}: gradviz/features.py says otherwise than the imports"
+
+
 def torch_stays_with_live_objects() -> Problems:
     for importer, found in IMPORTS.items():
         if importer.startswith(structure.READS_LIVE_OBJECTS):
@@ -238,6 +251,7 @@ def folders_of_the_matrix_are_there() -> Problems:
 RULES: tuple[Callable[[], Iterable[str]], ...] = (
     imports_go_one_way,
     core_imports_no_feature,
+    features_need_what_they_import,
     torch_stays_with_live_objects,
     every_folder_has_a_level,
     every_module_says_what_it_owns,

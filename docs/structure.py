@@ -26,8 +26,8 @@ LEVELS = {
     "run": 6,
     **dict.fromkeys(("draw", "explanation"), 7),
     # Above the core: the features, each a folder that can be deleted, and what stands outside
-    **dict.fromkeys(("source", "inference", "memory", "compiled", "comparison", "formulas"), 8),
-    "gradients": 9,
+    **dict.fromkeys(("cuts", "inference", "memory", "compiled", "comparison", "formulas"), 8),
+    **dict.fromkeys(("source", "gradients"), 9),
     "checks": 10,
     **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
     **dict.fromkeys(("ranks", "testing", "watching"), 12),
@@ -45,6 +45,7 @@ READS_LIVE_OBJECTS = (
     "gradviz.variables",
     "gradviz.source",
     "gradviz.recording",
+    "gradviz.cuts",
     "gradviz.run",
     "gradviz.tensors",
     "gradviz.explanation",

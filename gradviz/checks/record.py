@@ -17,7 +17,7 @@ from gradviz.graph import SourceLine, TensorInfo
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
-    from gradviz.recording.cuts import Cut
+    from gradviz.cuts.lines import Cut
 
 LETTERS = {
     **{"backward": "b", "zero": "z", "clip": "c", "scale": "S", "unscale": "u", "scaler_step": "x", "update": "U"},

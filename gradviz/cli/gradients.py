@@ -18,9 +18,9 @@ from gradviz.report.results import FLOW_ROWS, PATHS_ROWS
 if TYPE_CHECKING:
     import torch
 
+    from gradviz.cuts.words import CutLines
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.paths import Paths
-    from gradviz.recording.cut_words import CutLines
     from gradviz.run.outputs import LiveOutputs
 
 

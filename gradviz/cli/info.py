@@ -59,13 +59,16 @@ def command(source: Source, form: str, as_json: bool) -> None:
     """
     found: list[Findings] = []
 
-    def inspect(live: LiveOutputs) -> None:
+    def read(live: LiveOutputs) -> Graph:
+        from gradviz.run.run import read_graph
+
         check = hook("gradviz.checks.check:check_live")
         if check is not None:
             found.append(check(live))
+        return read_graph(live)
 
     with result_stream() as stream:
-        captured = source.graph(inspect=inspect)
+        captured = source.graph(read=read)
         graph = captured.result
         with progress("counting"):
             counts = overview(graph)

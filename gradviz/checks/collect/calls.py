@@ -14,9 +14,9 @@ import torch
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
 from gradviz.checks.words import Names
+from gradviz.cuts.torch_calls import PLAIN, Given
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf
-from gradviz.recording.torch_calls import PLAIN, Given
 from gradviz.walker.taps import all_tapped
 from gradviz.walker.walk import Walked
 

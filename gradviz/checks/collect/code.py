@@ -12,8 +12,8 @@ import torch
 
 from gradviz.checks.collect.lines import dropped, users_frame
 from gradviz.checks.context import CheckContext
+from gradviz.cuts.torch_calls import PLAIN, is_real
 from gradviz.graph import SourceLine, column
-from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.provenance import Provenance, provenance
 from gradviz.source.search import Change, CodeLocation, changes, grad_reads, reads_again

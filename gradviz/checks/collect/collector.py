@@ -48,14 +48,14 @@ from gradviz.checks.context import (
 from gradviz.checks.flow import all_at_a_pole, all_saturated, at_a_pole, fed_zeros
 from gradviz.checks.words import Names, all_names
 from gradviz.compiled.live import graph_breaks
+from gradviz.cuts.lines import Cut, CutEvent, CutWatch
+from gradviz.cuts.torch_calls import TorchCalls
+from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import UserCode
-from gradviz.recording.cut_words import CutLines
-from gradviz.recording.cuts import Cut, CutEvent, CutWatch
 from gradviz.recording.reasons import Reasons, without_gradient
 from gradviz.recording.session import running
-from gradviz.recording.torch_calls import TorchCalls
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.provenance import Provenance
 from gradviz.source.search import (

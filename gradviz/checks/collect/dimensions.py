@@ -19,10 +19,10 @@ from gradviz.checks.collect.calls import LOSSES, MOST, RECURRENT, Facts, Observe
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Misuse
 from gradviz.checks.words import code
+from gradviz.cuts.torch_calls import PLAIN, is_real
 from gradviz.formulas.dimensions import ORDERS, PRODUCTS, Shape, followed, place_of, terms
 from gradviz.graph import SourceLine
 from gradviz.packages import Place
-from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.search import calls_of
 from gradviz.variables.scanner import first_argument
 

@@ -15,8 +15,8 @@ import torch
 from gradviz.checks.collect.calls import ByIdentity, Observer, TorchCall, reads, taps
 from gradviz.checks.collect.lines import leaf_of, line_at
 from gradviz.checks.collect.numbers import is_readable
+from gradviz.cuts.torch_calls import PLAIN
 from gradviz.packages import definition_of, package_of
-from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import ignores_argument, lines_behind
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.taps import Ended

@@ -16,9 +16,9 @@ import torch
 from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.dimensions import maker
 from gradviz.checks.collect.numbers import is_readable
+from gradviz.cuts.torch_calls import PLAIN
 from gradviz.graph import SourceLine
 from gradviz.packages import Place
-from gradviz.recording.torch_calls import PLAIN
 from gradviz.walker.isolation import unrecorded
 
 LARGEST = 1_000_000

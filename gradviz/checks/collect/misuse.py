@@ -16,10 +16,10 @@ import torch
 from gradviz.checks.collect.calls import LOSSES, Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
+from gradviz.cuts.torch_calls import PLAIN, is_real
 from gradviz.formulas.dimensions import PRODUCTS, cuts_samples, flattens_classes, order_before
 from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.session import running
-from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.statements import expressions_at, nodes_of
 from gradviz.variables.objects import parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables

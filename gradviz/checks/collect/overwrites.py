@@ -17,9 +17,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradviz.checks.collect.calls import Observer, TorchCall, reads, taps
 from gradviz.checks.ops import kind
+from gradviz.cuts.torch_calls import PLAIN
 from gradviz.graph import Graph
 from gradviz.packages import Place, package_of
-from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.statements import body_of
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import isolated, unrecorded

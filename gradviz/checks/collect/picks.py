@@ -13,8 +13,8 @@ import torch
 
 from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.numbers import is_readable
+from gradviz.cuts.torch_calls import PLAIN, is_real
 from gradviz.packages import Place, frames_from
-from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.walker.isolation import unrecorded
 from gradviz.walker.tensors import storage_of
 

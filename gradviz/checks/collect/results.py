@@ -13,8 +13,8 @@ import torch
 
 from gradviz.checks.collect.calls import Observer, TorchCall, reads
 from gradviz.checks.record import Misuse
+from gradviz.cuts.torch_calls import PLAIN, is_real, name_of
 from gradviz.packages import Place, is_foundation, package_of
-from gradviz.recording.torch_calls import PLAIN, is_real, name_of
 from gradviz.source.code_line import parsed
 from gradviz.source.search import Alone, alone
 from gradviz.source.statements import line_of

@@ -25,10 +25,10 @@ from gradviz.checks.context import Parameter
 from gradviz.checks.flow import behind
 from gradviz.checks.record import LeafRow, Mixed, ModelState, OptimizerRow
 from gradviz.checks.words import Names
+from gradviz.cuts.torch_calls import PLAIN
 from gradviz.gradients.values import is_zero
 from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, with_text
-from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import joined, parameters as own_parameters, submodules
 from gradviz.walker.isolation import unrecorded

@@ -17,8 +17,8 @@ from gradviz.checks.collect.dimensions import modules_around
 from gradviz.checks.collect.labels import LARGEST, padding_of
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.collect.numbers import is_readable
+from gradviz.cuts.torch_calls import PLAIN
 from gradviz.packages import Place
-from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.code_line import inverted, passing
 from gradviz.source.search import lines_behind
 from gradviz.walker.isolation import unrecorded

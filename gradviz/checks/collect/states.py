@@ -20,8 +20,8 @@ from gradviz.checks.collect.lines import Variables, line_at
 from gradviz.checks.collect.numbers import is_readable
 from gradviz.checks.collect.parameters import files_of
 from gradviz.checks.record import Alias, Misuse
+from gradviz.cuts.torch_calls import PLAIN, is_real
 from gradviz.packages import Place
-from gradviz.recording.torch_calls import PLAIN, is_real
 from gradviz.source.code_line import assigned
 from gradviz.source.search import follows, keys_read, loads_back, second_name
 from gradviz.variables.objects import is_a, own_attributes, parameters

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.lines import line_at
+from gradviz.cuts.torch_calls import PLAIN
 from gradviz.graph import SourceLine
-from gradviz.recording.torch_calls import PLAIN
 
 LARGEST, _LOOKS, _INPUTS = 100_000, 16, 4
 """Elements of a tensor whose numbers are read, batches of a line, and inputs of a step."""

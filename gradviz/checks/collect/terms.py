@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gradviz.checks.collect.calls import Facts, Observer, TorchCall, reads
 from gradviz.checks.collect.effects import leaves
-from gradviz.recording.torch_calls import PLAIN
+from gradviz.cuts.torch_calls import PLAIN
 
 _CARRIES = (
     *("add", "radd", "iadd", "sub", "neg", "sum", "squeeze", "unsqueeze", "view", "reshape", "float"),

@@ -12,8 +12,8 @@ from gradviz.checks.ops import RESHAPES, kind, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.misuse import told
 from gradviz.checks.words import Names, code, first_names, line, listed, made_at
+from gradviz.cuts.lines import Cut
 from gradviz.graph import Graph, SourceLine
-from gradviz.recording.cuts import Cut
 
 _DRAWS = ("NormalBackward", "BernoulliBackward", "PoissonBackward", "BinomialBackward")
 _TURNED = ("TBackward0", "TransposeBackward0", "PermuteBackward0")

@@ -14,8 +14,8 @@ from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import all_cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import Names, as_code, code, first_names, line, listed, places, verb
+from gradviz.cuts.lines import Cut
 from gradviz.graph import SourceLine
-from gradviz.recording.cuts import Cut
 from gradviz.source.code_line import assigned, parsed
 from gradviz.source.search import lines_behind, sets_item
 from gradviz.source.statements import body_around, own_parts

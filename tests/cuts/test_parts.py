@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 import gradviz
+from gradviz.cuts.words import CutLines
 from gradviz.graph import Graph
 from gradviz.graph.ready_queue import engine_order
-from gradviz.recording.cut_words import CutLines
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.run import read_graph
 from tests.cli.conftest import Gradviz, gradviz as run_gradviz, unchanged as unchanged

@@ -22,7 +22,7 @@ from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
 
 if TYPE_CHECKING:
-    from gradviz.recording.cuts import Cut
+    from gradviz.cuts.lines import Cut
 
 _Key = tuple[Literal["leaf", "op"], int]
 
