@@ -14,7 +14,7 @@ from gradviz.checks.output import EXAMPLE, page
 from gradviz.checks.record import Raised, RunRecord
 from gradviz.checks.registry import Check, checks, run
 from gradviz.graph import CollectiveCall, Graph, Leaf, Node, Process, SourceLine, TensorInfo
-from gradviz.ranks.pipeline import merge
+from gradviz.ranks.merging import merge
 from gradviz.ranks.rendezvous import RankEnd
 from gradviz.ranks.reporter import Together
 from tests.ranks.launch import launch
