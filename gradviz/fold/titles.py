@@ -157,7 +157,8 @@ def _together(paths: Sequence[str]) -> str:
     if len(stems) > 1:
         return f"{paths[0]} … {paths[-1]}"
     if all(map(str.isdigit, last)):
-        return f"{stem}{last[0]}–{last[-1]}"
+        first, *_, end = sorted(map(int, last))  # turns of a loop may begin with any of them
+        return f"{stem}{first}–{end}"
     return f"{stem}{', '.join(last)}" if len(last) <= MOST else f"{stem}{last[0]} … {last[-1]}"
 
 

@@ -106,15 +106,14 @@ class Recorded:
     # -- scopes --------------------------------------------------------------------------------------------------------
 
     def _scopes(self, kept: Mapping[ModuleCall, int]) -> list[Scope]:
-        calls_of: Counter[SeenModule] = Counter()
+        numbers = _call_numbers(kept)
         scopes = []
         for call in kept:
-            calls_of[call.module] += 1
             scopes.append(
                 Scope(
                     path=self._path(call),
                     type=call.module.type,
-                    call=calls_of[call.module],
+                    call=numbers[call],
                     parent=kept[call.parent] if call.parent is not None else None,
                     parameters=call.tree.parameters.get(call.module),
                     output=_output(call),
@@ -224,6 +223,20 @@ def _kept(calls: Sequence[ModuleCall | None]) -> dict[ModuleCall, int]:
             reached.add(call)
             call = call.parent
     return {call: i for i, call in enumerate(sorted(reached, key=lambda call: call.number))}
+
+
+def _call_numbers(kept: Mapping[ModuleCall, int]) -> dict[ModuleCall, int]:
+    """Which call of its module each is, those counted too that made nothing of the graph, but for outermost ones."""
+    before: dict[ModuleCall, Counter[SeenModule]] = {}  # by the outermost call around, what earlier ones called
+    total: Counter[SeenModule] = Counter()
+    numbers = {}
+    for call in kept:
+        root = call.root or call
+        if root not in before:
+            before[root] = Counter(total)
+            total.update(root.calls)
+        numbers[call] = before[root][call.module] + call.nth
+    return numbers
 
 
 def _output(call: ModuleCall) -> TensorInfo | None:

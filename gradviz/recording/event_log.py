@@ -11,7 +11,7 @@ import threading
 import weakref
 from array import array
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from types import CodeType, FrameType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -228,15 +228,18 @@ class ModuleCall:
     __slots__ = (
         *(
             "began",
+            "calls",
             "code",
             "entered",
             "frame",
             "module",
+            "nth",
             "number",
             "output",
             "own",
             "parent",
             "place",
+            "root",
             "seconds",
             "site",
             "tree",
@@ -250,6 +253,9 @@ class ModuleCall:
     module: SeenModule
     tree: Tree
     parent: ModuleCall | None
+    root: ModuleCall | None  # the outermost call around
+    nth: int  # which call of its module it is, inside the outermost one
+    calls: Counter[SeenModule]  # of an outermost call: how often each module was called inside
     own: bool
     frame: int  # identity of torch's frame that runs the call, or of its own
     code: CodeType

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from time import perf_counter
@@ -141,6 +142,12 @@ class ModuleCalls:
         call.own, call.place, call.site, call.began, call.parent, call.seconds = False, place, site, made, outer, None
         call.tree = outer.tree if outer is not None else self._trees.setdefault(seen, Tree(seen))
         self._count = call.number = self._count + 1
+        call.root = root = None if outer is None else outer.root or outer
+        if root is None:
+            call.calls = Counter()
+        calls = (root or call).calls
+        calls[seen] += 1
+        call.nth = calls[seen]
         if seen not in call.tree.parameters:
             call.tree.parameters[seen] = None
             call.tree.pending.append(call)

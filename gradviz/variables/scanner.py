@@ -28,6 +28,8 @@ Kind = Literal["tensor", "module", "optimizer", "function", "container", "object
 
 _DEEPEST = 5  # steps from a variable: `trainer.agents[0].policy` is three
 _MOST = 100_000  # values that are looked into or named
+_LONG = 1_000  # entries of a container above which only tensors, modules and optimizers in it are named: it holds data
+_LONGEST = 10_000  # entries of a container that are read
 _SELF_COMES = 2  # the level at which the object is entered whose method runs: shorter names for it are better
 _LONGEST_KEY = 80
 _NAMING_KEYS = (str, int, float, bool, type(None))  # others have a `repr` of unknown length and effect
@@ -164,20 +166,31 @@ class _Scanner:
         kind = type(value)
         keys: Iterable[Any] = ()
         if issubclass(kind, dict):
-            keys, items = list(dict.keys(value)), list(dict.values(value))
+            keys = list(islice(dict.keys(value), _LONGEST))
+            items = list(islice(dict.values(value), _LONGEST))
         else:
-            items = list(_ITERATE[_base(kind)](value))
+            items = list(islice(_ITERATE[_base(kind)](value), _LONGEST))
+
         kinds = list(map(type, items))
-        if not any(map(self._kind, dict(zip(map(id, kinds), kinds)).values())):
-            return  # a list of a million numbers is nothing unusual
+        met = {self._kind(one) for one in dict(zip(map(id, kinds), kinds)).values()}
+        if len(items) > _LONG:
+            met -= {"container", "object"}
+        if not met - {""}:
+            return  # a list of a million numbers, or of as many pairs, is nothing unusual
         if issubclass(kind, dict):
             dotted = class_attribute(kind, "__dataclass_fields__") is not None  # a model output
             for key, item in zip(keys, items):
-                if type(key) in _NAMING_KEYS and (type(key) is not str or len(key) <= _LONGEST_KEY):
+                if (
+                    self._kind(type(item)) in met
+                    and type(key) in _NAMING_KEYS
+                    and (type(key) is not str or len(key) <= _LONGEST_KEY)
+                ):
                     yield f".{key}" if dotted and type(key) is str else f"[{key!r}]", item
             return
         fields = class_attribute(kind, "_fields") if issubclass(kind, tuple) else None
         for i, item in enumerate(items):
+            if self._kind(type(item)) not in met:
+                continue
             yield f".{fields[i]}" if type(fields) is tuple and i < len(fields) else f"[{i}]", item
 
     def _kind(self, type: type) -> Kind:

@@ -99,6 +99,8 @@ def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
 )
 def test_a_retired_command_says_what_to_use(gradviz: Gradviz, line: str, sentence: str) -> None:
     assert sentence in " ".join(gradviz(*line.split(), code=2).output.split())
+
+
 @pytest.mark.parametrize(
     ("words", "instead"),
     [

@@ -157,3 +157,18 @@ def test_boxes_of_the_samples(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert drawn == ops
     held = sum(held_bytes(graph))
     assert sum(node.group.nbytes for node in picture.nodes if node.group) <= held
+
+
+def test_numbers_of_a_list_run_forwards() -> None:
+    cells = nn.ModuleList([nn.LSTMCell(8, 8) for _ in range(2)])
+    x = torch.randn(20, 1, 8)
+    with gradviz.record() as recording:
+        states = [(torch.zeros(1, 8), torch.zeros(1, 8)) for _ in range(2)]
+        for t in range(20):
+            value = x[t]
+            for k in range(2):
+                states[k] = cells[k](value, states[k])
+                value = states[k][0]
+        loss = states[-1][0].sum()
+    titles = [node.folded.title for node in fold(recording.graph(loss)).nodes if node.folded is not None]
+    assert any("0–1 LSTMCell" in title for title in titles) and not any("1–0" in title for title in titles)
