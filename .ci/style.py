@@ -72,6 +72,26 @@ def features_need_what_they_import() -> Problems:
             yield f"{feature} and {other}: gradviz/features.py says otherwise than the imports"
 
 
+def rows_name_what_is_there() -> Problems:
+    """A row names `module:attribute`; so do the doors of a Graph."""
+    for name, path in MODULES.items():
+        for module, attribute in re.findall(r'"(gradviz[\w.]*):(\w+)"', path.read_text(encoding="utf-8")):
+            if module not in TREES:
+                yield f"{name} names {module}, which is not there"
+            elif not _defines(TREES[module], attribute):
+                yield f"{name} names {module}:{attribute}, which is not there"
+
+
+def _defines(tree: ast.Module, name: str) -> bool:
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
+            return True
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return True
+    return False
+
+
 def torch_stays_with_live_objects() -> Problems:
     for importer, found in IMPORTS.items():
         if importer.startswith(structure.READS_LIVE_OBJECTS):
@@ -252,6 +272,7 @@ RULES: tuple[Callable[[], Iterable[str]], ...] = (
     imports_go_one_way,
     core_imports_no_feature,
     features_need_what_they_import,
+    rows_name_what_is_there,
     torch_stays_with_live_objects,
     every_folder_has_a_level,
     every_module_says_what_it_owns,

@@ -62,9 +62,6 @@ READS_LIVE_OBJECTS = (
 )
 """Packages and modules that may import torch when they are imported."""
 
-DOOR = "gradviz.graph.model"
-"""A graph that prints, draws or folds itself opens a door upwards, and only when it is asked to."""
-
 
 class Import(NamedTuple):
     module: str
@@ -134,6 +131,4 @@ def allowed(importer: str, imported: Import) -> bool:
         return True
     if level(imported.module) < level(importer):
         return True
-    if {above, below} == {"cli", "ranks"}:
-        return True
-    return importer == DOOR and not imported.eager
+    return {above, below} == {"cli", "ranks"}

@@ -21,6 +21,7 @@ IMPORT = STYLE["structure"].Import
         ("gradviz.draw.svg", IMPORT("gradviz.cli.main", False)),
         ("gradviz.fold.fold", IMPORT("gradviz.walker.walk", True)),
         ("gradviz.layout.graphviz", IMPORT("gradviz.fold.fold", True)),
+        ("gradviz.graph.model", IMPORT("gradviz.draw.summary", False)),
         ("gradviz.draw.scene", IMPORT("gradviz.checks.finding", False)),
     ],
 )

@@ -63,9 +63,9 @@ def render_command(
     output: str | None,
     format: str | None,
     check: bool,
-    run_custom: bool,
     cut: bool = False,
     values: bool = False,
+    run_custom: bool = False,
     **options: Any,
 ) -> None:
     name = format or (_DEFAULT if output in (None, _TO_STDOUT) else format_of(str(output)).name)
@@ -129,7 +129,7 @@ def _to_file(read: _Read, path: str, format: str | None, options: dict[str, Any]
 
 
 def _needs_backward(options: dict[str, Any]) -> bool:
-    return options["color"] == "grad" or bool(options["numbers"])
+    return options["color"] == "grad" or bool(options.get("numbers"))
 
 
 def _to_stdout(read: _Read, format: str, options: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ def _to_stdout(read: _Read, format: str, options: dict[str, Any]) -> None:
 @render_options("by", "columns", "names", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
 @time_option
 @target_argument
-def tree_command(source: Source, with_time: bool, **options: Any) -> None:
+def tree_command(source: Source, with_time: bool = False, **options: Any) -> None:
     """Print the graph as a tree of modules, nodes or lines of code.
 
     Modules are listed in the order they ran, each with its calls, ops, parameters, output and bytes saved for backward. --by

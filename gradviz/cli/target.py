@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from gradviz.cli.options import feature_option
 from gradviz.cli.progress import Waiting, progress
 from gradviz.cli.role import role
 from gradviz.errors import TargetError
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 # Measures the gradients of what a script led to, while its tensors are alive, for the commands that show them.
 
-run_custom_option = click.option(
+run_custom_option = feature_option(
+    "gradients",
     "--run-custom",
     is_flag=True,
     help="Also call the backward of custom Functions. They may keep state, so the script's own run may change.",
@@ -301,7 +303,8 @@ def reading() -> AbstractContextManager[object]:
     return progress("reading the graph")
 
 
-time_option = click.option(
+time_option = feature_option(
+    "gradients",
     "--time",
     "with_time",
     is_flag=True,
