@@ -171,27 +171,20 @@ class _Scanner:
         else:
             items = list(islice(_ITERATE[_base(kind)](value), _LONGEST))
 
+        met = self._worth_a_look(items)
+        if not met:
+            return  # a list of a million numbers, or of as many pairs, is nothing unusual
+        steps = _keys(kind, keys) if issubclass(kind, dict) else _indices(kind, len(items))
+        for step, item in zip(steps, items):
+            if step and self._kind(type(item)) in met:
+                yield step, item
+
+    def _worth_a_look(self, items: Sequence[Any]) -> set[Kind]:
+        """The kinds of entries that are named or entered."""
         kinds = list(map(type, items))
         met = {self._kind(one) for one in dict(zip(map(id, kinds), kinds)).values()}
-        if len(items) > _LONG:
-            met -= {"container", "object"}
-        if not met - {""}:
-            return  # a list of a million numbers, or of as many pairs, is nothing unusual
-        if issubclass(kind, dict):
-            dotted = class_attribute(kind, "__dataclass_fields__") is not None  # a model output
-            for key, item in zip(keys, items):
-                if (
-                    self._kind(type(item)) in met
-                    and type(key) in _NAMING_KEYS
-                    and (type(key) is not str or len(key) <= _LONGEST_KEY)
-                ):
-                    yield f".{key}" if dotted and type(key) is str else f"[{key!r}]", item
-            return
-        fields = class_attribute(kind, "_fields") if issubclass(kind, tuple) else None
-        for i, item in enumerate(items):
-            if self._kind(type(item)) not in met:
-                continue
-            yield f".{fields[i]}" if type(fields) is tuple and i < len(fields) else f"[{i}]", item
+        met.discard("")
+        return met - {"container", "object"} if len(items) > _LONG else met
 
     def _kind(self, type: type) -> Kind:
         """What to do with a value of this type: "" for nothing."""
@@ -209,6 +202,23 @@ class _Scanner:
         if issubclass(type, _OPAQUE) or str(own_class(type).get("__module__")).startswith(_OURS):
             return ""  # a graph or a watch of gradviz's that is kept in a variable has many records
         return "container" if issubclass(type, (dict, *_ITERATE)) else "object"
+
+
+def _keys(kind: type, keys: Iterable[Any]) -> Iterator[str]:
+    """The step to each entry of a dict, "" for a key that no name is made of."""
+    dotted = class_attribute(kind, "__dataclass_fields__") is not None  # a model output
+    for key in keys:
+        if type(key) not in _NAMING_KEYS or (type(key) is str and len(key) > _LONGEST_KEY):
+            yield ""
+        else:
+            yield f".{key}" if dotted and type(key) is str else f"[{key!r}]"
+
+
+def _indices(kind: type, count: int) -> Iterator[str]:
+    """The step to each entry of a list or tuple; of a named tuple its fields."""
+    fields = class_attribute(kind, "_fields") if issubclass(kind, tuple) else None
+    for i in range(count):
+        yield f".{fields[i]}" if type(fields) is tuple and i < len(fields) else f"[{i}]"
 
 
 def _base(kind: type) -> type:
