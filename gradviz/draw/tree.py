@@ -203,6 +203,13 @@ def _held(row: TreeRow, options: Options) -> str:
 # -- the outline: modules indented by nesting, or lines of code, with columns of numbers -----------------------------
 
 
+def parameters_text(used: int, registered: int) -> str:
+    """`70`, or `70 of 1,070` where the graph has only some of those that the module has."""
+    if not used:
+        return ""
+    return f"{count_text(used)} of {count_text(registered)}" if registered > used else count_text(used)
+
+
 class Heading(NamedTuple):
     """One column: its text for a row, and how it fits a narrow terminal (`gradviz.report.table`)."""
 
@@ -214,7 +221,7 @@ class Heading(NamedTuple):
 COLUMNS: dict[str, Heading] = {
     "calls": Heading(lambda row: count_text(row.calls) if row.type else "", leaves=2),
     "ops": Heading(lambda row: "" if row.node else count_text(row.ops), leaves=4),
-    "parameters": Heading(lambda row: count_text(row.parameters) if row.parameters else "", leaves=3),
+    "parameters": Heading(lambda row: parameters_text(row.parameters, row.registered), leaves=3),
     "output": Heading(lambda row: tensor_line(row.output) if row.output else "", "word", leaves=1),
     "saved": Heading(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
     "forward": Heading(lambda row: seconds_text(row.forward) if row.forward is not None else ""),
@@ -318,6 +325,8 @@ def title(graph: Graph, row: OutlineRow, names: labels.OpNames = "variable") -> 
         return "  ".join(filter(None, words))
     if row.line is not None:
         return labels.source_text(row.line)
+    if row.beside:
+        return row.beside
     if not row.type:
         return "outside every module" if not row.made else "no line recorded"
     name = labels.relative(one_line(titled(row.path, row.type)), row.around)
