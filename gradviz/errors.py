@@ -43,11 +43,11 @@ class GraphFileError(GradvizError, ValueError):
 
 
 class LayoutError(GradvizError, RuntimeError):
-    """No layout engine could place the graph; the message says which were tried and why each failed."""
+    """Graphviz failed; the message says why."""
 
 
 class LayoutTimeout(LayoutError, TimeoutError):
-    """A layout engine did not finish within its time limit and was ended."""
+    """Graphviz did not finish within its time limit and was ended."""
 
 
 class GraphvizNotFound(LayoutError):

@@ -35,6 +35,16 @@ class RetiredOption(NamedTuple):
 
 OPTIONS: tuple[RetiredOption, ...] = (
     RetiredOption(
+        "--layout",
+        "gradviz has one layout, so leave --layout out. For Graphviz, write DOT: gradviz render train.py -o net.dot.",
+        harmless=("layered", "auto"),
+    ),
+    RetiredOption(
+        "--layout-timeout",
+        "gradviz no longer waits for Graphviz to place boxes, so leave --layout-timeout out.",
+        harmless=ANY,
+    ),
+    RetiredOption(
         "--by",
         "gradviz flow no longer splits a loss into its terms. For one of them, name its variable: "
         "gradviz flow train.py:reconstruction --at 1.",

@@ -10,6 +10,7 @@ import gradviz
 import gradviz.retired
 from gradviz.cli.main import cli
 from gradviz.errors import FormatError, RetiredName
+from gradviz.graph import Graph, Node, Root, TensorInfo
 from gradviz.retired import (
     ANY,
     RetiredOption,
@@ -119,3 +120,19 @@ def test_a_command_line_with_a_retired_option_ends_with_what_to_use(
 
     assert told.exit_code == 2
     assert instead in " ".join(told.stderr.split())
+
+
+@pytest.mark.parametrize("value", ["layered", "auto"])
+def test_the_only_layout_may_still_be_asked_for(value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("gradviz.retired.OPTIONS", OPTIONS)
+    graph = tmp_path / "g.json"
+    nodes = (Node(0, "ExpBackward0"),)
+    Graph(nodes, roots=(Root(0, 0, "y", TensorInfo((), "float32", "cpu")),)).save(str(graph))
+    words = ["render", str(graph), "-o", str(tmp_path / "g.svg"), "--layout", value, "--layout-timeout=3"]
+    told = CliRunner().invoke(cli, words)
+    assert told.exit_code == 0 and "one layout" in told.stderr
+    with pytest.warns(UserWarning, match="one layout"):
+        gradviz.load(str(graph)).save(str(tmp_path / "g.svg"), layout=value)
+    assert CliRunner().invoke(cli, ["render", str(graph), "--layout", "dot"]).exit_code == 2
+    with pytest.raises(FormatError, match="one layout"):
+        gradviz.load(str(graph)).save(str(tmp_path / "g.svg"), layout="dot")
