@@ -45,6 +45,13 @@ OPTIONS: tuple[RetiredOption, ...] = (
         harmless=ANY,
     ),
     RetiredOption(
+        "--try",
+        "gradviz no longer tries fixes: running a script again overwrites its files. Make the change that `fix:` says, "
+        "and run gradviz check again.",
+        ("check",),
+        takes_value=False,
+    ),
+    RetiredOption(
         "--by",
         "gradviz flow no longer splits a loss into its terms. For one of them, name its variable: "
         "gradviz flow train.py:reconstruction --at 1.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,7 +15,6 @@ from gradviz.cli.options import json_option
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import SHORT, complain, destination, open_option, opens, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
-from gradviz.cli.trial import tried
 from gradviz.errors import text_of
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
@@ -106,13 +104,6 @@ def _ids(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
 )
 @run_custom_option
 @click.option(
-    "--try",
-    "trying",
-    is_flag=True,
-    help="Run the script again, in a child process and on a patched copy in memory, for each fix that is a change of a line; "
-    "show those that heal.",
-)
-@click.option(
     "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
 )
 @open_option
@@ -135,7 +126,6 @@ def command(
     as_json: bool,
     verbose: bool,
     page: str | None,
-    trying: bool,
     **options: Any,
 ) -> None:
     """Report what is wrong, where, why, and how to fix it.
@@ -148,11 +138,8 @@ def command(
         page = f"{source.target.stem}.html"
     page = destination(page) if page is not None else None
     with result_stream() as stream:
-        began = time.perf_counter()
         captured = source.findings(cuts=page is not None, **options)
         findings = captured.result
-        if trying and rank() is None:
-            findings = tried(findings, source, options, time.perf_counter() - began)
         if page is not None:
             write_page(findings, page)
         _write(findings, "json" if as_json else form, verbose, stream)

@@ -107,6 +107,7 @@ def test_a_retired_command_says_what_to_use(gradviz: Gradviz, line: str, sentenc
     [
         ("flow --by term", "gradviz flow train.py:reconstruction --at 1"),
         ("info --format md", "gradviz check train.py --format md"),
+        ("check --try", "run gradviz check again"),
     ],
 )
 def test_a_command_line_with_a_retired_option_ends_with_what_to_use(
