@@ -74,7 +74,6 @@ _READS_LIVE_OBJECTS = tuple(
             "integrations",
             "compiled.live",
             "ranks.reading",
-            "memory.wrapped",
             "memory.oom",
         ),
     )

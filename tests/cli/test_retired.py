@@ -24,6 +24,9 @@ _ROWS = (
 )
 
 
+_REAL_ROWS = gradviz.retired.OPTIONS
+
+
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradviz.retired.OPTIONS", _ROWS)
@@ -90,7 +93,23 @@ def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
     ("line", "sentence"),
     [
         ("fit train.py --memory 24GiB", "gradviz no longer predicts memory: see `gradviz saved --budget`."),
+        (
+            "saved train.py --time --budget 1GiB",
+            "`gradviz saved` no longer measures time: see `gradviz tree train.py --time`.",
+        ),
     ],
 )
-def test_a_retired_command_says_what_to_use(gradviz: Gradviz, line: str, sentence: str) -> None:
+def test_a_retired_command_or_option_says_what_to_use(
+    gradviz: Gradviz, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str
+) -> None:
+    monkeypatch.setattr("gradviz.retired.OPTIONS", _REAL_ROWS)
     assert sentence in " ".join(gradviz(*line.split(), code=2).output.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("apply_checkpoints", r"call torch\.utils\.checkpoint\.checkpoint\(module, x")]
+)
+def test_a_retired_attribute_says_what_to_use(name: str, sentence: str) -> None:
+    assert not hasattr(gradviz, name)
+    with pytest.raises(RetiredName, match=sentence):
+        getattr(gradviz, name)
