@@ -27,7 +27,6 @@ MODULES = (
     "gradviz.checks.finding",  # and what the functions return
     "gradviz.memory.saved",
     "gradviz.memory.checkpoint",
-    "gradviz.memory.wrapped",
     "gradviz.memory.oom",
     "gradviz.gradients.flow",
     "gradviz.gradients.paths",

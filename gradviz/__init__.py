@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gradviz.memory.checkpoint import checkpoint_plan as checkpoint_plan
     from gradviz.memory.oom import explain_oom as explain_oom
     from gradviz.memory.saved import saved as saved
-    from gradviz.memory.wrapped import apply_checkpoints as apply_checkpoints
     from gradviz.notebook import show as show
     from gradviz.ranks.merging import merge as merge
     from gradviz.recording.record import Recording as Recording, record as record
@@ -42,7 +41,6 @@ _HOME = {
     "to_networkx": "gradviz.graph.networkx",
     "saved": "gradviz.memory.saved",
     "checkpoint_plan": "gradviz.memory.checkpoint",
-    "apply_checkpoints": "gradviz.memory.wrapped",
     "explain_oom": "gradviz.memory.oom",
     "flow": "gradviz.api",
     "diff": "gradviz.comparison.diff",

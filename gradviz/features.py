@@ -12,7 +12,7 @@ from typing import Any
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "source": ("cuts",),
-    "gradients": ("cuts", "compiled", "memory"),
+    "gradients": ("cuts", "compiled"),
     "checks": ("cuts", "source", "gradients", "compiled", "memory", "formulas"),
     "page": ("checks", "comparison", "formulas"),
     "ranks": ("checks", "comparison"),

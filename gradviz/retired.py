@@ -15,7 +15,10 @@ COMMANDS: dict[str, str] = {
 }
 """Commands; a sentence each."""
 
-NAMES: dict[str, str] = {}
+NAMES: dict[str, str] = {
+    "apply_checkpoints": "gradviz no longer wraps modules: call torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False) "
+    "for each path in plan.steps.",
+}
 """Attributes of `gradviz`; a sentence each."""
 
 ANY = ("",)
@@ -64,6 +67,11 @@ OPTIONS: tuple[RetiredOption, ...] = (
         "gradviz check train.py --format md.",
         ("info",),
         values=("md",),
+    ),
+        "--time",
+        "`gradviz saved` no longer measures time: see `gradviz tree train.py --time`.",
+        ("saved",),
+        takes_value=False,
     ),
 )
 """In the order in which they are looked through."""

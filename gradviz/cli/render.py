@@ -13,7 +13,7 @@ import click
 from gradviz.cli.options import feature_option, render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
-from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument, time_option
+from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.cli.why import cuts_watched
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed
@@ -104,7 +104,7 @@ _Read = Callable[[], "RunResult[Graph]"]
 def _read(source: Source, options: dict[str, Any], check: bool, cut: bool) -> RunResult[Graph]:
     """The graph to draw. With `check` it is that of the worst finding, which may be of a later backward call."""
     if options["color"] == "time":
-        return source.timed_graph()[0]
+        return source.timed_graph()
     if cut and not check:
         from gradviz.run.run import read_graph
 
@@ -152,7 +152,13 @@ def _to_stdout(read: _Read, format: str, options: dict[str, Any]) -> None:
 
 @click.command("tree", cls=TargetCommand)
 @render_options("by", "columns", "names", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
-@time_option
+@feature_option(
+    "gradients",
+    "--time",
+    "with_time",
+    is_flag=True,
+    help="Time forward and backward of each module, over the first 6 backward calls: medians, without the first.",
+)
 @target_argument
 def tree_command(source: Source, with_time: bool = False, **options: Any) -> None:
     """Print the graph as a tree of modules, nodes or lines of code.
@@ -165,7 +171,7 @@ def tree_command(source: Source, with_time: bool = False, **options: Any) -> Non
 
     refuse_backward(Options.of(options))
     with result_stream() as stream:
-        captured = source.timed_graph()[0] if with_time or options["color"] == "time" else source.graph()
+        captured = source.timed_graph() if with_time or options["color"] == "time" else source.graph()
         _print(captured.result, options, stream)
     captured.raise_failure()
 

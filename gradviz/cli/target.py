@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from gradviz.gradients.live import LiveGraph
     from gradviz.gradients.numbers import ComputedNumbers
     from gradviz.graph import Graph
-    from gradviz.memory.checkpoint import StepTime
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
 
@@ -184,15 +183,14 @@ class Source:
         role().leave_graph(captured)
         return captured
 
-    def timed_graph(self) -> tuple[RunResult[Graph], StepTime | None]:
-        """The same with the seconds of every module, measured over a few steps, and of a step; None for a saved graph."""
+    def timed_graph(self) -> RunResult[Graph]:
+        """The same with the seconds of every module, measured over a few steps; a saved graph is as it is."""
         if self.target.kind == "graph":
-            return self.graph(), None
-        from gradviz.gradients.times import STEPS, ended, timed, together
+            return self.graph()
+        from gradviz.gradients.times import STEPS, timed, together
 
-        captured = self.read(timed, steps=STEPS, afterwards=ended)
-        graph, step = together((captured.result, *captured.later))
-        return replace(captured, result=graph, later=()), step  # type: ignore[arg-type, return-value]
+        captured = self.read(timed, steps=STEPS)
+        return replace(captured, result=together((captured.result, *captured.later)), later=())
 
     def read(
         self,
@@ -201,7 +199,6 @@ class Source:
         need_graph: bool = True,
         whole_step: bool = False,
         steps: int | None = None,
-        afterwards: Callable[[T, bool | None], T] | None = None,
     ) -> RunResult[T]:
         """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph.
 
@@ -225,7 +222,6 @@ class Source:
                 around=around,
                 whole_step=whole_step,
                 steps=steps,
-                afterwards=afterwards,
             ).captured()
 
     @contextmanager
@@ -301,15 +297,6 @@ class Source:
 def reading() -> AbstractContextManager[object]:
     """Shows how far it is while a graph is read."""
     return progress("reading the graph")
-
-
-time_option = feature_option(
-    "gradients",
-    "--time",
-    "with_time",
-    is_flag=True,
-    help="Time forward and backward of each module, over the first 6 backward calls: medians, without the first.",
-)
 
 
 def target_argument(function: F) -> F:

@@ -197,8 +197,7 @@ class Run(Generic[T]):
         self._failure = self._failure or outcome.failure
         explanation = hook("gradviz.memory.oom:explanation") if "torch" in sys.modules and self._failure else None
         if explanation is not None and self._failure is not None:
-            first = self._results[0] if self._results else None
-            told = explanation(self._failure.error, self._recording(), [self._program.namespace], first)
+            told = explanation(self._failure.error, self._recording(), [self._program.namespace])
             self._failure = replace(self._failure, explanation=told)
 
     def _ended(self) -> RunResult[T]:

@@ -30,6 +30,9 @@ _ROWS = (
 )
 
 
+_REAL_ROWS = gradviz.retired.OPTIONS
+
+
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradviz.retired.OPTIONS", _ROWS)
@@ -96,9 +99,16 @@ def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
     ("line", "sentence"),
     [
         ("fit train.py --memory 24GiB", "gradviz no longer predicts memory: see `gradviz saved --budget`."),
+        (
+            "saved train.py --time --budget 1GiB",
+            "`gradviz saved` no longer measures time: see `gradviz tree train.py --time`.",
+        ),
     ],
 )
-def test_a_retired_command_says_what_to_use(gradviz: Gradviz, line: str, sentence: str) -> None:
+def test_a_retired_command_or_option_says_what_to_use(
+    gradviz: Gradviz, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str
+) -> None:
+    monkeypatch.setattr("gradviz.retired.OPTIONS", _REAL_ROWS)
     assert sentence in " ".join(gradviz(*line.split(), code=2).output.split())
 
 
@@ -137,3 +147,9 @@ def test_the_only_layout_may_still_be_asked_for(value: str, monkeypatch: pytest.
     assert CliRunner().invoke(cli, ["render", str(graph), "--layout", "dot"]).exit_code == 2
     with pytest.raises(FormatError, match="one layout"):
         gradviz.load(str(graph)).save(str(tmp_path / "g.svg"), layout="dot")
+    ("name", "sentence"), [("apply_checkpoints", r"call torch\.utils\.checkpoint\.checkpoint\(module, x")]
+)
+def test_a_retired_attribute_says_what_to_use(name: str, sentence: str) -> None:
+    assert not hasattr(gradviz, name)
+    with pytest.raises(RetiredName, match=sentence):
+        getattr(gradviz, name)
