@@ -68,6 +68,7 @@ OPTIONS: tuple[RetiredOption, ...] = (
         ("info",),
         values=("md",),
     ),
+    RetiredOption(
         "--time",
         "`gradviz saved` no longer measures time: see `gradviz tree train.py --time`.",
         ("saved",),
