@@ -12,7 +12,7 @@ import click
 
 from gradviz.checks.context import Gradients
 from gradviz.checks.finding import SEVERITIES
-from gradviz.cli.options import json_option
+from gradviz.cli.options import json_option, with_feature
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import SHORT, complain, destination, open_option, opens, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
@@ -112,10 +112,13 @@ def _ids(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
     help="Run the script again, in a child process and on a patched copy in memory, for each fix that is a change of a line; "
     "show those that heal.",
 )
-@click.option(
-    "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
+@with_feature(
+    "page",
+    click.option(
+        "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
+    ),
 )
-@open_option
+@with_feature("page", open_option)
 @click.option("--verbose", is_flag=True, help="Print all names, the reasons of notes, and the checks that ran.")
 @click.option(
     "--format",
@@ -134,8 +137,8 @@ def command(
     form: str,
     as_json: bool,
     verbose: bool,
-    page: str | None,
     trying: bool,
+    page: str | None = None,
     **options: Any,
 ) -> None:
     """Report what is wrong, where, why, and how to fix it.
