@@ -56,8 +56,12 @@ _HOME = {
 __all__ = [*_HOME, "__version__"]
 
 
+def _is_there(name: str) -> bool:
+    return name in _HOME and importlib.import_module("gradviz.features").is_there(_HOME[name])
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if not _is_there(name):
         return importlib.import_module("gradviz.retired").attribute(name)
     return getattr(importlib.import_module(_HOME[name]), name)
 
@@ -73,4 +77,4 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*filter(_is_there, _HOME), "__version__"])

@@ -14,7 +14,6 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "source": ("cuts",),
     "gradients": ("cuts", "compiled"),
     "checks": ("cuts", "source", "gradients", "compiled", "memory", "formulas"),
-    "page": ("checks", "comparison", "formulas"),
     "ranks": ("checks", "comparison"),
     "watching": ("checks", "comparison", "page"),
 }

@@ -11,7 +11,7 @@ import click
 
 from gradviz.checks.context import Gradients
 from gradviz.checks.finding import SEVERITIES
-from gradviz.cli.options import json_option
+from gradviz.cli.options import json_option, with_feature
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import SHORT, complain, destination, open_option, opens, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
@@ -103,10 +103,13 @@ def _ids(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
     help="Report modules whose gradient is above this multiple of the one nearest to the output.",
 )
 @run_custom_option
-@click.option(
-    "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
+@with_feature(
+    "page",
+    click.option(
+        "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
+    ),
 )
-@open_option
+@with_feature("page", open_option)
 @click.option("--verbose", is_flag=True, help="Print all names, the reasons of notes, and the checks that ran.")
 @click.option(
     "--format",
@@ -125,7 +128,7 @@ def command(
     form: str,
     as_json: bool,
     verbose: bool,
-    page: str | None,
+    page: str | None = None,
     **options: Any,
 ) -> None:
     """Report what is wrong, where, why, and how to fix it.

@@ -15,7 +15,7 @@ from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
 from gradviz.comparison.diff import TOP, GraphDiff, diff, text
 from gradviz.draw.output import format_of
 from gradviz.errors import FormatError, TargetError
-from gradviz.features import hook
+from gradviz.features import hook, is_there
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
@@ -37,7 +37,7 @@ class _TwoScripts(TargetCommand):
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SECOND]"]
 
 
-_DRAWN = (".svg", ".html")  # suffixes
+_DRAWN = (".svg", ".html") if is_there("gradviz.page") else (".svg",)  # suffixes
 
 
 @click.command("diff", cls=_TwoScripts)

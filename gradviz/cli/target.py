@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from gradviz.cli.options import feature_option
+from gradviz.cli.options import with_feature
 from gradviz.cli.progress import Waiting, progress
 from gradviz.cli.role import role
 from gradviz.errors import TargetError
@@ -35,11 +35,13 @@ if TYPE_CHECKING:
 
 # Measures the gradients of what a script led to, while its tensors are alive, for the commands that show them.
 
-run_custom_option = feature_option(
+run_custom_option = with_feature(
     "gradients",
-    "--run-custom",
-    is_flag=True,
-    help="Also call the backward of custom Functions. They may keep state, so the script's own run may change.",
+    click.option(
+        "--run-custom",
+        is_flag=True,
+        help="Also call the backward of custom Functions. They may keep state, so the script's own run may change.",
+    ),
 )
 
 
