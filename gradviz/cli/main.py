@@ -100,7 +100,7 @@ gradviz saved train.py   memory held for backward, by line
 gradviz --help lists every command."""
 
 NEEDS = {
-    **dict.fromkeys(("flow", "paths"), ("gradients", "compiled")),
+    **dict.fromkeys(("flow", "paths"), ("gradients",)),
     **dict.fromkeys(("saved", "fit"), ("memory",)),
     "diff": ("comparison",),
     "merge": ("ranks", "comparison", "checks", "formulas"),
