@@ -12,7 +12,7 @@ from typing import Any
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "source": ("cuts",),
-    "gradients": ("cuts", "compiled"),
+    "gradients": ("cuts",),
     "checks": ("cuts", "source", "gradients", "compiled", "memory", "formulas"),
     "ranks": ("checks", "comparison"),
     "watching": ("checks", "comparison", "page"),

@@ -236,6 +236,6 @@ def with_gradients(
     }
     arriving = {node for node, size in flow.incoming.items() if not size.nonfinite}
     broken = tuple(node for node in flow.order if node in leaving & arriving)
-    stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured, flow.closed))
+    stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured))
     gradients = limits._replace(leaves=leaves, nonfinite=broken, problem=stopped)
     return replace(context, gradients=gradients)

@@ -15,7 +15,7 @@ from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
 from gradviz.comparison.diff import TOP, GraphDiff, diff, text
 from gradviz.draw.output import format_of
 from gradviz.errors import FormatError, TargetError
-from gradviz.features import hook, is_there
+from gradviz.features import is_there
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
@@ -23,7 +23,6 @@ from gradviz.run.ending import RunResult
 from gradviz.run.program import parse_target
 
 if TYPE_CHECKING:
-    from gradviz.compiled.compare import CompiledDiff
     from gradviz.ranks.rank_diff import RankDiff
 
 
@@ -68,8 +67,7 @@ def diff_command(
     """Show the differences between two graphs.
 
     BEFORE and AFTER are targets: scripts, or graphs saved as JSON. Without AFTER, BEFORE is read twice: at two backward calls of
-    one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). If only AFTER is compiled, both are compared
-    by module and line. Exit code 0 if nothing differs, else 1.
+    one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). Exit code 0 if nothing differs, else 1.
     """
     refuse_to_open(output)
     if len(at) > 2:
@@ -83,18 +81,14 @@ def diff_command(
         captured = _of_one_run(before, at, given) if one_run else _both((before, after or before), at, given)
         with progress("comparing the graphs"):
             difference = diff(captured[0].result, captured[1].result)
-        compiled_diff = hook("gradviz.compiled.compare:compiled_diff")
-        places = compiled_diff(difference.before, difference.after) if compiled_diff is not None else None
         if output is not None:
-            _draw(difference, places, output)
+            _draw(difference, output)
         if as_json:
-            write_json(stream, {**as_data(difference), **places_as_data(places)})
+            write_json(stream, as_data(difference))
         else:
             from gradviz.report.rich_parts import Text
 
-            rows = row_limit("table", top, TOP)
-            lines = text(difference, rows) if places is None else _places_text(places, rows)
-            write_table(stream, Text(lines, overflow="fold"))
+            write_table(stream, Text(text(difference, row_limit("table", top, TOP)), overflow="fold"))
     for run in captured:
         run.raise_failure()
     if not difference.empty:
@@ -135,14 +129,7 @@ def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Ru
     return [replace(captured, result=graph_of[call]) for call in at]
 
 
-def _places_text(places: CompiledDiff, top: int) -> str:
-    from gradviz.compiled.compare import text
-
-    return text(places, top)
-
-
-def _draw(difference: GraphDiff, places: CompiledDiff | None, path: str) -> None:
-    """Of an eager and a compiled graph the SVG is by module and line; they have no functions in common."""
+def _draw(difference: GraphDiff, path: str) -> None:
     from gradviz.comparison.picture import render
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
@@ -152,12 +139,8 @@ def _draw(difference: GraphDiff, places: CompiledDiff | None, path: str) -> None
             from gradviz.page.html import render_difference
 
             pieces = render_difference(difference, Options())
-        elif places is None:
-            pieces = render(difference, Options())
         else:
-            from gradviz.compiled.picture import render_places
-
-            pieces = render_places(places, Options())
+            pieces = render(difference, Options())
         write(path, map(encode, pieces))
 
 
@@ -179,13 +162,6 @@ def as_data(difference: GraphDiff) -> dict[str, Any]:
         "outputs": difference.outputs,
         "same": len(difference.matched) - len(difference.changed),
     }
-
-
-def places_as_data(places: CompiledDiff | None) -> dict[str, Any]:
-    """The lines of code that an eager and a compiled graph have in common, for `--json`; nothing for other graphs."""
-    if places is None:
-        return {}
-    return {"places": places.rows, "held_before": places.held_before, "held_after": places.held_after}
 
 
 def _node(graph: Graph, node: int) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def _gradient_rows(graph: Graph, counts: Overview) -> Iterator[Row]:
 
 def _compiled(graph: Graph) -> list[Node]:
     """The nodes that run what `torch.compile` compiled."""
-    return [node for node in graph.nodes if "custom" in node.flags and {"compiled", "in_compiled"} & {*node.flags}]
+    return [node for node in graph.nodes if "compiled" in node.flags]
 
 
 def _compiled_text(graph: Graph) -> str:
@@ -209,13 +209,11 @@ def _compiled_text(graph: Graph) -> str:
     compiled = _compiled(graph)
     if not compiled:
         return "backward is not compiled: autograd runs the functions one by one"
-    closed = [node for node in compiled if "in_compiled" not in node.flags]
-    if closed:
-        every = plural(len(compiled), "compiled function")
-        return f"{every}; what the backward of {count_text(len(closed))} does cannot be read with this torch"
     inside = sum(node.attributes.get("operations", 0) for node in compiled)
     waiting = sum(node.attributes.get("backward_compiled") is False for node in compiled)
-    text = f"{plural(len(compiled), 'compiled function')}, {plural(inside, 'operation')} in backward"
+    text = plural(len(compiled), "compiled function")
+    if inside:
+        text += f", {plural(inside, 'operation')} in backward"
     return f"{text}; backward is compiled when it first runs" if waiting else text
 
 
@@ -223,8 +221,8 @@ def _compiled_data(node: Node) -> dict[str, Any]:
     return {
         "node": node.id,
         "source": node.source,
-        "opened": "in_compiled" in node.flags,
         "operations": node.attributes.get("operations"),
+        "ops": node.attributes.get("ops"),
         "backward_compiled": node.attributes.get("backward_compiled"),
     }
 

@@ -315,13 +315,19 @@ def outline_by(graph: Graph, options: Options) -> str:
     return "module" if graph.scopes else "node"
 
 
+_LEAVES = 6  # of an op that are named
+
+
 def title(graph: Graph, row: OutlineRow, names: labels.OpNames = "variable") -> str:
     """Path and class of a module, an op with its leaves, or file and number of a line of code."""
     if row.node is not None:
         leaves = [graph.leaf_of[edge.producer] for edge in graph.inputs(row.node.id) if edge.producer in graph.leaf_of]
         held_by = labels.names_text(labels.relative(name, row.around) for name in row.node.names)
         titles = labels.op_title(graph, row.node, row.around, names)
-        words = dict.fromkeys((*titles, held_by, *(labels.leaf_title(leaf, row.around) for leaf in leaves)))
+        used = [labels.leaf_title(leaf, row.around) for leaf in leaves]
+        if len(used) > _LEAVES:
+            used = [*used[: _LEAVES - 1], labels.more(len(used) - _LEAVES + 1)]
+        words = dict.fromkeys((*titles, held_by, *used))
         return "  ".join(filter(None, words))
     if row.line is not None:
         return labels.source_text(row.line)

@@ -14,7 +14,7 @@ from statistics import median
 import torch
 
 from gradviz.errors import FormatError
-from gradviz.gradients.live import LiveGraph, custom_functions, once, open_graph
+from gradviz.gradients.live import LiveGraph, compiled_functions, custom_functions, once, open_graph
 from gradviz.gradients.replay import replay
 from gradviz.graph import Graph, Scope
 from gradviz.graph.origins import ScopeTree
@@ -43,7 +43,7 @@ def timed(live: LiveOutputs) -> Graph:
     attribution = live.recording.attribution(None, live.variables, timed=True)
     opened = open_graph(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
     graph, tree = opened.graph, ScopeTree(opened.graph)
-    stops = (*opened.closed, *custom_functions(graph))
+    stops = (*compiled_functions(graph), *custom_functions(graph))
     seconds = Counter[int]()
     for node, took in _seconds(opened, stops).items():
         for scope in tree.around(graph.nodes[node].scope):

@@ -56,6 +56,8 @@ _INDICES: dict[str, Codec] = {
     **dict.fromkeys(("storage", "parts"), Reference("storages")),
 }
 """Fields whose whole numbers are indices into a list of the graph."""
+_RETIRED_FLAGS = ("in_compiled", "recomputed")
+"""Flags of nodes that files of earlier versions have."""
 _PART = re.compile(r"\bin storage (\d+)")
 
 
@@ -99,6 +101,15 @@ class _SavedRecord(Record):
         return saved
 
 
+class _Flags(Many):
+    """The flags of a node, without retired ones."""
+
+    def read(self, value: Any, context: Context) -> tuple[Any, ...]:
+        kept = [flag for flag in value if flag not in _RETIRED_FLAGS] if type(value) is list else value
+        return super().read(kept, context)
+
+
+_BY_TYPE[tuple[model.NodeFlag, ...]] = _Flags(Word(get_args(model.NodeFlag)))
 TENSOR_ROW, SOURCE_ROW = _record(model.TensorInfo, RowCodec), _record(model.SourceLine, RowCodec)
 EDGE, BACKWARD = _record(model.Edge, RowCodec), _record(model.BackwardStep, RowCodec)
 STORAGE, SCOPE = _record(model.Storage), _record(model.Scope)

@@ -34,15 +34,12 @@ NodeFlag = Literal[
     "checkpoint",
     "compiled",
     "hidden",
-    "in_compiled",
-    "recomputed",
     "cut",
 ]
 """What is special about a node: a custom `autograd.Function`; user hooks registered; saved tensors freed by backward; a
 saved tensor modified in place since; a saved tensor packed by a hook; recomputation hidden behind a reentrant
-checkpoint; hidden behind a compiled function; other state that Python cannot read (C++ nodes); an operation that a compiled
-function runs, or the function itself; one of those that computes a result of the forward again; cut
-off, so that no gradient passes."""
+checkpoint; hidden behind a compiled function; other state that Python cannot read (C++ nodes); cut off, so that no
+gradient passes."""
 
 LeafKind = Literal["parameter", "buffer", "input"]
 StorageKind = Literal["parameter", "buffer", "input", "activation", "output", "number"]

@@ -155,8 +155,8 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
         graph: from `walk`, `record` or `load`. A folded graph is read as what it was folded from.
         by: what a row stands for. None picks the source line when lines were recorded and none holds over 95 %, else
             the module when modules were, else the op. "line" is the script's own line where more than half would be a
-            library's, and a note says so; "tensor" has a row for each storage, with the slot that holds it and, in compiled
-            functions, what made it; "op-line" is always the line that called torch.
+            library's, and a note says so; "tensor" has a row for each storage, with the slot that holds it; "op-line" is always
+            the line that called torch.
 
     Raises FormatError for another `by`, and for "module" or a line when the graph has none; UnreadableError where torch did not
     show what is saved (before 2.10).
@@ -250,8 +250,7 @@ def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> S
     if by == "node":
         return SavedRow(node.op, node=node.id)
     if by == "tensor":
-        made = f": {slot.note}" if slot.note.startswith("made in") else f" of {node.op}"
-        return SavedRow(f"{slot.slot} {tensor_line(slot.tensor)}{made}", node=node.id)
+        return SavedRow(f"{slot.slot} {tensor_line(slot.tensor)} of {node.op}", node=node.id)
     if by == "dtype":
         return SavedRow(slot.tensor.dtype if slot.tensor is not None else "")
     if by == "module":
@@ -397,7 +396,7 @@ def _by_shape(leaves: Iterable[Leaf]) -> Counter[StorageKind]:
 
 # -- notes ----------------------------------------------------------------------------------------------------------------
 
-_HIDING = {"checkpoint": "a reentrant checkpoint", "compiled": "a compiled function", "hidden": "C++"}
+_HIDING = {"checkpoint": "a reentrant checkpoint", "hidden": "C++"}
 
 
 def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:

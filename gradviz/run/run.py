@@ -48,10 +48,9 @@ def _recording_from_torch_on() -> Iterator[Callable[[], Recording | None]]:
 
     def begin() -> None:
         from gradviz.recording.record import record
-        from gradviz.walker.private import CAN_RECORD, compiled_anew
+        from gradviz.walker.private import CAN_RECORD
 
         if CAN_RECORD:
-            until.enter_context(compiled_anew())
             recordings.append(until.enter_context(record()))
 
     with ExitStack() as until, when_imported("torch", begin):
@@ -282,7 +281,6 @@ class Run(Generic[T]):
             self._calls += 1
             before, wanted = len(self._results), False
             with self._guarded(), _isolated():
-                _remember_regions()
                 wanted = not self._done and self._selection.wants(self._calls, call) and self._has_name(call)
             if wanted:
                 self._read_wanted(call)
@@ -456,9 +454,3 @@ def _isolated() -> AbstractContextManager[None]:
     from gradviz.walker.isolation import isolated
 
     return isolated()
-
-
-def _remember_regions() -> None:
-    from gradviz.walker.regions import remember_regions
-
-    remember_regions()

@@ -27,7 +27,6 @@ from gradviz.run.engine import Afterwards, EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.scanner import namespaces
 from gradviz.walker.private import CAN_RECORD, has_compiled
-from gradviz.walker.regions import remember_regions
 from gradviz.wording import count_text
 
 READ, PATIENCE = 3, 16
@@ -98,7 +97,6 @@ class OpenLook:
         self._collector.passed(self._calls, reading)
         if not reading:
             return None
-        remember_regions()
         self._contexts.append(self._collector.read(self._live(call), scaled=self._collector.recorder.record.scaled))
         return self._afterwards
 
