@@ -13,7 +13,12 @@ from gradviz.errors import FormatError, RetiredName
 COMMANDS: dict[str, str] = {}
 """Commands; a sentence each."""
 
-NAMES: dict[str, str] = {}
+_WATCH = (
+    "gradviz no longer watches a training run: use `gradviz check train.py`, "
+    "or gradviz.check(loss, model=model) inside the loop (docs/hosts.md)"
+)
+
+NAMES: dict[str, str] = {"watch": _WATCH, "integrations": _WATCH}
 """Attributes of `gradviz`; a sentence each."""
 
 ANY = ("",)

@@ -58,7 +58,7 @@ def test_the_core_imports_no_feature() -> None:
 
 
 def test_every_folder_is_core_feature_or_outside() -> None:
-    outside = {"testing", "integrations", "", "__main__", "cli", "api", "notebook", "ipython", "torchviz"}
+    outside = {"testing", "", "__main__", "cli", "api", "notebook", "ipython", "torchviz"}
     assert {part(name) for name in MODULES} == {*CORE, *FEATURES, *outside}
 
 

@@ -35,8 +35,8 @@ _LEVELS = {
     "gradients": 9,
     "checks": 10,
     **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
-    **dict.fromkeys(("ranks", "testing", "watching"), 12),
-    **dict.fromkeys(("integrations", "cli"), 13),
+    **dict.fromkeys(("ranks", "testing"), 12),
+    "cli": 13,
     **dict.fromkeys(("ipython", "__main__"), 14),
 }
 CORE = tuple(name for name, level in _LEVELS.items() if level <= _LEVELS["draw"])
@@ -51,7 +51,6 @@ FEATURES = (
     "compiled",
     "comparison",
     "formulas",
-    "watching",
 )
 _READS_LIVE_OBJECTS = tuple(
     f"gradviz.{name}"
@@ -70,8 +69,6 @@ _READS_LIVE_OBJECTS = tuple(
             "torchviz",
         ),
         *(
-            "watching",
-            "integrations",
             "compiled.live",
             "ranks.reading",
             "memory.fit.tracker",

@@ -80,3 +80,16 @@ def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
         gradviz.look_on  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'wlak'"):
         gradviz.wlak  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("watch", "gradviz check train.py"),
+        ("integrations", "docs/hosts.md"),
+    ],
+)
+def test_attributes_that_are_retired(name: str, instead: str) -> None:
+    assert not hasattr(gradviz, name)
+    with pytest.raises(RetiredName, match=instead):
+        getattr(gradviz, name)
