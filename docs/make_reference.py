@@ -35,8 +35,6 @@ MODULES = (
     "gradviz.explanation",
     "gradviz.notebook",
     "gradviz.recording.record",
-    "gradviz.watching.watch",
-    "gradviz.watching.look",
     "gradviz.ipython",
     "gradviz.testing",
     "gradviz.testing.plugin",

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gradviz.ranks.merging import merge as merge
     from gradviz.recording.record import Recording as Recording, record as record
     from gradviz.torchviz import make_dot as make_dot
-    from gradviz.watching.watch import watch as watch
 
 __version__ = "0.1.0"
 
@@ -49,7 +48,6 @@ _HOME = {
     "why": "gradviz.api",
     "show": "gradviz.notebook",
     "make_dot": "gradviz.torchviz",
-    "watch": "gradviz.watching.watch",
     "Graph": "gradviz.graph",
     "GradvizError": "gradviz.errors",
 }

@@ -15,7 +15,6 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "gradients": ("cuts",),
     "checks": ("cuts", "source", "gradients", "compiled", "memory", "formulas"),
     "ranks": ("checks", "comparison"),
-    "watching": ("checks", "comparison", "page"),
 }
 """What a feature needs of other features, where it needs any: it is as good as deleted without them."""
 

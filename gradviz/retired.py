@@ -15,9 +15,16 @@ COMMANDS: dict[str, str] = {
 }
 """Commands; a sentence each."""
 
+_WATCH = (
+    "gradviz no longer watches a training run: use `gradviz check train.py`, "
+    "or gradviz.check(loss, model=model) inside the loop (docs/hosts.md)"
+)
+
 NAMES: dict[str, str] = {
     "apply_checkpoints": "gradviz no longer wraps modules: call torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False) "
     "for each path in plan.steps.",
+    "watch": _WATCH,
+    "integrations": _WATCH,
 }
 """Attributes of `gradviz`; a sentence each."""
 

@@ -134,7 +134,7 @@ class WatchedRun:
         record.raised = raised(failure.error) if failure is not None else None
         awake = {name: call for key, call in watch.nonzero.items() for name in self._reader.leaf_names.get(key, ())}
         used = {name for key in watch.reached for name in record.names.get(key, ())}
-        return with_other_calls([*every[:-1], replace(every[-1], record=record)], used, awake, watch.looked)
+        return _with_other_calls([*every[:-1], replace(every[-1], record=record)], used, awake, watch.looked)
 
     def told(self, findings: Findings, captured: RunResult[CheckContext], runs_on: bool) -> Findings:
         """The findings with what was left out, and why; how far the run was watched; and how it failed."""
@@ -159,7 +159,7 @@ def _failure(captured: RunResult[CheckContext]) -> Failure | None:
     return captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
 
 
-def with_other_calls(
+def _with_other_calls(
     every: Sequence[CheckContext], used: set[str], awake: Mapping[str, int], looked: Sequence[int]
 ) -> list[CheckContext]:
     """Each with what is known of the other backward calls: the parameters that they use, and those that get a gradient there.

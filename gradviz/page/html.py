@@ -9,7 +9,7 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -128,7 +128,7 @@ def _pieces(graph: Graph, options: Options, drawn: str, known: str, clean: Calla
     sheet, code = style(), script()
     words = {
         "theme": "" if options.theme == "auto" else f' data-theme="{options.theme}"',
-        "policy": policy([code], [sheet]),
+        "policy": policy(code, sheet),
         "title": _escaped(title),
         "style": sheet,
         "description": _escaped(f"Graph of {title}. Arrow keys move, plus and minus zoom, Enter opens."),
@@ -142,12 +142,12 @@ def _pieces(graph: Graph, options: Options, drawn: str, known: str, clean: Calla
         yield words[piece] if i % 2 else piece
 
 
-def policy(codes: Sequence[str], sheets: Sequence[str]) -> str:
-    """A Content-Security-Policy: these scripts and styles, pictures made here, and nothing from anywhere."""
+def policy(code: str, sheet: str) -> str:
+    """A Content-Security-Policy: this script and this style, pictures made here, and nothing from anywhere."""
     rules = (
         "default-src 'none'",
-        f"script-src {' '.join(map(_hash, codes))}",
-        f"style-src {' '.join(map(_hash, sheets))}",
+        f"script-src {_hash(code)}",
+        f"style-src {_hash(sheet)}",
         "img-src data: blob:",
         "base-uri 'none'",
         "form-action 'none'",

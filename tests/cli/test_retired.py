@@ -108,7 +108,11 @@ GOES_ON = {
     "--layout=auto": "gradviz has one layout",
     "--layout-timeout 3": "no longer waits for Graphviz",
 }
-ATTRIBUTES = {"apply_checkpoints": r"call torch\.utils\.checkpoint\.checkpoint\(module, x"}
+ATTRIBUTES = {
+    "apply_checkpoints": r"call torch\.utils\.checkpoint\.checkpoint\(module, x",
+    "watch": r"gradviz\.check\(loss, model=model\) inside the loop",
+    "integrations": r"gradviz\.check\(loss, model=model\) inside the loop",
+}
 
 
 @pytest.mark.parametrize("line", ENDS)
