@@ -31,7 +31,18 @@ class RetiredOption(NamedTuple):
     takes_value: bool = True
 
 
-OPTIONS: tuple[RetiredOption, ...] = ()
+OPTIONS: tuple[RetiredOption, ...] = (
+    RetiredOption(
+        "--ranks",
+        "Each rank now reports for itself and writes a file of its own: compare them with gradviz merge net.rank*.json.",
+        harmless=("each",),
+    ),
+    RetiredOption(
+        "--ranks-wait",
+        "No rank waits for another any more: where one hangs, py-spy dump --pid PROCESS shows the line.",
+        harmless=ANY,
+    ),
+)
 """In the order in which they are looked through."""
 
 CHECKS: frozenset[str] = frozenset()

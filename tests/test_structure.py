@@ -119,8 +119,6 @@ def allowed(importer: str, imported: Import) -> bool:
         return True
     if level(imported.module) < level(importer):
         return True
-    if {above, below} == {"cli", "ranks"}:
-        return True
     # A graph that prints, draws or folds itself opens a door upwards, and only when it is asked to.
     return not imported.eager and importer == "gradviz.graph.model"
 

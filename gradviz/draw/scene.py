@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.draw import details
+from gradviz.draw.chart import Chart, chart_of
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.heat import STEPS, Heat, gradient_norms, held_by_box, seconds_by_box
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, MEANING, BoxKind
 from gradviz.draw.summary import (
-    Bar,
     backward_lines,
     cut_lines,
     dtype_text,
@@ -26,7 +26,6 @@ from gradviz.draw.summary import (
     held_line,
     is_all_freed,
     mark_lines,
-    rank_bars,
     saved_lines,
     seconds_line,
     usual_dtype,
@@ -109,7 +108,7 @@ class Scene(NamedTuple):
     legend: tuple[Legend, ...]
     footer: tuple[str, ...]
     frames: tuple[Frame, ...] = ()
-    bars: tuple[Bar, ...] = ()  # under the footer
+    chart: Chart = Chart()  # under the footer
     dtype: str = ""  # which dtype goes without saying
     aside: tuple[str, ...] = ()  # what only a picture's description says
 
@@ -174,11 +173,10 @@ class Drafter:
         self._draw_roots()
         self._draw_views()
         legend, footer = self._legend(), self._footer()
-        bars = rank_bars(self.graph)
         boxes, links = tuple(self.boxes), tuple(self.links)
         frames = tuple(frame._replace(title=self.brief(frame.title)) for frame in self.frames.drawn)
         dtype = dtype_text(self.dtype, self.several_dtypes)
-        return Scene(self.graph.title, boxes, links, legend, footer, frames, bars, dtype)
+        return Scene(self.graph.title, boxes, links, legend, footer, frames, chart_of(self.graph), dtype)
 
     def _leaves_to_split(self) -> dict[int, int]:
         """How often each leaf is used that is drawn once for each of its users."""

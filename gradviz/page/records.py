@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from gradviz.draw.chart import chart_of
 from gradviz.draw.heat import own_seconds
-from gradviz.draw.summary import rank_bars
 from gradviz.formulas.lookup import as_data, formula_of, sentence
 from gradviz.formulas.table import MIXES, Formula
 from gradviz.graph import Absent, Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
@@ -34,7 +34,7 @@ def records(graph: Graph) -> Pack:
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
         absent=[_absent(one) for one in graph.absent],
         ofRanks=bool(graph.by_rank),
-        byRank=rank_bars(graph),
+        byRank=chart_of(graph).bars,
         formulas={op: known for op in sorted(set(column(graph.nodes, "op"))) if (known := _formula(op))},
     )
     return pack

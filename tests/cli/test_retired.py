@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import gradviz
@@ -9,11 +11,14 @@ import gradviz.retired
 from gradviz.errors import FormatError, RetiredName
 from gradviz.retired import (
     ANY,
+    OPTIONS,
     RetiredOption,
     without_retired_checks,
     without_retired_flags,
     without_retired_names,
 )
+from tests.cli.conftest import Gradviz
+from tests.cli.scripts import TRAINING, script
 
 _ROWS = (
     RetiredOption("--engine", "There is one engine.", ("render",), harmless=("own",)),
@@ -80,3 +85,22 @@ def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
         gradviz.look_on  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'wlak'"):
         gradviz.wlak  # noqa: B018
+
+
+# -- the options of several ranks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["--ranks merged", "--ranks=merged", "--ranks"])
+def test_ranks_are_merged_by_a_command_of_its_own(
+    words: str, gradviz: Gradviz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradviz.retired.OPTIONS", OPTIONS)
+    told = " ".join(gradviz("tree", "train.py", *words.split(), code=2).stderr.split())
+    assert "compare them with gradviz merge net.rank*.json." in told
+
+
+def test_what_ranks_do_anyway_is_passed_over(gradviz: Gradviz, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("gradviz.retired.OPTIONS", OPTIONS)
+    told = gradviz("tree", script(tmp_path, TRAINING), "--ranks", "each", "--ranks-wait", 3)
+    assert told.stdout.startswith("script.py: ")
+    assert [line.partition(" ")[0] for line in told.stderr.splitlines()[:2]] == ["Each", "No"]
