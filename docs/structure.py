@@ -126,6 +126,4 @@ def allowed(importer: str, imported: Import) -> bool:
     above, below = part(importer), part(imported.module)
     if not below or not above or above == below:  # gradviz/__init__.py, or one package
         return True
-    if level(imported.module) < level(importer):
-        return True
-    return {above, below} == {"cli", "ranks"}
+    return level(imported.module) < level(importer)

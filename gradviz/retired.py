@@ -45,6 +45,16 @@ class RetiredOption(NamedTuple):
 
 OPTIONS: tuple[RetiredOption, ...] = (
     RetiredOption(
+        "--ranks",
+        "Each rank now reports for itself and writes a file of its own: compare them with gradviz merge net.rank*.json.",
+        harmless=("each",),
+    ),
+    RetiredOption(
+        "--ranks-wait",
+        "No rank waits for another any more: where one hangs, py-spy dump --pid PROCESS shows the line.",
+        harmless=ANY,
+    ),
+    RetiredOption(
         "--layout",
         "gradviz has one layout, so leave --layout out. For Graphviz, write DOT: gradviz render train.py -o net.dot.",
         harmless=("layered", "auto"),

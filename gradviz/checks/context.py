@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gradviz.compiled.region import GraphBreak
     from gradviz.cuts.lines import Cut
     from gradviz.gradients.values import Values
-    from gradviz.ranks.reporter import Together
+    from gradviz.ranks.rank_diff import RankDiff
     from gradviz.recording.record import ModuleRun
     from gradviz.source.provenance import Provenance
     from gradviz.source.search import Change
@@ -208,7 +208,7 @@ class CheckContext:
     loss: float | None = None  # what backward begins at, when that is one number
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None
-    ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
+    ranks: RankDiff | None = None  # several ranks: then `graph` is theirs as one
     entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
     filled: Mapping[str, SourceLine] = field(default_factory=dict)  # the lines that filled parameters last, by name
     saturated: tuple[int, ...] = ()  # tanh and sigmoid that are flat for most of their inputs, at the first call

@@ -23,7 +23,6 @@ from gradviz import __version__
 from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.registry import Check, checks
 from gradviz.checks.words import CODE, Excerpt, short_path
-from gradviz.rank import named
 from gradviz.report import labels
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
 from gradviz.run.cells import place_in_file
@@ -119,9 +118,8 @@ def _row(word: str, lines: Iterable[str]) -> list[str]:
 
 
 def _heading(finding: Finding, at: str = "") -> str:
-    """How bad it is, on which ranks, what it is, where, and the check that says so."""
-    ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
-    where = f" on {named(ranks)}" if ranks else ""
+    """How bad it is, on which rank, what it is, where, and the check that says so."""
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
     return f"{finding.severity}{where}: {one_line(finding.summary)} {at} [{finding.id}]"
 
 

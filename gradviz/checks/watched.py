@@ -34,7 +34,7 @@ from gradviz.wording import one_line, plural
 
 
 class WatchedRun:
-    """Of one run. `process` puts the process into each graph, `seen` is given each. `cuts`: keep what was cut off, to draw it."""
+    """Of one run. `process` puts the process into each graph. `cuts`: keep what was cut off, to draw it."""
 
     def __init__(
         self,
@@ -45,10 +45,9 @@ class WatchedRun:
         run_custom: bool,
         cuts: bool,
         process: Callable[[Graph, LiveOutputs], Graph] | None,
-        seen: Callable[[Graph], None] | None,
     ) -> None:
         self._target, self._limits, self._values, self._run_custom = target, limits, values, run_custom
-        self._process, self._seen = process, seen
+        self._process = process
         self._reader = reader = Collector(values=values, limits=limits, cuts=cuts)
         self._record, paused = reader.recorder.record, reader.calls.paused
         self._replay = FunctionReplay(run_custom)
@@ -98,8 +97,6 @@ class WatchedRun:
                 losses=tuple(self.calls.losses[:-1]),
                 in_step=self._reader.recorder.in_step,
             )
-            if self._seen is not None:
-                self._seen(graph)
             told = self._values or (context.values is not None and not live.ran)
             return with_gradients(context, live, None, self._limits, self._run_custom) if told else context
 

@@ -11,6 +11,7 @@ import click
 
 from gradviz.checks.context import Gradients
 from gradviz.checks.finding import SEVERITIES
+from gradviz.cli.launch import reports
 from gradviz.cli.options import json_option, with_feature
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import SHORT, complain, destination, open_option, opens, result_stream
@@ -146,7 +147,7 @@ def command(
         if page is not None:
             write_page(findings, page)
         _write(findings, "json" if as_json else form, verbose, stream)
-    if fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
+    if reports() and fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error
             complain(f"The script then failed: {type(error).__name__}: {text_of(error)}")

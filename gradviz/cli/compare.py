@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.launch import reports
 from gradviz.cli.options import json_option, render_options, row_limit, top_option
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
@@ -91,7 +92,7 @@ def diff_command(
             write_table(stream, Text(text(difference, row_limit("table", top, TOP)), overflow="fold"))
     for run in captured:
         run.raise_failure()
-    if not difference.empty:
+    if reports() and not difference.empty:
         ctx.exit(DIFFERENT)
 
 
@@ -107,7 +108,7 @@ def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -
     if rank() is not None and all(parse_target(text).kind != "graph" for text in targets):
         raise TargetError(
             "under torchrun a process runs only one script, because it sets up torch.distributed once. Save each graph "
-            "(torchrun ... -m gradviz render SCRIPT -o one.json), then compare: gradviz diff one.json other.json."
+            "(torchrun ... -m gradviz render SCRIPT -o one.json), then compare: gradviz diff one.rank0.json other.rank0.json."
         )
     sets = [given, given]
     if "--" in given:
@@ -181,8 +182,8 @@ def _node(graph: Graph, node: int) -> dict[str, Any]:
 def merge_command(files: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Compare the graphs of several ranks, and their bytes.
 
-    Shows the nodes that all ranks share and those that only some have. FILES are graphs that the ranks saved, of one machine or
-    of several: torchrun ... -m gradviz render train.py --ranks each -o out.json writes out.rank0.json, out.rank1.json, ...
+    Shows the nodes that all ranks share and those that only some have, and runs the checks on several ranks. FILES are graphs
+    that the ranks saved: torchrun ... -m gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ...
     Drawing options apply to -o. Exit code 0 if all ranks are alike, else 1.
     """
     refuse_to_open(output)
@@ -190,29 +191,28 @@ def merge_command(files: tuple[str, ...], output: str | None, as_json: bool, **o
         format_of(output)
         output = destination(output)
     from gradviz.ranks.files import merge_files
+    from gradviz.ranks.merging import findings_of
 
     with result_stream() as stream:
         with progress("merging the ranks"):
             merged = merge_files(files)
+            findings = findings_of(merged)
         if output is not None:
             from gradviz.draw.output import save
 
             with progress("drawing the graph"):
                 save(merged.graph, output, **options)
         if as_json:
-            write_json(stream, merged_data(merged))
+            write_json(stream, {**merged_data(merged), **findings.as_data()})
         else:
-            from gradviz.ranks.merging import findings_of
+            from gradviz.checks.output import FindingsTable
             from gradviz.ranks.rank_diff import table
 
             write_table(stream, table(merged))
-            wrong = findings_of(merged)
-            if len(wrong):
-                from gradviz.checks.output import FindingsTable
-
+            if len(findings):
                 stream.write("\n")
-                write_table(stream, FindingsTable(wrong))
-    if not merged.empty:
+                write_table(stream, FindingsTable(findings, verbose=True))
+    if len(findings) or not merged.empty:
         click.get_current_context().exit(DIFFERENT)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from gradviz.cli.launch import reports
 from gradviz.cli.options import render_options, with_feature
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
@@ -128,7 +129,8 @@ def _to_file(read: _Read, path: str, format: str | None, options: dict[str, Any]
 
     with progress("drawing the graph"):
         written = save(captured.result, path, format=format, **options)
-    click.echo(one_line(written))
+    if reports():
+        click.echo(one_line(written))
     captured.raise_failure()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gradviz.cli.launch import reports
 from gradviz.cli.options import ByteSize, Form, form_option, row_limit, top_option, write_result
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
@@ -61,7 +62,7 @@ def command(source: Source, by: Any, top: int | None, budget: int | None, form: 
             table = partial(load("gradviz.memory.table:advice_table"), advice, joined=joined)
         write_result(stream, form, data, table, graph.title)
     captured.raise_failure()
-    if budget is not None and not advice.fits:
+    if budget is not None and not advice.fits and reports():
         click.get_current_context().exit(OVER)
 
 

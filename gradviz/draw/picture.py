@@ -18,7 +18,6 @@ from gradviz.draw import typesetting, wire_labels, wires
 from gradviz.draw.details import details, source_link
 from gradviz.draw.options import Direction, LinkSource, Options
 from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene, subject
-from gradviz.draw.summary import BARS_TITLE
 from gradviz.draw.typesetting import (
     FRAME_LINE,
     FRAME_TITLE,
@@ -292,11 +291,11 @@ def _too_far(placement: Placement) -> str:
 def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> Strip:
     texts = (*drawn.footer, *notes, tooltip_note(len(drawn.boxes)))
     lines = typesetting.lines_strip([one_line(line) for line in texts if line], room)
-    bars = typesetting.bars_strip(BARS_TITLE, drawn.bars, room)
+    bars = typesetting.bars_strip(*drawn.chart, room)
     return typesetting.stacked([lines, bars], PART_GAP, before=PART_GAP)
 
 
 def _description(drawn: Scene, direction: Direction) -> str:
     towards = {"down": "downwards", "up": "upwards", "right": "to the right", "left": "to the left"}[direction]
     flow = f"Data flows {towards}, from the leaves to the outputs"
-    return ". ".join((flow, *filter(None, drawn.aside), *drawn.footer, *(bar.text for bar in drawn.bars))) + "."
+    return ". ".join((flow, *filter(None, drawn.aside), *drawn.footer, *(bar.text for bar in drawn.chart.bars))) + "."

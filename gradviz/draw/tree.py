@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from gradviz.draw.chart import chart_lines, chart_of
 from gradviz.draw.heat import held_by_box, held_line
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
-from gradviz.draw.summary import bar_lines, footer_lines, inferred_lines, mark_lines, rank_bars
+from gradviz.draw.summary import footer_lines, inferred_lines, mark_lines
 from gradviz.draw.tree_rows import BRANCH, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.errors import FormatError
@@ -152,7 +153,7 @@ def notes(graph: Graph, options: Options) -> Iterator[str]:
 def _below(graph: Graph, hidden: int = 0) -> Iterator[str]:
     yield from mark_lines(marked(graph))
     yield from footer_lines(graph, hidden=hidden)
-    yield from bar_lines(rank_bars(graph))
+    yield from chart_lines(chart_of(graph))
 
 
 class TerminalTree:

@@ -238,21 +238,6 @@ class BackwardStep(NamedTuple):
     sent: tuple[tuple[float, ...], ...] = ()
 
 
-class CollectiveCall(NamedTuple):
-    """One call of `torch.distributed` that a process made. Not `ended`: the process was still in it when it was last heard of.
-
-    `peer` is the rank that it names: the source of a broadcast, who a message goes to or comes from. `tag` is that of a message.
-    """
-
-    op: str  # "all_reduce"
-    source: SourceLine | None = None
-    tensor: TensorInfo | None = None
-    group: tuple[int, ...] = ()  # ranks of the process group; empty for that of all
-    peer: int | None = None
-    ended: bool = True
-    tag: int = 0
-
-
 class RankMemory(NamedTuple):
     """Bytes that one process holds, as sharded there; None where nothing was read."""
 
@@ -282,7 +267,6 @@ class Process(NamedTuple):
     world: int
     host: str = ""
     memory: RankMemory = RankMemory()
-    calls: tuple[CollectiveCall, ...] = ()
     parameters: tuple[str, ...] = ()  # names of those that its models hold, in the graph or not
     wrapped: str = ""  # what shares the work: "DistributedDataParallel", "FSDP2", ...
     stage: int | None = None  # of a pipeline

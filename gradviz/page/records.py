@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from gradviz.draw.summary import rank_bars
+from gradviz.draw.chart import chart_of
 from gradviz.features import hook
 from gradviz.graph import Absent, Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
 from gradviz.graph.amounts import COUNTED, held_bytes, known_elements, own_seconds, tensor_bytes
@@ -32,7 +32,7 @@ def records(graph: Graph) -> Pack:
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
         absent=[_absent(one) for one in graph.absent],
         ofRanks=bool(graph.by_rank),
-        byRank=rank_bars(graph),
+        byRank=chart_of(graph).bars,
         formulas=_formulas(graph),
     )
     return pack

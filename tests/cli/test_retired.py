@@ -101,11 +101,14 @@ ENDS = {
     "flow train.py --by term": "gradviz flow train.py:reconstruction --at 1",
     "info train.py --format md": "gradviz check train.py --format md",
     "check train.py --try": "run gradviz check again",
+    "tree train.py --ranks merged": "compare them with gradviz merge net.rank*.json.",
     "render train.py --layout dot": "gradviz render train.py -o net.dot",
 }
 GOES_ON = {
     "--layout layered": "gradviz has one layout",
     "--layout=auto": "gradviz has one layout",
+    "--ranks each": "compare them with gradviz merge",
+    "--ranks-wait 3": "No rank waits for another",
     "--layout-timeout 3": "no longer waits for Graphviz",
 }
 ATTRIBUTES = {

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import importing, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.collectives import RECEIVES
 from gradviz.checks.words import Names, all_names, code, first_names, listed, nodes_of, title, verb
-from gradviz.graph import Graph, Leaf, Node, TensorInfo
+from gradviz.graph import Graph, Leaf, Node
 from gradviz.graph.amounts import depth
 from gradviz.source.search import repeated_modules
 from gradviz.wording import one_line, plural, tensor_line
@@ -28,8 +27,7 @@ def requires_grad_input(context: CheckContext) -> Diagnoses:
     Backward then computes a gradient for it at every step, and keeps it in `.grad`. That is right for adversarial examples,
     saliency maps and gradient penalties, and a waste otherwise.
 
-    How it is found: Leaves of the graph that are no parameters of a module are listed, but for those like a tensor that the
-    process receives from another rank: the stage of a pipeline sends their gradients back.
+    How it is found: Leaves of the graph that are no parameters of a module are listed.
 
     What to do: Leave out `requires_grad=True` for data. If the tensor is to be trained, make it a `torch.nn.Parameter`.
 
@@ -44,9 +42,7 @@ def requires_grad_input(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    process = context.graph.process
-    received = {_like(call.tensor) for call in process.calls if call.op in RECEIVES} if process is not None else set()
-    inputs = [leaf for leaf in context.graph.leaves if leaf.kind == "input" and _like(leaf.tensor) not in received]
+    inputs = [leaf for leaf in context.graph.leaves if leaf.kind == "input"]
     if not inputs or not any(leaf.kind == "parameter" for leaf in context.graph.leaves):
         return
     names = first_names(inputs)
@@ -59,11 +55,6 @@ def requires_grad_input(context: CheckContext) -> Diagnoses:
         "No change needed if you use that gradient. Otherwise remove requires_grad=True.",
         nodes_of(inputs),
     )
-
-
-def _like(tensor: TensorInfo | None) -> tuple[object, ...]:
-    """What a tensor shares with one that is sent or received in its place."""
-    return (tensor.shape, tensor.dtype) if tensor is not None else ()
 
 
 @check("tied-parameter", "note", "one parameter is used under several names")
