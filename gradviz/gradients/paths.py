@@ -173,7 +173,7 @@ def _place(live: LiveGraph, tensor: torch.Tensor) -> Place:
             if function is made_by:
                 return node, tensor.output_nr
     for leaf in live.graph.leaves:
-        if leaf.node < len(live.nodes) and getattr(live.nodes[leaf.node], "variable", None) is tensor:
+        if getattr(live.nodes[leaf.node], "variable", None) is tensor:
             return leaf.node, 0
     why = "the output does not depend on it" if tensor.requires_grad else "it does not require grad"
     raise NoPathError(f"no path leads from the output to this tensor: {why}")
