@@ -29,7 +29,7 @@ LEVELS = {
     **dict.fromkeys(("cuts", "inference", "memory", "compiled", "comparison", "formulas"), 8),
     **dict.fromkeys(("source", "gradients"), 9),
     "checks": 10,
-    **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
+    **dict.fromkeys(("api", "torchviz", "notebook", "graphml", "page"), 11),
     **dict.fromkeys(("ranks", "testing"), 12),
     "cli": 13,
     **dict.fromkeys(("ipython", "__main__"), 14),
@@ -37,7 +37,7 @@ LEVELS = {
 """A package may import from those on lower levels and from itself."""
 
 CORE = tuple(name for name, level in LEVELS.items() if level <= LEVELS["draw"])
-OUTSIDE = ("testing", "__main__", "cli", "api", "notebook", "ipython", "torchviz")
+OUTSIDE = ("testing", "__main__", "cli", "api", "graphml", "notebook", "ipython", "torchviz")
 FEATURES = tuple(name for name in LEVELS if name not in (*CORE, *OUTSIDE))
 
 READS_LIVE_OBJECTS = (
@@ -45,6 +45,7 @@ READS_LIVE_OBJECTS = (
     "gradviz.variables",
     "gradviz.source",
     "gradviz.recording",
+    "gradviz.inference.ownership",
     "gradviz.cuts",
     "gradviz.run",
     "gradviz.tensors",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gradviz.errors import GradvizError as GradvizError
     from gradviz.graph import Graph as Graph
     from gradviz.graph.files import load as load
-    from gradviz.graph.networkx import to_networkx as to_networkx
+    from gradviz.graphml import to_networkx as to_networkx
     from gradviz.memory.checkpoint import checkpoint_plan as checkpoint_plan
     from gradviz.memory.oom import explain_oom as explain_oom
     from gradviz.memory.saved import saved as saved
@@ -37,7 +37,7 @@ _HOME = {
     "record": "gradviz.recording.record",
     "Recording": "gradviz.recording.record",
     "load": "gradviz.graph.files",
-    "to_networkx": "gradviz.graph.networkx",
+    "to_networkx": "gradviz.graphml",
     "saved": "gradviz.memory.saved",
     "checkpoint_plan": "gradviz.memory.checkpoint",
     "explain_oom": "gradviz.memory.oom",

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gradviz.features import hook
+from gradviz.features import hook, load
 from gradviz.graph import Graph
-from gradviz.recording.attribution import OwnershipAttribution
 from gradviz.variables.scanner import callers_variables, name_of
 from gradviz.walker.walk import capture
 
@@ -54,10 +53,10 @@ def walk(
     Source: https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.Node
     """
     variables = callers_variables(sys._getframe(1))
-    owned = OwnershipAttribution()
+    attribution = hook("gradviz.inference.ownership:OwnershipAttribution")
+    owned = attribution() if attribution is not None else None
     graph = capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=owned)
-    infer_scopes = hook("gradviz.inference:infer_scopes")
-    return graph if infer_scopes is None else infer_scopes(graph, owned.ownership)
+    return graph if owned is None else load("gradviz.inference:infer_scopes")(graph, owned.ownership)
 
 
 def flow(

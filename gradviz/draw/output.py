@@ -14,7 +14,6 @@ import secrets
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from gradviz.draw.options import Options, near
@@ -23,8 +22,6 @@ from gradviz.features import is_there, load
 from gradviz.graph import Graph
 from gradviz.graph.columns import paused
 from gradviz.graph.files import dump
-from gradviz.graph.networkx import to_networkx
-from gradviz.wording import visible
 
 if TYPE_CHECKING:
     from gradviz.draw.scene import Scene
@@ -131,7 +128,7 @@ _ROWS = (
         (".graphml",),
         "nodes and edges for other graph tools",
         False,
-        "gradviz.draw.output:render_graphml",
+        "gradviz.graphml:render_graphml",
         False,
     ),
     Format("json", (".json",), "the whole graph, to load again", False, "gradviz.draw.output:render_json", False),
@@ -176,23 +173,6 @@ def format_of(path: str | os.PathLike[str]) -> Format:
 def render_json(graph: Graph, options: Options) -> Iterator[str]:
     """The whole graph, to load again, in pieces (`gradviz.graph.files`)."""
     return dump(graph)
-
-
-def render_graphml(graph: Graph, options: Options) -> str:
-    """XML of nodes, edges and the attributes that `gradviz.to_networkx` gives them, which Gephi, yEd and igraph read."""
-    from networkx.readwrite.graphml import GraphMLWriter
-
-    converted = to_networkx(graph)
-    for attributes in (converted.graph, *converted.nodes.values()):
-        attributes.update({name: escape(value) for name, value in attributes.items() if isinstance(value, str)})
-    text = BytesIO()
-    GraphMLWriter(converted).dump(text)
-    return text.getvalue().decode("utf-8")
-
-
-def escape(text: str) -> str:
-    """Text as XML can hold it: what cannot be seen is written as its escape. The writer escapes `<` and `&`."""
-    return visible(text, keep="\n")
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

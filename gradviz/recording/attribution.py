@@ -7,18 +7,14 @@ operation ran.
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from itertools import repeat
 from typing import Literal, NamedTuple
 
 import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
-from gradviz.graph.origins import Ownership, Registered, around
 from gradviz.packages import CallSite, with_text
 from gradviz.recording.assigned import assigned_names
 from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
@@ -26,10 +22,7 @@ from gradviz.variables.objects import (
     children,
     is_compiled,
     joined,
-    members,
     parameters,
-    parameters_of_each,
-    unwrapped,
 )
 from gradviz.walker.description import BareGraph, Places
 from gradviz.walker.names import distinct
@@ -302,129 +295,3 @@ def _notes(unknown: Counter[str], threads: Sequence[str]) -> tuple[str, ...]:
         for count, text, reason in notes
         if count
     )
-
-
-# -- who owns what -----------------------------------------------------------------------------------------------------
-
-_HOLDERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
-_TORCHS = ("torch.nn.modules.", "torch.nn.utils.parametrize")
-_LABELS = {"label", "labels", "targets"}  # arguments of a forward that computes a loss
-
-
-class OwnershipAttribution:
-    """Attribution by ownership. Holds no tensor and no module once a walk has asked."""
-
-    kind: Literal[""] = ""  # the scopes of operations are still to be inferred
-
-    def __init__(self) -> None:
-        self._registered: list[Registered] = []
-        self._owners: dict[int, list[int]] = {}  # by parameter
-        self._seen: set[torch.nn.Module] = set()
-        self.ownership = Ownership((), {})
-        """What the walk found: there once it has asked for places."""
-
-    def places(self, bare: BareGraph) -> Places:
-        for path, module in bare.modules:
-            self._add(path, module)
-        self._seen.clear()
-        owners = {node: tuple(self._owners.get(id(variable), ())) for node, variable in bare.variables.items()}
-        self.ownership = Ownership(tuple(self._registered), {node: of for node, of in owners.items() if of})
-        return Places((), repeat(None, len(bare.sequences)), repeat(None), repeat(None))
-
-    def _add(self, path: str, root: torch.nn.Module) -> None:
-        below, inside = _under(path, root, self._seen), parameters_of_each(root)
-        number: dict[int | None, int] = {}
-        for i in _outer_first(below):
-            entry = below[i]
-            if entry.called:
-                number[i] = len(self._registered)
-                count = elements(inside[id(entry.module)].values())
-                self._registered.append(_registered(entry.path, entry.module, number.get(entry.parent), count))
-            elif entry.parent in number:
-                number[i] = number[entry.parent]
-            for _, parameter in members(entry.module, "_parameters"):
-                if i in number:
-                    self._owners.setdefault(id(parameter), []).append(number[i])
-
-
-@dataclass(slots=True)
-class _Under:
-    """A module below a root: under which path it was found first, and the place in the list of the one that calls it."""
-
-    path: str
-    module: torch.nn.Module
-    parent: int | None
-
-    @property
-    def called(self) -> bool:
-        """Not one that only holds others. A list of parametrizations is a list, too, but it has a forward."""
-        kind = type(self.module)
-        return self.parent is None or not issubclass(kind, _HOLDERS) or _runs(kind) is not torch.nn.Module
-
-
-def _runs(kind: type) -> type:
-    """The class that defines what runs when such a module is called."""
-    return next(cls for cls in kind.__mro__ if "forward" in vars(cls))
-
-
-def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list[_Under]:
-    """All modules below a root that were not seen yet, each once.
-
-    A sequence calls what it holds. So a module that is an attribute of another one, and in a sequence inside that one, too, is
-    called by the sequence.
-    """
-    below: list[_Under] = []
-    place: dict[torch.nn.Module, int] = {}
-    stack: list[tuple[str, torch.nn.Module, int | None]] = [(path, root, None)]
-    while stack:
-        path, module, parent = stack.pop()
-        module = unwrapped(module)
-        if is_compiled(module):
-            stack.extend((at, child, parent) for at, child in children(path, module))
-            continue
-        if module in place and parent is not None and _is_sequence(below[parent].module):
-            inside = [*around(below, parent)]
-            if place[module] not in inside and below[place[module]].parent in inside:
-                below[place[module]].parent = parent
-        if module in seen:
-            continue
-        seen.add(module)
-        place[module] = len(below)
-        below.append(_Under(path, module, parent))
-        stack.extend((at, child, place[module]) for at, child in reversed(children(path, module)))
-    return below
-
-
-def _outer_first(below: Sequence[_Under]) -> Iterator[int]:
-    """Each module before those inside it, which follow at once."""
-    inside: dict[int | None, list[int]] = {}
-    for i, entry in enumerate(below):
-        inside.setdefault(entry.parent, []).append(i)
-    stack = inside.get(None, [])[::-1]
-    while stack:
-        i = stack.pop()
-        yield i
-        stack.extend(reversed(inside.get(i, [])))
-
-
-def _is_sequence(module: torch.nn.Module) -> bool:
-    return getattr(type(module), "forward", None) is torch.nn.Sequential.forward
-
-
-def _registered(path: str, module: torch.nn.Module, parent: int | None, count: int | None) -> Registered:
-    kind = type(module)
-    runs = _runs(kind)
-    is_torchs = runs.__module__.startswith(_TORCHS) and runs is not torch.nn.Module
-    base = runs.__name__ if is_torchs else ""
-    if kind.__name__ == "NonDynamicallyQuantizableLinear":  # attention multiplies by its weight and never calls it
-        base = kind.__name__
-    frozen = any(
-        issubclass(type(parameter), torch.Tensor) and not parameter.requires_grad
-        for _, parameter in members(module, "_parameters")
-    )
-    return Registered(path, kind.__name__, base, parent, count, _takes_labels(runs), frozen)
-
-
-def _takes_labels(kind: type) -> bool:
-    code = getattr(inspect.unwrap(kind.forward), "__code__", None)  # type: ignore[attr-defined]
-    return code is not None and not _LABELS.isdisjoint(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])

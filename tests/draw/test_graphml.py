@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gradviz.draw.output import encode, escape, render
+from gradviz.draw.output import encode, render
 from gradviz.graph import (
     BackwardStep,
     Graph,
@@ -18,7 +18,7 @@ from gradviz.graph import (
     SavedTensor,
     Storage,
 )
-from gradviz.graph.networkx import to_networkx
+from gradviz.graphml import escape, to_networkx
 from tests.builders import (
     GRAPHS,
     chain,

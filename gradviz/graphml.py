@@ -1,4 +1,4 @@
-"""A Graph as a networkx graph, for algorithms and file formats that gradviz does not have.
+"""A Graph as a networkx graph and as GraphML, for algorithms and programs that gradviz does not have.
 
 Every attribute is one str, int, float or bool, which all writers of networkx take; what is unknown or at its default is left
 out. The records themselves stay reachable: a node is its id in `Graph.nodes`, and the key of an edge its index in
@@ -8,10 +8,12 @@ out. The records themselves stay reachable: a node is its id in `Graph.nodes`, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
 from typing import TYPE_CHECKING
 
-from gradviz.graph.model import Graph, Node, SourceLine, TensorInfo
-from gradviz.wording import shape_text
+from gradviz.draw.options import Options
+from gradviz.graph import Graph, Node, SourceLine, TensorInfo
+from gradviz.wording import shape_text, visible
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
@@ -123,3 +125,20 @@ def _saved_bytes(graph: Graph, node: Node) -> int | None:
 
 def _joined(words: Iterable[str]) -> str:
     return "; ".join(word for word in words if word)
+
+
+def render_graphml(graph: Graph, options: Options) -> str:
+    """XML of nodes, edges and the attributes that `gradviz.to_networkx` gives them, which Gephi, yEd and igraph read."""
+    from networkx.readwrite.graphml import GraphMLWriter
+
+    converted = to_networkx(graph)
+    for attributes in (converted.graph, *converted.nodes.values()):
+        attributes.update({name: escape(value) for name, value in attributes.items() if isinstance(value, str)})
+    text = BytesIO()
+    GraphMLWriter(converted).dump(text)
+    return str(text.getvalue(), "utf-8")
+
+
+def escape(text: str) -> str:
+    """Text as XML can hold it: what cannot be seen is written as its escape. The writer escapes `<` and `&`."""
+    return visible(text, keep="\n")
