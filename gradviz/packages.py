@@ -203,13 +203,12 @@ class CodeLines(dict[int, "Place | None"]):
 class UserCode:
     """Which code is the user's: all that `is_foundation` does not know, packages of others among it.
 
-    An operation that a library calls was called there. `met` is called with a frame of each code, the first time.
+    An operation that a library calls was called there.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, CodeLines | None] = {}
         self._others: list[CodeType] = []  # held for the same reason as the user's
-        self.met: Callable[[FrameType], None] = lambda frame: None
         self._joined: dict[tuple[int, int], Place] = {}  # by the identities of two lines, which are never dropped
         self._outermost: dict[tuple[int, int], CallSite] = {}
 
@@ -226,7 +225,6 @@ class UserCode:
                 lines = codes[id(code)]
             except KeyError:
                 lines = self._lines(code)
-                self.met(frame)
             if lines is not None:
                 try:
                     place = lines[frame.f_lasti]
@@ -256,7 +254,6 @@ class UserCode:
                 lines = codes[id(code)]
             except KeyError:
                 lines = self._lines(code)
-                self.met(frame)
             if lines is not None:
                 running.append((lines, frame))
                 if code.co_name == "<module>" or len(running) == _DEEPEST:

@@ -189,8 +189,6 @@ def _noted_at(number: int, event_log: EventLog, unknown: Counter[str]) -> tuple[
     site, call = event_log.lines.at(number), event_log.calls.at(number)
     if site is None:
         unknown["forgotten" if number < event_log.lines.dropped else "lost"] += 1
-        while call is not None and call.own:  # known to run only where a node was seen to be made
-            call = call.parent
     return site, call
 
 

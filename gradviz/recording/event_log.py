@@ -12,7 +12,7 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections import Counter, deque
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -220,30 +220,24 @@ def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> 
 
 
 class ModuleCall:
-    """One call of one module. `output` is shape, dtype, device and layout of its first output tensor.
-
-    `own`: of a `__call__` of the module's own, known only from the frames of the nodes made inside, which carry it.
-    """
+    """One call of one module. `output` is shape, dtype, device and layout of its first output tensor."""
 
     __slots__ = (
-        *(
-            "began",
-            "calls",
-            "code",
-            "entered",
-            "frame",
-            "module",
-            "nth",
-            "number",
-            "output",
-            "own",
-            "parent",
-            "place",
-            "root",
-            "seconds",
-            "site",
-            "tree",
-        ),
+        "began",
+        "calls",
+        "code",
+        "entered",
+        "frame",
+        "module",
+        "nth",
+        "number",
+        "output",
+        "parent",
+        "place",
+        "root",
+        "seconds",
+        "site",
+        "tree",
     )
 
     number: int
@@ -256,15 +250,11 @@ class ModuleCall:
     root: ModuleCall | None  # the outermost call around
     nth: int  # which call of its module it is, inside the outermost one
     calls: Counter[SeenModule]  # of an outermost call: how often each module was called inside
-    own: bool
-    frame: int  # identity of torch's frame that runs the call, or of its own
+    frame: int  # identity of torch's frame that runs the call
     code: CodeType
     place: Place | None  # of the line that called
     site: CallSite | None
     output: tuple[Any, torch.dtype, torch.device, torch.layout] | None
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """As a frame's trace function: does nothing."""
 
 
 class Evaluation(NamedTuple):

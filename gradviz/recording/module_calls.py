@@ -1,12 +1,6 @@
 """Notes which call of which module is running, from sequence number to sequence number, while foreign code runs.
 
 Owns the global module hooks, the calls seen, and the modules by identity. Does not know source lines or graphs.
-
-A class with a `__call__` of its own runs no hook of torch's, as all of gpytorch's do. Such modules often run each other's `forward`
-without a call; that counts as one. Such a call is seen from the frames that run when a node is made: it began before the first
-node made inside and ended before the first one made outside. One that makes no node is not seen, and none matters. The frame
-carries the call as its trace function, which Python asks only under a debugger: it lives as long as the frame, tells it from a
-later one at the same address, and holds nothing of the user's. Costs nothing until such a class is met.
 """
 
 from __future__ import annotations
@@ -14,19 +8,19 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from time import perf_counter
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from gradviz.packages import UserCode, frames_from, is_foundation, script_lines
+from gradviz.packages import UserCode, frames_from, script_lines
 from gradviz.recording.event_log import Evaluation, EventLog, FailedCall, ModuleCall, SeenModule, Tree
-from gradviz.variables.objects import class_attribute, is_a, tensors_in
-from gradviz.variables.scanner import first_argument, local_variables
+from gradviz.variables.objects import is_a, tensors_in
+from gradviz.variables.scanner import local_variables
 from gradviz.walker.private import hide_global_hooks, peek_sequence
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended, tapped
@@ -64,7 +58,6 @@ class ModuleCalls:
         self._handles: list[Any] = []
         self.clock = perf_counter
         self._until = ExitStack()
-        self.own = OwnCalls(user, self._trees, self._begin)
 
     def start(self) -> None:
         self._hook()
@@ -76,7 +69,6 @@ class ModuleCalls:
     def stop(self) -> None:
         self._until.close()
         self._unhook()
-        self.own.forget(sys._getframe(1))
 
     def _hook(self) -> None:
         register = torch.nn.modules.module
@@ -122,13 +114,7 @@ class ModuleCalls:
             if around is not None:
                 break
             stack.pop()  # no: an interrupt ended that one. Hooks run for exceptions, but not for KeyboardInterrupt.
-        made = peek_sequence()
-        if self.own.codes:
-            self.own.follow(event_log, frame.f_back, made)
-            if stack and stack[-1].own and stack[-1].module.ref() is module:  # its `__call__` has come to torch's
-                stack.append(stack[-1])
-                return
-        self._begin(event_log, module, frame, made)
+        self._begin(event_log, module, frame, peek_sequence())
 
     def _begin(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, made: int) -> ModuleCall:
         """A call that runs in this frame begins, before node number `made`."""
@@ -139,7 +125,7 @@ class ModuleCalls:
             seen = self._seen[id(module)] = SeenModule(module)
         call = _new(ModuleCall)
         call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
-        call.own, call.place, call.site, call.began, call.parent, call.seconds = False, place, site, made, outer, None
+        call.place, call.site, call.began, call.parent, call.seconds = place, site, made, outer, None
         call.tree = outer.tree if outer is not None else self._trees.setdefault(seen, Tree(seen))
         self._count = call.number = self._count + 1
         call.root = root = None if outer is None else outer.root or outer
@@ -226,119 +212,7 @@ def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
 def _note_failure(event_log: EventLog, call: ModuleCall, error: BaseException, arguments: Any) -> None:
     known = event_log.failed
     around = known.reached.parent if known is not None else None
-    while around is not None and around.own and around is not call:
-        around = around.parent
     if known is not None and known.error == id(error) and around is call:
         known.reached = call
     else:
         event_log.failed = FailedCall(call, id(error), [weakref.ref(tensor) for tensor in tensors_in(arguments)])
-
-
-# -- classes with a `__call__` of their own ----------------------------------------------------------------------------
-
-
-Begin = Callable[[EventLog, torch.nn.Module, FrameType, int], ModuleCall]
-"""Makes a new call at the end of an event log's stack."""
-
-
-class OwnCalls:
-    """Which code is such a `__call__`, or `forward` beside one, and which run. `codes` is empty until the first is met."""
-
-    def __init__(self, user: UserCode, trees: dict[SeenModule, Tree], begin: Begin) -> None:
-        self.codes: dict[int, CodeType] = {}
-        self._others: dict[int, CodeType] = {}  # held, so that identities stay
-        self._trees, self._begin = trees, begin
-        user.met = self._met
-
-    def follow(self, event_log: EventLog, frame: FrameType | None, number: int) -> None:
-        """The node of this number is about to be made, or a call to begin, in this frame: end and begin what its frames say."""
-        stack, codes = event_log.stack, self.codes
-        running = {call.frame: call for call in stack}
-        fresh: list[FrameType] = []  # the innermost first
-        kept = 0
-        while frame is not None:
-            is_own = id(frame.f_code) in codes
-            call = _call_of(frame, running, is_own=is_own)
-            if call is not None and call in stack and (call.code is frame.f_code or call is frame.f_trace):
-                kept = len(stack) - stack[::-1].index(call)
-                break
-            if is_own:
-                fresh.append(frame)
-            frame = frame.f_back
-        if not fresh and kept == len(stack) and event_log.calls.values[-1] is event_log.innermost:
-            return
-        del stack[kept:]
-        for frame in reversed(fresh):
-            self._open(event_log, frame, number)
-        event_log.note_call(number)
-        if stack:
-            _settle(stack[-1].tree)
-
-    def forget(self, frame: FrameType | None) -> None:
-        """Take the calls from the frames that run."""
-        for around in frames_from(frame) if self.codes else ():
-            if type(around.f_trace) is ModuleCall:
-                around.f_trace = None
-
-    def _open(self, event_log: EventLog, frame: FrameType, number: int) -> None:
-        call = frame.f_trace
-        if (
-            type(call) is not ModuleCall or self._trees.get(call.tree.seen) is not call.tree
-        ):  # else a generator that goes on
-            module = first_argument(frame)
-            if not _called_its_own_way(module):
-                return
-            outer = event_log.innermost
-            if outer is not None and outer.module.ref() is module and self._leads_to(outer, frame):
-                call = outer
-            else:
-                call = self._begin(event_log, module, frame, number)
-                call.own = True
-            if frame.f_trace is None or type(frame.f_trace) is ModuleCall:
-                frame.f_trace = call
-        if event_log.innermost is not call:
-            event_log.stack.append(call)
-
-    def _leads_to(self, call: ModuleCall, frame: FrameType) -> bool:
-        """Whether this frame of the same module belongs to the call: its `forward`, or what `super().__call__` runs."""
-        if frame.f_code.co_name != "__call__":
-            return True
-        users = (around for around in frames_from(frame.f_back) if not is_foundation(around.f_code.co_filename))
-        around = next(users, None)
-        if around is None or around.f_code.co_name != "__call__":
-            return False
-        return around.f_trace is call or id(around) == call.frame
-
-    def _met(self, frame: FrameType | None) -> None:
-        """Code runs for the first time: look at all frames, the outermost first."""
-        frames = [around for around in frames_from(frame) if around.f_code.co_name in ("__call__", "forward")]
-        for around in reversed(frames):
-            code = around.f_code
-            if code.co_argcount and (self.codes or code.co_name == "__call__"):
-                new = id(code) not in self.codes and id(code) not in self._others
-                if new and not is_foundation(code.co_filename):
-                    wanted = _called_its_own_way(first_argument(around))
-                    (self.codes if wanted else self._others)[id(code)] = code
-
-
-def _call_of(frame: FrameType, running: Mapping[int, ModuleCall], *, is_own: bool) -> ModuleCall | None:
-    """The call that a frame runs, as far as that is noted: of a `__call__` of the module's own, in the frame itself."""
-    mark = frame.f_trace
-    if is_own and type(mark) is ModuleCall:
-        return mark
-    return running.get(id(frame)) if mark is not None or not is_own else None
-
-
-def _called_its_own_way(module: object) -> bool:
-    """Whether this is a module whose class overrides `nn.Module.__call__`. Runs nothing of the user's."""
-    kind = type(module)
-    return issubclass(kind, torch.nn.Module) and class_attribute(kind, "__call__") is not torch.nn.Module.__call__
-
-
-def _settle(tree: Tree) -> None:
-    """Find the names now: an outermost module of this kind is not seen to end."""
-    if tree.pending and torch._C._get_tracing_state() is None:
-        try:
-            tree.settle()
-        except Exception:  # inside the making of a node: the names are asked for again when the graph is read
-            pass

@@ -77,10 +77,9 @@ def _unfinished(session: Session, error: BaseException) -> _Unfinished:
     event_log = session.event_log()
     source, local = _failing_code(error)
     failed, passed = event_log.failed, {id(frame) for frame, _ in walk_tb(error.__traceback__)}
-    own = _own_call(error)
-    if failed is not None and (failed.call.frame not in passed or (own is not None and failed.call in _around(own))):
+    if failed is not None and failed.call.frame not in passed:
         failed = None
-    result = _Unfinished(f"{type(error).__name__}: {text_of(error)}", source, failed.call if failed else own)
+    result = _Unfinished(f"{type(error).__name__}: {text_of(error)}", source, failed.call if failed else None)
     if failed is not None:
         result.candidates += [("input of", reference, failed.call) for reference in failed.arguments]
     result.candidates += [(name, weakref.ref(tensor), None) for name, tensor in local]
@@ -121,12 +120,6 @@ def _around(call: ModuleCall | None) -> list[ModuleCall]:
         call = call.parent
         calls.append(call)
     return calls
-
-
-def _own_call(error: BaseException) -> ModuleCall | None:
-    """The innermost call that the exception left of those that run no hook; their frames carry them."""
-    marks = [frame.f_trace for frame, _ in walk_tb(error.__traceback__)]
-    return next((mark for mark in reversed(marks) if type(mark) is ModuleCall), None)
 
 
 def _path(call: ModuleCall, module_paths: Mapping[int, str]) -> str:

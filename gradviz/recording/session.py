@@ -189,7 +189,6 @@ class Session:
     def _noticing(self) -> Made:
         """What torch calls for every node. Written flat: a loop of small operations meets it every few microseconds."""
         local, site, frame = self._local, self.user.site, sys._getframe
-        own, follow = self.calls.own.codes, self.calls.own.follow
 
         @uninterrupted
         def made(latest: dict[int, list[str]], following: int) -> list[str]:
@@ -201,8 +200,6 @@ class Session:
                 if following > log.seen:  # else it is an AccumulateGrad, which takes no number
                     stack, maker = event_log.stack, frame().f_back
                     log.made(following - 1, site(maker, stack[-1] if stack else None))
-                    if own:
-                        follow(event_log, maker, following - 1)
             except RecursionError:  # which the user's code is about to meet, or not: this node stays without a line
                 pass
             return NO_STACK
@@ -216,8 +213,6 @@ class Session:
         log, outer = event_log.lines, event_log.backward
         event_log.backward = site = self.user.site(frame, event_log.innermost)
         log.until(peek_sequence(), outer)
-        if self.calls.own.codes:
-            self.calls.own.follow(event_log, frame, peek_sequence())
 
         @uninterrupted
         def ended() -> None:
