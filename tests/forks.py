@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import pytest
 
 REAL = subprocess.Popen
-MODULES = ("torch._dynamo", "gradviz.api", "gradviz.cli.check", "rich.table", "rich.syntax")
+MODULES = ("torch._dynamo", "gradviz.api", "gradviz.checks.command", "rich.table", "rich.syntax")
 _MOST = 1 << 20  # bytes of what is asked for
 _DEAD = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid") else 0
 

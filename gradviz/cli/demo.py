@@ -6,11 +6,11 @@ from importlib import resources
 
 import click
 
-from gradviz.cli.check import write_page
 from gradviz.cli.streams import destination, open_option, result_stream
 from gradviz.cli.target import Source
 from gradviz.draw.output import write
 from gradviz.errors import OutputError
+from gradviz.features import load
 from gradviz.run.program import parse_target
 
 SCRIPT, PAGE = "gradviz_demo.py", "gradviz_demo.html"
@@ -45,7 +45,8 @@ def command() -> None:
     _write_script(text)
     page = destination(PAGE)
     with result_stream() as stream:
-        findings = Source(parse_target(SCRIPT), (), None, False).findings(cuts=True).result
+        findings_of, write_page = load("gradviz.checks.command:findings_of"), load("gradviz.checks.command:write_page")
+        findings = findings_of(Source(parse_target(SCRIPT), (), None, False), cuts=True).result
         write_page(findings, page)
         cut = next(number for number, line in enumerate(text.splitlines(), 1) if ".detach()" in line)
         stream.write(_SAID.format(cut=cut))

@@ -91,35 +91,28 @@ def _while_importing_torch(error: Exception) -> bool:
     return any(str(frame.f_globals.get("__name__", "")).partition(".")[0] == "torch" for frame in frames)
 
 
-NEEDS = {
-    **dict.fromkeys(("flow", "paths"), ("gradients",)),
-    "saved": ("memory",),
-    "diff": ("comparison",),
-    "merge": ("ranks",),
-    "check": ("checks",),
-    "formula": ("formulas",),
-    "demo": ("page", "checks"),
-}
-"""The features that a command needs, where it needs any; what these need themselves, `gradviz.features` knows."""
-
 MODULE_OF = {
-    **dict.fromkeys(("render", "tree"), "render"),
-    "saved": "saved",
-    "tensors": "tensors",
-    "why": "why",
-    **dict.fromkeys(("flow", "paths"), "gradients"),
-    **dict.fromkeys(("diff", "merge"), "compare"),
-    "check": "check",
-    "formula": "formula",
-    "info": "info",
-    "demo": "demo",
+    **dict.fromkeys(("render", "tree"), "gradviz.cli.render"),
+    "saved": "gradviz.memory.command",
+    "tensors": "gradviz.cli.tensors",
+    "why": "gradviz.cli.why",
+    **dict.fromkeys(("flow", "paths"), "gradviz.gradients.command"),
+    "diff": "gradviz.comparison.command",
+    "merge": "gradviz.ranks.command",
+    "check": "gradviz.checks.command",
+    "formula": "gradviz.formulas.command",
+    "info": "gradviz.cli.info",
+    "demo": "gradviz.cli.demo",
 }
 """In the order that help shows them. What click is told there is a command of that name."""
+
+NEEDS = {"demo": ("gradviz.page", "gradviz.checks")}
+"""The features that a command needs beside that of its own folder; what these need themselves, `gradviz.features` knows."""
 
 COMMANDS = {
     name: module
     for name, module in MODULE_OF.items()
-    if all(is_there(f"gradviz.{feature}") for feature in NEEDS.get(name, ()))
+    if all(is_there(feature) for feature in (module, *NEEDS.get(name, ())))
 }
 """The module of each command that can work."""
 
@@ -150,7 +143,7 @@ class Gradviz(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        known = vars(importlib.import_module(f"gradviz.cli.{COMMANDS[cmd_name]}")).values()
+        known = vars(importlib.import_module(COMMANDS[cmd_name])).values()
         return next(item for item in known if isinstance(item, click.Command) and item.name == cmd_name)
 
     def resolve_command(

@@ -105,13 +105,15 @@ def _refuse_together(source: Source, name: str, check: bool, cut: bool, gradient
         raise click.UsageError("--cut draws what a running script cuts off: give a script, and a picture to draw.")
 
 
+_Timed = Callable[[Source], "RunResult[Graph]"]
 _Read = Callable[[], "RunResult[Graph]"]
 
 
 def _read(source: Source, options: dict[str, Any], check: bool, cut: bool) -> RunResult[Graph]:
     """The graph to draw. With `check` it is that of the worst finding, which may be of a later backward call."""
     if options["color"] == "time":
-        return source.timed_graph()
+        timed_graph: _Timed = load("gradviz.gradients.command:timed_graph")
+        return timed_graph(source)
     if cut and not check:
         with cuts_watched(parts=True) as cuts:
             return source.graph(read=partial(load("gradviz.run.run:read_graph"), cuts=cuts))
@@ -119,7 +121,7 @@ def _read(source: Source, options: dict[str, Any], check: bool, cut: bool) -> Ru
         return source.graph(backward=source.values or _needs_backward(options))
     from gradviz.run.ending import RunResult
 
-    checked = source.findings(cuts=cut)
+    checked = load("gradviz.checks.command:findings_of")(source, cuts=cut)
     return RunResult(checked.result.graph, checked.target, checked.failure)
 
 
@@ -179,7 +181,8 @@ def tree_command(source: Source, with_time: bool = False, **options: Any) -> Non
 
     refuse_backward(Options.of(options))
     with result_stream() as stream:
-        captured = source.timed_graph() if with_time or options["color"] == "time" else source.graph()
+        timed = with_time or options["color"] == "time"
+        captured = load("gradviz.gradients.command:timed_graph")(source) if timed else source.graph()
         _print(captured.result, options, stream)
     captured.raise_failure()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,21 +18,15 @@ from gradviz.cli.launch import launched, process_hook, rank_option, reports
 from gradviz.cli.options import with_feature
 from gradviz.cli.progress import Waiting, progress
 from gradviz.errors import TargetError
-from gradviz.features import hook
+from gradviz.features import hook, load
 from gradviz.run.program import Target, parse_module, parse_target
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
-    from gradviz.checks.finding import Findings
-    from gradviz.gradients.flow import GradientFlow
-    from gradviz.gradients.live import LiveGraph
-    from gradviz.gradients.numbers import ComputedNumbers
     from gradviz.graph import Graph
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
 
-
-# Measures the gradients of what a script led to, while its tensors are alive, for the commands that show them.
 
 run_custom_option = with_feature(
     "gradients",
@@ -42,28 +36,6 @@ run_custom_option = with_feature(
         help="Also call the backward of custom Functions. They may keep state, so the script's own run may change.",
     ),
 )
-
-
-def measured(live: LiveOutputs, run_custom: bool = False, values: Sequence[ComputedNumbers] = ()) -> GradientFlow:
-    """The gradients behind the outputs; with `values` the numbers of small ones, too."""
-    from gradviz.gradients.flow import measure
-
-    kept = values[0] if values else False
-    return measure(opened(live), run_custom=run_custom, values=kept).with_names(live.names)
-
-
-def opened(live: LiveOutputs) -> LiveGraph:
-    """The live graph behind the outputs."""
-    from gradviz.gradients.live import open_graph
-
-    return open_graph(live.outputs, variables=live.variables, title=live.title, attribution=live.attribution)
-
-
-def with_backward(live: LiveOutputs, run_custom: bool = False, values: Sequence[ComputedNumbers] = ()) -> Graph:
-    """The graph behind the outputs, with its gradients and the order of backward, and what must be known of them."""
-    flow = measured(live, run_custom, values)
-    notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
-    return replace(flow.graph, notes=notes)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -91,7 +63,7 @@ def watched(target: str, *arguments: Any) -> Iterator[list[Any]]:
 
 
 ARGUMENTS = "gradviz.arguments"
-_FIRST_CALL, _END = "until its first backward()", "to its end"  # what a script is run for
+FIRST_CALL, _END = "until its first backward()", "to its end"  # what a script is run for
 
 
 class TargetCommand(click.Command):
@@ -149,24 +121,17 @@ class Source:
         nothing: AbstractContextManager[list[Any]] = nullcontext([])
         noted = watched("gradviz.gradients.numbers:ComputedNumbers") if self.values else nothing
         with noted as values:
-            gradients = partial(with_backward, run_custom=self.run_custom, values=values)
+            graph_of = read or read_graph
+            if backward:
+                with_backward = load("gradviz.gradients.command:with_backward")
+                graph_of = partial(with_backward, run_custom=self.run_custom, values=values)
             process = process_hook()
-            graph_of = gradients if backward else read or read_graph
 
             def graph_of_process(live: LiveOutputs) -> Graph:
                 graph = graph_of(live)
                 return graph if process is None else process(graph, live)
 
             return self.read(graph_of_process)
-
-    def timed_graph(self) -> RunResult[Graph]:
-        """The same with the seconds of every module, measured over a few steps; a saved graph is as it is."""
-        if self.target.kind == "graph":
-            return self.graph()
-        from gradviz.gradients.times import STEPS, timed, together
-
-        captured = self.read(timed, steps=STEPS)
-        return replace(captured, result=together((captured.result, *captured.later)), later=())
 
     def read(
         self,
@@ -181,8 +146,8 @@ class Source:
         """
         from gradviz.run.run import Run
 
-        until = _FIRST_CALL if need_graph else _END if self.keep_going else "until its first optimizer step"
-        with self._waiting(until, _END if self.keep_going else "") as around:
+        until = FIRST_CALL if need_graph else _END if self.keep_going else "until its first optimizer step"
+        with self.waiting(until, _END if self.keep_going else "") as around:
             return Run(
                 self.target,
                 read,
@@ -196,7 +161,7 @@ class Source:
             ).captured()
 
     @contextmanager
-    def _waiting(self, until: str, then: str) -> Iterator[Callable[[], AbstractContextManager[object]]]:
+    def waiting(self, until: str, then: str) -> Iterator[Callable[[], AbstractContextManager[object]]]:
         """Say what is waited for while the script runs. Yields what goes around each reading."""
         if self.at is not None:
             until = f"until its backward() call {self._last_call}"
@@ -223,28 +188,6 @@ class Source:
     def _last_call(self) -> int:
         """The number of the last backward call that is looked at."""
         return max(self.at) if isinstance(self.at, Sequence) else self.at or 1
-
-    def findings(self, **options: Any) -> RunResult[Findings]:
-        """Run the script and check its graphs. Options: `gradviz.checks.check.check_target`."""
-        from gradviz.checks.check import check_target
-
-        if self.target.kind == "graph":
-            raise TargetError(
-                f"{self.target.place!r} is a saved graph, and checks read live tensors, models and optimizers: give the script."
-            )
-        read_on = self.at is not None or options.get("steps") is not None
-        then = "until its last call" if read_on else "and watching later calls (Ctrl-C: report now)"
-        with self._waiting(_FIRST_CALL, then) as around:
-            return check_target(
-                self.target,
-                self.arguments,
-                at=self.at,
-                keep_going=self.keep_going,
-                record=self.record,
-                around=around,
-                process=process_hook(),
-                **options,
-            )
 
     def _refuse_script_options(self) -> None:
         for given, what in (

@@ -10,11 +10,11 @@ import click
 import pytest
 
 import gradviz
-from gradviz.cli.check import command as check_command
-from gradviz.cli.gradients import paths_command
+from gradviz.checks.command import command as check_command
 from gradviz.cli.main import COMMANDS, cli
 from gradviz.cli.options import render_options
 from gradviz.draw.options import Options, option_fields
+from gradviz.gradients.command import paths_command
 from gradviz.gradients.paths import LIMIT
 from tests.blocks import ROOT
 from tests.command_line import CliRunner

@@ -31,7 +31,8 @@ HERE = Path(__file__).parent
 SCRIPTS = {path.stem: path for path in sorted((HERE / "scripts").glob("*.py"))}
 IMPORTED = (  # before the forks: all but what gradviz loads when it has a result, such as rich
     "gradviz.api",
-    *(f"gradviz.cli.{name}" for name in ("check", "compare", "gradients", "info", "render", "saved", "tensors", "why")),
+    *(f"gradviz.{name}.command" for name in ("checks", "comparison", "gradients", "memory")),
+    *(f"gradviz.cli.{name}" for name in ("info", "render", "tensors", "why")),
     "tests.disturbance.witness",
     "torch._dynamo",
     "torch.export",

@@ -18,6 +18,7 @@ from typing import Any
 import numpy
 import torch
 
+from gradviz.checks.command import findings_of
 from gradviz.cli.target import Source
 from gradviz.graph import Graph
 from gradviz.run.outputs import LiveOutputs
@@ -132,7 +133,7 @@ def _leaf_tensors(outputs: list[torch.Tensor]) -> set[int]:
 
 
 def _check(seen: Seen, source: Source) -> None:
-    captured = source.findings()
+    captured = findings_of(source)
     found = captured.result
     if found.reach("warning"):  # what `gradviz check` exits with 1 for
         seen.findings = [f"{one.id}: {one.summary} {one.names} {one.where}" for one in found if one.severity != "note"]

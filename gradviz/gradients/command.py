@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,7 @@ import click
 
 from gradviz.cli.options import Form, form_option, row_limit, top_option, write_result
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, measured, opened, run_custom_option, target_argument
+from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.cli.why import cuts_watched, named_tensor
 from gradviz.errors import NoPathError
 from gradviz.features import load
@@ -20,8 +22,44 @@ if TYPE_CHECKING:
 
     from gradviz.cuts.words import CutLines
     from gradviz.gradients.flow import GradientFlow
+    from gradviz.gradients.live import LiveGraph
+    from gradviz.gradients.numbers import ComputedNumbers
     from gradviz.gradients.paths import Paths
+    from gradviz.graph import Graph
+    from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
+
+
+def measured(live: LiveOutputs, run_custom: bool = False, values: Sequence[ComputedNumbers] = ()) -> GradientFlow:
+    """The gradients behind the outputs; with `values` the numbers of small ones, too."""
+    from gradviz.gradients.flow import measure
+
+    kept = values[0] if values else False
+    return measure(opened(live), run_custom=run_custom, values=kept).with_names(live.names)
+
+
+def opened(live: LiveOutputs) -> LiveGraph:
+    """The live graph behind the outputs."""
+    from gradviz.gradients.live import open_graph
+
+    return open_graph(live.outputs, variables=live.variables, title=live.title, attribution=live.attribution)
+
+
+def with_backward(live: LiveOutputs, run_custom: bool = False, values: Sequence[ComputedNumbers] = ()) -> Graph:
+    """The graph behind the outputs, with its gradients and the order of backward, and what must be known of them."""
+    flow = measured(live, run_custom, values)
+    notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
+    return replace(flow.graph, notes=notes)
+
+
+def timed_graph(source: Source) -> RunResult[Graph]:
+    """The graph with the seconds of every module, measured over a few steps; a saved graph is as it is."""
+    if source.target.kind == "graph":
+        return source.graph()
+    from gradviz.gradients.times import STEPS, timed, together
+
+    captured = source.read(timed, steps=STEPS)
+    return replace(captured, result=together((captured.result, *captured.later)), later=())
 
 
 BY = ("module", "leaf", "node", "edge")

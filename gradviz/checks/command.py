@@ -11,18 +11,20 @@ import click
 
 from gradviz.checks.context import Gradients
 from gradviz.checks.finding import SEVERITIES
-from gradviz.cli.launch import reports
+from gradviz.cli.launch import process_hook, reports
 from gradviz.cli.options import json_option, with_feature
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import SHORT, complain, destination, open_option, opens, result_stream
-from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
-from gradviz.errors import text_of
+from gradviz.cli.target import FIRST_CALL, Source, TargetCommand, run_custom_option, target_argument
+from gradviz.errors import TargetError, text_of
+from gradviz.features import load
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
 from gradviz.retired import CHECKS, present_checks, without_retired_checks
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
+    from gradviz.run.ending import RunResult
 
 FOUND = 1
 """Exit code when findings reach --fail-on."""
@@ -52,7 +54,7 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 
 def _ids(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The shell completes ids of checks. They are read from the source: to import the rules takes seconds, and torch."""
-    rules = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[1].glob("checks/rules/*.py"))
+    rules = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("rules/*.py"))
     return sorted(id for id in re.findall(r'^@check\(\s*"([^"]+)"', rules, re.MULTILINE) if id.startswith(incomplete))
 
 
@@ -148,7 +150,7 @@ def command(
         page = f"{source.target.stem}.html"
     page = destination(page) if page is not None else None
     with result_stream() as stream:
-        captured = source.findings(cuts=page is not None, **options)
+        captured = findings_of(source, cuts=page is not None, **options)
         findings = captured.result
         if page is not None:
             write_page(findings, page)
@@ -159,6 +161,29 @@ def command(
             complain(f"The script then failed: {type(error).__name__}: {text_of(error)}")
         sys.exit(FOUND)
     captured.raise_failure()
+
+
+def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
+    """Run the script and check its graphs. Options: `gradviz.checks.check.check_target`. Raises TargetError for a saved graph."""
+    from gradviz.checks.check import check_target
+
+    if source.target.kind == "graph":
+        raise TargetError(
+            f"{source.target.place!r} is a saved graph, and checks read live tensors, models and optimizers: give the script."
+        )
+    read_on = source.at is not None or options.get("steps") is not None
+    then = "until its last call" if read_on else "and watching later calls (Ctrl-C: report now)"
+    with source.waiting(FIRST_CALL, then) as around:
+        return check_target(
+            source.target,
+            source.arguments,
+            at=source.at,
+            keep_going=source.keep_going,
+            record=source.record,
+            around=around,
+            process=process_hook(),
+            **options,
+        )
 
 
 def _write(findings: Findings, form: str, verbose: bool, stream: TextIO) -> None:
@@ -181,7 +206,6 @@ def write_page(findings: Findings, path: str) -> None:
     """Write the page of findings, as progress on a terminal."""
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
-    from gradviz.page.html import render_findings
 
     with progress("drawing the findings"):
-        write(path, map(encode, render_findings(findings, Options())))
+        write(path, map(encode, load("gradviz.page.html:render_findings")(findings, Options())))

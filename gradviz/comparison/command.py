@@ -1,31 +1,26 @@
-"""The commands that compare graphs: `gradviz diff` two targets or backward calls, `gradviz merge` the ranks of one program."""
+"""`gradviz diff`: what differs between two targets, or between two backward calls of one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gradviz.cli.launch import reports
-from gradviz.cli.options import json_option, render_options, row_limit, top_option
+from gradviz.cli.options import json_option, row_limit, top_option
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
 from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
 from gradviz.comparison.diff import TOP, GraphDiff, diff, text
-from gradviz.draw.output import format_of
 from gradviz.errors import FormatError, TargetError
-from gradviz.features import is_there
+from gradviz.features import is_there, load
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
 from gradviz.run.ending import RunResult
 from gradviz.run.program import parse_target
-
-if TYPE_CHECKING:
-    from gradviz.ranks.rank_diff import RankDiff
-
 
 DIFFERENT = 1
 
@@ -56,7 +51,7 @@ _DRAWN = (".svg", ".html") if is_there("gradviz.page") else (".svg",)  # suffixe
 @click.argument("before")
 @click.argument("after", required=False)
 @click.pass_context
-def diff_command(
+def command(
     ctx: click.Context,
     before: str,
     after: str | None,
@@ -137,9 +132,7 @@ def _draw(difference: GraphDiff, path: str) -> None:
 
     with progress("drawing the difference"):
         if path.lower().endswith(".html"):
-            from gradviz.page.html import render_difference
-
-            pieces = render_difference(difference, Options())
+            pieces = load("gradviz.page.html:render_difference")(difference, Options())
         else:
             pieces = render(difference, Options())
         write(path, map(encode, pieces))
@@ -168,77 +161,3 @@ def as_data(difference: GraphDiff) -> dict[str, Any]:
 def _node(graph: Graph, node: int) -> dict[str, Any]:
     record = graph.nodes[node]
     return {"id": node, "op": record.op, "names": record.names, "source": record.source}
-
-
-# -- ranks -------------------------------------------------------------------------------------------------------------
-
-
-@click.command("merge")
-@click.option("-o", "--output", metavar="FILE", help="Also draw all ranks as one graph; the suffix chooses the format.")
-@open_option
-@json_option("Print it all as JSON.")
-@render_options()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def merge_command(files: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
-    """Compare the graphs of several ranks, and their bytes.
-
-    Shows the nodes that all ranks share and those that only some have, and runs the checks on several ranks. FILES are graphs
-    that the ranks saved: torchrun ... -m gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ...
-    Drawing options apply to -o. Exit code 0 if all ranks are alike, else 1.
-    """
-    refuse_to_open(output)
-    if output is not None:
-        format_of(output)
-        output = destination(output)
-    from gradviz.ranks.files import merge_files
-    from gradviz.ranks.merging import findings_of
-
-    with result_stream() as stream:
-        with progress("merging the ranks"):
-            merged = merge_files(files)
-            findings = findings_of(merged)
-        if output is not None:
-            from gradviz.draw.output import save
-
-            with progress("drawing the graph"):
-                save(merged.graph, output, **options)
-        if as_json:
-            write_json(stream, {**merged_data(merged), **findings.as_data()})
-        else:
-            from gradviz.checks.output import FindingsTable
-            from gradviz.ranks.rank_diff import table
-
-            write_table(stream, table(merged))
-            if len(findings):
-                stream.write("\n")
-                write_table(stream, FindingsTable(findings, verbose=True))
-    if len(findings) or not merged.empty:
-        click.get_current_context().exit(DIFFERENT)
-
-
-def merged_data(merged: RankDiff) -> dict[str, Any]:
-    """Everything that is known, for `--json`. Ids are those of the merged graph, which `-o all.json` writes."""
-    nodes = merged.graph.nodes
-    return {
-        "title": merged.graph.title,
-        "ranks": merged.ranks,
-        "missing": merged.missing,
-        "groups": merged.groups,
-        "shared": len(merged.shared),
-        "only": [
-            {"node": node, "op": nodes[node].op, "names": nodes[node].names, "ranks": ranks}
-            for node, ranks in enumerate(merged.having)
-            if len(ranks) < len(merged.ranks)
-        ],
-        "differing": [
-            {
-                "node": differing.node,
-                "op": nodes[differing.node].op,
-                "ways": [{"ranks": ranks, "facts": words} for ranks, words in differing.ways],
-            }
-            for differing in merged.varying
-        ],
-        "edges": [{**edge._asdict(), "ranks": ranks} for edge, ranks in merged.some_edges],
-        "bytes_by_rank": merged.bytes_by_rank,
-        "memory_by_rank": {rank: process.memory for rank, process in merged.processes.items()},
-    }

@@ -1,0 +1,82 @@
+"""`gradviz merge`: what the ranks of one program share, what only some have, and the checks on several ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gradviz.checks.output import FindingsTable
+from gradviz.cli.options import json_option, render_options
+from gradviz.cli.progress import progress
+from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
+from gradviz.draw.output import format_of, save
+from gradviz.ranks.files import merge_files
+from gradviz.ranks.merging import findings_of
+from gradviz.ranks.rank_diff import RankDiff, table
+from gradviz.report.results import write_json, write_table
+
+DIFFERENT = 1
+
+
+@click.command("merge")
+@click.option("-o", "--output", metavar="FILE", help="Also draw all ranks as one graph; the suffix chooses the format.")
+@open_option
+@json_option("Print it all as JSON.")
+@render_options()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def command(files: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
+    """Compare the graphs of several ranks, and their bytes.
+
+    Shows the nodes that all ranks share and those that only some have, and runs the checks on several ranks. FILES are graphs
+    that the ranks saved: torchrun ... -m gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ...
+    Drawing options apply to -o. Exit code 0 if all ranks are alike, else 1.
+    """
+    refuse_to_open(output)
+    if output is not None:
+        format_of(output)
+        output = destination(output)
+    with result_stream() as stream:
+        with progress("merging the ranks"):
+            merged = merge_files(files)
+            findings = findings_of(merged)
+        if output is not None:
+            with progress("drawing the graph"):
+                save(merged.graph, output, **options)
+        if as_json:
+            write_json(stream, {**merged_data(merged), **findings.as_data()})
+        else:
+            write_table(stream, table(merged))
+            if len(findings):
+                stream.write("\n")
+                write_table(stream, FindingsTable(findings, verbose=True))
+    if len(findings) or not merged.empty:
+        click.get_current_context().exit(DIFFERENT)
+
+
+def merged_data(merged: RankDiff) -> dict[str, Any]:
+    """Everything that is known, for `--json`. Ids are those of the merged graph, which `-o all.json` writes."""
+    nodes = merged.graph.nodes
+    return {
+        "title": merged.graph.title,
+        "ranks": merged.ranks,
+        "missing": merged.missing,
+        "groups": merged.groups,
+        "shared": len(merged.shared),
+        "only": [
+            {"node": node, "op": nodes[node].op, "names": nodes[node].names, "ranks": ranks}
+            for node, ranks in enumerate(merged.having)
+            if len(ranks) < len(merged.ranks)
+        ],
+        "differing": [
+            {
+                "node": differing.node,
+                "op": nodes[differing.node].op,
+                "ways": [{"ranks": ranks, "facts": words} for ranks, words in differing.ways],
+            }
+            for differing in merged.varying
+        ],
+        "edges": [{**edge._asdict(), "ranks": ranks} for edge, ranks in merged.some_edges],
+        "bytes_by_rank": merged.bytes_by_rank,
+        "memory_by_rank": {rank: process.memory for rank, process in merged.processes.items()},
+    }
