@@ -153,10 +153,9 @@ def short_lines(findings: Findings) -> Iterator[str]:
 
 
 def _region(code: Excerpt) -> tuple[int, tuple[int, int]] | None:
-    """The line, and the first column and the one behind the last, in the file; None where that does not have it."""
-    notebook, cell = notebook_of(code.file)
-    columns = code.column, code.end_column
-    return place_in_file(notebook, cell, code.line, columns, code.text) if notebook else (code.line, columns)
+    """The line, and the first column and the one behind the last, in the file; None where that is not known."""
+    notebook, columns = notebook_of(code.file)[0], (code.column, code.end_column)
+    return place_in_file(notebook, columns, code.text) if notebook else (code.line, columns)
 
 
 def _shorter(text: str, code: Excerpt | None) -> str:

@@ -10,7 +10,6 @@ import ast
 import json
 import linecache
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ from gradviz.wording import CELL, clip, place_text
 _AROUND_PYTHON = re.compile(r"%%(time|timeit|capture|prun|gradviz)\b")
 _TIMED = re.compile(r"(\s*)%time(?=\s+\S)")
 _ONLY_IPYTHON = re.compile(r"\s*[%!?]|\s*[\w.,\s]+=\s*[%!]|.*\?\s*$")
-_CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.DOTALL)  # of a text in JSON
 
 
 class Notebook(NamedTuple):
@@ -55,75 +53,41 @@ def read_notebook(path: str, place: str, text: bytes) -> Notebook:
     return Notebook(cells, tuple(left_out))
 
 
-def place_in_file(
-    path: str, cell: str, line: int, columns: tuple[int, int], code: str
-) -> tuple[int, tuple[int, int]] | None:
+def place_in_file(path: str, columns: tuple[int, int], code: str) -> tuple[int, tuple[int, int]] | None:
     """Where a part of a cell's line, whose code is this, stands in the notebook's own file: its line there, and its columns.
 
-    None where the file does not have it any more.
+    None where the file does not have that line exactly once.
     """
     try:
-        data = Path(path).read_bytes()
-        text = data.decode(json.detect_encoding(data))
-        cells = [pieces for pieces in _pieces(path, text, _with_pieces().decode) if "".join(pieces).strip()]
-        pieces = cells[int(cell) - 1]
-        characters = [span for piece in pieces for span in piece.characters(text)]
-        lines = "".join(pieces).split("\n")
-        begin = (
-            sum(len(before) + 1 for before in lines[: line - 1]) + lines[line - 1].index(code.strip()) - _indent(code)
-        )
-        found = characters[begin + columns[0] - 1][0], characters[begin + columns[1] - 2][1]
-    except (OSError, ValueError, LookupError, AttributeError, TargetError):
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError):
         return None
-    start = text.rfind("\n", 0, found[0]) + 1
-    return text.count("\n", 0, start) + 1, (found[0] + 1 - start, found[1] + 1 - start)
-
-
-class _Piece(str):
-    """A text of a JSON file, with where it begins and ends there."""
-
-    begin: int
-    end: int
-
-    def characters(self, text: str) -> list[tuple[int, int]]:
-        """Where each of its characters begins and ends in the file."""
-        return [match.span() for match in _CHARACTER.finditer(text, self.begin, self.end)]
-
-
-def _with_pieces() -> Any:
-    """A decoder whose texts are pieces. Python's own decoder in C knows no places; that in Python has no public name."""
-    read: Any = json.decoder
-    decoder: Any = json.JSONDecoder()
-
-    def piece(text: str, begin: int, strict: bool = True) -> tuple[_Piece, int]:
-        value, after = read.scanstring(text, begin, strict)
-        made = _Piece(value)
-        made.begin, made.end = begin, after - 1
-        return made, after
-
-    decoder.parse_string = piece
-    decoder.scan_once = read.scanner.py_make_scanner(decoder)
-    return decoder
+    for ascii in (True, False):  # both ways in which JSON may write it
+        before, inside, whole = (
+            json.dumps(part, ensure_ascii=ascii)[1:-1]
+            for part in (code[: columns[0] - 1], code[columns[0] - 1 : columns[1] - 1], code)
+        )
+        if text.count(whole) == 1:
+            found = text.index(whole)
+            start = text.rfind("\n", 0, found) + 1
+            column = found - start + len(before) + 1
+            return text.count("\n", 0, start) + 1, (column, column + len(inside))
+    return None
 
 
 def _code(place: str, text: bytes) -> list[str]:
     """The texts of the code cells."""
-    return ["".join(pieces) for pieces in _pieces(place, text, json.loads)]
-
-
-def _pieces(place: str, text: Any, loads: Callable[[Any], Any]) -> list[list[Any]]:
-    """The texts of the code cells, in the pieces that the file has."""
     try:
-        content = loads(text)
+        content = json.loads(text)
         language = content.get("metadata", {}).get("kernelspec", {}).get("language", "python")
         worksheets: list[Any] = content.get("worksheets") or [content]  # a list of them up to version 3 of the format
         cells = [cell for sheet in worksheets for cell in sheet["cells"] if cell["cell_type"] == "code"]
-        sources = [cell["source"] if "source" in cell else cell["input"] for cell in cells]
+        sources = ["".join(cell["source"] if "source" in cell else cell["input"]) for cell in cells]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TargetError(f"{place!r} is not a notebook that can be read: {type(error).__name__}: {error}") from error
     if language != "python":
         raise TargetError(f"{place!r} is a notebook in {language!r}. gradviz runs notebooks in Python.")
-    return [[source] if isinstance(source, str) else source for source in sources]
+    return sources
 
 
 def _python(source: str) -> tuple[str, list[tuple[int, str]]]:
