@@ -164,10 +164,3 @@ def test_the_line_is_that_of_the_dtype_where_the_cast_has_a_variable(tmp_path: P
     )
     (found,) = alarms(script.replace(".to(torch.bfloat16)", ".to(kind)"), tmp_path)
     assert found["id"] == "swallowed-update" and found["code"].strip() == "kind = torch.bfloat16"
-
-
-@pytest.mark.slow
-def test_calls_of_a_scheduler_are_counted_to_the_end(tmp_path: Path) -> None:
-    script = FAULTS["a schedule for epochs that every batch moves on"].script
-    (found,) = alarms(script.replace("range(4)", "range(10)"), tmp_path)
-    assert "ran 80 times, after each step" in found["why"]

@@ -56,46 +56,14 @@ CASES = {
         "(self.fc2(x) + self.fc2(-x).mean(1, keepdim=True)) / 2", "F.nll_loss(out, y)", "in place of NLLLoss",
         "self.fc2(x).log_softmax(1)",
     ),
-    "probabilities for kl_div": (
-        "F.softmax(self.fc2(x), dim=1)", "F.kl_div(out, torch.full((8, 3), 1 / 3), reduction='batchmean')",
-        "Use log_softmax in place of this softmax", "F.log_softmax(self.fc2(x), dim=1)",
-    ),
-    "probabilities kept above zero for KLDivLoss": (
-        "torch.sigmoid(self.fc2(x)) + 1e-6", "nn.KLDivLoss(reduction='sum')(out, torch.full((8, 3), 1 / 3))",
-        "Use logsigmoid in place of this sigmoid", "F.logsigmoid(self.fc2(x))",
-    ),
-    "scores for kl_div": (
-        "self.fc2(x)", "F.kl_div(input=out, target=torch.full((8, 3), 1 / 3), reduction='batchmean')",
-        "Put log_softmax(scores, dim=1) before it", "F.log_softmax(self.fc2(x), dim=1)",
-    ),
-    "log_softmax over the batch": (
-        "F.log_softmax(self.fc2(x), dim=0)", "F.nll_loss(out, y)", "dim=1 in place of dim=0", "F.log_softmax(self.fc2(x), dim=1)",
-    ),
-    "the logarithm of a softmax over the batch": (
-        "torch.log(torch.softmax(self.fc2(x), 0) + 1e-9)", "nn.NLLLoss()(out, y)", "dim=1 in place of dim=0",
-        "torch.log(torch.softmax(self.fc2(x), 1) + 1e-9)",
-    ),
-    "log_softmax over the batch, and the row's own class": (
-        "self.fc2(x).log_softmax(0)", "-out.gather(1, y[:, None]).mean()", "dim=1 in place of dim=0",
-        "self.fc2(x).log_softmax(1)",
-    ),
-    "log_softmax over the words of a sentence": (
-        "F.log_softmax(self.fc2(x).view(2, 4, 3), dim=1)", "F.nll_loss(out.view(-1, 3), y)", "dim=2 in place of dim=1",
-        "F.log_softmax(self.fc2(x).view(2, 4, 3), dim=2)",
-    ),
     "clamped scores": (
         "self.fc2(x).clamp(0, 1)", "F.binary_cross_entropy(out, torch.ones(8, 3))", "use torch.sigmoid(scores) in its place",
         "torch.sigmoid(self.fc2(x))",
-    ),
-    "softmax of one score": (
-        "torch.softmax(self.one(x), dim=1)", "F.mse_loss(out, y[:, None].float())", "use torch.sigmoid",
-        "torch.sigmoid(self.one(x))",
     ),
 }  # fmt: skip
 AT_THE_LOSS = (
     "put log_softmax(scores, dim=1) before it",
     "in place of NLLLoss",
-    "Put log_softmax(scores, dim=1) before it",
 )
 RIGHT = {
     "a mixture of two": ("torch.logaddexp(self.fc2(x).log_softmax(1), self.fc2(-x).log_softmax(1))", "F.nll_loss(out, y)"),

@@ -62,19 +62,6 @@ GROUPS = _script(
     "gains = (rewards - rewards.mean(dim=1, keepdim=True)).flatten()",
     "return -(gains * policy.log_prob(actions)).mean()",
 )
-MEMBERS = f"""{BEGIN}
-from torch.func import functional_call, stack_module_state, vmap
-nets = [nn.Linear(4, 1) for _ in range(3)]
-weights, others = stack_module_state(nets)
-opt = torch.optim.Adam([weight for net in nets for weight in net.parameters()])
-for step in range(4):
-    opt.zero_grad()
-    x = torch.randn(16, 4)
-    out = vmap(lambda p, b: functional_call(nets[0], (p, b), (x,)))(weights, others)
-    loss = (out - x[:, :1]).square().mean()
-    loss.backward()
-    opt.step()
-"""
 FOLLOWS = _script(
     "nn.ModuleDict(dict(teacher=nn.Linear(4, 3), student=nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 3))))",
     "x = torch.randn(16, 4)",
@@ -162,20 +149,6 @@ for step in range(5):
     loss.backward()
     opt.step()
 """
-COPIED = f"""{BEGIN}
-w = nn.Linear(4, 1).weight.detach().clone().requires_grad_()
-opt = torch.optim.SGD([w], lr=0.01)
-for step in range(5):
-    loss = 0
-    for task in range(18):
-        x, inner = torch.randn(8, 4), w
-        (grad,) = torch.autograd.grad((x @ inner.T).square().mean(), inner, create_graph=True)
-        inner = (inner - 0.1 * grad).detach().requires_grad_()
-        loss = loss + (x @ inner.T).square().mean()
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-"""
 THAWED = f"""{BEGIN}
 net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
 net[0].requires_grad_(False)
@@ -187,20 +160,6 @@ for epoch in range(4):
         opt.zero_grad()
         loss.backward()
         opt.step()
-"""
-RIVALS = f"""{BEGIN}
-net, critic = nn.Linear(4, 2), nn.Linear(2, 1)
-makes, judges = (torch.optim.Adam(one.parameters()) for one in (net, critic))
-for step in range(4):
-    fake = net(torch.randn(8, 4)).detach()
-    loss = critic(fake).square().mean() + (critic(torch.randn(8, 2)) - 1).square().mean()
-    judges.zero_grad()
-    loss.backward()
-    judges.step()
-    loss = (critic(fake) - 1).square().mean()
-    makes.zero_grad()
-    loss.backward()
-    makes.step()
 """
 TEACHER = f"""{BEGIN}
 teacher, net = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 1)), nn.Linear(4, 1)
@@ -254,54 +213,7 @@ for step in range(12):
     loss.backward()
     opt.step()
 """
-COPIED = f"""import copy
-{BEGIN}
-net, first = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)), None
-opt = torch.optim.SGD(net.parameters(), lr=0.05)
-for epoch in range(6):
-    for part in range(4):
-        opt.zero_grad()
-        loss = (net(torch.randn(24, 8)) - 1).square().mean()
-        loss.backward()
-        opt.step()
-    first = net
-    if epoch == 2:
-        net = copy.deepcopy(net)
-"""
 FAULTS = {
-    "a copy in the place of the model that the optimizer holds": Fault(
-        "idle-optimizer",
-        "opt = torch.optim.SGD(",
-        "model.load_state_dict(other.state_dict())",
-        "net = copy.deepcopy(net)\n",
-        "net.load_state_dict(copy.deepcopy(first.state_dict()))\n",
-        COPIED,
-    ),
-    "vectors with a rate of their own that are frozen": Fault(
-        "idle-optimizer",
-        "self.words = nn.Embedding.from_pretrained(vectors)",
-        "freeze=False",
-        "from_pretrained(vectors)",
-        "from_pretrained(vectors, freeze=False)",
-        """
-        import torch
-        from torch import nn
-        class Tagger(nn.Module):
-            def __init__(self, vectors):
-                super().__init__()
-                self.words = nn.Embedding.from_pretrained(vectors)
-                self.out = nn.Linear(4, 3)
-            def forward(self, ids):
-                return self.out(self.words(ids)).transpose(1, 2)
-        net = Tagger(torch.randn(30, 4))
-        groups = [{"params": part.parameters(), "lr": rate} for part, rate in ((net.words, 1e-3), (net.out, 1e-2))]
-        opt = torch.optim.Adagrad(groups)
-        for _ in range(4):
-            opt.zero_grad()
-            nn.functional.cross_entropy(net(torch.randint(30, (4, 5))), torch.randint(3, (4, 5))).backward()
-            opt.step()
-        """,
-    ),
     "an outer optimizer whose loss never leads to what it holds": Fault(
         "idle-optimizer",
         "quick = [(w - 0.1 * g).detach().requires_grad_()",
@@ -347,14 +259,6 @@ FAULTS = {
         "state = h, c = cell(x, state)",
         CELL,
     ),
-    "what one network makes, cut for both losses": Fault(
-        "idle-optimizer",
-        "fake = ",
-        "script.py:11, where another loss uses it, write fake.detach().",
-        ".detach()\n    loss = critic(fake)",
-        "\n    loss = critic(fake.detach())",
-        RIVALS,
-    ),
     "gains of groups of one": Fault(
         "zero-gradient",
         "return -(gains",
@@ -363,32 +267,8 @@ FAULTS = {
         "dim=0",
         GROUPS,
     ),
-    "stacked weights that no optimizer holds": Fault(
-        "idle-optimizer",
-        "opt = ",
-        "Give it what backward() reaches: weights.values().",
-        "[weight for net in nets for weight in net.parameters()]",
-        "weights.values()",
-        MEMBERS,
-    ),
     "a frozen teacher that drops out": Fault(
         "wrong-mode", "y = teacher(x)", "Call .eval() on it", "(False)", "(False).eval()", STUDENT
-    ),
-    "a group that no schedule reaches": Fault(
-        "idle-optimizer",
-        'opt.param_groups[1]["lr"]',
-        "in a loop over param_groups",
-        '    opt.param_groups[1]["lr"] = 0.01 * step',
-        '    for group in opt.param_groups:\n        group["lr"] = 0.01 * step',
-        WARMUP,
-    ),
-    "copies that are made anew in front of each loss": Fault(
-        "idle-optimizer",
-        "inner = (inner",
-        "script.py:14, remove .detach().",
-        "(inner - 0.1 * grad).detach().requires_grad_()",
-        "inner - 0.1 * grad",
-        COPIED,
     ),
     "a layer that is thawed when the optimizer is there": Fault(
         "never-updated",

@@ -10,44 +10,7 @@ from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.checks.test_scripts import check, written
 from tests.walker.graphs import needs_raw
 
-TURNS = """
-        import torch
-        from torch import nn
-
-        class Adversarial:
-            def __init__(self):
-                self.paint = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
-                self.judge = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
-                self.opt_paint = torch.optim.RMSprop(self.paint.parameters(), lr=1e-3)
-                self.opt_judge = torch.optim.RMSprop(self.judge.parameters(), lr=1e-3)
-
-            def judge_turn(self, real):
-                fake = self.paint(torch.randn(8, 4))
-                self.opt_judge.zero_grad()
-                (self.judge(fake) - self.judge(real)).mean().backward()
-                self.opt_judge.step()
-
-            def paint_turn(self):
-                CLEAR
-                loss = -self.judge(self.paint(torch.randn(8, 4))).mean()
-                loss.backward()
-                self.opt_paint.step()
-                self.opt_paint.zero_grad()
-
-        both = Adversarial()
-        for _ in range(4):
-            both.judge_turn(torch.randn(8, 3))
-            both.paint_turn()
-"""
 FAULTS = {
-    "a critic's loss that goes on into what it judges": Fault(
-        "gradient-not-reset",
-        "loss.backward()",
-        "Call both.opt_paint.zero_grad() directly before loss.backward()",
-        "pass\n",
-        "self.opt_paint.zero_grad()\n",
-        TURNS.replace("CLEAR", "pass"),
-    ),
     "an attack whose backward() fills the parameters": Fault(
         "gradient-not-reset",
         "net(x).square().mean().backward()",
@@ -68,29 +31,6 @@ FAULTS = {
             loss = net(x).square().mean()
             loss.backward()
             opt.step()
-        """,
-    ),
-    "a clip of the critic's gradients before the actor's step": Fault(
-        "clip-order",
-        "clip_(critic.parameters(), 1.0)  # of the actor",
-        "clip the parameters of actor",
-        "clip_(critic.parameters(), 1.0)  # of the actor",
-        "clip_(actor.parameters(), 1.0)",
-        """
-        import torch
-        clip_ = torch.nn.utils.clip_grad_norm_
-        actor, critic = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
-        a, c = torch.optim.SGD(actor.parameters(), lr=0.01), torch.optim.SGD(critic.parameters(), lr=0.01)
-        for i in range(6):
-            s = torch.randn(5, 3)
-            c.zero_grad()
-            (critic(s) - 1).square().mean().backward()
-            clip_(critic.parameters(), 1.0)
-            c.step()
-            a.zero_grad()
-            (-actor(s).log_softmax(1)[:, 0] * (1 - critic(s).detach().squeeze(1))).mean().backward()
-            clip_(critic.parameters(), 1.0)  # of the actor
-            a.step()
         """,
     ),
 }

@@ -141,12 +141,9 @@ def _in_graph(graph: Graph) -> Iterator[Diagnosis]:
 
 def _wrong(graph: Graph, loss: str, at: str, made: int, pair: _Pair) -> Diagnosis:
     by, source, new = kind(graph, made).lower(), made_at(graph, made), ""
-    log = "logsigmoid" if by == "sigmoid" else f"log_{by}"
-    fix = pair.fix.format(by=by, log=log)
+    fix = pair.fix.format(by=by)
     if pair.fix is _SCORES:
         source, new = _left_out(graph, made, by)
-    elif source is not None and "{log}" in pair.fix and source.text.count(f"{by}(") == 1:
-        new = source.text.replace(f"{by}(", f"{log}(")
     edit = instead(source, new)
     moved = source is not None and source != made_at(graph, made)
     return Diagnosis(

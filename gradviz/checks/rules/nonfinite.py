@@ -6,7 +6,6 @@ It judges the numbers of calls that were read because of them, or with `--values
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 
 from gradviz.checks.context import CheckContext, Gradients
@@ -73,7 +72,6 @@ def nonfinite(context: CheckContext) -> Diagnoses:
         yield _backward(context, gradients)._replace(follows=("wrong-backward",))
 
 
-_SPREAD = re.compile(r"\b(?:std|var)\(")
 _OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
 
 
@@ -211,29 +209,20 @@ def _from_an_operation(
     why += "still held has any"
     if at != holder:
         why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers"
-    cause, fix, source = reason(graph, at, below), _remedy(context, at), None
+    cause, fix = reason(graph, at, below), _remedy(context, at)
     if below:
         fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero "
         fix += "alone"
     elif graph.nodes[at].op.startswith("Div") and not _measured(context, at):
-        cause, fix = (
-            "its divisor has no zero: what came in without a graph has them already",
-            "Look where that is computed",
-        )
-        few = [other for other in lines_behind(made_at(graph, at)) if _SPREAD.search(other.text)]
-        if few:
-            source = few[0]
-            cause += f", as {code(source)} gives them for a single element"
-            fix = f"In {line(source)}, pass correction=0, which gives 0 for a single element; or leave out a last batch of one: "
-            fix += "drop_last=True"
+        cause = "its divisor has no zero: what came in without a graph has them already"
+        fix = "Look where that is computed"
     return Diagnosis(
         f"{graph.nodes[at].op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
         why + (f". {cause[:1].upper()}{cause[1:]}" if cause else ""),
         f"{fix}.",
         (at,),
-        where=line(source) or place(graph, at),
-        source=source,
+        where=place(graph, at),
     )
 
 
