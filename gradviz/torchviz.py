@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import graphviz
 import torch
 
+from gradviz.errors import LayoutTimeout
 from gradviz.graph import Base, Graph, Node, Root, SavedTensor, TensorInfo
 from gradviz.layout.graphviz import run
 from gradviz.walker.names import flatten
@@ -88,58 +89,61 @@ _NODE_STYLE = {
     "fontname": "monospace",
 }
 _INCHES_PER_STATEMENT, _LEAST_INCHES = 0.15, 12
-TIME_LIMIT: float | None = None
-"""Seconds that drawing may take; None, as with graphviz itself, for no limit."""
+TIME_LIMIT: float | None = 120.0
+"""Seconds that Graphviz may take to draw; None for no limit. Graphviz itself has none, and a large graph can take it hours."""
+_GRAPHVIZ_ALONE = ("renderer", "formatter", "neato_no_op", "raise_if_result_exists", "overwrite_source")
+"""Options that `graphviz` passes to the system's program, and only to that."""
 
 
 class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz ships no types
-    """A `graphviz.Digraph` whose `pipe`, `render`, `view` and notebook display also work without a system Graphviz."""
+    """A `graphviz.Digraph` whose `pipe`, `render`, `view` and notebook display work without a system Graphviz, and end in time."""
 
-    def pipe(self, *arguments: Any, **options: Any) -> Any:
-        """The drawing as bytes, or text with `encoding=`. As in `graphviz.Digraph.pipe`."""
-        try:
-            return super().pipe(*arguments, **options)
-        except graphviz.ExecutableNotFound:
-            drawn = self._draw_without_system(
-                arguments[0] if arguments else options.get("format"), options.get("engine")
-            )
-            encoding = options.get("encoding")
-            return drawn.decode(encoding) if encoding else drawn
+    def pipe(self, format: str | None = None, *arguments: Any, **options: Any) -> Any:
+        """The drawing as bytes, or text with `encoding=`. As in `graphviz.Digraph.pipe`. Raises LayoutTimeout."""
+        if arguments or any(options.get(name) for name in _GRAPHVIZ_ALONE):
+            return super().pipe(format, *arguments, **options)
+        drawn, encoding = self._drawn(format, options.get("engine")), options.get("encoding")
+        return drawn.decode(encoding) if encoding else drawn
 
-    def render(self, *arguments: Any, **options: Any) -> str:
-        """Save the source and the drawing beside it. As in `graphviz.Digraph.render`; returns the drawing's path."""
-        try:
-            return str(super().render(*arguments, **options))
-        except graphviz.ExecutableNotFound:
-            return self._render_without_system(*arguments, **options)
-
-    def _render_without_system(
+    def render(
         self,
         filename: Any = None,
         directory: Any = None,
         view: bool = False,
         cleanup: bool = False,
         format: str | None = None,
-        *_: Any,
+        *arguments: Any,
         outfile: Any = None,
         engine: str | None = None,
         quiet_view: bool = False,
-        **__: Any,
+        **options: Any,
     ) -> str:
+        """Save the source and the drawing beside it; the drawing's path. As in `graphviz.Digraph.render`. Raises LayoutTimeout."""
+        if arguments or any(options.get(name) for name in _GRAPHVIZ_ALONE):
+            given: dict[str, Any] = {"outfile": outfile, "engine": engine, "quiet_view": quiet_view, **options}
+            return str(super().render(filename, directory, view, cleanup, format, *arguments, **given))
+
         if outfile is not None:
             format = format or Path(outfile).suffix.lstrip(".") or None
             filename = filename or Path(outfile).with_suffix(".gv")
         source = self.save(filename=filename, directory=directory)
         target = os.fspath(outfile) if outfile is not None else f"{source}.{format or self.format}"
-        Path(target).write_bytes(self._draw_without_system(format, engine))
+        Path(target).write_bytes(self._drawn(format, engine))
         if cleanup:
             os.remove(source)
-        if view:
+        if view or quiet_view:
             self._view(target, format=format or self.format, quiet=quiet_view)
         return target
 
-    def _draw_without_system(self, format: str | None, engine: str | None) -> bytes:
-        return run(self.source, program=engine or self.engine, format=format or self.format, timeout=TIME_LIMIT)
+    def _drawn(self, format: str | None, engine: str | None) -> bytes:
+        known = graphviz.Digraph(format=format or self.format, engine=engine or self.engine)  # or a ValueError
+        try:
+            return run(self.source, program=known.engine, format=known.format, timeout=TIME_LIMIT)
+        except LayoutTimeout as error:
+            raise LayoutTimeout(
+                f"{error} gradviz draws large graphs itself, folded: gradviz.walk(y).save('graph.svg'). "
+                "To wait longer: gradviz.torchviz.TIME_LIMIT = None."
+            ) from None
 
 
 class _Drawing:

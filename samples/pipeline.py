@@ -1,13 +1,13 @@
 """Pipeline parallel: each rank has some of the layers, and passes what they computed on to the next.
 
-A batch is cut into microbatches. Forward, the stages send activations on; backward, they send gradients back. So every stage
-must run to the end, or the others wait for it: gradviz needs `--continue`. Each rank shows the graph of its own stage.
+A batch is cut into parts. Forward, the stages send activations on; backward, they send gradients back. Each rank draws the graph
+of its own stage. The other stages wait for it, so the script has to run on after the first backward call: --continue.
 
 --fault unused   The last stage has a layer that it does not use.
 
 Try:
     torchrun --nproc-per-node 2 samples/pipeline.py
-    torchrun --nproc-per-node 2 -m gradviz render samples/pipeline.py --continue -o pipeline.svg
+    torchrun --nproc-per-node 2 -m gradviz render samples/pipeline.py --continue -o stage.svg
     torchrun --nproc-per-node 2 -m gradviz check samples/pipeline.py --continue --rank 1 -- --fault unused
 """
 
@@ -47,7 +47,7 @@ class Part(nn.Module):
 torch.manual_seed(rank)
 part = Part()
 stage = PipelineStage(part, rank, world, torch.device("cpu"))
-schedule = ScheduleGPipe(stage, n_microbatches=2, loss_fn=nn.functional.mse_loss)
+schedule = ScheduleGPipe(stage, 2, loss_fn=nn.functional.mse_loss)
 optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
 
 torch.manual_seed(0)

@@ -44,7 +44,7 @@ LINES = {
     "flow": ("train.py",),
     "paths": ("train.py --to model.0.weight",),
     "diff": ("g.json other.json", "train.py --at 1 --at 2", "g.json other.json -o d.svg"),
-    "merge": ("g.json g.json",),
+    "merge": ("g.json g.json", "g.json g.json -o m.svg"),
     "check": ("train.py", "train.py --format sarif", "train.py --format md", "--explain no-graph"),
     "formula": ("softmax",),
     "info": ("train.py", "g.json"),
@@ -55,7 +55,7 @@ LINES = {
 PAGES = ("check train.py --html page.html", "diff g.json other.json -o d.html")
 
 CHOICES = ("--color", "--by")
-LEFT_OUT = ("--open", "--try", "--record", "--continue", "--to-end", "--verbose")
+LEFT_OUT = ("--open", "--record", "--continue", "--to-end", "--verbose")
 
 
 def lines() -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from networkx.algorithms.isomorphism import categorical_multiedge_match, categorical_node_match
 from torch import nn
 
-from gradviz.errors import NotATensorError
+from gradviz.errors import LayoutTimeout, NotATensorError
 from gradviz.torchviz import make_dot, make_dot_from_trace
 from tests.walker.graphs import needs_raw
 
@@ -391,3 +392,19 @@ def test_renders_with_and_without_a_system_graphviz(
     written = dot.render(outfile=tmp_path / "other.png", cleanup=True)
     assert Path(written).read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "graph.svg", "other.png"]
+
+
+def test_drawing_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dot").write_text("#!/bin/sh\nsleep 60\n")
+    (tmp_path / "dot").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("gradviz.torchviz.TIME_LIMIT", 0.5)
+    dot = make_dot(leaf(2) * 2)
+    for draw in (dot.pipe, lambda: dot.render(tmp_path / "graph", format="svg")):
+        with pytest.raises(LayoutTimeout, match=r"within 0\.5 s.*TIME_LIMIT = None"):
+            draw()
+
+
+def test_a_format_that_graphviz_does_not_know_is_refused_as_by_graphviz() -> None:
+    with pytest.raises(ValueError, match="unknown format: 'nope'"):
+        make_dot(leaf(2) * 2).pipe(format="nope")
