@@ -25,9 +25,9 @@ HEAD = """<!-- Written by docs/make_checks.py. Change the checks' docstrings ins
 
 `gradviz check script.py` reads three backward calls of a script (`--steps`), watches it run on, and says what is wrong,
 where, why, and what to do. `gradviz.check(loss, model=net)` does the same for what you hold. Nothing is
-disturbed: no hook runs, no `.grad` is written, nothing is freed, and without `--values` no number is read
-(but the loss, whether a gradient that should have been reset is all zeros, a few elements of leaves that nothing seems to
-update, of weights that are zero and of weights that look tied, and labels, targets and masks of a few batches).
+disturbed: no hook runs, no `.grad` is written, nothing is freed, and without `--values` few numbers are read: the loss, the
+norms of the gradients after a call, whether gradients and weights are all zero, a few elements of leaves that nothing seems
+to update, and all numbers of a call that is not finite.
 
 An *error* makes `backward()` fail, or the gradient useless. A *warning* is a mistake in most cases. A *note* is good to know. The
 exit code is 1 when an error or a warning was found; `--fail-on` says what counts, `--only` and `--ignore` choose checks by id.

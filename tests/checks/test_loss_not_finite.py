@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.checks.advice import alarms
 from tests.checks.test_scripts import check, written
 from tests.walker.graphs import needs_raw
 
@@ -153,3 +154,16 @@ def test_masks_made_of_logarithms_are_no_broken_data(tmp_path: Path) -> None:
         + TAIL
     )
     assert check(written(tmp_path, script))[1] == 0
+
+
+def test_data_that_is_nan_is_looked_for_where_it_is_computed(tmp_path: Path) -> None:
+    script = """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        total, count = torch.ones(2, 3), torch.tensor([[1.0], [0.0]])
+        average = (total - 1) / count
+        loss = net(average).square().mean()
+        loss.backward()
+    """
+    (found,) = alarms(script, tmp_path)
+    assert "came in without a graph" in found["why"] and "script.py:5 and" in found["fix"]

@@ -163,7 +163,7 @@ def _reached(context: CheckContext) -> bool:
 def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     """Values are not finite: what made the first of them so."""
     rank = _place_in_order(context.graph)
-    first = min(bad, key=lambda value: rank(_holder(value) or 0))
+    first = min(bad, key=lambda value: (rank(_holder(value) or 0), value.made_by is not None))  # given, then made
     names, leaf_of, holder = all_names(bad), context.graph.leaf_of, _holder(first)
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
     if holder is None:
@@ -216,6 +216,11 @@ def _from_an_operation(
     elif graph.nodes[at].op.startswith("Div") and not _measured(context, at):
         cause = "its divisor has no zero: what came in without a graph has them already"
         fix = "Look where that is computed"
+    elif not made and not cause and at == holder and graph.nodes[at].none_inputs:
+        before = [line(source) for source in lines_behind(made_at(graph, at))]
+        cause = "what came in without a graph has them already"
+        fix = f"Look where that is computed{f': {listed(before[:2])}' if before else ''}. A divisor, or the input of a "
+        fix += "logarithm or root, that may be 0 is kept away from it by x.clamp(min=1e-6)"
     return Diagnosis(
         f"{graph.nodes[at].op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
