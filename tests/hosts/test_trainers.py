@@ -94,7 +94,7 @@ def test_each_command_reads_the_first_backward(name: str, command: str, tmp_path
     assert [word for word in wanted[command] if word not in run.stdout] == []
 
 
-OPTIONS = {"tree": ("--by", "node"), "saved": ("--by", "op")}
+OPTIONS = {"tree": ("--by", "node", "--names", "backward"), "saved": ("--by", "op")}
 
 
 def test_what_ignite_logs_says_that_the_stop_is_on_purpose(tmp_path: Path) -> None:
