@@ -37,7 +37,6 @@ MODULES = (
     "gradviz.recording.record",
     "gradviz.ipython",
     "gradviz.testing",
-    "gradviz.testing.plugin",
     "gradviz.draw.options",
     "gradviz.errors",
 )

@@ -15,6 +15,8 @@ from gradviz.wording import bytes_text, few, parse_size, plural
 if TYPE_CHECKING:
     import torch
 
+__all__ = ["assert_all_get_gradients", "assert_no_findings", "assert_saved_at_most"]
+
 
 def assert_no_findings(outputs: object, *, model: torch.nn.Module | None = None) -> None:
     """Fail with the report of `gradviz.check` if it has an error or a warning.
