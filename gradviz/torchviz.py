@@ -9,6 +9,7 @@ pictures of `Graph.save` are another renderer's: this one exists so that people 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -54,7 +55,8 @@ def make_dot(
 
     Source: https://github.com/szagoruyko/pytorchviz
     """
-    outputs = list({id(tensor): tensor for _, tensor in flatten(var) if isinstance(tensor, torch.Tensor)}.values())
+    found = [(path, tensor) for path, tensor in flatten(var) if isinstance(tensor, torch.Tensor)]
+    outputs = list({id(tensor): tensor for _, tensor in found}.values())
     graph = capture(outputs, params=params, need_graph=False, read_compiled=False)
     bases: dict[int, int] = {}
     same_base = {}
@@ -62,7 +64,9 @@ def make_dot(
         base = base_of(tensor)
         if base is not None:
             same_base[number] = bases.setdefault(id(base), number)
-    names = {id(tensor): name for name, tensor in (params or {}).items()}
+    # torchviz takes a tensor or a tuple, whose outputs have no names; the keys of a dict, which it refuses, say which is which
+    names = {id(tensor): path for path, tensor in reversed(found) if not _INDICES.fullmatch(path)}
+    names |= {id(tensor): name for name, tensor in (params or {}).items()}
     drawing = _Drawing(graph, show_attrs, show_saved, max(max_attr_chars, 3))
     drawing.roots([names.get(id(tensor), "") for tensor in outputs], same_base)
     drawing.nodes()
@@ -88,6 +92,7 @@ _NODE_STYLE = {
     "height": "0.2",
     "fontname": "monospace",
 }
+_INDICES = re.compile(r"(\[\d+\])*")
 _INCHES_PER_STATEMENT, _LEAST_INCHES = 0.15, 12
 TIME_LIMIT: float | None = 120.0
 """Seconds that Graphviz may take to draw; None for no limit. Graphviz itself has none, and a large graph can take it hours."""

@@ -408,3 +408,12 @@ def test_drawing_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_format_that_graphviz_does_not_know_is_refused_as_by_graphviz() -> None:
     with pytest.raises(ValueError, match="unknown format: 'nope'"):
         make_dot(leaf(2) * 2).pipe(format="nope")
+
+
+def test_outputs_of_a_dict_are_named_by_their_keys() -> None:
+    x = leaf(2)
+    outputs = {"scores": x * 2, "boxes": [x * 3], "none": None}
+    boxes = [line for line in make_dot(outputs).body if "darkolivegreen1" in line]
+    assert ["['scores']" in boxes[0], "['boxes'][0]" in boxes[1]] == [True, True]
+    (named, other) = (line for line in make_dot(outputs, params={"s": outputs["scores"]}).body if "green1" in line)
+    assert '"s\\n' in named and "['boxes'][0]" in other
