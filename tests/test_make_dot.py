@@ -416,4 +416,4 @@ def test_outputs_of_a_dict_are_named_by_their_keys() -> None:
     boxes = [line for line in make_dot(outputs).body if "darkolivegreen1" in line]
     assert ["['scores']" in boxes[0], "['boxes'][0]" in boxes[1]] == [True, True]
     (named, other) = (line for line in make_dot(outputs, params={"s": outputs["scores"]}).body if "green1" in line)
-    assert '"s\\n' in named and "['boxes'][0]" in other
+    assert '"s\n' in named and "['boxes'][0]" in other

@@ -211,10 +211,10 @@ def _join(partition: Partition, groups: Groups, at: int, parent: int, first_call
     box = partition.join(nodes, Part(kind, title(groups, at), group.turns, groups.scope(parent), has_own, group.op))
     called = _module_of(groups, at)
     earliest = first_call.get(called, at)
-    first = groups.members(earliest)
-    if partition.box_of[first[0]] != box:
+    first = frozenset(groups.members(earliest))
+    if first.isdisjoint(nodes):  # else it is the first call, or a part of it
         call = groups.graph.scopes[groups[earliest].scope or 0].call
-        partition.earlier[box] = FirstCall(call, frozenset(first))
+        partition.earlier[box] = FirstCall(call, first)
 
 
 def _module_of(groups: Groups, at: int) -> str:

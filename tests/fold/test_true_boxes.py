@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import gradviz
+from gradviz.draw.options import Options
+from gradviz.draw.scene import scene
 from gradviz.fold.fold import fold
 from gradviz.graph import Graph
 from gradviz.graph.amounts import held_bytes
@@ -53,6 +55,12 @@ def false_boxes(whole: Graph) -> list[str]:
         if not ops <= own or (calls == {1} and ops != own) or group.ops != len(ops):
             wrong.append(f"{group.title}: {len(ops)} ops, the module has {len(own)}")
     return wrong
+
+
+def leaves_without_an_edge(graph: Graph) -> list[str]:
+    made = scene(fold(graph), Options())
+    ends = {end for link in made.links for end in link[:2]}
+    return [box.lines[0] for box in made.boxes if box.kind == "leaf" and box.id not in ends]
 
 
 class Attention(nn.Module):
@@ -157,6 +165,7 @@ def test_boxes_of_the_samples(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert drawn == ops
     held = sum(held_bytes(graph))
     assert sum(node.group.nbytes for node in picture.nodes if node.group) <= held
+    assert leaves_without_an_edge(graph) == []
 
 
 def test_numbers_of_a_list_run_forwards() -> None:
@@ -172,3 +181,23 @@ def test_numbers_of_a_list_run_forwards() -> None:
         loss = states[-1][0].sum()
     titles = [node.folded.title for node in fold(recording.graph(loss)).nodes if node.folded is not None]
     assert any("0–1 LSTMCell" in title for title in titles) and not any("1–0" in title for title in titles)
+
+
+class Twice(nn.Module):
+    """Calls one module twice: the first call is opened, the second one says that it has the same parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.enc, self.head = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False), nn.Linear(32, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.head(self.enc(x)), self.enc(x)
+
+
+def test_parameters_of_a_module_that_is_called_twice_lead_into_its_first_call() -> None:
+    net, x = Twice(), torch.rand(2, 5, 32)
+    assert leaves_without_an_edge(gradviz.walk(net(x), model=net)) == []
+    with gradviz.record() as recording:
+        outputs = net(x)
+    assert leaves_without_an_edge(recording.graph(outputs, model=net)) == []
