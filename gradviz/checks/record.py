@@ -268,16 +268,6 @@ class RunRecord:
         wanted = set(keys)
         return tuple(names[0] for key, names in self.names.items() if names and key in wanted)
 
-    @property
-    def held(self) -> set[str]:
-        """The names of what optimizers hold."""
-        return set(self.named(self.holding))
-
-    @property
-    def updated(self) -> set[str]:
-        """The names of what optimizers have updated."""
-        return {name for leaf in self.rows if leaf.updates for name in leaf.names}
-
     def model(self, name: str) -> ModelState | None:
         """The model of this name."""
         return next((model for model in self.models if model.name == name), None)

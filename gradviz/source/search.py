@@ -37,12 +37,11 @@ from gradviz.variables.scanner import Namespace
 _FOLLOWED = 20  # lines that are followed upwards from one
 
 
-def sets_attribute(file: str, *endings: str) -> SourceLine | None:
+def sets_attribute(file: str, ending: str) -> SourceLine | None:
     """The first line of a file that assigns to something that ends so, such as "head.weight" for `self.head.weight = ...`."""
-    dotted = tuple(f".{ending}" for ending in endings)
     targets = (target for statement in nodes_of(file, ast.Assign) for target in statement.targets)
     attributes = (target for target in targets if isinstance(target, ast.Attribute))
-    return _first(file, (target.lineno for target in attributes if f".{ast.unparse(target)}".endswith(dotted)))
+    return _first(file, (target.lineno for target in attributes if f".{ast.unparse(target)}".endswith(f".{ending}")))
 
 
 def freezes(file: str) -> SourceLine | None:
@@ -90,12 +89,11 @@ def registers_buffer(file: str, name: str) -> SourceLine | None:
 
 def calls_of(file: str, name: str) -> list[SourceLine]:
     """The lines of a file that call a function or class of this name."""
-    return [line_of(file, call.lineno) for call in nodes_of(file, ast.Call) if called(call) == name]
+    return [line_of(file, call.lineno) for call in _calls_of(file, name)]
 
 
-def _calls_of(file: str, method: str) -> Iterator[Any]:
-    calls = nodes_of(file, ast.Call)
-    return (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == method)
+def _calls_of(file: str, name: str) -> Iterator[Any]:
+    return (call for call in nodes_of(file, ast.Call) if called(call) == name)
 
 
 def passes(file: str, keyword: str, *values: str) -> list[SourceLine]:
@@ -197,7 +195,7 @@ class Change(NamedTuple):
     """A line of code that changes a variable in place."""
 
     source: SourceLine
-    names: tuple[str, ...]
+    name: str
     what: str  # as the code spells it
 
 
@@ -207,10 +205,10 @@ def changes(body: Body) -> Iterator[Change]:
     for statement in body.statements:
         for piece in pieces_in_place(statement.node):
             whole = statement.node if isinstance(piece.node, ast.Subscript) else piece.node
-            yield Change(source(piece.node), (piece.name,), text_of(whole))
+            yield Change(source(piece.node), piece.name, text_of(whole))
         for call, method in method_calls(statement.node):
             if method.attr == "step":
-                yield Change(source(call), (ast.unparse(method.value),), text_of(call))
+                yield Change(source(call), ast.unparse(method.value), text_of(call))
 
 
 _ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
@@ -249,6 +247,3 @@ def grad_reads(body: Body) -> dict[str, SourceLine]:
             if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
                 lines.setdefault(ast.unparse(node.value), body.source(node))
     return lines
-
-
-# -- what computes something and gives it to nobody --------------------------------------------------------------------

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
-import torch
-
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.record import Misuse
-from gradviz.checks.words import Names
-from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf
 from gradviz.walker.taps import all_tapped
 
@@ -33,11 +29,6 @@ def taps(*functions: object) -> Callable[[M], M]:
     return named
 
 
-def in_words(facts: Iterable[object]) -> Names:
-    """A shape as a tuple, and everything else as Python prints it."""
-    return tuple(str(tuple(fact) if isinstance(fact, torch.Size) else fact) for fact in facts)
-
-
 class Misuses:
     """What the watches of one run have noted, one for each kind and line."""
 
@@ -47,15 +38,15 @@ class Misuses:
     def note(
         self,
         kind: str,
-        place: Place | SourceLine | None,
+        place: Place | None,
         *words: object,
         tensors: frozenset[int] = frozenset(),
     ) -> None:
         if place is not None and len(self._found) < _NOTED:
-            source = place if isinstance(place, SourceLine) else line_at(place)
+            source = line_at(place)
             key = kind, source.file, source.line
             times = self._found[key].times if key in self._found else 0
-            self._found[key] = Misuse(kind, source, in_words(words), times + 1, tensors)
+            self._found[key] = Misuse(kind, source, tuple(map(str, words)), times + 1, tensors)
 
     def result(self, trained_with: Container[tuple[str, int]] = ()) -> tuple[Misuse, ...]:
         """All of them. What a loss is computed from is no evaluation: `trained_with` are such lines."""

@@ -44,9 +44,9 @@ def mistyped(
         yield Mistyped(tuple(names), key, of_module, _assigned_in(variables, key))
 
 
-def _assigned_in(variables: Variables, *endings: str) -> SourceLine | None:
+def _assigned_in(variables: Variables, ending: str) -> SourceLine | None:
     """Where the code around the call assigns to something that ends so."""
-    return next(filter(None, (sets_attribute(file, *endings) for file in files_of(variables))), None)
+    return next(filter(None, (sets_attribute(file, ending) for file in files_of(variables))), None)
 
 
 def files_of(variables: Variables) -> list[str]:

@@ -37,7 +37,6 @@ class _Watched:
     def __init__(self, tensor: torch.Tensor, row: LeafRow) -> None:
         self.ref, self.row = weakref.ref(tensor), row
         self.mark: object = None  # version and a few elements, as of the first call
-        self.reached = False  # by the call that runs now
 
 
 class RowKeeper:
@@ -89,7 +88,7 @@ class RowKeeper:
                 self._record.names.setdefault(id(tensor), row.names)
             elif id(tensor) not in held and (mark := _mark(tensor)) is not None:
                 watched.row.moved = bool(watched.row.moved) or mark != watched.mark
-            row, watched.reached = watched.row, True
+            row = watched.row
             row.node, row.call, row.first, row.reached = node, call, row.first or call, row.reached + 1
 
     def _new(self, walked: Walked, tensor: torch.Tensor, known: Parameter | None, modules: _Modules) -> LeafRow:
@@ -111,8 +110,6 @@ class RowKeeper:
         record.calls += filled
         for row in record.optimizers if filled else ():
             row.reached.update(row.held & self._coming)
-        for leaf in self._leaves.values():
-            leaf.reached = False
 
     def _state(self, name: str, model: torch.nn.Module, parameters: _Parameters) -> ModelState:
         mine, held = _of_model(name, parameters), self._record.holding

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
-from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, shape, spread, users, weight
+from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, shape, sizes_of, spread, users, weight
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import Names, code, line, made_at, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
@@ -32,7 +32,7 @@ _PASSED = RESHAPES.union(_COMMON.split())
 class _Pair(NamedTuple):
     """An operation that is directly behind another, and what is wrong with that. {op} and {by} are filled in."""
 
-    user: Names
+    user: str
     made_by: Names
     summary: str
     why: str
@@ -46,7 +46,7 @@ _SCORES = (
 )
 _PAIRS = (
     _Pair(
-        ("LogSoftmax",),
+        "LogSoftmax",
         ("Softmax",),
         "softmax is taken twice",
         "cross entropy takes log_softmax of its input itself; of probabilities, which lie between 0 and 1, that is nearly flat: "
@@ -54,7 +54,7 @@ _PAIRS = (
         _SCORES,
     ),
     _Pair(
-        ("LogSoftmax",),
+        "LogSoftmax",
         ("Sigmoid",),
         "softmax is taken of a sigmoid",
         "cross entropy takes log_softmax of its input itself; of numbers between 0 and 1 that is nearly flat: the loss cannot come "
@@ -62,14 +62,14 @@ _PAIRS = (
         _SCORES,
     ),
     _Pair(
-        ("Logsumexp",),
+        "Logsumexp",
         ("Softmax",),
         "softmax is taken twice",
         "a distribution of logits takes log_softmax of them itself; of probabilities, between 0 and 1, that is nearly flat",
         "Pass them as Categorical(probs=...), in place of logits; or give it the scores, without this {by}.",
     ),
     _Pair(
-        ("BinaryCrossEntropyWithLogits",),
+        "BinaryCrossEntropyWithLogits",
         ("Sigmoid", "Softmax"),
         "the sigmoid is taken twice",
         "binary_cross_entropy_with_logits takes the sigmoid of its input itself; of numbers between 0 and 1 that lies between 0.5 "
@@ -77,14 +77,14 @@ _PAIRS = (
         _SCORES,
     ),
     _Pair(
-        ("NllLoss",),
+        "NllLoss",
         _CHANCES,
         "nll_loss is given probabilities, not their logarithms",
         "it takes the logarithm of nothing: it averages minus the number that stands at each target, and that is bounded by -1",
         "Use log_softmax in place of this {by}; or give the scores themselves to torch.nn.CrossEntropyLoss.",
     ),
     _Pair(
-        ("NllLoss",),
+        "NllLoss",
         _LAYERS,
         "nll_loss is given scores, not logarithms of probabilities",
         "it averages minus the number that stands at each target: scores can make that as negative as they like, so the loss falls "
@@ -93,7 +93,7 @@ _PAIRS = (
         True,
     ),
     _Pair(
-        ("BinaryCrossEntropy",),
+        "BinaryCrossEntropy",
         ("Clamp", "Hardtanh", "Relu", "Hardsigmoid"),
         "scores are cut to probabilities for binary_cross_entropy",
         "where a score lies outside of 0 to 1, the gradient of this {by} is zero: what is most wrong is never mended",
@@ -125,21 +125,17 @@ def loss_input(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from islice(_in_graph(context.graph), 1)
-
-
-def _in_graph(graph: Graph) -> Iterator[Diagnosis]:
-    for node in graph.nodes:
-        op = kind(graph, node.id)
+    graph = context.graph
+    for node in range(len(graph.nodes)):
+        op = kind(graph, node)
         for pair in _PAIRS:
-            made = _made(graph, node.id, pair) if op in pair.user else None
+            made = _made(graph, node, pair) if op == pair.user else None
             if made is not None:
-                yield _wrong(graph, title_and_code(graph, node.id), place(graph, node.id), made, pair)._replace(
-                    nodes=(node.id, made) if pair.at_user else (made, node.id)
-                )
+                yield _wrong(graph, node, made, pair)
+                return
 
 
-def _wrong(graph: Graph, loss: str, at: str, made: int, pair: _Pair) -> Diagnosis:
+def _wrong(graph: Graph, loss: int, made: int, pair: _Pair) -> Diagnosis:
     by, source, new = kind(graph, made).lower(), made_at(graph, made), ""
     fix = pair.fix.format(by=by)
     if pair.fix is _SCORES:
@@ -149,10 +145,10 @@ def _wrong(graph: Graph, loss: str, at: str, made: int, pair: _Pair) -> Diagnosi
     return Diagnosis(
         pair.summary,
         (),
-        f"{loss} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
+        f"{title_and_code(graph, loss)} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
         f"{fix} In {line(source)}: {new}." if edit is not None else fix,
-        (made,),
-        where=at if pair.at_user else line(source) if moved else place(graph, made),
+        (loss, made) if pair.at_user else (made, loss),
+        where=place(graph, loss) if pair.at_user else line(source) if moved else place(graph, made),
         source=source if moved else None,
         edit=edit,
     )
@@ -171,7 +167,7 @@ def _left_out(graph: Graph, made: int, by: str) -> tuple[SourceLine | None, str]
 
 def _made(graph: Graph, node: int, pair: _Pair) -> int | None:
     """What made the first input of a loss, when it is one of those of a pair."""
-    if "NllLoss" in pair.user:
+    if pair.user == "NllLoss":
         given = makers(graph, node)
         return _origin(graph, given[0], pair.made_by) if given else None
     made = maker(graph, node)
@@ -299,9 +295,7 @@ def _operand(graph: Graph, node: int, source: SourceLine | None) -> int:
 
 def _saved_shape(graph: Graph, node: int) -> tuple[int, ...] | None:
     """The shape of an argument that needs no gradient, where it is saved for that of the other one."""
-    saved = next((slot.tensor for slot in graph.nodes[node].saved if slot.slot == "other"), None)
-    sizes = saved.shape if saved is not None else None
-    return tuple(size for size in sizes if isinstance(size, int)) if sizes is not None else None
+    return sizes_of(next((slot.tensor for slot in graph.nodes[node].saved if slot.slot == "other"), None))
 
 
 def _is_meant(graph: Graph, columns: Sequence[int], source: SourceLine | None, likely: bool) -> bool:
