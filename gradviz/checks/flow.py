@@ -263,21 +263,21 @@ def remedy(op: str, half: bool = False, pole: bool = False) -> str:
 
 
 _Test = tuple[str, Callable[[torch.Tensor], Any]]
-_TESTS: tuple[tuple[str, Callable[[torch.Tensor], Any], tuple[str, ...]], ...] = (
-    ("result", lambda x: (x == 0).any(), ("Sqrt", "Std", "Norm", "LinalgVectorNorm")),
-    ("result", lambda x: ~torch.isfinite(x).all(), ("Rsqrt", "Reciprocal", "Exp", "Expm1", "Logsumexp")),
-    ("result", lambda x: torch.isnan(x).any(), ("Softmax", "LogSoftmax")),
-    ("self", lambda x: (x <= 0).any(), ("Log", "Log2", "Log10", "Pow")),
-    ("self", lambda x: (x <= -1).any(), ("Log1P",)),
-    ("self", lambda x: (x <= 1).any(), ("Acosh",)),
-    ("self", lambda x: (x.abs() >= 1).any(), ("Acos", "Asin", "Atanh")),
-    ("self", lambda x: (x == 0).any(), ("Atan2",)),
-    ("other", lambda x: (x == 0).any(), ("Div", "Xlogy")),
-    ("eigenvalues", lambda x: (x.diff(dim=-1) == 0).any(), ("LinalgEigh",)),
-    ("S", lambda x: (x.diff(dim=-1) == 0).any(), ("LinalgSvd",)),
-)
-"""What operations have saved, when that is a pole, and which operations they are."""
-_SAVED_AT = {f"{name}Backward": (slot, test) for slot, test, names in _TESTS for name in names}
+_TESTS: dict[tuple[str, ...], _Test] = {
+    ("Sqrt", "Std", "Norm", "LinalgVectorNorm"): ("result", lambda x: (x == 0).any()),
+    ("Rsqrt", "Reciprocal", "Exp", "Expm1", "Logsumexp"): ("result", lambda x: ~torch.isfinite(x).all()),
+    ("Softmax", "LogSoftmax"): ("result", lambda x: torch.isnan(x).any()),
+    ("Log", "Log2", "Log10", "Pow"): ("self", lambda x: (x <= 0).any()),
+    ("Log1P",): ("self", lambda x: (x <= -1).any()),
+    ("Acosh",): ("self", lambda x: (x <= 1).any()),
+    ("Acos", "Asin", "Atanh"): ("self", lambda x: (x.abs() >= 1).any()),
+    ("Atan2",): ("self", lambda x: (x == 0).any()),
+    ("Div", "Xlogy"): ("other", lambda x: (x == 0).any()),
+    ("LinalgEigh",): ("eigenvalues", lambda x: (x.diff(dim=-1) == 0).any()),
+    ("LinalgSvd",): ("S", lambda x: (x.diff(dim=-1) == 0).any()),
+}
+"""What operations have saved when that is a pole, by the operations."""
+_SAVED_AT = {f"{name}Backward": test for names, test in _TESTS.items() for name in names}
 _BELOW_ZERO: dict[str, _Test] = {
     **dict.fromkeys(("LogBackward", "Log2Backward", "Log10Backward"), ("self", lambda x: (x < 0).any())),
     **dict.fromkeys(("SqrtBackward", "RsqrtBackward"), ("result", lambda x: torch.isnan(x).any())),

@@ -9,13 +9,27 @@ from gradviz.graph import Graph, TensorInfo
 
 RESHAPES = frozenset(
     [
-        *("View", "UnsafeView", "Squeeze", "Unsqueeze", "Permute", "Transpose", "T"),
-        *("ToCopy", "Slice", "Clone", "Alias", "Reshape", "Expand"),
+        "View",
+        "UnsafeView",
+        "Squeeze",
+        "Unsqueeze",
+        "Permute",
+        "Transpose",
+        "T",
+        "ToCopy",
+        "Slice",
+        "Clone",
+        "Alias",
+        "Reshape",
+        "Expand",
     ]
 )
 """Kinds that give the same numbers another shape, dtype or place."""
 PRODUCTS = frozenset(("Addmm", "Mm", "Convolution"))
 """Kinds that a layer with weights consists of."""
+
+Sizes = tuple[int, ...] | None
+"""The shape of a tensor in numbers; None where it is not known."""
 
 
 def kind_of(op: str) -> str:
@@ -36,12 +50,12 @@ def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
     return outputs[output] if output < len(outputs) else None
 
 
-def shape(graph: Graph, node: int, output: int = 0) -> tuple[int, ...] | None:
+def shape(graph: Graph, node: int, output: int = 0) -> Sizes:
     """The shape of what an operation made, where that is known in numbers."""
     return sizes_of(made(graph, node, output))
 
 
-def sizes_of(tensor: TensorInfo | None) -> tuple[int, ...] | None:
+def sizes_of(tensor: TensorInfo | None) -> Sizes:
     """The shape of a tensor, where that is known in numbers."""
     if tensor is None or tensor.shape is None:
         return None

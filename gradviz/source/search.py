@@ -124,14 +124,17 @@ def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
 
 def step_begins(source: SourceLine | None) -> SourceLine | None:
     """The line with which the innermost loop around a line begins."""
-    loops = loops_around(source.file, source.line) if source is not None else ()
-    return line_of(source.file, loops[-1]) if source is not None and loops else None
+    if source is None:
+        return None
+    loops = loops_around(source.file, source.line)
+    return line_of(source.file, loops[-1]) if loops else None
 
 
 def returned_by(source: SourceLine) -> SourceLine:
     """Where the function that begins at a line returns, if at one place only; else that line."""
     body = body_at(source.file, source.function, source.line)
-    return body.source(body.returns[0]) if len(body.returns) == 1 else source
+    returns = [node.value for node, _ in body.statements if isinstance(node, ast.Return) and node.value is not None]
+    return body.source(returns[0]) if len(returns) == 1 else source
 
 
 def taken_over(source: SourceLine) -> dict[str, SourceLine]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
@@ -63,7 +62,6 @@ class Observer:
 
     def __init__(self, place: PlaceOf, misuses: Misuses) -> None:
         self._place, self._note = place, misuses.note
-        self._looked = Counter[object]()  # how often a line was looked at
         self._begin()
 
     def _begin(self) -> None:
@@ -74,11 +72,6 @@ class Observer:
         methods = [(getattr(self, name), method) for name, method in vars(type(self)).items() if method in _tapped]
         return all_tapped((function, told) for told, method in methods for function in _tapped[method])
 
-    def _looks(self, at: object, most: int) -> bool:
-        """Whether to look once more at what is done here, which is done `most` times."""
-        self._looked[at] += 1
-        return self._looked[at] <= most
-
 
 class ByIdentity(Generic[F]):
     """What is known of tensors, modules and the like, which are held weakly."""
@@ -87,7 +80,13 @@ class ByIdentity(Generic[F]):
         self._known: dict[int, tuple[weakref.ref[Any], F]] = {}
 
     def put(self, thing: Any, fact: F) -> None:
-        self._known[id(thing)] = weakref.ref(thing), fact
+        key, known = id(thing), self._known
+
+        def gone(ref: object) -> None:
+            if key in known and known[key][0] is ref:
+                del known[key]
+
+        known[key] = weakref.ref(thing, gone), fact
 
     def of(self, thing: object) -> F | None:
         ref, fact = self._known.get(id(thing), (None, None))

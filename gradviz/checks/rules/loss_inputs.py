@@ -9,18 +9,28 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
-from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, shape, sizes_of, spread, users, weight
+from gradviz.checks.ops import PRODUCTS, RESHAPES, Sizes, kind, maker, makers, shape, sizes_of, spread, users, weight
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, code, line, made_at, title_and_code, where as place
+from gradviz.checks.words import code, line, made_at, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
 from gradviz.source.code_line import leaving_out, squeezed
 from gradviz.source.search import calls_of
 
-_LAYERS = (
-    *(*PRODUCTS, "Relu", "LeakyRelu", "Tanh", "Gelu", "Silu", "Elu", "NativeLayerNorm", "NativeBatchNorm"),
-    *("CudnnBatchNorm", "MkldnnRnnLayer", "CudnnRnn"),
+_LAYERS = PRODUCTS.union(
+    [
+        "Relu",
+        "LeakyRelu",
+        "Tanh",
+        "Gelu",
+        "Silu",
+        "Elu",
+        "NativeLayerNorm",
+        "NativeBatchNorm",
+        "CudnnBatchNorm",
+        "MkldnnRnnLayer",
+        "CudnnRnn",
+    ]
 )
-_CHANCES = ("Softmax", "Sigmoid")
 _COMMON = (
     "Add Sub Mul Div Neg Mean Sum NativeDropout Cat Stack Select Index IndexSelect Clamp ClampMin ClampMax "
     "AdaptiveAvgPool2D UpsampleBilinear2D UpsampleNearest2D"
@@ -33,7 +43,7 @@ class _Pair(NamedTuple):
     """An operation that is directly behind another, and what is wrong with that. {op} and {by} are filled in."""
 
     user: str
-    made_by: Names
+    made_by: Collection[str]
     summary: str
     why: str
     fix: str
@@ -78,7 +88,7 @@ _PAIRS = (
     ),
     _Pair(
         "NllLoss",
-        _CHANCES,
+        ("Softmax", "Sigmoid"),
         "nll_loss is given probabilities, not their logarithms",
         "it takes the logarithm of nothing: it averages minus the number that stands at each target, and that is bounded by -1",
         "Use log_softmax in place of this {by}; or give the scores themselves to torch.nn.CrossEntropyLoss.",
@@ -208,7 +218,7 @@ class _Square(NamedTuple):
     """An operation that makes a square of a column and a row."""
 
     node: int
-    shapes: tuple[tuple[int, ...] | None, ...]  # of the arguments, None for one that is not known
+    shapes: tuple[Sizes, ...]  # of the arguments, None for one that is not known
     size: int
     first: bool  # the first argument is the column
 
@@ -267,7 +277,7 @@ def _square(graph: Graph, node: int) -> _Square | None:
     return _Square(node, shapes, sizes[0], shapes[0] == column or shapes[1] == row)
 
 
-def _square_sizes(graph: Graph, node: int) -> tuple[int, ...] | None:
+def _square_sizes(graph: Graph, node: int) -> Sizes:
     """The shape of what an operation makes, where it is a square of at least 2 x 2."""
     sizes = shape(graph, node)
     if sizes is None or len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] < 2:
@@ -275,14 +285,16 @@ def _square_sizes(graph: Graph, node: int) -> tuple[int, ...] | None:
     return sizes
 
 
-def _given(graph: Graph, node: int, operands: Sequence[int], spread_out: bool) -> tuple[tuple[int, ...] | None, ...]:
+def _given(graph: Graph, node: int, operands: Sequence[int], spread_out: bool) -> tuple[Sizes, ...]:
     """The shapes of both arguments of an operation, None where one is not known."""
     edges = graph.inputs(node)
-    shapes: list[tuple[int, ...] | None] = [None, None]
+    shapes: list[Sizes] = [None, None]
     for edge, operand in zip(edges, operands):
         shapes[edge.position] = shape(graph, operand, edge.output if operand == edge.producer else 0)
     if graph.nodes[node].none_inputs and not spread_out:
-        shapes[1 - edges[0].position] = _saved_shape(graph, node)
+        # an argument that needs no gradient may be saved for that of the other one
+        saved = next((slot.tensor for slot in graph.nodes[node].saved if slot.slot == "other"), None)
+        shapes[1 - edges[0].position] = sizes_of(saved)
     return tuple(shapes)
 
 
@@ -291,11 +303,6 @@ def _operand(graph: Graph, node: int, source: SourceLine | None) -> int:
     if kind(graph, node) == "Expand" and "expand" not in (source.text if source is not None else ""):
         return graph.inputs(node)[0].producer
     return node
-
-
-def _saved_shape(graph: Graph, node: int) -> tuple[int, ...] | None:
-    """The shape of an argument that needs no gradient, where it is saved for that of the other one."""
-    return sizes_of(next((slot.tensor for slot in graph.nodes[node].saved if slot.slot == "other"), None))
 
 
 def _is_meant(graph: Graph, columns: Sequence[int], source: SourceLine | None, likely: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Checks on what goes on from one step to the next: graphs that grow, gradients that add up, and updates without one."""
+"""Checks on what goes on from one step to the next: graphs that grow, and gradients that add up."""
 
 from __future__ import annotations
 
