@@ -1,4 +1,4 @@
-"""Checks on what goes on from one step to the next: graphs that grow, gradients that add up, and updates without one."""
+"""Checks on what goes on from one step to the next: graphs that grow, and gradients that add up."""
 
 from __future__ import annotations
 
@@ -296,6 +296,6 @@ def _reset(context: CheckContext, leaves: Sequence[Leaf]) -> dict[str, Any]:
         return {"fix": f"Call {listed(calls)} once in every step{there}.", "edit": before(at, "; ".join(calls))}
     name = as_code(next(iter(first_names(leaves)), "w"))
     others = "" if len(leaves) == 1 else ", and so on for each"
-    changed = [change.source for change in context.changes if set(change.names) & set(first_names(leaves))]
+    changed = [change.source for change in context.changes if change.name in first_names(leaves)]
     there = f"behind {line(changed[-1])}" if changed else "after the update"
     return {"fix": f"Reset it in every step, {there}: {name}.grad = None{others}."}
