@@ -5,7 +5,7 @@ The command line, `Graph.save`, the notebook's magics and the package itself all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gradviz.errors import FormatError, RetiredName
@@ -34,10 +34,51 @@ class RetiredOption(NamedTuple):
 OPTIONS: tuple[RetiredOption, ...] = ()
 """In the order in which they are looked through."""
 
-CHECKS: frozenset[str] = frozenset()
-"""Ids of checks, which `--only`, `--ignore` and `--explain` take with a note."""
+CHECKS: dict[str, str] = {
+    "accumulation": "",
+    "alias": "",
+    "all-zero": "zero-gradient",
+    "cancelled-gradient": "",
+    "collective-order": "",
+    "draw-without-gradient": "",
+    "duplicate-saved": "",
+    "eval-while-training": "wrong-mode",
+    "first-order": "",
+    "graph-break": "",
+    "hooks-present": "",
+    "idle-schedule": "",
+    "inverted-mask": "",
+    "large-saved": "",
+    "lost-averages": "",
+    "lost-numbers": "",
+    "missing-rank": "",
+    "mixed-samples": "",
+    "moving-statistics": "",
+    "no-effect": "",
+    "not-called": "",
+    "padding-counted": "",
+    "paid-frozen": "",
+    "pile-of-hooks": "",
+    "rate-near-zero": "",
+    "ready-twice": "",
+    "requires-grad-input": "",
+    "reshape-mixes": "",
+    "saturated": "",
+    "saved-cast": "",
+    "seeded-again": "",
+    "step-size": "",
+    "two-optimizers": "",
+    "unseen-change": "",
+    "untied": "",
+    "useless-labels": "",
+    "wasted-gradient": "",
+    "wrong-sign": "",
+    "zero-start": "zero-gradient",
+}
+"""Ids of checks, which `--only`, `--ignore` and `--explain` take with a note, and the check that one is part of now, or ""."""
 
 _CHECK = "{} is retired: no report of a real program needed it."
+_MERGED = "{} is part of {} now: gradviz check --explain {}."
 
 
 def attribute(name: str) -> Any:
@@ -94,12 +135,31 @@ def without_retired_names(command: str, given: Mapping[str, Any], note: Callable
     return kept
 
 
-def without_retired_checks(ids: Sequence[str], note: Callable[[str], object]) -> list[str]:
+def without_retired_checks(ids: Iterable[str], note: Callable[[str], object]) -> list[str]:
     """The ids of checks that there are; `note` gets a sentence for each retired one."""
+    kept = []
     for name in ids:
         if name in CHECKS:
-            note(_CHECK.format(name))
-    return [name for name in ids if name not in CHECKS]
+            note(about_check(name))
+        else:
+            kept.append(name)
+    return kept
+
+
+def present_checks(
+    only: Iterable[str], ignore: Iterable[str], note: Callable[[str], object]
+) -> tuple[list[str], list[str]]:
+    """The same for a choice of checks. Raises FormatError where all of `only` are retired, since none to run is no choice."""
+    only = list(only)
+    if only and all(name in CHECKS for name in only):
+        raise FormatError(" ".join(about_check(name) for name in only))
+    return without_retired_checks(only, note), without_retired_checks(ignore, note)
+
+
+def about_check(name: str) -> str:
+    """What is said of a retired check."""
+    successor = CHECKS[name]
+    return _MERGED.format(name, successor, successor) if successor else _CHECK.format(name)
 
 
 def _row(flag: str, command: str) -> RetiredOption | None:

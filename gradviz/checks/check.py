@@ -6,9 +6,11 @@ The one place that puts reading and checks together; the command line and `gradv
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from gradviz.checks.watched import WatchedRun, with_gradients
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording, open_recording
+from gradviz.retired import present_checks
 from gradviz.run.ending import RunResult
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import Target
@@ -60,7 +63,7 @@ def check(
         run_custom: with `values`, call the backward of custom Functions, too, which may keep state.
 
     Without `values` no number is read. Never runs a hook, writes a `.grad`, frees the graph or keeps memory. Raises
-    NotATensorError when there is no tensor, and FormatError for an unknown id.
+    NotATensorError when there is no tensor, and FormatError for an unknown id. A retired one is passed over with a warning.
 
     >>> import torch, gradviz
     >>> net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1), "b": torch.nn.Linear(2, 1)})
@@ -71,6 +74,7 @@ def check(
     Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
     """
     frame = sys._getframe(1)
+    only, ignore = present_checks(only, ignore, partial(warnings.warn, stacklevel=4))
     chosen(only, ignore)
     recording = recording or open_recording()
     variables = namespaces(frame) if recording is None else recording.with_modules(namespaces(frame))

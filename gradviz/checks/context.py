@@ -15,7 +15,6 @@ from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
 if TYPE_CHECKING:
-    from gradviz.compiled.region import GraphBreak
     from gradviz.gradients.values import Values
     from gradviz.ranks.reporter import Together
     from gradviz.recording.cuts import Cut
@@ -99,7 +98,6 @@ class Optimizer(NamedTuple):
     tensors: tuple[OptimizerTensor, ...]
     source: SourceLine | None = None  # where it was made
     eps: float | None = None  # what it adds to a divisor, where it has one
-    maximizes: bool = False
     row: OptimizerRow | None = None  # the same one over the run, which goes on behind the call
 
 
@@ -121,15 +119,6 @@ class Gradients(NamedTuple):
     problem: str = ""  # why it could not be computed
     vanishing: float = 1e-5  # below this part of the largest gradient nearer to the output
     exploding: float = 1e4  # above this multiple of the gradient nearest to the output
-
-
-class Copy(NamedTuple):
-    """A value that is saved twice: `node` made the second tensor from the first. Bytes are those of each storage."""
-
-    node: int
-    second: int  # storage id
-    first_saver: int
-    second_saver: int
 
 
 class Cycle(NamedTuple):
@@ -188,10 +177,8 @@ class CheckContext:
     born: Mapping[int, SourceLine] = field(default_factory=dict)
     provenances: Mapping[str, Provenance] = field(default_factory=dict)  # by name of the output
     changes: tuple[Change, ...] = ()
-    copies: tuple[Copy, ...] = ()
     retained: tuple[RetainedHistory, ...] = ()
     cycles: tuple[Cycle, ...] = ()
-    breaks: tuple[GraphBreak, ...] = ()  # of everything that was compiled in this process
     earlier: tuple[Earlier, ...] = ()
     # by node of the leaf: what was done with it between the calls, the last time last
     intervals: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -203,17 +190,13 @@ class CheckContext:
     gradients: Gradients | None = None
     # nodes given a number at which they have a pole: whether below zero
     poles: Mapping[int, bool] = field(default_factory=dict)
-    # lines and calls that made NaN or Inf of finite numbers, without a graph
-    broken_data: tuple[tuple[SourceLine, str], ...] = ()
     loss: float | None = None  # what backward begins at, when that is one number
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None
     ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
     entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
-    filled: Mapping[str, SourceLine] = field(default_factory=dict)  # the lines that filled parameters last, by name
-    saturated: tuple[int, ...] = ()  # tanh and sigmoid that are flat for most of their inputs, at the first call
     fed_zeros: tuple[int, ...] = ()  # layers whose input is zero in all its elements, and products with such a factor
-    given: Mapping[int, SourceLine] = field(default_factory=dict)  # to kl_div, which leaves no node of its own: by node
+    zero_weights: tuple[int, ...] = ()  # leaves of two dimensions or more whose elements are all zero
     numbers: tuple[Cut, ...] = ()  # Python numbers that this step made of tensors with a graph
     record: RunRecord = field(default_factory=RunRecord)  # of the whole run; known to its last context only
     scaled: bool = False  # a GradScaler multiplies losses: gradients may overflow, and the step is then left out

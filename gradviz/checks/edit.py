@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from gradviz.checks.words import short_path
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import parsed
-from gradviz.source.search import imports_first
 
 
 class Edit(NamedTuple):
@@ -68,12 +67,6 @@ def swapped(one: SourceLine | None, other: SourceLine | None) -> Edit | None:
     if one is None or other is None or one.line == other.line or one.function != other.function:
         return None
     return together([instead(one, other.text), instead(other, one.text)])
-
-
-def importing(edit: Edit | None, name: str) -> Edit | None:
-    """A change whose code needs a module, with the line that imports it, where the file does not."""
-    first = imports_first(edit.source.file, name) if edit is not None else None
-    return together([before(first, f"import {name}"), edit]) if first is not None else edit
 
 
 def before(source: SourceLine | None, statement: str) -> Edit | None:

@@ -17,7 +17,7 @@ from gradviz.graph import Graph, Node
 from gradviz.graph.amounts import known_elements
 from gradviz.walker.isolation import unrecorded
 from gradviz.walker.private import Node as LiveNode
-from gradviz.walker.tensors import answers_itself
+from gradviz.walker.tensors import answers_itself, is_plain
 from gradviz.wording import plural
 
 
@@ -323,21 +323,15 @@ def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
         return any(_is_at_a_pole(node) for node in nodes)
 
 
-_FLAT = 2 / 3  # of the elements of a result, from which it counts as saturated
-_SATURATES = {
-    "TanhBackward": ("result", lambda y: (y.abs() > 0.999).double().mean() > _FLAT),
-    "SigmoidBackward": ("result", lambda y: ((y - 0.5).abs() > 0.499).double().mean() > _FLAT),
-}
-
-
-def all_saturated(nodes: Sequence[LiveNode]) -> tuple[int, ...]:
-    """The places of all tanh and sigmoid in a row of nodes whose results lie where they are flat."""
-    with unrecorded():
-        return tuple(i for i, node in enumerate(nodes) if _has_saved(node, _SATURATES))
-
-
 def _only_zeros(y: torch.Tensor) -> bool:
     return not y.flatten()[:64].any() and not y.any()  # of most tensors, the first few say that they are not
+
+
+def all_zero(leaves: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
+    """The keys of the matrices whose elements are all zero."""
+    with unrecorded():
+        matrices = {key: leaf.detach() for key, leaf in leaves.items() if is_plain(leaf) and leaf.dim() > 1}
+        return tuple(key for key, leaf in matrices.items() if not why_unreadable(leaf) and _only_zeros(leaf))
 
 
 _FED: tuple[Mapping[str, _Test], ...] = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import inf, isclose
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.words import Names, listed
@@ -34,7 +33,6 @@ class LoopCall(NamedTuple):
     tensors: frozenset[int] | None = None
     source: SourceLine | None = None
     loops: tuple[int, ...] = ()  # first lines of the loops around the line, the outermost first
-    tests: tuple[str, ...] = ()  # conditions of the `if`s around it
 
     def about(self, other: LoopCall) -> bool:
         """Whether both may be about the same parameters."""
@@ -83,7 +81,6 @@ class LeafRow:
     # of these: the sum of the parts of its sampled elements that were the same afterwards, bit for bit
     still: float = 0.0
     source: SourceLine | None = None  # where a module's own code makes it
-    zero: int = 0  # calls at which all its elements were 0, and all of its gradient afterwards
     born: SourceLine | None = None  # the line that made it, when it is younger than an optimizer
     after: int = 0  # how many optimizers were there then
 
@@ -95,14 +92,6 @@ class Mixed(NamedTuple):
     left: SourceLine | None
     added: SourceLine | None
     leads: bool = False  # its parameters come before those of the other in both graphs
-
-
-class Pace(NamedTuple):
-    """A sampled step: the norm of the elements that were looked at, of how they changed, and of their gradient."""
-
-    weights: float
-    change: float
-    gradient: float
 
 
 @dataclass(slots=True, eq=False)
@@ -119,30 +108,12 @@ class OptimizerRow:
     starved: int = 0  # of its last steps, those that found no gradient, each after another backward call
     idle_rates: int = 0  # steps in which every learning rate was 0
     rates: list[float] = field(default_factory=list)  # the largest of each step
-    scheduled: list[int] = field(default_factory=list)  # how many of these there were when a scheduler took its step
-    base: float = 0.0  # the largest that it was made with, where a scheduler changes it
-    paces: list[Pace] = field(default_factory=list)  # of the steps that were sampled
-    decay: float = 0.0  # the largest weight decay of its groups
-    averages: bool = False  # it keeps something of each step for the next one
-    before: OptimizerRow | None = None  # that was made before it for the same tensor
-    plan: str = ""  # the class of its last scheduler
-    schedule: SourceLine | None = None  # where a scheduler of torch's own was made for it
-    planned: tuple[int, int] = (0, 0)  # steps that a schedule is made for, and how many its scheduler took
-    cycles: bool = False  # that is the T_max of a cosine, which goes on behind it
-    ends: int = 0  # the last milestone
-    anew: list[tuple[SourceLine | None, int, int]] = field(
-        default_factory=list
-    )  # where schedulers were made, how many steps others had taken, and after how many it ends or repeats
-    factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
-    # what was set of it that torch does not read, and what it does
-    unread: dict[str, str] = field(default_factory=dict)
     frozen_groups: dict[int, frozenset[int]] = field(default_factory=dict)  # what they hold, none if that is trained
     frozen: set[int] = field(default_factory=set)  # require no gradient, and were updated all the same
     reached: set[int] = field(default_factory=set)  # were in the graph of a call
     mixed: list[Mixed] = field(default_factory=list)
-    wasted: list[Mixed] = field(default_factory=list)  # likewise, but reset before a step
     groups: set[int] = field(default_factory=set)  # of parameters, which a wrapper shares with what it wraps
 
     @property
@@ -159,36 +130,6 @@ class OptimizerRow:
         """Whether it is known that no step of it follows a backward call."""
         return self.ended and self.last_call < call
 
-    @property
-    def squares_rate(self) -> bool:
-        """Whether a scheduler leaves it at or below the square of the rate that it was made with: it multiplies it by a rate.
-
-        A warm-up that is right may pass that square, and a short run may end there: a later step of the scheduler must not
-        raise it.
-        """
-        most = max(self.rates, default=0.0)
-        if not 0 < self.base < 1 or not isclose(most, self.base**2, rel_tol=1e-6):
-            return False
-        return any(self.rates.index(most) < steps < len(self.rates) for steps in self.scheduled)
-
-
-class Tie(NamedTuple):
-    """Two parameters of a model that began with the same numbers, an embedding's and a linear layer's, or that share memory."""
-
-    names: tuple[str, str]
-    shared: bool  # they share memory
-    apart: bool  # their numbers differ by now
-    source: SourceLine | None = None  # where the code assigns the second
-
-
-class Alias(NamedTuple):
-    """A second name that a line gives to a module, and what it was called before. `follows`: the one is to follow the other."""
-
-    names: tuple[str, str]
-    source: SourceLine
-    tensors: frozenset[int]  # identities of its parameters
-    follows: bool
-
 
 class Mistyped(NamedTuple):
     """An attribute that was meant to freeze something and does not: `require_grad` of parameters, `requires_grad` of a module."""
@@ -199,28 +140,23 @@ class Mistyped(NamedTuple):
     source: SourceLine | None = None
 
 
-class Thawed(NamedTuple):
-    """Parameters that one line froze, and that another one made trainable again, with others, before anything was computed."""
-
-    names: Names
-    frozen: SourceLine
-    thawed: SourceLine
-
-
 class ModelState(NamedTuple):
-    """A model at the last backward call: which parts were in training mode, and which were frozen."""
+    """A model at the last backward call."""
 
     name: str
     type: str
     training: bool
-    parameters: int = 0
     held: int = 0  # parameters that an optimizer holds
-    sleeping: Names = ()  # dropout and batch normalization in eval() mode
-    norms: Names = ()  # batch normalization whose parameters are frozen and whose statistics moved
-    frozen: bool = False  # all of its parameters are
     sharded: bool = False
-    switched: SourceLine | None = None  # the line that put it, or the first of those parts, into its mode
-    only_eval: SourceLine | None = None  # where it calls eval() of the model, which nobody puts into train() mode
+
+
+class Asleep(NamedTuple):
+    """A model that a step was taken of while it was in eval() mode, with the parts of it that need the other one."""
+
+    name: str
+    type: str
+    parts: Names
+    source: SourceLine | None = None  # that switched it
 
 
 class RetainedHistory(NamedTuple):
@@ -253,7 +189,6 @@ class Misuse(NamedTuple):
     times: int = 1
     tensors: frozenset[int] = frozenset()  # identities of parameters that it is about
     names: Names = ()  # of the tensors or Functions that it is about
-    mended: str = ""  # the line as it should be
 
 
 class Unrecorded(NamedTuple):
@@ -303,21 +238,16 @@ class RunRecord:
     models: tuple[ModelState, ...] = ()  # at the last call whose gradients a step has used
     calls: int = 0  # backward calls that filled gradients
     updates: int = 0  # steps of optimizers, but for those inside of others
-    # parameters of each of the first calls that left all gradients zero
-    flat: list[Names] = field(default_factory=list)
     losses: Sequence[tuple[int, float]] = ()  # the calls and losses, as far as they were read
-    limit: float = inf  # the smallest norm that gradients were clipped to
     scaled: bool = False  # a GradScaler has scaled a loss
     scaler: bool = False  # a variable holds one, which decides whether steps are taken
     ended: bool = False  # the run ended by itself: nothing follows
-    ties: tuple[Tie, ...] = ()
-    aliases: tuple[Alias, ...] = ()
     mistyped: tuple[Mistyped, ...] = ()
-    thawed: tuple[Thawed, ...] = ()
     raised: Raised | None = None  # how the script failed
     histories: tuple[RetainedHistory, ...] = ()  # graphs that variables hold, beside what the calls that were read show
     evaluations: tuple[Unused, ...] = ()
     misuses: tuple[Misuse, ...] = ()
+    asleep: tuple[Asleep, ...] = ()
     cuts: tuple[Cut, ...] = ()  # what the calls that were read show
 
     @property

@@ -5,7 +5,6 @@ Judges nothing: it makes the contexts that checks are run on.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -15,13 +14,11 @@ import torch
 
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.lines import Variables, raised
-from gradviz.checks.collect.numbers import states_with_nan
 from gradviz.checks.collect.replay import FunctionReplay
-from gradviz.checks.collect.states import under_names
 from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
-from gradviz.checks.words import Names, all_names, listed
+from gradviz.checks.words import Names, all_names
 from gradviz.errors import GradvizError, reason_of
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph, stopped_note
@@ -51,12 +48,9 @@ class WatchedRun:
         self._process, self._seen = process, seen
         self._reader = reader = Collector(values=values, limits=limits, cuts=cuts)
         self._record, paused = reader.recorder.record, reader.calls.paused
-        self._replay = FunctionReplay(run_custom)
-        self._evaluations = EvaluationWatch(paused)
+        self._replay, self._evaluations = FunctionReplay(run_custom), EvaluationWatch(paused)
         self._histories = RetainedWatch(lambda: self._record.updates, paused)
         self.calls = CallWatch(reader.recorder, self._passed, paused)
-        if target.kind == "script" and not target.is_notebook:
-            reader.results.runs(os.path.join(os.getcwd(), target.place))  # as Python calls it
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -70,7 +64,7 @@ class WatchedRun:
 
     def _passed(self, number: int, call: EngineCall, reading: bool) -> None:
         self._reader.recorder.backward(number, call.frame, call.accumulates)
-        self._reader.passed(number, reading, call.outputs)
+        self._reader.passed(number, reading)
         self._reader.graphs.backward(call)
         self._evaluations.backward(call.outputs, call.frame)
         self._histories.backward(number, call)
@@ -80,9 +74,6 @@ class WatchedRun:
         self._evaluations.ended(variables)
         self._histories.ended(variables)
         self._reader.graphs.ended()
-        names = states_with_nan(variables) if self._reader.results.nan is not None else []
-        if names:
-            self._reader.misuses.note("nan left", self._reader.results.nan, listed(names, 3))
 
     def read(self, live: LiveOutputs) -> CheckContext:
         """What is known at a call."""
@@ -116,7 +107,6 @@ class WatchedRun:
 
     def contexts(self, captured: RunResult[CheckContext], steps: int, runs_on: bool) -> list[CheckContext]:
         """Those of all calls; the last one has the record of the run."""
-        self._reader.labels.ended()
         every, watch, failure = [captured.result, *captured.later], self.calls, _failure(captured)
         stopped = bool(captured.until) or watch.seen_enough if runs_on else len(every) >= steps
         record = self._reader.recorder.result(failure is None and not stopped)
@@ -124,13 +114,8 @@ class WatchedRun:
         record.histories = self._histories.result([history for context in every for history in context.retained])
         record.losses = watch.losses
         record.cuts = tuple(dict.fromkeys(cut for context in every for cut in context.cuts))
-        misuses = (
-            *self._reader.misuses.result(self._reader.cuts.lines_entered()),
-            *self._reader.dimensions.result(),
-            *self._reader.results.dropped(),
-            *self._replay.found,
-        )
-        record.misuses = tuple(under_names(misuses, record.aliases))
+        seen = self._reader.misuses.result(self._reader.cuts.lines_entered())
+        record.misuses = (*seen, *self._replay.found)
         record.raised = raised(failure.error) if failure is not None else None
         awake = {name: call for key, call in watch.nonzero.items() for name in self._reader.leaf_names.get(key, ())}
         used = {name for key in watch.reached for name in record.names.get(key, ())}

@@ -20,6 +20,7 @@ from gradviz.cli.trial import tried
 from gradviz.errors import text_of
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
+from gradviz.retired import CHECKS, present_checks, without_retired_checks
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
@@ -43,8 +44,10 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
         from gradviz.checks.output import page_lines
         from gradviz.checks.registry import chosen
 
-        (check,) = chosen([id])
-        click.echo("\n".join(page_lines(check)))
+        without_retired_checks([id], complain)
+        if there := CHECKS.get(id, id):
+            (check,) = chosen([there])
+            click.echo("\n".join(page_lines(check)))
         ctx.exit()
 
 
@@ -136,6 +139,8 @@ def command(
     verbose: bool,
     page: str | None,
     trying: bool,
+    only: tuple[str, ...],
+    ignore: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Report what is wrong, where, why, and how to fix it.
@@ -144,6 +149,7 @@ def command(
     --values it reads only the loss, the norms of the gradients after a call, and all numbers of a call that is not finite.
     Exit code 1 if there are findings.
     """
+    options["only"], options["ignore"] = present_checks(only, ignore, complain)
     if page is None and opens():
         page = f"{source.target.stem}.html"
     page = destination(page) if page is not None else None

@@ -274,37 +274,6 @@ def calling(source: SourceLine | None, *names: str) -> str:
     return ""
 
 
-_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    **{ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
-}
-
-
-def inverted(source: SourceLine | None) -> str:
-    """A line with the one mask in it inverted: what `masked_fill` is given, or an argument called so; "" for other lines.
-
-    >>> [inverted(SourceLine("a.py", 1, "f", text)) for text in ("y = f(x, mask=m)", "s = s.masked_fill(m == 1, low)", "f(x)")]
-    ['y = f(x, mask=~m)', 's = s.masked_fill(m != 1, low)', '']
-    """
-    statements = parsed(source)
-    calls = [part for one in statements for part in ast.walk(one) if isinstance(part, ast.Call)]
-    fills = [call for call in calls if called(call).startswith("masked_fill") and len(call.args) == 2]
-    given = [one for call in calls for one in call.keywords if (one.arg or "").endswith("mask")]
-    for call in fills if len(fills) == len(statements) == 1 else ():
-        call.args[0] = _negated(call.args[0])
-        return ast.unparse(statements[0])
-    for keyword in given if len(given) == len(statements) == 1 else ():
-        keyword.value = _negated(keyword.value)
-        return ast.unparse(statements[0])
-    return ""
-
-
-def _negated(value: ast.expr) -> ast.expr:
-    if isinstance(value, ast.Compare) and type(value.ops[0]) in _OPPOSITE:
-        value.ops = [_OPPOSITE[type(value.ops[0])]()]
-        return value
-    return value.operand if isinstance(value, ast.UnaryOp) else ast.UnaryOp(ast.Invert(), value)
-
-
 class _Copies(ast.NodeTransformer):
     """Puts `.clone()` behind the parts that are read of some tensors."""
 

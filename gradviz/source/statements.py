@@ -89,29 +89,19 @@ def body_around(file: str, number: int) -> Body:
     return _body(file, inner.name, inner.body, "") if inner is not None else body_at(file)
 
 
-class Around(NamedTuple):
-    """What a line stands in: the first lines of the loops around it, the outermost first, and the tests of the `if`s there."""
-
-    loops: tuple[int, ...] = ()
-    tests: tuple[str, ...] = ()
-
-
-def around(file: str, line: int) -> Around:
-    """The loops and conditions around a line of a file, within the function that it is in."""
+def loops_around(file: str, line: int) -> tuple[int, ...]:
+    """The first lines of the loops around a line of a file, within the function that it is in: the outermost first."""
     loops: list[int] = []
-    tests: list[str] = []
     inside: Sequence[ast.AST] = tree_of(file).body
     while inside:
         blocks = (part for part in inside if isinstance(part, (ast.stmt, ast.excepthandler)))
         node = next((block for block in blocks if covers(block, line)), None)
         if isinstance(node, FUNCTION):
-            loops, tests = [], []
+            loops = []
         elif isinstance(node, LOOP):
             loops.append(node.lineno)
-        elif isinstance(node, ast.If) and any(covers(part, line) for part in node.body):
-            tests.append(ast.unparse(node.test))
         inside = list(ast.iter_child_nodes(node)) if node is not None else ()
-    return Around(tuple(loops), tuple(tests))
+    return tuple(loops)
 
 
 def covers(node: Any, line: int) -> bool:

@@ -118,9 +118,14 @@ def _code_with_call(code: CodeType, number: int) -> CodeType:
         return code
     _insert(definition, number)
     holder: Any = ast.parse(f"def holder({', '.join(code.co_freevars)}): pass")
-    holder.body[0].body = [definition]
+    name = definition.name
+    known = (
+        [] if name in code.co_freevars else [ast.Global([name])]
+    )  # a function that names itself means the one of its module
+    holder.body[0].body = [*known, definition]
+    ast.fix_missing_locations(holder)
     module = compile(holder, code.co_filename, "exec", dont_inherit=True)  # compiled only: nothing in it runs
-    made = _inner_code(_inner_code(module, "holder"), definition.name)
+    made = _inner_code(_inner_code(module, "holder"), name)
     if set(code.co_names) - {*made.co_names} or made.co_freevars != code.co_freevars:
         return code  # names that mean something else here, as those with two underscores in a class
     return made.replace(co_qualname=code.co_qualname) if hasattr(code, "co_qualname") else made

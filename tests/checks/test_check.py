@@ -71,17 +71,18 @@ def test_findings_are_a_sequence_and_print_themselves() -> None:
 @needs_raw
 def test_the_worst_comes_first() -> None:
     net = Two(lambda self, x: self.a(x))
-    x = torch.randn(1, 4, requires_grad=True)
-    hidden = net(x).exp()
+    net.c = nn.Linear(4, 1).requires_grad_(False)
+    hidden = net(torch.randn(1, 4)).exp()
     hidden.add_(1)
     assert [one.severity for one in gradviz.check(hidden.sum(), model=net)] == ["error", "warning", "note"]
 
 
 def test_only_and_ignore_choose_checks() -> None:
-    net = Two(lambda self, x: self.a(x))
-    loss = net(torch.ones(1, 4, requires_grad=True)).sum()
-    assert ids(gradviz.check(loss, net, only=["requires-grad-input"])) == ["requires-grad-input"]
-    assert ids(gradviz.check(loss, net, ignore=["requires-grad-input"])) == ["unused-parameter"]
+    net, x = Two(lambda self, x: self.a(x)), torch.ones(1, 4, requires_grad=True)
+    (slope,) = torch.autograd.grad(net(x).tanh().sum(), x, create_graph=True)
+    loss = slope.square().sum()
+    assert ids(gradviz.check(loss, net, only=["double-backward"])) == ["double-backward"]
+    assert ids(gradviz.check(loss, net, ignore=["double-backward"])) == ["unused-parameter"]
     with pytest.raises(FormatError, match="Did you mean no-graph"):
         gradviz.check(loss, only=["no-grap"])
 

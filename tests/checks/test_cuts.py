@@ -92,31 +92,6 @@ FAULTS = {
             opt.step()
         """,
     ),
-    "an inner loop whose gradients are constants": Fault(
-        "first-order",
-        "torch.autograd.grad(inner",
-        "pass create_graph=True",
-        "list(fast.values()))",
-        "list(fast.values()), create_graph=True)",
-        """
-        import torch
-        from torch.func import functional_call
-        torch.manual_seed(0)
-        net = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-        meta_optimizer = torch.optim.Adam(net.parameters())
-        for task in range(3):
-            x = torch.randn(5, 1)
-            fast = dict(net.named_parameters())
-            for inner_step in range(3):
-                inner = (functional_call(net, fast, (x,)) - x).square().mean()
-                gradients = torch.autograd.grad(inner, list(fast.values()))
-                fast = {name: w - 0.1 * g for (name, w), g in zip(fast.items(), gradients)}
-            loss = (functional_call(net, fast, (x + 1,)) - x).square().mean()
-            meta_optimizer.zero_grad()
-            loss.backward()
-            meta_optimizer.step()
-        """,
-    ),
     "an actor that draws what it gives a frozen critic": Fault(
         "constant-term",
         "a = pi.sample()",

@@ -59,34 +59,6 @@ ROWS = [
         f"nn.init.constant_(model[0].bias, -100.0){TRAIN}",
     ),
     Fault(
-        "saturated",
-        "nn.init.normal_(parameter)",
-        "torch.nn.init.xavier_normal_(weight) in place of normal_(weight)",
-        "nn.init.normal_(parameter)",
-        "nn.init.xavier_normal_(parameter)",
-        f"{HEAD}model = nn.Sequential(*(part for _ in range(4) for part in (nn.Linear(8, 256), nn.Tanh(), nn.Linear(256, 8))))\n"
-        "for parameter in model.parameters():\n    if parameter.dim() > 1:\n        nn.init.normal_(parameter)\n"
-        + GENTLE.replace("nn.Linear(8, 256)", "nn.Linear(8, 64)"),
-    ),
-    Fault(
-        "saturated",
-        "torch.tanh(self.third(",
-        "scale the inputs of the model to about 1",
-        "* 5000",
-        "* 1",
-        f"""{HEAD}
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second, self.third = nn.Linear(8, 8, bias=False), nn.Linear(8, 16), nn.Linear(8, 16)
-        self.fourth, self.last = nn.Linear(16, 8), nn.Linear(16, 1)
-    def forward(self, x):
-        x = self.first(x) * 5000
-        return self.last(torch.tanh(self.third(x))) + self.fourth(torch.tanh(self.second(x))).mean(1, keepdim=True)
-model = Net()
-{TRAIN.replace("lr=0.01", "lr=1e-6")}""",
-    ),
-    Fault(
         "dead-relu",
         "loss = nn.functional",
         "use torch.nn.LeakyReLU",
@@ -162,8 +134,7 @@ for step in range(24):
     ),
 ]
 ELSEWHERE = {
-    **dict.fromkeys(("clip-order", "scaler-order", "scheduler-order", "accumulation"), "test_order"),
-    **dict.fromkeys(("no-effect", "not-called"), "test_lost"),
+    **dict.fromkeys(("clip-order", "scaler-order", "scheduler-order"), "test_order"),
 }
 """Checks whose advice is followed in a table of another form, and the module that has it."""
 NEEDS_MORE = {

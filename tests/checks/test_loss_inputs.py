@@ -123,30 +123,6 @@ def test_logarithms_are_left_alone(name: str, tmp_path: Path) -> None:
     assert check(written(tmp_path, script), "--only", "loss-input") == ([], 0)
 
 
-SECOND_STAGE = """
-import torch
-import torch.nn.functional as F
-torch.manual_seed(0)
-teacher, student = torch.nn.Linear(6, 3), torch.nn.Linear(6, 3)
-first, second = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (teacher, student))
-for step in range(5):
-    first.zero_grad()
-    F.cross_entropy(teacher(torch.randn(8, 6)), torch.randint(0, 3, (8,))).backward()
-    first.step()
-for step in range(5):
-    x = torch.randn(8, 6)
-    guess = student(x).softmax(1)
-    second.zero_grad()
-    F.kl_div(guess, teacher(x).softmax(1).detach(), reduction="batchmean").backward()
-    second.step()
-"""
-
-
-def test_a_loss_of_a_later_stage_is_read_too(tmp_path: Path) -> None:
-    (alarm,), _ = check(written(tmp_path, SECOND_STAGE), "--only", "loss-input")
-    assert "guess = student(x).softmax(1)" in alarm["code"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_found_and_the_advice_helps(name: str, tmp_path: Path) -> None:

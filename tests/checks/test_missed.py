@@ -36,13 +36,6 @@ PAIRS = _script(
     "score = score + net['bias'](users).squeeze(1)",
     "return (score - stars).square().mean()",
 )
-NOISE = _script(
-    "nn.Linear(16, 16)",
-    "x, t = torch.randn(16, 16), torch.randint(0, 100, (16,))",
-    "keep = torch.linspace(0.99, 0.01, 100)[t]",
-    "noisy = x * keep",
-    "return (net(noisy) - x).square().mean()",
-)
 ATTENDS = _script(
     "nn.Linear(6, 6)",
     "x = torch.randn(8, 5, 6)",
@@ -50,47 +43,16 @@ ATTENDS = _script(
     "scores = (net(x) @ x.transpose(1, 2)).masked_fill(~seen[:, None, :], 1e-9)",
     "return (scores.softmax(-1) @ x).square().mean()",
 )
-SPEECH = _script(
-    "nn.Linear(6, 5)",
-    "scores = net(torch.randn(12, 4, 6))",
-    "return F.ctc_loss(scores, torch.randint(1, 5, (4, 3)), torch.full((4,), 12), torch.full((4,), 3))",
-)
 POLICY = _script(
     "nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=-1))",
     "policy = torch.distributions.Categorical(logits=net(torch.randn(16, 4)))",
     "return -(policy.log_prob(policy.sample()) * torch.randn(16)).mean()",
-)
-CRITIC = _script(
-    "nn.ModuleDict(dict(actor=nn.Linear(4, 3), critic=nn.Linear(4, 1)))",
-    "x = torch.randn(6, 16, 4)",
-    "policies = [torch.distributions.Categorical(logits=net['actor'](one)) for one in x]",
-    "likely = torch.stack([policy.log_prob(policy.sample()) for policy in policies])",
-    "gain = torch.rand(6, 16) - net['critic'](x).squeeze(-1)",
-    "return gain.square().mean() - (likely * gain).mean()",
-)
-SINGLE = _script(
-    "nn.Linear(4, 1)",
-    "x = torch.randn(16, 4)",
-    "labels = (x[:, :1] > 0).float()",
-    "return F.cross_entropy(net(x), labels)",
 )
 TOWERS = _script(
     "nn.Linear(4, 4)",
     "x = torch.randn(24, 4)",
     "a, b = F.normalize(net(x), dim=1), F.normalize(net(x + 0.1), dim=1)",
     "return F.cross_entropy(a @ b.T * 5, torch.zeros(24, dtype=torch.long))",
-)
-EDGES = _script(
-    "nn.Linear(4, 4)",
-    "x, edges = torch.randn(20, 4), torch.randint(0, 20, (50, 2))",
-    "ends = edges.view(2, -1)",
-    "return (net(x)[ends[0]] - x[ends[1]]).square().mean()",
-)
-BYTES = _script(
-    "nn.Linear(4, 1)",
-    "x, over = torch.randn(16, 4), (torch.rand(16) > 0.7).to(torch.uint8)",
-    "goal = torch.rand(16) * ~over",
-    "return (net(x).squeeze(1) - goal).square().mean() * 1e-3",
 )
 GROUPS = _script(
     "nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))",
@@ -99,13 +61,6 @@ GROUPS = _script(
     "rewards = torch.rand(8, 1) + (actions == 2).view(8, 1)",
     "gains = (rewards - rewards.mean(dim=1, keepdim=True)).flatten()",
     "return -(gains * policy.log_prob(actions)).mean()",
-)
-HEADS = _script(
-    "nn.Linear(32, 32)",
-    "x = torch.randn(48, 8, 32)",
-    "heads = net(x).view(48, 4, 8, 8)",
-    "mixed = (heads @ heads.transpose(2, 3)).softmax(-1) @ heads",
-    "return (mixed.transpose(1, 2).reshape(48, 8, 32) - x).square().mean()",
 )
 MEMBERS = f"""{BEGIN}
 from torch.func import functional_call, stack_module_state, vmap
@@ -271,15 +226,6 @@ MASKED = f"""{BEGIN}
 net = nn.Linear(4, 2)
 mask = torch.ones(2, 4).tril()
 net.weight.register_hook(lambda grad: mask){END}""".replace("objective()", "net(torch.randn(8, 4)).square().mean()")
-TAPPED = f"""{BEGIN}
-net = nn.Sequential(nn.Linear(4, 2))
-class Tap:
-    def __call__(self, module, given, made):
-        self.seen = made.detach()
-def objective():
-    handle = net[0].register_forward_hook(Tap())
-    return net(torch.randn(8, 4)).square().mean()
-{END}"""
 RESUMED = f"""{BEGIN}
 import io
 net, file = nn.Linear(4, 1), io.BytesIO()
@@ -308,23 +254,74 @@ for step in range(12):
     loss.backward()
     opt.step()
 """
+COPIED = f"""import copy
+{BEGIN}
+net, first = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)), None
+opt = torch.optim.SGD(net.parameters(), lr=0.05)
+for epoch in range(6):
+    for part in range(4):
+        opt.zero_grad()
+        loss = (net(torch.randn(24, 8)) - 1).square().mean()
+        loss.backward()
+        opt.step()
+    first = net
+    if epoch == 2:
+        net = copy.deepcopy(net)
+"""
 FAULTS = {
-    "a dot product of the whole batch": Fault(
-        "broadcast", "score = score + ", ".flatten(1).sum(1)", "(items)).sum()", "(items)).flatten(1).sum(1)", PAIRS
+    "a copy in the place of the model that the optimizer holds": Fault(
+        "idle-optimizer",
+        "opt = torch.optim.SGD(",
+        "model.load_state_dict(other.state_dict())",
+        "net = copy.deepcopy(net)\n",
+        "net.load_state_dict(copy.deepcopy(first.state_dict()))\n",
+        COPIED,
     ),
-    "a factor of each sample along the features": Fault(
-        "broadcast", "noisy = ", ".view(-1, 1)", "[t]", "[t][:, None]", NOISE
+    "vectors with a rate of their own that are frozen": Fault(
+        "idle-optimizer",
+        "self.words = nn.Embedding.from_pretrained(vectors)",
+        "freeze=False",
+        "from_pretrained(vectors)",
+        "from_pretrained(vectors, freeze=False)",
+        """
+        import torch
+        from torch import nn
+        class Tagger(nn.Module):
+            def __init__(self, vectors):
+                super().__init__()
+                self.words = nn.Embedding.from_pretrained(vectors)
+                self.out = nn.Linear(4, 3)
+            def forward(self, ids):
+                return self.out(self.words(ids)).transpose(1, 2)
+        net = Tagger(torch.randn(30, 4))
+        groups = [{"params": part.parameters(), "lr": rate} for part, rate in ((net.words, 1e-3), (net.out, 1e-2))]
+        opt = torch.optim.Adagrad(groups)
+        for _ in range(4):
+            opt.zero_grad()
+            nn.functional.cross_entropy(net(torch.randint(30, (4, 5))), torch.randint(3, (4, 5))).backward()
+            opt.step()
+        """,
     ),
-    "a mask that leaves what it hides": Fault(
-        "inverted-mask", "masked_fill", "float('-inf')", "1e-9", "float('-inf')", ATTENDS
-    ),
-    "scores for ctc": Fault(
-        "loss-input",
-        "F.ctc_loss",
-        "scores.log_softmax(-1)",
-        "ctc_loss(scores,",
-        "ctc_loss(scores.log_softmax(-1),",
-        SPEECH,
+    "an outer optimizer whose loss never leads to what it holds": Fault(
+        "idle-optimizer",
+        "quick = [(w - 0.1 * g).detach().requires_grad_()",
+        "remove .detach()",
+        "[(w - 0.1 * g).detach().requires_grad_() for",
+        "[(w - 0.1 * g) for",
+        """
+        import torch
+        torch.manual_seed(0)
+        base = [torch.randn(3, 1, requires_grad=True), torch.zeros(1, requires_grad=True)]
+        opt = torch.optim.Adam(base, lr=0.01)
+        for _ in range(4):
+            quick, x = base, torch.randn(8, 3)
+            for _ in range(2):
+                slopes = torch.autograd.grad((x @ quick[0] + quick[1] - 1).square().mean(), quick, create_graph=True)
+                quick = [(w - 0.1 * g).detach().requires_grad_() for w, g in zip(quick, slopes)]
+            opt.zero_grad()
+            (x @ quick[0] + quick[1] - 1).square().mean().backward()
+            opt.step()
+        """,
     ),
     "a distribution of probabilities": Fault(
         "loss-input",
@@ -334,29 +331,6 @@ FAULTS = {
         "Categorical(probs=",
         POLICY,
     ),
-    "advantages of several steps, not detached": Fault(
-        "loss-input", "(likely * gain)", ".detach()", "(likely * gain)", "(likely * gain.detach())", CRITIC
-    ),
-    "one score for two classes": Fault(
-        "loss-input",
-        "F.cross_entropy",
-        "BCEWithLogitsLoss()(scores, labels.float().view_as(scores))",
-        "F.cross_entropy(net(x), labels)",
-        "nn.BCEWithLogitsLoss()(net(x), labels)",
-        SINGLE,
-    ),
-    "pairs that all have the first one for a partner": Fault(
-        "useless-labels",
-        "F.cross_entropy",
-        "the line that makes the labels",
-        "torch.zeros(24, dtype=torch.long)",
-        "torch.arange(24)",
-        TOWERS,
-    ),
-    "a list of edges that is reshaped": Fault(
-        "reshape-mixes", "edges.view", "permute(1, 0)", "edges.view(2, -1)", "edges.permute(1, 0)", EDGES
-    ),
-    "bytes that are inverted": Fault("lost-numbers", "~over", "~mask.bool()", "~over", "~over.bool()", BYTES),
     "a leaf that is cast": Fault(
         "nonleaf-parameter",
         "w = torch.randn",
@@ -364,22 +338,6 @@ FAULTS = {
         "requires_grad=True).double()",
         "dtype=torch.float64, requires_grad=True)",
         LEAVES,
-    ),
-    "batches behind the last step of an epoch": Fault(
-        "accumulation",
-        "opt.step()",
-        "the last batch",
-        "if (i + 1) % 4 == 0:",
-        "if (i + 1) % 4 == 0 or i == 9:",
-        REST,
-    ),
-    "what another optimizer holds, too": Fault(
-        "two-optimizers",
-        "weights = torch.optim",
-        "leave out what mixing",
-        "SGD(net.parameters(), lr=0.01)\nmix",
-        "SGD([net.weight, net.bias], lr=0.01)\nmix",
-        SEARCH,
     ),
     "a state that is not handed on": Fault(
         "zero-gradient",
@@ -405,22 +363,6 @@ FAULTS = {
         "dim=0",
         GROUPS,
     ),
-    "heads cut across steps, as many as each has numbers": Fault(
-        "reshape-mixes",
-        "heads = ",
-        ".reshape(48, 8, 4, 8).transpose(1, 2)",
-        "view(48, 4, 8, 8)",
-        "view(48, 8, 4, 8).transpose(1, 2)",
-        HEADS,
-    ),
-    "a teacher that is trained to follow": Fault(
-        "loss-input",
-        "goal = ",
-        "detach what it computes: goal = net['teacher'](x).detach()",
-        "teacher=nn.Linear(4, 3)",
-        "teacher=nn.Linear(4, 3).requires_grad_(False)",
-        FOLLOWS,
-    ),
     "stacked weights that no optimizer holds": Fault(
         "idle-optimizer",
         "opt = ",
@@ -432,25 +374,6 @@ FAULTS = {
     "a frozen teacher that drops out": Fault(
         "wrong-mode", "y = teacher(x)", "Call .eval() on it", "(False)", "(False).eval()", STUDENT
     ),
-    "a hook that gives a mask": Fault(
-        "wrong-backward", "register_hook", "grad * (...)", "grad: mask", "grad: grad * mask", MASKED
-    ),
-    "an object that is registered anew": Fault(
-        "pile-of-hooks",
-        "register_forward_hook",
-        "remove()",
-        "    return net(torch.randn(8, 4)).square().mean()",
-        "    loss = net(torch.randn(8, 4)).square().mean()\n    handle.remove()\n    return loss",
-        TAPPED,
-    ),
-    "an optimizer that begins anew": Fault(
-        "no-effect",
-        "torch.load",
-        "load_state_dict() of the optimizer",
-        'net.load_state_dict(saved["net"])',
-        'net.load_state_dict(saved["net"])\nopt.load_state_dict(saved["opt"])',
-        RESUMED,
-    ),
     "a group that no schedule reaches": Fault(
         "idle-optimizer",
         'opt.param_groups[1]["lr"]',
@@ -458,14 +381,6 @@ FAULTS = {
         '    opt.param_groups[1]["lr"] = 0.01 * step',
         '    for group in opt.param_groups:\n        group["lr"] = 0.01 * step',
         WARMUP,
-    ),
-    "pairs that meet themselves": Fault(
-        "useless-labels",
-        "F.cross_entropy",
-        "scores.masked_fill(torch.eye(24, dtype=torch.bool), float('-inf'))",
-        "z @ z.T / 0.2",
-        "(z @ z.T / 0.2).masked_fill(torch.eye(24, dtype=torch.bool), float('-inf'))",
-        TWINS,
     ),
     "copies that are made anew in front of each loss": Fault(
         "idle-optimizer",

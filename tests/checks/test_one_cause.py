@@ -286,7 +286,7 @@ def test_numbers_that_become_a_tensor_again_are_stacked() -> None:
     assert "torch.stack" not in mend(Cut("number", source._replace(text="total += loss.item()")))
 
 
-def test_weights_are_zero_by_the_line_that_fills_them_also_after_a_first_training(tmp_path: Path) -> None:
+def test_two_factors_at_zero_are_found_also_after_a_first_training(tmp_path: Path) -> None:
     script = """
     import torch
     from torch import nn
@@ -317,8 +317,8 @@ def test_weights_are_zero_by_the_line_that_fills_them_also_after_a_first_trainin
             head, adapter = nn.Linear(3, 3), Adapter(net)
             net = nn.Sequential(adapter, head)
     """
-    (found,) = (one for one in alarms(textwrap.dedent(script), tmp_path) if one["id"] == "zero-start")
-    assert "nn.init.zeros_(self." in found["code"] and "in place of what fills it with zeros in" in found["fix"]
+    (found,) = (one for one in alarms(textwrap.dedent(script), tmp_path) if one["id"] == "zero-gradient")
+    assert set(found["names"]) == {"net.0.down", "net.0.up"} and "one factor of each product at zero" in found["fix"]
     healed = textwrap.dedent(script).replace("nn.init.zeros_(self.down)", "nn.init.normal_(self.down, std=0.02)")
     assert not alarms(healed, tmp_path)
 

@@ -171,31 +171,6 @@ for x, y in data:
         "scheduler-order", "    schedule.step()", "to the end of the round, after opt.step()",
         ("    schedule.step()\n    opt.step()", "    opt.step()\n    schedule.step()"),
     ),
-    "chunks with a reset each": Case(
-        """
-for x, y in data:
-    for part, label in zip(x.chunk(4), y.chunk(4)):
-        net.zero_grad()
-        loss = criterion(net(part), label) / 4
-        loss.backward()
-    opt.step()
-""",
-        "accumulation", "net.zero_grad()", "Move net.zero_grad() directly behind opt.step()",
-        ("        net.zero_grad()\n", ""),
-    ),
-    "batches that are not averaged": Case(
-        """
-accum = 3
-for i, (x, y) in enumerate(data):
-    loss = criterion(net(x), y)
-    loss.backward()
-    if i % accum == accum - 1:
-        opt.step()
-        opt.zero_grad()
-""",
-        "accumulation", "loss.backward()", "(loss / accum).backward()",
-        ("loss.backward()", "(loss / accum).backward()"),
-    ),
 }  # fmt: skip
 RIGHT = {
     "each sample's gradient clipped and taken away": """

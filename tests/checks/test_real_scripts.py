@@ -122,19 +122,6 @@ def test_weights_that_a_reentrant_checkpoint_reads_without_a_call_are_not_unused
     assert code == 0 and len(unused) == 1 and "unknown" in unused[0]["summary"]
 
 
-def test_a_hook_on_a_result_is_told_wherever_numbers_leave_it_out(tmp_path: Path) -> None:
-    text = """
-    import torch
-    w = torch.ones(3, requires_grad=True)
-    y = w * 2
-    y.register_hook(lambda grad: grad * 100)
-    loss = y.sum()
-    loss.backward()
-    """
-    found, _ = check(written(tmp_path, text))
-    assert [(one["id"], one["names"]) for one in found] == [("hooks-present", ["y"])]
-
-
 def test_a_module_that_raised_gave_no_result(tmp_path: Path) -> None:
     text = """
     import torch

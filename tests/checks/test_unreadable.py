@@ -36,8 +36,6 @@ def _checked(folder: Path, **told: str) -> tuple[dict[str, str], bool]:
 @pytest.mark.parametrize(
     ("function", "part"),
     [
-        ("copies", "deep copies"),
-        ("graph_breaks", "graph breaks"),
         ("location_of", "the script's code"),
         ("with_code", "the script's code"),
         ("carried", "what earlier steps left"),

@@ -10,6 +10,73 @@ from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.checks.test_scripts import check, written
 
 FAULTS = {
+    "evaluation that is not switched back": Fault(
+        "wrong-mode",
+        "net.eval()",
+        "Call net.train() before the training steps",
+        "    loss = net(",
+        "    net.train()\n    loss = net(",
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        def evaluate():
+            net.eval()
+            with torch.no_grad():
+                return net(torch.randn(4, 3)).mean()
+        for epoch in range(4):
+            evaluate()
+            loss = net(torch.randn(4, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "evaluation after an epoch that is not switched back": Fault(
+        "wrong-mode",
+        "net.eval()",
+        "Call net.train() before the training steps",
+        "    for batch in data:",
+        "    net.train()\n    for batch in data:",
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        data = torch.randn(9, 4, 3)
+        for epoch in range(3):
+            for batch in data:
+                loss = net(batch).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            net.eval()
+            with torch.no_grad():
+                print(net(data[0]).mean().item())
+        """,
+    ),
+    "a last layer that is cut off": Fault(
+        "zero-gradient",
+        "return torch.clamp(self.fc(x), min=100.0)",
+        "masks and factors of zero",
+        "torch.clamp(self.fc(x), min=100.0)",
+        "self.fc(x)",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(3, 1)
+            def forward(self, x):
+                return torch.clamp(self.fc(x), min=100.0)
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(3):
+            loss = (net(torch.randn(4, 3)) - 1).abs().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
     "an optimizer of the other network's parameters": Fault(
         "never-updated",
         "opt_d = torch.optim.Adam(g.parameters())",
@@ -345,59 +412,6 @@ FAULTS = {
             gan.opt_d.zero_grad()
         """,
     ),
-    "layers that a function fills with zeros": Fault(
-        "zero-start",
-        "nn.init.zeros_(module.weight)",
-        "torch.nn.init.kaiming_uniform_(net[",
-        "        nn.init.zeros_(module.weight)\n",
-        "",
-        """
-        import torch
-        from torch import nn
-        torch.manual_seed(0)
-        def start(module):
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
-                nn.init.zeros_(module.weight)
-        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
-        net.apply(start)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-        for step in range(4):
-            loss = (net(torch.randn(16, 4)) - 1.5).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
-    "data that a class zeroes": Fault(
-        "zero-start",
-        "p.data.zero_()",
-        "Begin with random numbers",
-        "            p.data.zero_()",
-        "            p.data.normal_(0, 0.1)",
-        """
-        import torch
-        from torch import nn
-        torch.manual_seed(0)
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.first, self.second, self.third = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2)
-                self.reset()
-            def reset(self):
-                for p in self.parameters():
-                    p.data.zero_()
-            def forward(self, x):
-                return self.third(self.second(self.first(x).relu()).relu())
-        net = Net()
-        optimizer = torch.optim.Adam(net.parameters())
-        for step in range(4):
-            loss = nn.functional.cross_entropy(net(torch.randn(16, 4)), torch.randint(0, 2, (16,)))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
     "a closure that resets nothing": Fault(
         "gradient-not-reset",
         "cost.backward()",
@@ -519,8 +533,8 @@ FAULTS = {
     ),
     "a scheduler that multiplies by zero": Fault(
         "idle-optimizer",
-        "lambda epoch: epoch // 10",
-        "/ in place of //, which rounds a quotient down",
+        "opt = torch.optim.SGD(",
+        "a scheduler must not multiply it by 0",
         "lambda epoch: epoch // 10",
         "lambda epoch: epoch / 10",
         """
@@ -620,128 +634,6 @@ FAULTS = {
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         for i in range(3):
             loss = model(torch.randn(4, 4)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
-    "batch norm under a frozen backbone": Fault(
-        "moving-statistics",
-        "model.train()",
-        "model.backbone[1].eval()",
-        "    model.train()",
-        "    model.train(); model.backbone[1].eval()",
-        """
-        import torch
-        class Classifier(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.backbone = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU())
-                self.fc = torch.nn.Linear(4, 2)
-                for p in self.backbone.parameters():
-                    p.requires_grad = False
-            def forward(self, x):
-                return self.fc(self.backbone(x))
-        model = Classifier()
-        optimizer = torch.optim.Adam(model.fc.parameters())
-        for epoch in range(3):
-            model.train()
-            loss = torch.nn.functional.cross_entropy(model(torch.randn(8, 3)), torch.randint(0, 2, (8,)))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
-    "evaluation that is not switched back": Fault(
-        "eval-while-training",
-        "net.eval()",
-        "Call net.train() before the training steps",
-        "    loss = net(",
-        "    net.train()\n    loss = net(",
-        """
-        import torch
-        net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        def evaluate():
-            net.eval()
-            with torch.no_grad():
-                return net(torch.randn(4, 3)).mean()
-        for epoch in range(4):
-            evaluate()
-            loss = net(torch.randn(4, 3)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
-    "evaluation after an epoch that is not switched back": Fault(
-        "eval-while-training",
-        "net.eval()",
-        "Call net.train() before the training steps",
-        "    for batch in data:",
-        "    net.train()\n    for batch in data:",
-        """
-        import torch
-        net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        data = torch.randn(9, 4, 3)
-        for epoch in range(3):
-            for batch in data:
-                loss = net(batch).square().mean()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-            net.eval()
-            with torch.no_grad():
-                print(net(data[0]).mean().item())
-        """,
-    ),
-    "tied through .data": Fault(
-        "untied",
-        "self.decoder.weight.data = self.embed.weight.data",
-        "model.decoder.weight = model.embed.weight",
-        "model = LM()\n",
-        "model = LM()\nmodel.decoder.weight = model.embed.weight\n",
-        """
-        import torch
-        class LM(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.embed = torch.nn.Embedding(7, 4)
-                self.decoder = torch.nn.Linear(4, 7, bias=False)
-                self.decoder.weight.data = self.embed.weight.data
-            def forward(self, x):
-                return self.decoder(self.embed(x).tanh())
-        model = LM()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for i in range(3):
-            x = torch.randint(0, 7, (5,))
-            loss = torch.nn.functional.cross_entropy(model(x), x.roll(1))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
-    "two factors at zero": Fault(
-        "zero-start",
-        "self.down = torch.nn.Parameter(torch.zeros(2, 4))",
-        "torch.nn.init.normal_(self.down, std=0.02), right after it is made in ",
-        "self.down = torch.nn.Parameter(torch.zeros(2, 4))",
-        "self.down = torch.nn.Parameter(torch.zeros(2, 4)); torch.nn.init.normal_(self.down, std=0.02)",
-        """
-        import torch
-        class Low(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.full = torch.nn.Linear(4, 4)
-                self.down = torch.nn.Parameter(torch.zeros(2, 4))
-                self.up = torch.nn.Parameter(torch.zeros(4, 2))
-            def forward(self, x):
-                return self.full(x) + x @ (self.up @ self.down).t()
-        layer = Low()
-        optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
-        for i in range(4):
-            loss = (layer(torch.randn(8, 4)) - 1).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -848,29 +740,6 @@ FAULTS = {
         for i in range(3):
             loss = model(torch.randn(4, 3)).square().mean()
             model.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-    ),
-    "a last layer that is cut off": Fault(
-        "all-zero",
-        "return torch.clamp(self.fc(x), min=100.0)",
-        "Leave it out behind the last layer",
-        "torch.clamp(self.fc(x), min=100.0)",
-        "self.fc(x)",
-        """
-        import torch
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.fc = torch.nn.Linear(3, 1)
-            def forward(self, x):
-                return torch.clamp(self.fc(x), min=100.0)
-        net = Net()
-        opt = torch.optim.SGD(net.parameters(), lr=0.01)
-        for i in range(3):
-            loss = (net(torch.randn(4, 3)) - 1).abs().mean()
-            opt.zero_grad()
             loss.backward()
             opt.step()
         """,
@@ -1258,8 +1127,8 @@ for step in range(4):
 
 def test_only_what_got_zeros_is_told_to_get_zeros(tmp_path: Path) -> None:
     found, code = check(written(tmp_path, TWO_LOSSES))
-    assert code == 1 and not any("all 4 parameters" in str(one) for one in found), found
-    assert [one["id"] for one in found if one["severity"] != "note"] == ["cancelled-gradient"], found
+    assert code == 0
+    assert [(one["id"], one["names"]) for one in found] == [("zero-gradient", ["actor.bias", "actor.weight"])]
 
 
 def test_evaluations_of_one_step_are_no_steps(tmp_path: Path) -> None:

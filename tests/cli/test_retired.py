@@ -26,7 +26,7 @@ _ROWS = (
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradviz.retired.OPTIONS", _ROWS)
-    monkeypatch.setattr("gradviz.retired.CHECKS", frozenset({"seeds"}))
+    monkeypatch.setattr("gradviz.retired.CHECKS", {"seeds": "", "sleeps": "wrong-mode"})
     monkeypatch.setitem(gradviz.retired.NAMES, "look_on", "Use gradviz.check.")
 
 
@@ -70,8 +70,11 @@ def test_options_by_name() -> None:
 
 def test_ids_of_checks() -> None:
     told: list[str] = []
-    assert without_retired_checks(["seeds", "no-graph"], told.append) == ["no-graph"]
-    assert told == ["seeds is retired: no report of a real program needed it."]
+    assert without_retired_checks(["seeds", "no-graph", "sleeps"], told.append) == ["no-graph"]
+    assert told == [
+        "seeds is retired: no report of a real program needed it.",
+        "sleeps is part of wrong-mode now: gradviz check --explain wrong-mode.",
+    ]
 
 
 def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
-
-import torch
 
 from gradviz.checks.collect.lines import dropped, users_frame
-from gradviz.checks.context import CheckContext
-from gradviz.graph import SourceLine, column
-from gradviz.recording.torch_calls import PLAIN, is_real
+from gradviz.checks.context import CheckContext, all_frozen
+from gradviz.graph import column
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.provenance import Provenance, provenance
-from gradviz.source.search import Change, CodeLocation, changes, grad_reads, reads_again
-from gradviz.source.statements import around, body_at, body_of, names_in, targets_of
+from gradviz.source.search import Change, CodeLocation, changes, freezes, grad_reads
+from gradviz.source.statements import body_at, body_of
 from gradviz.variables.scanner import value_of
-
-_SEVERAL = 3  # names that a line gives parts of a batch
 
 
 def location_of(live: LiveOutputs) -> CodeLocation | None:
@@ -40,27 +32,6 @@ def _provenances(context: CheckContext, location: CodeLocation) -> dict[str, Pro
             seen = provenances.get(root.name)
             provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
     return provenances
-
-
-def unread(location: CodeLocation) -> Iterator[tuple[SourceLine, str]]:
-    """Lines of a step that take several parts of a batch, of which one is a mask, or numbers, and is never read."""
-    body, variables = location.body, location.variables[0] if location.variables else {}
-    for statement, _ in body.statements:
-        names = [name for target in targets_of(statement) for name in names_in(target)]
-        if len(names) < _SEVERAL or not around(body.file, statement.lineno).loops:
-            continue
-        lost = [name for name in names if not name.startswith("_") and not reads_again(body.file, name, statement)]
-        computed = len(names) > _SEVERAL or isinstance(getattr(statement, "value", None), ast.Tuple)
-        if len(lost) == 1 and _is_part(variables.get(lost[0]), [variables.get(name) for name in names], computed):
-            yield body.source(statement), lost[0]
-
-
-def _is_part(value: Any, values: list[Any], computed: bool) -> bool:
-    """Whether a tensor has as many rows as others, and is a mask, or data where numbers may be."""
-    if type(value) not in PLAIN or not value.dim() or value.requires_grad:
-        return False
-    rows = [len(one) for one in values if type(one) in PLAIN and one.dim()]
-    return rows.count(len(value)) > 1 and (value.dtype == torch.bool or (computed and is_real(value)))
 
 
 def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
@@ -87,4 +58,5 @@ def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
         backward=location.body.line(location.line) if context.call is not None and location.line is not None else None,
         parameters=parameters,
         reads_grad=bool(reads),
+        frozen_at=freezes(location.body.file) if all_frozen(context.parameters) else None,
     )

@@ -6,7 +6,7 @@ numbers, runs no hook, writes nothing. What to conclude from the facts is none o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -14,27 +14,17 @@ from typing import Any, TypeVar
 
 import torch
 
-from gradviz.checks.collect.calls import CallReaders, Misuses, Observer
-from gradviz.checks.collect.code import location_of, unread, with_code
-from gradviz.checks.collect.dimensions import DimensionWatch
-from gradviz.checks.collect.effects import EffectWatch
-from gradviz.checks.collect.held import carried, copies, cycles
-from gradviz.checks.collect.labels import LabelWatch
-from gradviz.checks.collect.lines import Models, Variables, described, home, line_at
-from gradviz.checks.collect.misuse import MisuseWatch
+from gradviz.checks.collect.calls import Misuses, Observer
+from gradviz.checks.collect.code import location_of, with_code
+from gradviz.checks.collect.held import carried, cycles
+from gradviz.checks.collect.lines import Models, Variables, described, home
 from gradviz.checks.collect.models import ModelReader, Reading
-from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of
-from gradviz.checks.collect.overwrites import OverwriteWatch
-from gradviz.checks.collect.parameters import Replaced, Switches
-from gradviz.checks.collect.picks import PickWatch
+from gradviz.checks.collect.modes import ModeWatch
+from gradviz.checks.collect.numbers import gradients_left, is_broken, loss_of
+from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import RowKeeper
-from gradviz.checks.collect.sequences import SequenceWatch
-from gradviz.checks.collect.states import StateWatch
-from gradviz.checks.collect.targets import TargetWatch
-from gradviz.checks.collect.terms import TermWatch
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
@@ -43,13 +33,11 @@ from gradviz.checks.context import (
     Home,
     NamedTensor,
     Parameter,
-    all_frozen,
 )
-from gradviz.checks.flow import all_at_a_pole, all_saturated, at_a_pole, fed_zeros
+from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole, fed_zeros
 from gradviz.checks.words import Names, all_names
-from gradviz.compiled.live import graph_breaks
 from gradviz.gradients.values import values_of
-from gradviz.graph import Graph, SourceLine, column
+from gradviz.graph import Graph, column
 from gradviz.packages import UserCode
 from gradviz.recording.cut_words import CutLines
 from gradviz.recording.cuts import Cut, CutEvent, CutWatch
@@ -73,17 +61,6 @@ from gradviz.walker.walk import Walked, capture
 
 T = TypeVar("T")
 
-_OBSERVERS = (
-    SequenceWatch,
-    TermWatch,
-    PickWatch,
-    EffectWatch,
-    TargetWatch,
-    StateWatch,
-    WarningWatch,
-)
-"""Those that nobody else asks."""
-
 KEPT = 100
 """Earlier calls that are remembered."""
 
@@ -94,10 +71,8 @@ _WORDS = {
     **dict.fromkeys(("optimizers", "born"), "the optimizers"),
     "named_tensors": "the variables",
     "homes": "the modules",
-    "copies": "deep copies",
     "cycles": "reference cycles",
-    "breaks": "graph breaks",
-    **dict.fromkeys(("values", "saturated", "fed_zeros", "poles"), "numbers"),
+    **dict.fromkeys(("values", "fed_zeros", "zero_weights", "poles"), "numbers"),
 }
 """What parts of a context are called where they could not be read. All others are about cuts."""
 
@@ -123,15 +98,10 @@ class Collector:
         self._rows = RowKeeper(self.recorder)
         self.misuses, place = Misuses(), UserCode().place
         known = place, self.misuses
-        self.cuts, self.switches, self.replaced = CutWatch(place), Switches(*known), Replaced(*known)
+        self.cuts, self.graphs, self.replaced = CutWatch(place), RetainedGraphs(*known), Replaced(*known)
         self.cuts.parts = {} if cuts else None
-        self.results, self.labels, self.overwrites = ResultWatch(*known), LabelWatch(*known), OverwriteWatch(*known)
-        self.dimensions, self.graphs = DimensionWatch(*known), RetainedGraphs(*known)
-        others = [kind(*known) for kind in _OBSERVERS]
-        self.observers: list[Observer] = [MisuseWatch(*known), self.dimensions, self.labels, *others, self.overwrites]
-        self.observers += [self.results, self.switches, self.replaced]
-        seen = self.cuts.seen, CallReaders(place, self.observers).seen
-        self.calls = TorchCalls(*seen, stepped=self.cuts.stepped if cuts else None)
+        self.observers: list[Observer] = [ModeWatch(*known), WarningWatch(*known), self.replaced]
+        self.calls = TorchCalls(self.cuts.seen, stepped=self.cuts.stepped if cuts else None)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
         self._earlier: list[Earlier] = []
         self._call: int | None = None
@@ -178,8 +148,6 @@ class Collector:
         location = self._part("the script's code", lambda: location_of(live), None)
         if location is not None:
             read = self._part("the script's code", partial(with_code, read, location), read)
-            for source, name in (self._part("the script's code", lambda: dict(unread(location)), None) or {}).items():
-                self.misuses.note("never read", source, name)
         if live.call is not None and not live.create_graph:  # that is a part of a step, and does not end one
             history = partial(self._with_history, read, live.call, live.variables, location, attribution)
             read = self._part("what earlier steps left", history, read)
@@ -196,16 +164,12 @@ class Collector:
             self.dropped.setdefault(name, f"could not be read{at}: {type(error).__name__}")
             return without
 
-    def passed(self, number: int, reading: bool, outputs: Sequence[object] = ()) -> None:
+    def passed(self, number: int, reading: bool) -> None:
         """Backward call `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
-        for observer in self.observers:
-            observer.comes(outputs)
         if self._unread is not None:
             call, boundary = self._unread
             step = self._earlier[-1].step + 1 if self._earlier else 0
             self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, (), (), step)]
-        if not reading:
-            self.overwrites.ran()
         self._unread = None if reading else (number, peek_sequence())
         self._rows.passed(reading)
         session = running() if number % REMEMBERED == 0 else None
@@ -221,8 +185,6 @@ class Collector:
             self.recorder.between.after(bool(filled))
             self._rows.after(bool(filled))
             self.cuts.next_step()
-            for observer in self.observers:
-                observer.ran()
             if not filled:
                 return replace(context, intervals={})
             parameters = tuple(
@@ -244,9 +206,7 @@ class Collector:
         intervals: dict[int, tuple[str, ...]] = {}
         if coming:
             intervals = self._part("gradients", lambda: self._begin(walked, live, tensors), intervals)
-            self._part("the optimizers", lambda: self._fill_rows(reading, intervals), None)
-            for observer in self.observers:
-                self._part("numbers", partial(observer.read, walked), None)
+            self._part("the optimizers", lambda: self._rows.reached(reading, intervals), None)
         suspicious = self._is_suspicious(reading, loss, scaled)
         context = CheckContext(
             graph,
@@ -256,7 +216,6 @@ class Collector:
             call=live.call,
             after=not coming and (_flagged(graph, "freed") or any(leaf.has_grad for leaf in graph.leaves)),
             grad_enabled=torch.is_grad_enabled(),
-            frozen_at=self.switches.off_at(tensors[-1]) if all_frozen(parameters) else None,
             models=tuple(self._reader.facts(name, model) for name, model in reading.models),
             parameters=parameters,
             loss=loss,
@@ -270,22 +229,13 @@ class Collector:
                 for node, leaf in walked.variables.items()
                 if (birth := self.recorder.birth(leaf)) is not None
             },
-            "copies": lambda: tuple(copies(walked)),
             "cycles": lambda: tuple(cycles(walked)),
-            "breaks": lambda: tuple(graph_breaks()),
             "entered": lambda: dict(self._entered(walked)),
-            "filled": lambda: dict(self._filled(reading)),
-            "given": lambda: {
-                node.id: line_at(place)
-                for node in graph.nodes
-                if (place := self.results.given.get(node.sequence)) is not None
-            },
             "numbers": lambda: self._described(walked, self.cuts.numbers.values()),
             "provenances": lambda: dict(self._cut_roots(walked, live)),
-            "broken_data": lambda: tuple((place.source, name) for place, name in self.results.broken.values()),
             "values": lambda: values_of(walked, live.outputs) if suspicious else None,
             "fed_zeros": lambda: fed_zeros(walked.nodes) if coming else (),
-            "saturated": lambda: all_saturated(walked.nodes) if coming and not self._earlier else (),
+            "zero_weights": lambda: all_zero(walked.variables) if coming else (),
             "poles": lambda: all_at_a_pole(walked.nodes) if suspicious else {},
         }
         known = {
@@ -308,10 +258,6 @@ class Collector:
         self._fresh = {i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, intervals.get(i))}
         return intervals
 
-    def _fill_rows(self, reading: Reading, intervals: Mapping[int, tuple[str, ...]]) -> None:
-        self._rows.switched(self.switches, reading.parameters)
-        self._rows.reached(reading, intervals)
-
     # -- what was cut off -------------------------------------------------------------------------------------------------
 
     def _entered(self, walked: Walked) -> Iterator[tuple[int, tuple[Cut, ...]]]:
@@ -324,13 +270,6 @@ class Collector:
             cuts = self.cuts.cuts_of(leaf)
             if cuts:
                 yield i, self._described(walked, cuts)
-
-    def _filled(self, reading: Reading) -> Iterator[tuple[str, SourceLine]]:
-        """The parameters that a line has filled before the first call."""
-        for parameter, tensor in reading.parameters if self.results.filled else ():
-            place = self.results.filled.get(tensor.data_ptr()) if is_readable(tensor) else None
-            if place is not None:
-                yield parameter.names[0], line_at(place)
 
     def _cut_roots(self, walked: Walked, live: LiveOutputs) -> Iterator[tuple[str, Provenance]]:
         """The outputs that were cut off themselves."""

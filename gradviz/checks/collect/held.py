@@ -19,13 +19,13 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.lines import Variables, assignment_in
-from gradviz.checks.context import CheckContext, Copy, Cycle
+from gradviz.checks.context import CheckContext, Cycle
 from gradviz.checks.flow import behind
 from gradviz.checks.record import RetainedHistory
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.graph.amounts import COMPUTED
 from gradviz.packages import definition_of, is_foundation, package_of
-from gradviz.source.statements import around
+from gradviz.source.statements import loops_around
 from gradviz.variables.objects import class_attribute, class_name, is_a, own_attributes, own_class, tensors_in
 from gradviz.variables.scanner import as_written, scan
 from gradviz.walker.isolation import isolated
@@ -89,7 +89,7 @@ def _closed_over(function: FunctionType) -> Iterator[tuple[str, object]]:
 def _is_made_in_a_loop(function: FunctionType) -> bool:
     """Whether the next round gives the variable that the hook takes from its function another value, and lets go of this one."""
     code = function.__code__
-    return is_foundation(code.co_filename) or bool(around(code.co_filename, code.co_firstlineno).loops)
+    return is_foundation(code.co_filename) or bool(loops_around(code.co_filename, code.co_firstlineno))
 
 
 _WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak
@@ -321,42 +321,3 @@ def _made(graph: Graph, node: int) -> object:
 
 # Finds values that are saved twice: a tensor, and a copy or cast of it that some other node saved. Only nodes that
 # copy or cast are looked at, and only what their neighbours saved; no number is read.
-
-_COPIES = ("CloneBackward0", "ToCopyBackward0", "CopyBackwards")
-
-
-def copies(walked: Walked) -> Iterator[Copy]:
-    """Every copying node whose input and output are both saved by nodes of the graph."""
-    for node in walked.graph.nodes:
-        for edge in walked.graph.inputs(node.id) if node.op in _COPIES else ():
-            first, second = _saved_result(walked, edge.producer, edge.output), _saved_result(walked, node.id, 0)
-            if first is not None and second is not None and first[0] != second[0]:
-                yield Copy(node.id, second[0], first[1], second[1])
-
-
-def _saved_result(walked: Walked, maker: int, output: int) -> tuple[int, int] | None:
-    """The storage in which an output of `maker` is saved, and the node that saved it; for a leaf, the leaf's own storage."""
-    graph = walked.graph
-    leaf = graph.leaf_of.get(maker)
-    if leaf is not None:
-        return (leaf.storage, maker) if leaf.storage is not None else None
-    for saver in (maker, *(edge.consumer for edge in graph.consumers(maker))):
-        for slot in graph.nodes[saver].saved:
-            if slot.state != "live" or slot.storage is None or slot.leaf is not None:
-                continue
-            tensor = _tensor(walked.nodes[saver], slot.slot) if saver != maker else None
-            theirs = tensor is not None and tensor.grad_fn is walked.nodes[maker] and tensor.output_nr == output
-            if theirs or (saver == maker and slot.slot in ("result", "output", "out")):
-                return slot.storage, saver
-    return None
-
-
-def _tensor(node: Any, slot: str) -> torch.Tensor | None:
-    """What an unhooked single slot holds, or None. A view whose base changed is left alone: asking it makes a node."""
-    raw = getattr(node, f"_raw_saved_{slot}", None)
-    if raw is None or isinstance(raw, tuple) or raw.unpack_hook is not None:
-        return None
-    tensor = raw.data
-    if not isinstance(tensor, torch.Tensor) or (tensor._is_view() and tensor._version > 0):
-        return None
-    return tensor

@@ -26,12 +26,12 @@ from gradviz.source.code_line import assigned as given, read
 from gradviz.source.search import lines_behind, returned_by, switch_above, switch_around
 from gradviz.source.statements import (
     Body,
-    around,
     assigned,
     body_around,
     body_of,
     called,
     expressions_at,
+    loops_around,
     own_parts,
     subject,
     text_of,
@@ -78,7 +78,7 @@ def dropped(line: SourceLine | None) -> Dropped | None:
             if isinstance(node, ast.Expr):
                 return Dropped("", None) if isinstance(node.value, ast.Call) else None
             names = assigned(node)[0]
-            if len(names) != 1 or "." in names[0] or around(body.file, node.lineno).loops:
+            if len(names) != 1 or "." in names[0] or loops_around(body.file, node.lineno):
                 return None  # of several some may be used; an attribute and a loop are read elsewhere
             return _unread(names[0], body, i + 1)
     return None
@@ -320,17 +320,6 @@ def _custom(text: str) -> SourceLine | None:
             bare.append(_begins(forward))
         waiting += kind.__subclasses__()
     return bare[0] if len(bare) == 1 else None
-
-
-def returned_in(codes: Sequence[CodeType]) -> SourceLine | None:
-    """The line of a function of the user's that returns its value; of several that which rounds a quotient down, or the first."""
-    lines: list[SourceLine] = []
-    for code in (code for code in codes if not package_of(code.co_filename)):
-        body = body_of(code)
-        lines += [body.source(value) for value in body.returns]
-        if code.co_name == "<lambda>":
-            lines.append(definition_of(code))
-    return next((line for line in lines if "//" in line.text), lines[0] if lines else None)
 
 
 def _begins(code: CodeType) -> SourceLine:

@@ -135,9 +135,8 @@ class ModelReader:
                 for tensor in optimized(optimizer)
             )
             eps, row = _eps(optimizer), self._recorder.row(optimizer)
-            up = any(group.get("maximize") for group in optimizer.param_groups)
             yield Optimizer(
-                as_written(name, reading.live.variables), type(optimizer).__name__, tensors, row.source, eps, up, row
+                as_written(name, reading.live.variables), type(optimizer).__name__, tensors, row.source, eps, row
             )
 
     def optimizers(self, variables: Variables) -> Optimizers:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import torch
 
 from gradviz.checks.context import LeafGradient
 from gradviz.gradients.values import outgrown, why_unreadable
-from gradviz.variables.scanner import Namespace, scan
+from gradviz.variables.scanner import Namespace
 from gradviz.walker.isolation import isolated, unrecorded
-from gradviz.walker.names import flatten, registered
+from gradviz.walker.names import flatten
 from gradviz.walker.tensors import answers_itself, is_plain
 
 TensorRef = weakref.ref[torch.Tensor]
@@ -56,35 +56,6 @@ def is_broken(loss: float | None, variables: Iterable[Namespace] = (), scaled: b
 def is_scaled(variables: Iterable[Namespace]) -> bool:
     """Whether a variable holds a GradScaler, which multiplies the loss and leaves out steps."""
     return any(type(value).__name__ == "GradScaler" for space in variables for value in list(space.values()))
-
-
-def states_with_nan(variables: Sequence[Namespace]) -> list[str]:
-    """What is NaN when a script has ended, and has no gradient: buffers, states of optimizers, and numbers of variables."""
-    found: dict[str, object] = {}
-    with unrecorded():
-        for variable in scan(variables):
-            value = variable.value
-            if variable.kind == "optimizer":
-                states = [one for state in value.state.values() for one in state.values() if type(one) is torch.Tensor]
-                found |= {f"the state of {variable.name}": one for one in states if _has_nan(one)}
-            elif variable.kind == "module":
-                buffers = (
-                    (path, tensor) for path, tensor, kind in registered(variable.name, value) if kind == "buffer"
-                )
-                found |= {path: tensor for path, tensor in buffers if _has_nan(tensor)}
-        for space in variables:
-            last = (
-                (name, value[-1] if type(value) is list and value else value) for name, value in list(space.items())
-            )
-            found |= {name: value for name, value in last if _has_nan(value)}
-    return list(found)
-
-
-def _has_nan(value: object) -> bool:
-    if type(value) is float:
-        return math.isnan(value)
-    real = type(value) is torch.Tensor and value.is_floating_point() and not value.requires_grad and is_readable(value)
-    return real and bool(value.isnan().any())  # type: ignore[attr-defined]
 
 
 def gradients_left(leaves: Mapping[int, torch.Tensor], fresh: Container[int]) -> tuple[LeafGradient, ...]:

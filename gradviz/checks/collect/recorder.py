@@ -14,21 +14,20 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from types import CodeType, FrameType, GeneratorType
+from types import FrameType, GeneratorType
 from typing import Any, NamedTuple
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gradviz.checks.collect.calls import ByIdentity
-from gradviz.checks.collect.effects import settings_unread
-from gradviz.checks.collect.lines import returned_in, users_frame
+from gradviz.checks.collect.lines import users_frame
+from gradviz.checks.collect.modes import SleepWatch
 from gradviz.checks.collect.numbers import TensorRef, is_readable, optimized
-from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, Pace, RunRecord
+from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, RunRecord
 from gradviz.gradients.values import is_zero
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
-from gradviz.source.statements import around
+from gradviz.source.statements import loops_around
 from gradviz.variables.objects import is_a, parameters
 from gradviz.walker.isolation import isolated
 from gradviz.walker.private import has_compiled
@@ -55,11 +54,10 @@ class _Birth(NamedTuple):
 
 
 class _Watching(NamedTuple):
-    """An optimizer, and the functions that its schedulers ask for what to multiply its rate by."""
+    """An optimizer."""
 
     ref: weakref.ref[torch.optim.Optimizer]
     row: OptimizerRow
-    factors: list[CodeType]
 
 
 Listener = tuple[Any, Callable[..., "Ended | None"]]
@@ -124,16 +122,12 @@ class RunRecorder:
     def __init__(self) -> None:
         self.record = RunRecord()
         self.between = Between()
+        self.modes = SleepWatch()
         self.due: dict[OptimizerRow, Any] = {}  # what the next step of an optimizer would find
-        self.stepping_with = self.record.models  # the models whose gradients a step would use
         self._optimizers: dict[int, _Watching] = {}
         self._births: dict[int, _Birth] = {}
         self._versions: dict[OptimizerRow, tuple[int, dict[int, int | None]]] = {}  # at the last call
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # elements, and their gradient
-        self._firsts = ByIdentity[OptimizerRow]()  # the first tensor of each optimizer
-        self._modes = ByIdentity[
-            tuple[SourceLine | None, int]
-        ]()  # the lines that called train() or eval() last, and when
         self._began, self._spent = time.perf_counter(), 0.0
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._call = self._stepped_at = 0
@@ -150,6 +144,8 @@ class RunRecorder:
         """The code calls backward for the `number`-th time. `fills`: gradients go to `.grad`."""
         self._call = number
         self._note("backward", None if fills else frozenset(), frame)
+        if fills:
+            self.modes.backward()
 
     def reaches(self, leaves: Iterable[int], number: int, frame: FrameType | None) -> None:
         """The `number`-th backward call, which may not be noted yet, leads to these leaves."""
@@ -161,18 +157,17 @@ class RunRecorder:
 
     def result(self, ended: bool) -> RunRecord:
         """All that is known, with what stands around the lines. `ended`: the script has come to its end."""
-        record, look = self.record, functools.cache(around)
+        record, look = self.record, functools.cache(loops_around)
         self._reach_likewise()
         for i, call in enumerate(record.log):
             if call.source is not None:
-                record.log[i] = call._replace(**look(call.source.file, call.source.line)._asdict())
+                record.log[i] = call._replace(loops=look(call.source.file, call.source.line))
         for known in self._optimizers.values():
             row = known.row
-            row.factor = returned_in(known.factors) if row.idle_rates or row.squares_rate else None
             row.ended = ended
         for key, leaf in record.leaves.items():
             leaf.holders = tuple(row.name or row.type for row in record.optimizers if key in row.held)
-        record.ended = ended
+        record.ended, record.asleep = ended, tuple(self.modes.found)
         return record
 
     def _reach_likewise(self) -> None:
@@ -196,10 +191,6 @@ class RunRecorder:
         listeners: list[Listener] = [
             (torch.optim.Optimizer.zero_grad, self._noting("zero")),
             (torch.nn.Module.zero_grad, self._noting("zero")),
-            (
-                torch.nn.Module.train,
-                lambda frame, module, *_, **__: self._modes.put(module, (self._line(frame), self._call)),
-            ),
             (scaler.scale, self._noting("scale")),
             (scaler.unscale_, self._noting("unscale")),
             (scaler.step, self._noting("scaler_step")),
@@ -208,7 +199,10 @@ class RunRecorder:
             (clips.clip_grad_value_, self._noting("clip")),
             (torch.optim.Optimizer.__init__, self._made),
             (torch.nn.Parameter.__new__, self._born),
-            (home.__init__, self._scheduler_made),
+            (
+                torch.nn.Module.train,
+                lambda frame, module, *_, **__: self.modes.line(frame, module, self._line(frame)),
+            ),
         ]
         if hasattr(home, "_update_lr"):
             listeners.append((home._update_lr, self._scheduled))
@@ -223,25 +217,7 @@ class RunRecorder:
         def ended(returned: bool, result: object) -> None:
             if returned:
                 self.stage += 1
-                row, first = self.row(optimizer, frame), next(optimized(optimizer), None)
-                row.before = self._firsts.of(first)
-                if first is not None:
-                    self._firsts.put(first, row)
-
-        return ended
-
-    def _scheduler_made(self, frame: FrameType, made: Any, optimizer: Any, *_: Any, **__: Any) -> Ended:
-        @uninterrupted
-        def ended(returned: bool, result: object) -> None:
-            with suppress(Exception):  # a scheduler of the user's own may hold anything
-                row = self.row(optimizer)
-                seen = type(made).step is torch.optim.lr_scheduler.LRScheduler.step  # which calls what is tapped
-                row.plan, row.schedule = type(made).__name__, self._line(frame) if seen else row.schedule
-                known = vars(made)
-                ends = max(known.get(name) or 0 for name in ("T_max", "total_steps", "total_iters", "step_size"))
-                row.anew.append((self._line(frame), len(row.scheduled), ends))
-                codes = [getattr(factor, "__code__", None) for factor in known.get("lr_lambdas", ())]
-                self._optimizers[id(optimizer)].factors.extend(code for code in codes if code is not None)
+                self.row(optimizer, frame)
 
         return ended
 
@@ -254,18 +230,12 @@ class RunRecorder:
         caller = step.f_back if step is not None else None
         if step is None or caller is None or caller.f_code.co_name == "_initial_step":
             return
-        with suppress(Exception):
-            if step.f_locals.get("epoch") is not None:
-                self.row(scheduler.optimizer).schedule = None  # it is used in a way of its own
-            else:
-                row, known = self.row(scheduler.optimizer), vars(scheduler)
-                row.scheduled.append(len(row.rates))
-                row.cycles |= "T_max" in known
-                planned = known.get("T_max") or known.get("total_steps")
-                row.planned = (planned, known.get("_step_count", 1) - 1) if planned else row.planned
-                row.ends = max(known.get("milestones", ()), default=0)
-                if any(group["lr"] for group in scheduler.optimizer.param_groups):  # else 0 is left out on purpose
-                    self._note("schedule", _tensors_of(scheduler.optimizer), caller)
+        with suppress(Exception):  # a scheduler of the user's own may hold anything
+            given = step.f_locals.get("epoch") is not None  # it is used in a way of its own
+            if not given and any(
+                group["lr"] for group in scheduler.optimizer.param_groups
+            ):  # else 0 is left out on purpose
+                self._note("schedule", _tensors_of(scheduler.optimizer), caller)
 
     def _born(self, frame: FrameType, *_: Any, **__: Any) -> Ended | None:
         if not self.record.optimizers:
@@ -291,17 +261,12 @@ class RunRecorder:
         born = self._births.get(id(leaf))
         return (born.source, born.after) if born is not None and born.ref() is leaf else None
 
-    def switched(self, module: torch.nn.Module, ever: bool) -> SourceLine | None:
-        """The line that put a module into the mode that it is in; unless `ever`, only in this step or the last."""
-        source, call = self._modes.of(module) or (None, 0)
-        return source if ever or call >= self._call - 1 else None
-
     def row(self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> OptimizerRow:
         """The row of an optimizer, which a line of this frame has made, as far as that is known."""
         known = self._optimizers.get(id(optimizer))
         if known is None or known.ref() is not optimizer:
             row = OptimizerRow(type(optimizer).__name__, len(self.record.optimizers), self._line(frame))
-            known = self._optimizers[id(optimizer)] = _Watching(weakref.ref(optimizer), row, [])
+            known = self._optimizers[id(optimizer)] = _Watching(weakref.ref(optimizer), row)
             self.record.optimizers.append(row)
         return known.row
 
@@ -336,21 +301,19 @@ class RunRecorder:
         with isolated(), suppress(Exception):  # an optimizer of the user's own may hold anything
             row = self.row(optimizer)
             row.steps += 1
-            self.record.models = self.stepping_with or self.record.models
             row.mixed += [self.due.pop(row)] if row in self.due else []
             rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
             row.idle_rates += not any(rates)
-            row.base, row.decay = (_most(optimizer, name) for name in ("initial_lr", "weight_decay"))
             row.rates += [max(rates)] if rates and len(row.rates) < RATES else []
-            row.unread |= settings_unread(optimizer)
             for group in optimizer.param_groups:
                 row.frozen_groups.setdefault(id(group), frozenset(map(id, group["params"])))
                 if group.get("lr", 1.0) and any(tensor.requires_grad for tensor in group["params"]):
                     row.frozen_groups[id(group)] = frozenset()
             row.groups.update(map(id, optimizer.param_groups))
-            fed = [self._feed(row, tensor) for tensor in optimized(optimizer)]
+            fed = {id(tensor) for tensor in optimized(optimizer) if self._feed(row, tensor)}
+            self.modes.stepped(fed)
             trains = any(tensor.requires_grad for tensor in optimized(optimizer))
-            row.starved = row.starved + (trains and self._call > self._stepped_at) if not any(fed) else 0
+            row.starved = row.starved + (trains and self._call > self._stepped_at) if not fed else 0
             self._stepped_at = self._call
             self._sample(optimizer, row)
 
@@ -382,15 +345,13 @@ class RunRecorder:
 
     def _compare(self, row: OptimizerRow) -> None:
         began, before = time.perf_counter(), self._before
-        self._before, norms = [], list[list[float]]()
+        self._before = []
         for tensor, elements, gradient in before:
             leaf, pushed, change = self.record.leaves.get(id(tensor)), gradient != 0, _few(tensor) - elements
             count = int(pushed.sum())
             if leaf is not None and count:
                 leaf.pushed += 1
                 leaf.still += float(((change == 0) & pushed).sum()) / count
-                norms.append([_norm(part) for part in (elements, change, gradient)])
-        row.paces += [Pace(*(math.hypot(*parts) for parts in zip(*norms)))] if norms else []
         self._spent += time.perf_counter() - began
 
     @uninterrupted
@@ -398,7 +359,7 @@ class RunRecorder:
         with isolated(), suppress(Exception):
             self.between.stepped(optimizer)
             row = self.row(optimizer)
-            row.last_call, row.averages = self._call, bool(optimizer.state)
+            row.last_call = self._call
             self._compare(row)
         if id(optimizer) in self._stepping:
             self._stepping.remove(id(optimizer))
@@ -413,10 +374,7 @@ class RunRecorder:
             about = first if first is not None else arguments[0] if arguments else None
             if kind == "scale" and about is not None and about.is_enabled():
                 self.record.scaled = True
-            if kind == "clip":
-                limit = _limit(*arguments, **options)
-                self.record.limit = min(limit, self.record.limit)
-            if kind != "clip" or limit < math.inf:
+            if kind != "clip" or _limit(*arguments, **options) < math.inf:
                 self._note(kind, _tensors_of(about), frame)
 
         return noted
@@ -437,16 +395,6 @@ def _few(tensor: torch.Tensor) -> torch.Tensor:
     """Some elements of a tensor, always the same ones."""
     flat = tensor.detach().flatten()
     return flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS]
-
-
-def _norm(elements: torch.Tensor) -> float:
-    """Their norm; squares of half precision overflow."""
-    return float(torch.linalg.vector_norm(elements.to(torch.promote_types(elements.dtype, torch.float32))))
-
-
-def _most(optimizer: torch.optim.Optimizer, name: str) -> float:
-    """The largest of a setting of its groups."""
-    return max((float(group.get(name) or 0.0) for group in optimizer.param_groups), default=0.0)
 
 
 def _limit(parameters: object = None, max_norm: Any = None, clip_value: Any = None, **_: object) -> float:

@@ -1,42 +1,35 @@
 """Fills the rows of the record at backward calls: leaves and what became of them, and the models as they are.
 
-Tensors and modules are held weakly between the calls. Reads a few elements of leaves that no optimizer holds, and no other number;
+Tensors and modules are held weakly between the calls. Reads a few elements of leaves that no optimizer has updated, and no other number;
 writes nothing.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
-from gradviz.checks.collect.calls import ByIdentity
-from gradviz.checks.collect.lines import Models, Variables, made_at, users_frame
+from gradviz.checks.collect.lines import Models, made_at, users_frame
 from gradviz.checks.collect.models import Reading
-from gradviz.checks.collect.numbers import TensorRef, is_readable, is_scaled, optimized
-from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eval, pairs, still_tied
+from gradviz.checks.collect.modes import Trainee
+from gradviz.checks.collect.numbers import is_readable, is_scaled, optimized
+from gradviz.checks.collect.parameters import mistyped
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.collect.states import second_names
 from gradviz.checks.context import Parameter
 from gradviz.checks.flow import behind
 from gradviz.checks.record import LeafRow, Mixed, ModelState, OptimizerRow
-from gradviz.checks.words import Names
-from gradviz.gradients.values import is_zero
 from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, with_text
-from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import registers_buffer
-from gradviz.variables.objects import joined, parameters as own_parameters, submodules
+from gradviz.variables.objects import joined, submodules
 from gradviz.walker.isolation import unrecorded
 from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.walk import Walked
 
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
-_ZERO_CALLS = 3  # for which it is seen whether a weight is zero and stays so
 _Parameters = Sequence[tuple[Parameter, torch.Tensor]]
 _Modules = dict[str, tuple[str, torch.nn.Module]]
 
@@ -48,16 +41,6 @@ class _Watched:
         self.ref, self.row = weakref.ref(tensor), row
         self.mark: object = None  # version and a few elements, as of the first call
         self.reached = False  # by the call that runs now
-        self.zero = False  # all elements are 0 at that call
-
-    def left(self, filled: bool) -> torch.Tensor | None:
-        """The call has run: its gradient, if the call has filled it."""
-        tensor = self.ref()
-        gradient = tensor.grad if filled and tensor is not None else None
-        zero = self.zero and gradient is not None and bool(is_zero(gradient))
-        self.row.zero += zero
-        self.zero = self.reached = False
-        return gradient
 
 
 class _Last(NamedTuple):
@@ -81,12 +64,9 @@ class RowKeeper:
     def __init__(self, recorder: RunRecorder) -> None:
         self._recorder, self._record = recorder, recorder.record
         self._leaves: dict[int, _Watched] = {}
-        self._statistics = ByIdentity[tuple[int | None, object]]()  # of batch normalization
-        self._first_pairs: list[tuple[tuple[str, str], TensorRef, TensorRef, bool]] = []
         self._last: _Last | None = None  # of the calls that filled gradients
         self._coming: _Last | None = None
         self._in_a_row = True
-        self._models: tuple[ModelState, ...] = ()  # at the last call
 
     def reached(self, reading: Reading, intervals: Mapping[int, tuple[str, ...]]) -> None:
         """A call is about to run through these leaves."""
@@ -103,10 +83,8 @@ class RowKeeper:
         record.intervals.update(last.values())
         record.scaler = record.scaler or is_scaled(variables)
         record.mistyped = tuple(mistyped(models, parameters, variables)) or record.mistyped
-        record.aliases = record.aliases if record.calls else tuple(second_names(variables))
-        record.ties = tuple(still_tied(self._pairs(models), variables))
-        self._models = tuple(self._state(name, model, parameters, variables) for name, model in models)
-        record.models = record.models or self._models
+        record.models = tuple(self._state(name, model, parameters) for name, model in models)
+        self._recorder.modes.known = tuple(_trainee(name, model, parameters) for name, model in models)
         source = with_text(code_line(frame.f_code, frame.f_lineno)) if frame is not None else None
         self._coming = _Last(walked.graph, nodes, source, steps)
         if self._last is not None:
@@ -124,7 +102,8 @@ class RowKeeper:
         return {row: row.steps for row in self._recorder.look()}
 
     def _read_leaves(self, walked: Walked, call: int, parameters: _Parameters, modules: _Modules) -> None:
-        known, held = {id(tensor): parameter for parameter, tensor in parameters}, self._record.holding
+        known = {id(tensor): parameter for parameter, tensor in parameters}
+        held = set[int]().union(*(row.held for row in self._record.optimizers if row.steps))
         for node, tensor in walked.variables.items():
             watched = self._leaves.get(id(tensor))
             if watched is None or watched.ref() is not tensor:
@@ -136,8 +115,6 @@ class RowKeeper:
             elif id(tensor) not in held and (mark := _mark(tensor)) is not None:
                 watched.row.moved = bool(watched.row.moved) or mark != watched.mark
             row, watched.reached = watched.row, True
-            early = row.reached < _ZERO_CALLS and type(tensor) in PLAIN and tensor.dim() > 1
-            watched.zero = early and _flat(tensor.detach())
             row.node, row.call, row.first, row.reached = node, call, row.first or call, row.reached + 1
 
     def _new(self, walked: Walked, tensor: torch.Tensor, known: Parameter | None, modules: _Modules) -> LeafRow:
@@ -165,34 +142,24 @@ class RowKeeper:
             done = {since.get(key) for key in mine}
             if mine and done != {""}:
                 self._recorder.due.pop(waiting, None)
-            if done in ({""}, {"z"}) and waiting.steps == last.steps.get(waiting):
+            if done == {""} and waiting.steps == last.steps.get(waiting):
                 for other in stepped:
                     if other.held.isdisjoint(waiting.held):
-                        self._mix_with(other, waiting, (last, coming), mine, reset=done == {"z"})
+                        self._mix_with(other, waiting, (last, coming), mine)
 
-    def _mix_with(
-        self, other: OptimizerRow, waiting: OptimizerRow, calls: tuple[_Last, _Last], mine: set[int], reset: bool
-    ) -> None:
+    def _mix_with(self, other: OptimizerRow, waiting: OptimizerRow, calls: tuple[_Last, _Last], mine: set[int]) -> None:
         last, coming = calls
         comes = not other.held.isdisjoint(coming.nodes)
         leads = comes and last.leads(mine, other.held)
         mixed = Mixed(other.name or other.type, last.source, coming.source, leads)
-        if leads and reset:
-            waiting.wasted.append(mixed)
-        elif leads or (not (comes or reset) and last.leads(other.held, mine)):
+        if leads or (not comes and last.leads(other.held, mine)):
             self._recorder.due[waiting] = mixed
 
     def passed(self, reading: bool) -> None:
         """A call comes. After one that is not read in a row, whose gradients a step uses is not known."""
         self._in_a_row = reading
         if not reading:
-            self._recorder.stepping_with, self._last = (), None
-
-    def switched(self, switches: Switches, parameters: _Parameters) -> None:
-        """What was switched on and off before the first call."""
-        if not self._record.calls:
-            names = {id(tensor): parameter.names for parameter, tensor in parameters}
-            self._record.thawed = tuple(switches.in_vain(names))
+            self._last = None
 
     def after(self, filled: bool) -> None:
         """The call has run, and filled the gradients of its leaves, or not."""
@@ -202,79 +169,28 @@ class RowKeeper:
         for row in record.optimizers:
             row.reached.update(row.held & nodes.keys())
         if filled:
-            self._recorder.stepping_with = self._models
             self._last = self._coming if self._in_a_row else None
-        left = [(leaf.row, leaf.left(filled)) for leaf in self._leaves.values() if leaf.reached]
-        read = [(row.names, gradient) for row, gradient in left if row.parameter and filled]
-        if read and record.calls <= _ZERO_CALLS and all(_flat(gradient) for _, gradient in read):
-            record.flat.append(tuple(names[0] for names, _ in read if names))
+        for leaf in self._leaves.values():
+            leaf.reached = False
 
-    def _pairs(self, models: Models) -> Iterator[Pair]:
-        """The parameters that were alike at the first call, as far as they live."""
-        if not self._record.calls and not self._first_pairs:
-            self._first_pairs = [
-                (names, weakref.ref(first), weakref.ref(second), shared)
-                for name, model in models
-                for names, first, second, shared in pairs(name, model)
-            ]
-        for names, first_ref, second_ref, shared in self._first_pairs:
-            left, right = first_ref(), second_ref()
-            if left is not None and right is not None:
-                yield names, left, right, shared
-
-    def _state(self, name: str, model: torch.nn.Module, parameters: _Parameters, variables: Variables) -> ModelState:
-        inside = [(joined(name, path), module) for path, module in submodules(model)]
-        sleeping, moving = tuple(path for path, module in inside if _sleeps(module)), self._moving(model, inside)
-        mine = [(parameter, tensor) for parameter, tensor in parameters if parameter.names[0].startswith(f"{name}.")]
-        held, training, trains = self._record.holding, model.training, any(tensor.requires_grad for _, tensor in mine)
-        sleeping = sleeping if trains else ()  # else it was trained before, and is a teacher now
+    def _state(self, name: str, model: torch.nn.Module, parameters: _Parameters) -> ModelState:
+        mine, held = _of_model(name, parameters), self._record.holding
         return ModelState(
             name,
             type(model).__name__,
-            training,
-            len(mine),
+            model.training,
             sum(id(tensor) in held for _, tensor in mine),
-            sleeping,
-            moving,
-            not trains,
             any(parameter.sharded for parameter, _ in mine),
-            next(
-                (self._recorder.switched(dict(inside)[path], trains) for path in (moving if training else sleeping)),
-                None,
-            ),
-            only_eval(variables, name) if trains and not training and not sleeping else None,
         )
 
-    def _moving(self, model: torch.nn.Module, inside: Sequence[tuple[str, torch.nn.Module]]) -> Names:
-        """Batch normalization whose parameters are frozen and whose statistics have moved."""
-        frozen = next((weight for weight in own_parameters(model) if not weight.requires_grad), None)
-        norms = [(path, module) for path, module in inside if module.training and _weights(module)]
-        still = [pair for pair in norms if not any(weight.requires_grad for weight in _weights(pair[1]))]
-        return tuple(path for path, norm in still if frozen is not None and self._counted(norm, frozen))
 
-    def _counted(self, norm: Any, first: torch.Tensor) -> bool:
-        """Whether the running statistics of a layer have moved since the call before. Torch counts its batches in place.
-
-        `first` is a frozen parameter of the model around it: one that moves all the same follows another network.
-        """
-        if norm.num_batches_tracked is None:
-            return False
-        version, weights = version_of(norm.num_batches_tracked), (_mark(first), *map(_mark, norm.parameters()))
-        last = self._statistics.of(norm)
-        self._statistics.put(norm, (version, weights))
-        return last is not None and last[1] == weights and last[0] != version
+def _of_model(name: str, parameters: _Parameters) -> _Parameters:
+    return [(parameter, tensor) for parameter, tensor in parameters if parameter.names[0].startswith(f"{name}.")]
 
 
-def _weights(module: torch.nn.Module) -> list[torch.Tensor]:
-    """Those of batch normalization."""
-    own = module._parameters.values() if isinstance(module, _BatchNorm) else ()
-    return [weight for weight in own if weight is not None]
-
-
-def _sleeps(module: torch.nn.Module) -> bool:
-    """Whether a module does nothing in eval() mode that it would do: dropout, or batch normalization that is trained."""
-    drops = isinstance(module, _DropoutNd) and bool(module.p)
-    return not module.training and (drops or any(weight.requires_grad for weight in _weights(module)))
+def _trainee(name: str, model: torch.nn.Module, parameters: _Parameters) -> Trainee:
+    weights = frozenset(id(tensor) for _, tensor in _of_model(name, parameters) if tensor.requires_grad)
+    return Trainee(name, weakref.ref(model), weights)
 
 
 def _mark(tensor: torch.Tensor) -> object:
@@ -283,13 +199,6 @@ def _mark(tensor: torch.Tensor) -> object:
         return None
     with unrecorded():
         return version_of(tensor), tuple(map(str, tensor.flatten()[:_ELEMENTS].tolist()))
-
-
-def _flat(gradient: torch.Tensor | None) -> bool:
-    """Whether all is zero; the first element is looked at before all of it is read."""
-    if gradient is None or not is_readable(gradient) or gradient.detach().flatten()[:1].any():
-        return False
-    return bool(is_zero(gradient))
 
 
 def _own(row: LeafRow, modules: _Modules) -> None:

@@ -32,7 +32,7 @@ from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
 from gradviz.source.code_line import subtracts_from
 from gradviz.source.search import addition_to
-from gradviz.source.statements import FUNCTION, LOOP, around, covers, nodes_of
+from gradviz.source.statements import FUNCTION, LOOP, covers, loops_around, nodes_of
 from gradviz.variables.scanner import as_written, namespaces
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import flatten
@@ -316,7 +316,7 @@ def _remedy(stack: _Stack, used: set[SourceLine]) -> Unrecorded | None:
             return Unrecorded(with_text(line), function.name)
         if line.line not in lines:
             loops = (
-                node for node in nodes_of(line.file, *LOOP) if node.lineno in around(line.file, line.line).loops[-1:]
+                node for node in nodes_of(line.file, *LOOP) if node.lineno in loops_around(line.file, line.line)[-1:]
             )
             loop = next((node.lineno for node in loops if not any(covers(node, number) for number in lines)), line.line)
             return Unrecorded(with_text(line), block=with_text(line._replace(line=loop)))

@@ -1,10 +1,10 @@
-"""Checks on activations that let no gradient through: ReLUs that have died, tanh and sigmoid that are flat from the start."""
+"""The check on ReLUs that have died."""
 
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import behind
-from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, user, weight
+from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, makers, user
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.numbers import leaves_of
 from gradviz.checks.words import code, first_names, line, listed, made_at, places
@@ -90,67 +90,3 @@ def _dead_in_front(graph: Graph, leaf: int, alive: set[int]) -> int | None:
         if graph.nodes[node].op.startswith(("Relu", "Threshold")):
             return node
     return None
-
-
-@check(
-    "saturated",
-    "warning",
-    "hidden layers of tanh or sigmoid are flat for nearly all inputs from the start",
-    follows=("nonfinite", "vanishing-gradient", "exploding-gradient"),
-    once=True,
-    reads_saved=True,
-)
-def saturated(context: CheckContext) -> Diagnoses:
-    """The results of tanh or sigmoid lie next to their limits, where the slope is zero: hardly any gradient comes through.
-
-    Weights that are drawn from a normal distribution of width 1 do that, whatever the number of inputs, and so do inputs that are
-    large numbers.
-
-    How it is found: What tanh and sigmoid have saved at the first backward call is read. Reported when in two hidden layers or
-    more, and in most of them, two thirds of the results are within a thousandth of a limit. A gate, which multiplies, is left out.
-
-    What to do: Initialise for the number of inputs, as `torch.nn.init.xavier_normal_` does, and scale inputs to about 1.
-
-    When to ignore it: When results next to the limits are meant, as in a network of bits that was trained before.
-
-    ```python
-    import torch
-
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(*(part for _ in range(3) for part in (torch.nn.Linear(256, 256), torch.nn.Tanh())))
-    model.append(torch.nn.Linear(256, 1))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter)
-    loss = model(torch.randn(8, 256)).square().mean()
-    loss.backward()
-    ```
-    """
-    graph = context.graph
-    hidden = [weights for node in graph.nodes if (weights := _hidden(graph, node.id))] if context.saturated else []
-    flat = [weights for weights in hidden if weights[0] in context.saturated]
-    if len(flat) < 2 or 2 * len(flat) <= len(hidden):
-        return
-    names = first_names(graph.leaf_of[weight] for _, weight in flat)
-    drawn = (context.filled[name] for name in names if name in context.filled)
-    source = next((at for at in drawn if "normal_" in at.text or "uniform_" in at.text), made_at(graph, flat[-1][0]))
-    what = kind(graph, flat[0][0]).lower()
-    yield Diagnosis(
-        f"{len(flat)} of {len(hidden)} hidden layers of {what} are saturated from the start",
-        names,
-        f"at the first backward call, two thirds of what {what} gave or more is within a thousandth of its limits, where its slope "
-        f"is next to zero: behind {listed(names, 3)}",
-        "Draw the weights for the number of inputs: torch.nn.init.xavier_normal_(weight) in place of normal_(weight); and scale "
-        "the inputs of the model to about 1.",
-        tuple(node for node, _ in flat),
-        where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names), 3), line(source)),
-        source=source,
-    )
-
-
-def _hidden(graph: Graph, node: int) -> tuple[int, int] | None:
-    """A tanh or sigmoid between two products with weights: it, and the weight of the first product."""
-    if kind(graph, node) not in ("Tanh", "Sigmoid"):
-        return None
-    around = user(graph, node, RESHAPES | {"NativeDropout"}), maker(graph, node, RESHAPES | {"Add"})
-    weights = [weight(graph, other) for other in around if other is not None and kind(graph, other) in PRODUCTS]
-    return (node, weights[1] or 0) if len(weights) == 2 and None not in weights else None

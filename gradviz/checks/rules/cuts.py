@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import instead
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.ops import RESHAPES, kind, made, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -17,9 +15,8 @@ from gradviz.graph import Graph, Leaf, Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 from gradviz.recording.cuts import Cut
-from gradviz.source.code_line import parsed, passing
+from gradviz.source.code_line import parsed
 from gradviz.source.search import lines_behind
-from gradviz.source.statements import called, expressions_at
 from gradviz.wording import one_line, plural
 
 _SUMS, _SCALED, _REDUCED, _JOINED = ("Add", "Sub", "Rsub"), ("Mul", "Div", "Neg"), ("Sum", "Mean"), ("Stack", "Cat")
@@ -128,119 +125,6 @@ def _drawn(context: CheckContext, root: int) -> dict[int, tuple[Cut, ...]]:
     return drawn
 
 
-@check(
-    "first-order",
-    "warning",
-    "an inner update uses gradients without a graph, so the outer gradient is first-order",
-    once=True,
-)
-def first_order(context: CheckContext) -> Diagnoses:
-    """An inner step of meta-learning is recorded, and its gradients have no graph: the outer gradient is of first order.
-
-    `fast = w - lr * gradient` keeps the graph of `w`, so that the outer loss trains `w`. Without `create_graph=True` the gradient
-    in it is a constant: everything that comes from how the gradient depends on `w`, which is what MAML is about, is missing.
-    No error says so.
-
-    Likewise where the gradient for data, as of a physical equation, is taken into a loss: it is a constant there.
-
-    How it is found: Results of `autograd.grad` are followed to a difference or sum with a tensor that an optimizer's parameter
-    leads to, or to the loss without meeting a parameter. Where the call says `create_graph=`, whatever it says, that is taken for
-    intended.
-
-    What to do: `create_graph=True` in the call of `autograd.grad`.
-
-    When to ignore it: When first order is meant: say so with `create_graph=False`.
-
-    ```python
-    import torch
-
-    model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(3):
-        loss = model(torch.ones(2, 3)).square().mean()
-        (gradient,) = torch.autograd.grad(loss, model.weight)
-        fast = model.weight - 0.1 * gradient
-        meta_loss = (torch.ones(2, 3) @ fast.T + model.bias).square().mean()
-        optimizer.zero_grad()
-        meta_loss.backward()
-        optimizer.step()
-    ```
-    """
-    graph, silent = context.graph, _silent_updates(context)
-    if not silent:
-        yield from _data_gradients(context)
-    for source, nodes in silent.items():
-        record = graph.nodes[nodes[0]]
-        yield Diagnosis(
-            "the inner gradients are constants (no create_graph), so the outer gradient is first-order only",
-            all_names(graph.nodes[node] for node in nodes),
-            f"{code(source)} returns gradients without a graph. {code(own_line(record))} updates with them the "
-            f"{plural(len(nodes), 'tensor')} that the next loss is computed from, so backward() does not differentiate the "
-            "gradients themselves",
-            f"In {line(source)}, pass create_graph=True. If first order is meant, pass create_graph=False.",
-            tuple(nodes),
-            source=source,
-            edit=instead(source, passing(source, ["grad"], create_graph="True")),
-        )
-
-
-def _silent_updates(context: CheckContext) -> Mapping[SourceLine, list[int]]:
-    """The nodes that update what an optimizer's parameter leads to by a gradient without a graph, by the line that computed it."""
-    silent: dict[SourceLine, list[int]] = {}
-    optimized = context.optimized
-    for node, cut in _computed(context):
-        count, leaf = updates_below(context.graph, node)
-        if count > 0 and leaf is not None and leaf.node in optimized and _says_nothing(cut.source):
-            silent.setdefault(cut.source, []).append(node)
-    return silent
-
-
-def _computed(context: CheckContext) -> Iterator[tuple[int, Cut]]:
-    """The nodes that a gradient without a graph comes to, with the first call that computed one."""
-    for node, cuts in context.entered.items():
-        cut = next((cut for cut in cuts if cut.operation == "grad"), None)
-        if cut is not None:
-            yield node, cut
-
-
-def _data_gradients(context: CheckContext) -> Diagnoses:
-    """The first gradient for data that is a constant in the loss."""
-    graph, optimized = context.graph, context.optimized
-    held = {name for optimizer in context.optimizers for tensor in optimizer.tensors for name in tensor.names}
-    held |= {name for leaf in graph.leaves if leaf.node in optimized for name in leaf.names}
-    for node, _ in _computed(context):
-        cut = next((cut for cut in context.entered[node] if _is_of_data(cut, held)), None)
-        if cut is not None and _ends_in_loss(graph, node) and _says_nothing(cut.source):
-            lost = {cut.source for _, cuts, _ in _cut_terms(context) for cut in cuts}
-            yield Diagnosis(
-                f"the gradient for {listed(cut.leaf)} is a constant in the loss (no create_graph)",
-                tuple(cut.leaf),
-                f"{code(cut.source)} returns a gradient without a graph, and {code(made_at(graph, node))} takes it into the loss: "
-                "backward() does not differentiate it, although it depends on the parameters",
-                f"In {line(cut.source)}, pass create_graph=True. If it is meant as a constant, pass create_graph=False.",
-                (node,),
-                source=cut.source,
-                follows=("constant-term",) if cut.source in lost else (),
-                edit=instead(cut.source, passing(cut.source, ["grad"], create_graph="True")),
-            )
-            return
-
-
-def _is_of_data(cut: Cut, held: set[str]) -> bool:
-    """Whether a gradient without a graph was computed for data, and depends on what an optimizer holds, by name."""
-    return cut.operation == "grad" and bool(cut.leaf) and held.isdisjoint(cut.leaf) and not held.isdisjoint(cut.behind)
-
-
-def _ends_in_loss(graph: Graph, node: int) -> bool:
-    """Whether what a node makes comes to the outputs without meeting a parameter, as it does where it is given to a model."""
-    for at in spread([node], partial(users, graph)):
-        below = makers(graph, at)
-        below += [maker for i in below if kind(graph, i) in _TURNED for maker in makers(graph, i)]
-        if any(i in graph.leaf_of and graph.leaf_of[i].kind == "parameter" for i in below):
-            return False
-    return True
-
-
 def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:
     """How many sums in a row, each with something that has no graph, lead from a node to a leaf, and to which."""
     count = 0
@@ -249,13 +133,6 @@ def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:
             return 0, None
         count, node = count + 1, graph.inputs(node)[0].producer
     return count, graph.leaf_of.get(node)
-
-
-def _says_nothing(source: SourceLine) -> bool:
-    """Whether a call of `grad` leaves open whether its result is to have a graph."""
-    calls = [part for part in expressions_at(source.file, source.line) if called(part) == "grad"]
-    given = {keyword.arg for call in calls if isinstance(call, ast.Call) for keyword in call.keywords}
-    return bool(calls) and not source.package and given.isdisjoint(("create_graph", None))
 
 
 def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tuple[Cut, ...]:

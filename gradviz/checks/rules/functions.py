@@ -28,11 +28,6 @@ _ROWS = {
         "{code} returns the same numbers when grad_output is doubled: what the layers behind and the loss ask for is lost",
         "In {line}, return grad_output times the derivative: what it returns now, multiplied by grad_output.",
     ),
-    "hook ignores": Row(
-        "a hook does not use the gradient that it is given",
-        "what {code} returns takes the place of the gradient, and is the same whatever the loss is",
-        "In {line}, return the gradient times what it returns now: grad * (...).",
-    ),
     "keeps state": Row(
         "backward() of {0} depends on a later forward()",
         "the gradients of one application change when forward() runs again with other numbers: {0} keeps them on the class or "
@@ -57,7 +52,7 @@ def wrong_backward(context: CheckContext) -> Diagnoses:
     """A custom `torch.autograd.Function` returns gradients that do not belong to what its `forward()` computes.
 
     Nothing fails: the model trains along the wrong direction. Likewise where backward() needs what the last forward() has left on
-    the class, and where it changes the gradient that it is given; and a hook on a tensor that does not use it.
+    the class, and where it changes the gradient that it is given.
 
     How it is found: when such a Function of yours is applied for the first time to inputs of a shape, it is replayed in a child
     process (one thread, 5 seconds at most), in double precision: forward() a little to both sides of the inputs, and backward()

@@ -25,7 +25,7 @@ from gradviz.checks.words import (
 from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
 from gradviz.source.code_line import assigned, read, without_graph
 from gradviz.source.search import taken_over
-from gradviz.source.statements import around
+from gradviz.source.statements import loops_around
 from gradviz.wording import one_line, plural
 
 
@@ -250,7 +250,7 @@ def _in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
     """Whether a line runs again for each call."""
     if backward is None or (made.file, made.function) != (backward.file, backward.function):
         return False
-    return bool({*around(made.file, made.line).loops} & {*around(backward.file, backward.line).loops})
+    return bool({*loops_around(made.file, made.line)} & {*loops_around(backward.file, backward.line)})
 
 
 def _names(context: CheckContext, edge: Edge) -> Names:

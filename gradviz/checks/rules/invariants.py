@@ -1,15 +1,14 @@
-"""Checks on what holds of every training run, however it is written: what is pushed moves, by one optimizer."""
+"""The check that what is pushed moves, as holds of every training run."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from itertools import combinations, pairwise
+from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.record import LeafRow, LoopCall, OptimizerRow, RunRecord, calls_in
+from gradviz.checks.record import LeafRow, OptimizerRow
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import code, first_names, line, listed, verb
+from gradviz.checks.words import first_names, line, verb
 from gradviz.graph import SourceLine
 from gradviz.source.statements import line_of, nodes_of
 from gradviz.wording import plural
@@ -20,9 +19,6 @@ STILL = 0.75
 """Of the elements with a gradient: from this part on an update counts as rounded away in half precision."""
 _CONVERGES = "LBFGS"  # which leaves parameters as they are from where its first step has ended
 _HALF = {"bfloat16": "1/256", "float16": "1/2048"}  # the least relative change
-
-
-_TURNS = 4  # of two optimizers, so that the one is no warm-up of the other
 
 
 @check("swallowed-update", "warning", "updates are so small that rounding takes them away: parameters never move")
@@ -96,72 +92,3 @@ def _cast(source: SourceLine | None, dtype: str) -> SourceLine | None:
     lines = [one.lineno for one in named if one.attr == dtype or (dtype, one.attr) == ("float16", "half")]
     casts = [at for at in (line_of(source.file, number) for number in sorted(lines)) if "autocast" not in at.text]
     return casts[-1] if casts else None
-
-
-@check("two-optimizers", "warning", "two optimizers take a step with the same gradient")
-def two_optimizers(context: CheckContext) -> Diagnoses:
-    """A parameter is held by two optimizers, and both take their step with one gradient: the update counts twice.
-
-    Each keeps a momentum of its own, and weight decay applies twice.
-
-    How it is found: the tensors of each step are noted. Reported when twice two optimizers took their steps one after the other,
-    for parameters that both hold, and neither backward() nor zero_grad() ran in between. An optimizer that wraps another one, as
-    sharpness-aware minimization does, shares its groups, and is none; nor are two that take turns with losses of their own.
-
-    What to do: give each parameter to one optimizer.
-
-    When to ignore it: when the two steps are meant to add up.
-
-    ```python
-    import torch
-
-    body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
-    first = torch.optim.Adam(body.parameters())
-    second = torch.optim.Adam([*body.parameters(), *head.parameters()])
-    for step in range(3):
-        loss = head(body(torch.ones(2, 3))).square().mean()
-        first.zero_grad()
-        second.zero_grad()
-        loss.backward()
-        first.step()
-        second.step()
-    ```
-    """
-    record = context.record
-    for first, second in combinations(record.optimizers, 2):
-        shared, names = frozenset(first.fed & second.fed), record.named(first.fed & second.fed)
-        twice = list(_twice(record, shared)) if names and first.groups.isdisjoint(second.groups) else []
-        if not twice and names and (first.held < second.held or second.held < first.held):
-            twice = list(_in_turn(record, shared))
-        if len(twice) > 1:
-            before, again = twice[0]
-            few, most = sorted((first, second), key=lambda optimizer: len(optimizer.held))
-            yield Diagnosis(
-                f"{first.title} and {second.title} both update {listed(names, 3)}",
-                names,
-                f"{code(before.source)} and {code(again.source)} both update {plural(len(names), 'parameter')} that "
-                f"{verb(names, 'is', 'are')} held by both: each of the two losses moves {verb(names, 'it', 'them')}",
-                f"Give each parameter to one optimizer: in {line(most.source)}, leave out what {few.title} holds "
-                f"({line(few.source)}).",
-                source=most.source or again.source,
-            )
-
-
-def _in_turn(record: RunRecord, shared: frozenset[int]) -> Iterator[tuple[LoopCall, LoopCall]]:
-    """Pairs of steps of two optimizers that follow each other, as two losses that are trained in turn have them."""
-    every = [call for call in calls_in(record.log, "bs") if not shared.isdisjoint(call.tensors or ())]
-    steps = [(loss.source, call) for loss, call in pairwise(every) if (loss.letter, call.letter) == ("b", "s")]
-    turns = [
-        (before, again)
-        for (loss, before), (other, again) in pairwise(steps)
-        if before.tensors != again.tensors and loss != other
-    ]
-    yield from turns if len(turns) > _TURNS else ()
-
-
-def _twice(record: RunRecord, shared: frozenset[int]) -> Iterator[tuple[LoopCall, LoopCall]]:
-    """Pairs of steps of two optimizers for the same tensors, with no other gradient in between."""
-    about = [call for call in calls_in(record.log, "bzs") if not shared.isdisjoint(call.tensors or shared)]
-    for before, again in pairwise(about):
-        if before.letter == again.letter == "s" and before.tensors != again.tensors:
-            yield before, again

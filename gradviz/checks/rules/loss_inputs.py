@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
-from gradviz.checks.flow import behind, from_outputs
-from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, spread, user, users, weight
-from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.rules.misuse import BROADCAST, told
-from gradviz.checks.rules.softmax import across
-from gradviz.checks.words import Names, code, line, made_at, nodes_of, title_and_code, where as place
+from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, shape, spread, users, weight
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import Names, code, line, made_at, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
-from gradviz.source.code_line import assigned, leaving_out, without_graph
+from gradviz.source.code_line import leaving_out, squeezed
 from gradviz.source.search import calls_of
 
 _LAYERS = (
@@ -95,23 +93,6 @@ _PAIRS = (
         True,
     ),
     _Pair(
-        ("KlDiv",),
-        _CHANCES,
-        "kl_div is given probabilities, not their logarithms",
-        "it takes probabilities as its target only: of an input that is no logarithm it makes a number that is no divergence, and "
-        "can be below zero",
-        "Use {log} in place of this {by}.",
-    ),
-    _Pair(
-        ("KlDiv",),
-        _LAYERS,
-        "kl_div is given scores, not logarithms of probabilities",
-        "it averages minus the product of each number and its target: scores can make that as negative as they like, so the loss "
-        "falls without end",
-        "Put log_softmax(scores, dim=1) before it.",
-        True,
-    ),
-    _Pair(
         ("BinaryCrossEntropy",),
         ("Clamp", "Hardtanh", "Relu", "Hardsigmoid"),
         "scores are cut to probabilities for binary_cross_entropy",
@@ -123,21 +104,17 @@ _PAIRS = (
 
 @check("loss-input", "warning", "a loss is given something else than it expects")
 def loss_input(context: CheckContext) -> Diagnoses:
-    """A loss gets probabilities where it takes scores, scores where it takes logarithms, or a softmax over a single element.
+    """A loss gets probabilities where it takes scores, or scores where it takes logarithms.
 
-    `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid themselves; `NLLLoss` and `KLDivLoss`
-    take logarithms of probabilities; `BCELoss` takes probabilities. Training still runs with the wrong one, and goes nowhere. So it
-    does where `log_softmax` runs over another dimension than the one in which the loss picks its classes; and where the loss trains
-    its own target, as of a value function that looks ahead, or of a teacher.
+    `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid themselves; `NLLLoss` takes logarithms of
+    probabilities; `BCELoss` takes probabilities. Training still runs with the wrong one, and goes nowhere.
 
-    How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype; for losses that
-    want logarithms, also behind sums and products, of which none is one. A target is trained along where it is data and a multiple
-    of what the same parameters say of other data; or where nothing but the target of a `kl_div` or of a cross entropy reaches
-    parameters that an optimizer holds; or where an error between two networks is all that one optimizer trains both by.
+    How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype; for `NLLLoss`,
+    which wants logarithms, also behind sums and products, of which none is one.
 
-    What to do: Leave the extra softmax or sigmoid out, or use the loss that fits. Compute targets under `torch.no_grad()`.
+    What to do: Leave the extra softmax or sigmoid out, or use the loss that fits.
 
-    When to ignore it: When the second softmax is meant, as a temperature of its own; or residual gradients are.
+    When to ignore it: When the second softmax is meant, as a temperature of its own.
 
     ```python
     import torch
@@ -148,13 +125,7 @@ def loss_input(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    found = chain(
-        _in_graph(context.graph),
-        _in_calls(context),
-        _chased(context),
-        told(context, _GIVEN),
-    )
-    yield from islice(found, 1)
+    yield from islice(_in_graph(context.graph), 1)
 
 
 def _in_graph(graph: Graph) -> Iterator[Diagnosis]:
@@ -165,19 +136,6 @@ def _in_graph(graph: Graph) -> Iterator[Diagnosis]:
             if made is not None:
                 yield _wrong(graph, title_and_code(graph, node.id), place(graph, node.id), made, pair)._replace(
                     nodes=(node.id, made) if pair.at_user else (made, node.id)
-                )
-        yield from filter(None, [across(graph, node.id)])
-
-
-def _in_calls(context: CheckContext) -> Iterator[Diagnosis]:
-    """Of `kl_div`, which leaves no node of its own."""
-    graph = context.graph
-    for node, source in context.given.items():
-        for pair in _PAIRS:
-            made = _origin(graph, node, pair.made_by) if "KlDiv" in pair.user else None
-            if made is not None:
-                yield _wrong(graph, f"kl_div in {code(source)}", line(source), made, pair)._replace(
-                    source=source if pair.at_user else made_at(graph, made)
                 )
 
 
@@ -244,209 +202,22 @@ def _origin(graph: Graph, node: int, kinds: Collection[str]) -> int | None:
     return ends[0] if ends and all(kind(graph, at) in _PASSED for at in ways if at not in ends) else None
 
 
-_ERRORS = ("MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss")
-_NOT_BELOW_ZERO = (*_ERRORS, "NllLoss", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits")
-_OWN = Row(
-    "the network trains its own target: the target has a graph",
-    "{0} compares the output with data plus a multiple of what the same parameters say of other data, and both have a graph: each "
-    "step also moves the target towards the prediction",
-    "Compute the target under torch.no_grad(), or detach it: {1}.",
-)
-_TEACHER = Row(
-    "the loss trains its soft target: nothing else trains what computes it",
-    "{0} takes probabilities with a graph for its target, and that is all that the parameters behind them learn from: these follow "
-    "the predictions, which are to follow them",
-    "Leave its network out of the optimizer, and detach what it computes: {1}.",
-)
-_BOTH = Row(
-    "the loss trains its target, and nothing tells either side what is right",
-    "{0} compares what two networks compute, each with parameters of its own that learn from nothing else: the same numbers for "
-    "any input make it 0",
-    "Leave the network that is to be followed out of the optimizer, and detach what it computes: {1}.",
-)
+_ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss")
+_MEETING = ("Add", "Sub", "Rsub", "Mul", "Div", "Maximum", "Minimum", *_ERRORS)
+"""Operations whose two arguments broadcast."""
+_KEPT = ("Sum", "Mean", "Std", "Var", "Norm", "LinalgVectorNorm", "Logsumexp", "Amax", "Amin")
+"""What keeps a column of a matrix with `keepdim=True`, as for distances of all pairs."""
+_LIFTED = ("Unsqueeze", "View", "Reshape", "Index", "Slice", "Select")
+"""What makes a column of a row."""
 
 
-def _chased(context: CheckContext) -> Diagnoses:
-    """Comparisons with a target that the loss trains as well."""
-    graph = context.graph
-    for node in range(len(graph.nodes)):
-        found = (_OWN, _bootstrapped(graph, node)), (_TEACHER, _taught(context, node)), (_BOTH, _alike(context, node))
-        for row, target in found:
-            if target is not None:
-                source, at = made_at(graph, target), made_at(graph, node)
-                if source is None or at is None or source.function != at.function:
-                    source = at
-                new = without_graph(source, 0) if source != at and len(assigned(source)) == 1 else ""
-                yield row.told((), source, code(at), new or "target.detach()")._replace(
-                    nodes=(node, target), edit=instead(source, new)
-                )
+class _Square(NamedTuple):
+    """An operation that makes a square of a column and a row."""
 
-
-def _bootstrapped(graph: Graph, node: int) -> int | None:
-    """What an output is compared with, where it is data and a multiple of what the same network says of other data."""
-    ends = makers(graph, node) if kind(graph, node) in (*_ERRORS, "Sub") else []
-    for end, other in zip(ends, reversed(ends)):
-        own = _multiplied(graph, end)
-        if own is not None and _multiplied(graph, other) is None:
-            mine = {*behind(graph, [other])}
-            if mine.intersection(behind(graph, [own])) == mine & graph.leaf_of.keys():
-                return end  # all parameters are in both, and no operation
-    return None
-
-
-def _multiplied(graph: Graph, node: int) -> int | None:
-    """What a sum with data has a multiple of."""
-    for op in ("Add", "Mul"):
-        while kind(graph, node) in RESHAPES:
-            node = makers(graph, node)[0]
-        if kind(graph, node) != op or graph.nodes[node].none_inputs != 1:
-            return None
-        (node,) = makers(graph, node)
-    return node
-
-
-def _taught(context: CheckContext, node: int) -> int | None:
-    """The last layer of a network that learns only from being the target of this kl_div or cross entropy.
-
-    Both multiply a log_softmax by their target; kl_div does one thing more with it.
-    """
-    graph = context.graph
-    loss, ends = user(graph, node), makers(graph, node)
-    soft = [end for end in ends if kind(graph, end) != "LogSoftmax"]
-    if loss is None or kind(graph, node) != "Mul" or not len(soft) == 1 < len(ends):
-        return None
-    alone, uses = {*behind(graph, soft)}.difference(from_outputs(graph, soft)), makers(graph, loss)
-    layers = [one for one in alone if kind(graph, one) in PRODUCTS]
-    judged = kind(graph, uses[0]) == "Xlogy" or graph.nodes[loss].op == "SumBackward0"  # of all elements
-    if judged and not {*users(graph, *soft)}.difference(uses) and not alone.isdisjoint(context.optimized):
-        return min(layers, default=None)
-    return None
-
-
-def _alike(context: CheckContext, node: int) -> int | None:
-    """The target of an error between two networks, both of which one optimizer trains by nothing else."""
-    graph = context.graph
-    ends = makers(graph, node) if kind(graph, node) in _ERRORS else []
-    if len(ends) < 2:
-        return None
-    outside = spread(ends, lambda at: () if kind(graph, at) in PRODUCTS else makers(graph, at))
-    if any(kind(graph, at) in ("Add", "Sub") and graph.nodes[at].none_inputs for at in outside):
-        return None  # data is added to what a network computes, as a reward: that tells what is right
-    sides = [{weight(graph, one) for one in behind(graph, [end]) if kind(graph, one) in PRODUCTS} for end in ends]
-    beside = from_outputs(graph, [node])
-    for held in ({*nodes_of(optimizer.tensors)} - {None} for optimizer in context.at_work):
-        first, second = (held.intersection(side) for side in sides)
-        if first and second and first.isdisjoint(second) and held.isdisjoint(beside):
-            return ends[1]
-    return None
-
-
-_OF_ONE = Row(
-    "{0} is taken over a single element",
-    "{code} computes {0} over dimension {1} of {2}, which has size 1: it is the same number whatever it gets, and what is "
-    "before it gets no gradient",
-    "Take it over the dimension of the classes or steps, in place of dim={1}; for one score each, use torch.sigmoid.",
-)
-_STEPS = "Take it over the steps, dim=1 in place of dim={1}, if the batch comes first."
-_GIVEN = {
-    "softmax of one": _OF_ONE,
-    "softmax of each": _OF_ONE._replace(fix=_STEPS, passes=("dim=1", "{0}", "Softmax", "LogSoftmax")),
-    "one score": Row(
-        "cross entropy is given a single score for each sample: it is 0 whatever that is",
-        "{code} is given scores of shape {0}: a softmax over one class is always 1",
-        "For two classes with one score, use torch.nn.BCEWithLogitsLoss()(scores, labels.float().view_as(scores)). Or let "
-        "the last layer return a score for each class.",
-    ),
-    "trained weight": Row(
-        "what weighs log_prob() is trained by it: .detach() is missing",
-        "{code} multiplies log_prob() by a tensor with a graph of its own: the loss moves what that is computed from, such as a "
-        "critic, to where the product is least, in place of leaving it to its own loss",
-        "Detach the weight: .detach() of what log_prob() is multiplied by, in {text}.",
-    ),
-    "no logarithms": Row(
-        "ctc_loss is given scores, not logarithms of probabilities",
-        "the probabilities behind what {code} is given do not add up to 1: the loss can become negative without end",
-        "Put log_softmax before it: ctc_loss(scores.log_softmax(-1), ...).",
-    ),
-    "weighs the frequent": Row(
-        "the loss weighs the frequent class most: its weights are the inverse of what balances the classes",
-        "the largest weight in {code} is {0} times the smallest, and so are the classes: one came {1} times, one {2} times",
-        "Invert the weights: weight = counts.sum() / counts, or pos_weight = negatives / positives.",
-    ),
-}  # fmt: skip
-
-
-_MINUS = (
-    Row(
-        "the sign of the loss is wrong: training makes it worse",
-        "backward() begins at minus an error that is never below zero, of {0}: each step makes the error larger",
-        "Leave out the minus.",
-    ),
-    Row(
-        "the sign of the loss is wrong: training makes it worse",
-        "backward() begins at the mean logarithm of the chosen probabilities, of {0}: each step makes the right ones less likely",
-        "Put a minus before it: minimise -log_probability. Or use torch.nn.functional.nll_loss.",
-    ),
-)
-"""Of an error, and of logarithms."""
-
-
-@check("wrong-sign", "warning", "training makes the loss worse: its sign is wrong")
-def wrong_sign(context: CheckContext) -> Diagnoses:
-    """A loss is negated as a whole, or the logarithms of probabilities are minimised, and the model is trained with that.
-
-    An optimizer goes down: of a negated error it makes a large one, and of the mean logarithm of the right classes' probabilities
-    minus infinity.
-
-    How it is found: the graph shows what is between the loss and the output, where it is nothing but a mean, a sum, a number or a
-    change of sign; and one optimizer holds all parameters that are reached. Where it does not, as in a generator that works
-    against its discriminator, it is meant.
-
-    What to do: leave out the minus; or put one before the mean of logarithms, as `nll_loss` does.
-
-    When to ignore it: when the model is to forget something.
-
-    ```python
-    import torch
-
-    model = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(3):
-        chances = model(torch.ones(2, 4)).log_softmax(1)
-        loss = chances.gather(1, torch.tensor([[0], [2]])).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    ```
-    """
-    graph = context.graph
-    if len(graph.roots) != 1 or not _held_by_one(context):
-        return
-    (root,) = graph.roots
-    minus, node = False, root.node
-    while node is not None and node not in graph.leaf_of:
-        chosen = kind(graph, node) in ("Gather", "Index") and kind(graph, makers(graph, node)[0]) == "LogSoftmax"
-        if kind(graph, node) in _NOT_BELOW_ZERO if minus else chosen:
-            source, sign = made_at(graph, root.node), ("= ", "= -")
-            new = source.text.replace(*(sign if chosen else sign[::-1]), 1) if source is not None else ""
-            found = _MINUS[chosen].told((root.name,), source, title_and_code(graph, node))
-            yield found._replace(nodes=(node,), edit=instead(source, new))
-        minus, node = minus ^ (kind(graph, node) == "Neg"), _scaled(graph, node)
-
-
-def _scaled(graph: Graph, node: int) -> int | None:
-    """What a mean, a sum, a number or a change of sign is taken of; None for other operations."""
-    op, ends, saved = kind(graph, node), makers(graph, node), graph.nodes[node].saved
-    numbers = all(slot.tensor is None or slot.tensor.shape == () for slot in saved)
-    passed = op in RESHAPES or op in ("Neg", "Mean", "Sum", "Div", "Mul")
-    return ends[0] if passed and len(ends) == 1 and numbers else None
-
-
-def _held_by_one(context: CheckContext) -> bool:
-    """Whether one optimizer holds all parameters that are reached, and goes down."""
-    nodes = {leaf.node for leaf in context.graph.leaves if leaf.kind == "parameter"}
-    mine = [set(nodes_of(optimizer.tensors)) for optimizer in context.optimizers if not optimizer.maximizes]
-    return bool(nodes) and any(nodes <= held for held in mine)
+    node: int
+    shapes: tuple[tuple[int, ...] | None, ...]  # of the arguments, None for one that is not known
+    size: int
+    first: bool  # the first argument is the column
 
 
 @check("broadcast", "warning", "a column and a row broadcast to a square, and all of it is averaged")
@@ -454,11 +225,10 @@ def broadcast(context: CheckContext) -> Diagnoses:
     """Tensors of the shapes (n, 1) and (n,) are computed with each other: broadcasting makes (n, n) of them.
 
     No error says so, and the mean of all is one number as before. The loss is least where every prediction is the mean of the
-    targets. In advantages, masks, weights and accuracies it does as much harm.
+    targets. In advantages, masks and weights it does as much harm.
 
-    How it is found: the shapes of element by element operations, with a graph or without; the result is followed to a mean or a
-    sum of all of it. A column that the same line makes, as in
-    `x[:, None] - y`, is meant.
+    How it is found: the graph has the shape of each result, and of what it is computed from; the result is followed to a mean or
+    a sum of all of it. A column that a reduction keeps, or that the same line makes, as in `x[:, None] - y`, is meant.
 
     What to do: give both one shape, with `squeeze(1)` or `unsqueeze(1)`.
 
@@ -473,4 +243,84 @@ def broadcast(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, BROADCAST)
+    graph = context.graph
+    told = set[SourceLine | None]()
+    for node in graph.nodes:
+        square = _square(graph, node.id) if kind(graph, node.id) in _MEETING else None
+        source = made_at(graph, node.id)
+        if square is not None and source not in told:
+            told.add(source)
+            yield _broadcast(graph, square, source)
+
+
+def _square(graph: Graph, node: int) -> _Square | None:
+    """A column that meets a row, where each element is averaged with all others."""
+    edges, source = graph.inputs(node), made_at(graph, node)
+    operands = [_operand(graph, edge.producer, source) for edge in edges]
+    spread_out = any(operand != edge.producer for operand, edge in zip(operands, edges))
+    sizes = shape(graph, edges[0].producer if spread_out else node) if edges else None
+    if sizes is None or len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] < 2:
+        return None
+
+    column, row = (sizes[0], 1), sizes[:1]
+    shapes: list[tuple[int, ...] | None] = [None, None]
+    for edge, operand in zip(edges, operands):
+        shapes[edge.position] = shape(graph, operand, edge.output if operand == edge.producer else 0)
+    if graph.nodes[node].none_inputs and not spread_out:
+        shapes[1 - edges[0].position] = _saved_shape(graph, node)
+
+    known = {one for one in shapes if one is not None}
+    likely = None in shapes and (known == {column} or (spread_out and known == {row}))
+    if not (known == {column, row} or likely) or not _is_averaged(graph, node, sizes):
+        return None
+    columns = [operand for operand in operands if shape(graph, operand) == column]
+    if any(_is_meant(graph, operand, source, likely) for operand in columns):
+        return None
+    first = shapes[0] == column or (shapes[0] is None and column not in shapes)
+    return _Square(node, tuple(shapes), sizes[0], first)
+
+
+def _operand(graph: Graph, node: int, source: SourceLine | None) -> int:
+    """What an operation is given, before its loss spread it to the shape of the other one."""
+    if kind(graph, node) == "Expand" and "expand" not in (source.text if source is not None else ""):
+        return graph.inputs(node)[0].producer
+    return node
+
+
+def _saved_shape(graph: Graph, node: int) -> tuple[int, ...] | None:
+    """The shape of an argument that needs no gradient, where it is saved for that of the other one."""
+    saved = next((slot.tensor for slot in graph.nodes[node].saved if slot.slot == "other"), None)
+    sizes = saved.shape if saved is not None else None
+    return tuple(size for size in sizes if isinstance(size, int)) if sizes is not None else None
+
+
+def _is_meant(graph: Graph, column: int, source: SourceLine | None, likely: bool) -> bool:
+    """Whether a column was made for all pairs: by a reduction, or in the same line. `likely`: the other side is not known."""
+    op = kind(graph, column)
+    return op in _KEPT or (op in _LIFTED and made_at(graph, column) == source) or (likely and column in graph.leaf_of)
+
+
+def _is_averaged(graph: Graph, node: int, sizes: tuple[int, ...]) -> bool:
+    """Whether all elements of what an operation makes become one number."""
+    alike = spread([node], lambda at: [user for user in users(graph, at) if shape(graph, user) == sizes])
+    ends = (user for at in alike for user in [at, *users(graph, at)])
+    return any(shape(graph, end) == () and kind(graph, end) in ("Sum", "Mean", *_ERRORS) for end in ends)
+
+
+def _broadcast(graph: Graph, square: _Square, source: SourceLine | None) -> Diagnosis:
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind(graph, square.node)).lower()
+    shapes, size = [str(one) for one in square.shapes if one is not None], square.size
+    given = f"shapes {shapes[0]} and {shapes[1]} broadcast" if shapes[1:] else f"shape {shapes[0]} broadcasts"
+    new = squeezed(source, name, square.first)
+    edit = instead(source, new)
+    fix = "Give both one shape: .squeeze(1) on the one with two dimensions, or .unsqueeze(1) on the other"
+    return Diagnosis(
+        f"{given} to a square: each element meets every other one",
+        (),
+        f"{code(source)} computes {name} of {' and '.join(shapes)}, which makes a square of {size} x {size} that is then averaged: "
+        "each sample is compared with all others",
+        f"{fix}: {new}." if edit is not None else f"{fix}.",
+        (square.node,),
+        source=source,
+        edit=edit,
+    )

@@ -6,52 +6,13 @@ from collections.abc import Mapping
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
-from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.source.code_line import passing, squeezed
+from gradviz.checks.record import Asleep
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.words import line, listed, verb
+from gradviz.source.code_line import passing
+from gradviz.source.search import step_begins
 from gradviz.wording import one_line, plural
 
-BROADCAST = {
-    "broadcast": Row(
-        "shapes {1} broadcast to a square: each element meets every other one",
-        "{code} computes {0} of shapes {1}, which makes a square of n x n that is then averaged: each sample is compared "
-        "with all others",
-        "Give both one shape: .squeeze(1) on the one with two dimensions, or .unsqueeze(1) on the other.",
-    ),
-    "joins all": Row(
-        "shapes {1} broadcast to {2}: each sample meets every other one",
-        "{code} computes {0} of shapes {1}, which makes {2}: the samples of the one stand for those of the other, and for a "
-        "dimension of their own",
-        "Give both one shape: .squeeze(1) on the one with a dimension of size 1.",
-    ),
-    "sample for column": Row(
-        "a number for each sample is spread along the columns",
-        "{code} computes {0} with {1}: the first has a number for each sample, and broadcasting gives one to each column; it only "
-        "fits since the sizes are equal",
-        "Where it is picked, give it a dimension for each of those that it is to fill: .view(-1{2}).",
-    ),
-    "summed too far": Row(
-        "a sum over the whole batch is added to each sample",
-        "{code} adds one number, the sum of all {0}, to {1}, which has one for each sample: each gets what belongs to all",
-        "Sum over the last dimensions only, and keep the batch: .flatten(1).sum(1).",
-    ),
-    "reduced too early": Row(
-        "weights of shape {2} come after the {0}: they weigh nothing",
-        "{code} multiplies one number, the {0} of {1}, by {2}: all elements get the same loss, whatever their weight",
-        "Reduce after the weights: reduction='none' for a loss, or a sum over the last dimensions only, then weigh, then average.",
-    ),
-}
-_RESHAPED = {
-    "reshape": Row(
-        "{0} from {1} to {2} mixes {4}: it swaps no dimensions",
-        "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
-        "{3} in {text}.",
-    ),
-    "cut anew": Row(
-        "{0} from {1} to {2} cuts across dimensions: it swaps none",
-        "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
-        "{3} in {text}.",
-    ),
-}
 _MODES = {
     "dropout in eval": Row(
         "dropout runs in eval mode: it is not told of the mode",
@@ -74,7 +35,6 @@ _MODES = {
         "{0} is frozen, and runs in training mode",
         "{code} runs {0} under no_grad() while it is in training mode: {1}, others in each pass",
         "Call .eval() on it, once, before the training.",
-        ("moving-statistics",),
     ),
 }  # fmt: skip
 
@@ -87,54 +47,30 @@ def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
         row = rows.get(misuse.kind)
         # a model that runs in training mode without a graph may be one that no optimizer trains, as a teacher is not
         if row is not None and not (misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(held)):
-            given = [one_line(named.get(word, word)) for word in misuse.words]
-            diagnosis = row.told(misuse.names, misuse.source, *given, times=plural(misuse.times, "time"))
-            keyword, *functions = (part.format(*given) for part in row.passes or ("=",))
-            new = misuse.mended or passing(misuse.source, functions, **dict([keyword.split("=")]))
-            if misuse.kind in ("broadcast", "joins all"):
-                first, _, second = misuse.words[1].partition(" and ")
-                new = squeezed(misuse.source, misuse.words[0], first.count(", ") > second.count(", "))
+            words = [one_line(named.get(word, word)) for word in misuse.words]
+            diagnosis = row.told(misuse.names, misuse.source, *words, times=plural(misuse.times, "time"))
+            keyword, *functions = row.passes or ("=",)
+            new = passing(misuse.source, functions, **dict([keyword.split("=")]))
             edit, fix = instead(misuse.source, new), diagnosis.fix
             shown = edit is not None and new not in fix
             yield diagnosis._replace(edit=edit, fix=f"{fix.removesuffix('.')}: {new.rstrip(',')}." if shown else fix)
 
 
-@check("reshape-mixes", "warning", "a reshape swaps sizes, and mixes what belongs to different samples")
-def reshape_mixes(context: CheckContext) -> Diagnoses:
-    """`view` or `reshape` is asked for sizes that a tensor has, in another order, or for rows that cut across its dimensions.
-
-    That swaps no dimensions: the elements stay in their order, and are cut into rows of another length. What was of one sample, or
-    of one step in time, is spread over several.
-
-    How it is found: the shapes before and after `view` and `reshape`, for numbers that are not integers.
-
-    What to do: `transpose` or `permute`: after a dimension is split, and before dimensions are merged.
-
-    When to ignore it: when the order of the elements in memory is what is wanted.
-
-    ```python
-    import torch
-
-    model = torch.nn.RNN(3, 4)
-    batch = torch.randn(8, 5, 3)
-    output, state = model(batch.view(5, 8, 3))
-    loss = output.square().mean()
-    loss.backward()
-    ```
-    """
-    yield from told(context, _RESHAPED)
-
-
 @check("wrong-mode", "warning", "dropout or batch normalization runs in the wrong mode")
 def wrong_mode(context: CheckContext) -> Diagnoses:
-    """A functional dropout goes on in `eval()` mode, or a model is evaluated in training mode.
+    """A model is trained in `eval()` mode, evaluated in training mode, or a functional dropout goes on in `eval()` mode.
+
+    A model that is trained in `eval()` mode has no dropout, and its batch normalization does not learn: mostly an evaluation did
+    not switch back with `train()`; and `from_pretrained()` returns models in eval mode.
 
     `torch.nn.functional.dropout` drops out unless it is told otherwise: `training` is True by default. A model that is evaluated
     without `eval()` gives other numbers each time, and its batch normalization learns from the validation data.
 
-    How it is found: calls of dropout and batch normalization that run as in training are seen with the mode of the model around
-    them, and whether anything is recorded. Only models that an optimizer trains count, and what they look up without recording in a
-    training step does not; parts that were switched to training mode alone, as for Monte Carlo dropout, do not.
+    How it is found: an optimizer takes a step for a model that as a whole is in eval mode, then and at the backward call before,
+    and that contains dropout, or batch normalization that is trained. Calls of dropout and batch normalization that run as in
+    training are seen with the mode of the model around them, and whether anything is recorded. Only models that an optimizer
+    trains count, and what they look up without recording in a training step does not; parts that were switched to training mode
+    alone, as for Monte Carlo dropout, do not.
 
     What to do: pass `training=self.training`; call `eval()` before an evaluation and `train()` after it.
 
@@ -166,4 +102,20 @@ def wrong_mode(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
+    yield from (_asleep(context, asleep) for asleep in context.record.asleep)
     yield from told(context, _MODES)
+
+
+def _asleep(context: CheckContext, asleep: Asleep) -> Diagnosis:
+    """A model that is trained in eval() mode."""
+    name, parts, begins = one_line(asleep.name), asleep.parts, step_begins(context.backward)
+    first = f", first thing in the loop of {line(begins)}" if begins is not None else ""
+    return Diagnosis(
+        f"{name} ({one_line(asleep.type)}) is trained in eval() mode",
+        (asleep.name,),
+        f"{listed(parts, 3)} {verb(parts, 'is', 'are')} in eval mode, where dropout drops nothing and batch normalization uses its "
+        f"running statistics, and an optimizer updates the parameters of {name}",
+        f"Call {name}.train() before the training steps{first}, and again after every evaluation that calls {name}.eval().",
+        source=asleep.source or context.backward,
+        edit=instead(begins, f"{begins.text}\n    {name}.train()" if begins is not None else ""),
+    )

@@ -69,17 +69,14 @@ def nonfinite(context: CheckContext) -> Diagnoses:
     if _reached(context) or gradients is None or gradients.problem:
         bad = _bad(context)
         if bad:
-            told = _forward(context, bad)
-            yield told._replace(follows=told.follows or _HIDES)
+            yield _forward(context, bad)
             return  # gradients through such values tell nothing more
     if gradients is not None and (gradients.nonfinite or (_broken_leaves(context) and not context.scaled)):
-        yield _backward(context, gradients)._replace(follows=(*_HIDES, "wrong-backward"))
+        yield _backward(context, gradients)._replace(follows=("wrong-backward",))
 
 
 _SPREAD = re.compile(r"\b(?:std|var)\(")
 _OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
-_HIDES = ("inverted-mask", "useless-labels")
-"""Checks: what they find leaves a softmax or a mean nothing but what is masked."""
 
 
 def _follows(context: CheckContext) -> bool:
@@ -182,10 +179,9 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     finite = context.values.finite if context.values is not None else frozenset[int]()
     at = born(context.graph, holder, finite, context.poles)
     unexplained, diverged = not reason(context.graph, at), _diverged(context)
-    few = (one.source for one in context.record.misuses if "degrees of freedom" in "".join(one.words))
-    data = [*context.broken_data, *((source, "std") for source in few)]
-    if data and not (_measured(context, at) or diverged):
-        return _from_data(context.graph, data[0], at, amount, names)
+    few = [one.source for one in context.record.misuses if "degrees of freedom" in "".join(one.words)]
+    if few and not (_measured(context, at) or diverged):
+        return _of_too_few(context.graph, few[0], at, amount, names)
     if diverged or (unexplained and context.losses and first.made_by is not None):
         return _from_the_update(context, ())
     return _from_an_operation(context, first, (holder, at), amount, names)
@@ -255,20 +251,14 @@ def _place_in_order(graph: Graph) -> Callable[[int], int]:
     return lambda node: rank.get(node, len(rank))
 
 
-def _from_data(graph: Graph, data: tuple[SourceLine, str], at: int, amount: str, names: tuple[str, ...]) -> Diagnosis:
-    """What the operation was given has no graph, and the line that made NaN or Inf of finite data is known."""
-    source, name = data
-    why = f"{code(source)} makes them in a tensor without a graph"
-    fix = "keep a divisor and the input of a logarithm or root away from 0, as in x / (divisor + 1e-6) and "
-    fix += "x.clamp(min=1e-6).log(); or set such elements to 0 afterwards: y = torch.where(y.isfinite(), y, 0)"
-    if name in ("std", "var"):
-        why = f"{code(source)} takes {name}() of too few elements: it divides by their number less one, which is 0"
-        fix = f"pass correction=0 to {name}(), which is 0 for a single element; or leave one element as it is"
+def _of_too_few(graph: Graph, source: SourceLine, at: int, amount: str, names: tuple[str, ...]) -> Diagnosis:
+    """What the operation was given has no graph, and torch has warned of the line that took a deviation of too few elements."""
     return Diagnosis(
         f"{line(source)} makes NaN or Inf of finite data",
         names,
-        f"{why}; {title_and_code(graph, at)} is the first of the graph that was given such a tensor: {amount}",
-        f"In {line(source)}, {fix}.",
+        f"{code(source)} takes std() of too few elements: it divides by their number less one, which is 0; "
+        f"{title_and_code(graph, at)} is the first of the graph that was given such a tensor: {amount}",
+        f"In {line(source)}, pass correction=0 to std(), which is 0 for a single element; or leave one element as it is.",
         (at,),
         source=source,
     )
@@ -280,19 +270,7 @@ LARGE, _DIVERGED = 10.0, 1e6
 """Inputs above the first are called large: layers are initialised for inputs of about 1. Above the second, they may diverge."""
 MANY = 64
 """Elements from which on a loss that adds them up is named where it diverges."""
-_CAUSES = (
-    *(
-        "gradient-not-reset",
-        "accumulation",
-        "clip-order",
-        "no-effect",
-        "alias",
-        "two-optimizers",
-        "scaler-order",
-        "wrong-backward",
-    ),
-    *("unseen-change", "cancelled-gradient", "loss-input", "wrong-sign", "lost-numbers"),
-)
+_CAUSES = ("gradient-not-reset", "clip-order", "scaler-order", "wrong-backward", "loss-input")
 """Checks: what they find makes updates too large, so that the run diverges because of it."""
 _SUM = 2  # what torch calls the reduction "sum"
 _LEAST_HALF = 2.0**-25  # what is below rounds to 0 in float16

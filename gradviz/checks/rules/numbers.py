@@ -12,7 +12,7 @@ from gradviz.checks.finding import Severity
 from gradviz.checks.flow import main_path
 from gradviz.checks.ops import kind, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, code, first_names, line, listed, made_at, nodes_of, places
+from gradviz.checks.words import Names, as_code, code, first_names, line, listed, made_at, nodes_of, places
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import known_elements
 from gradviz.graph.origins import own_line
@@ -141,7 +141,7 @@ def _exploding(context: CheckContext, layers: Sequence[Layer]) -> Diagnoses:
             f"the gradient explodes: {plural(len(huge), 'module')} of {len(layers)} get a huge one",
             why,
             "Use normalisation, a smaller initialisation, or clip gradients with torch.nn.utils.clip_grad_norm_.",
-        )._replace(follows=("wrong-backward", "scaler-order", "step-size"))
+        )._replace(follows=("wrong-backward", "scaler-order"))
 
 
 _TIMES_ZERO = re.compile(r"(?<![\w.)])0(?:\.0*)?\s*\*(?!\*)|(?<!\*)\*\s*0(?:\.0*)?(?![\w.])")
@@ -173,6 +173,11 @@ _FED = _Cause(
     "{code} multiplies its input with {names}, and every element of that input is 0",
     "Look at what makes this input: a state that is not handed on from step to step, a dropout with p=1, or data that is 0.",
 )
+_START = _Cause(
+    "all elements of {names} are 0 themselves: where weights are multiplied with each other, as in LoRA's B @ A, the gradient of "
+    "each is the other one times something, so they never move",
+    "Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02).",
+)
 _BY_ZEROS = _Cause(
     "it comes only through {code}, which multiplies by numbers that are all 0",
     "Look at what makes these numbers: the mean of a group of one takes away all of it, a mask may have no element that counts, "
@@ -196,15 +201,15 @@ _NOTHING = _Cause(
     "warning",
     "a parameter gets a gradient of zeros only",
     needs_values=True,
-    follows=("zero-derivative", "all-zero", "zero-start"),
+    follows=("zero-derivative",),
     once=True,
 )
 def zero_gradient(context: CheckContext) -> Diagnoses:
     """Every element of a parameter's gradient is exactly zero, although the parameter is in the graph.
 
-    Dead ReLUs do that, a mask or a multiplication with zero, and rounding; without any of those on the way it is a note. With a
-    layer that begins at zero (LoRA, zero-initialised residuals) it is expected at the first step: a parameter that gets a
-    gradient at another of the backward calls is not reported.
+    Two weights that are multiplied with each other and both begin at zero do that, dead ReLUs, a mask or a multiplication with
+    zero, and rounding; without any of those on the way it is a note. With one layer that begins at zero (LoRA, zero-initialised
+    residuals) it is expected at the first step: a parameter that gets a gradient at another of the backward calls is not reported.
 
     How it is found: The gradients are computed without writing `.grad`, and their elements counted that are exactly zero.
 
@@ -231,12 +236,12 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
             f"the gradient of {listed(names)} is all zero",
             names,
             cause.why.format(names=listed(names), code=code(source)),
-            cause.fix,
+            cause.fix.format(first=as_code(names[0])) if names else cause.fix,
             nodes_of(zero),
             where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
             severity=cause.severity,
             source=source,
-            follows=("zero-start", "loss-input", "cancelled-gradient", "inverted-mask", "useless-labels"),
+            follows=("loss-input",),
         )
 
 
@@ -246,6 +251,9 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
         some = any(leaf.hooks for leaf in leaves_of(context, zeros=False))  # then these may be frozen so
         return _HOOK._replace(severity="note" if some else None), None
     graph = context.graph
+    stuck = [leaf for leaf in zero if leaf.node in context.zero_weights]
+    if len(stuck) > 1:
+        return _START, None
     fed = _fed_zeros(context, zero)
     if fed:  # a state is zero at the first call
         return _FED._replace(severity=None if context.looked_after else "note"), made_at(graph, fed[0])
@@ -369,5 +377,5 @@ def _flow(graph: Graph, layers: Sequence[Layer], summary: str, why: str, fix: st
         tuple(node for layer in layers for node in layer.nodes),
         where=places(listed(layer.name for layer in layers), line(source)),
         source=source,
-        follows=("wrong-backward", "pile-of-hooks"),
+        follows=("wrong-backward",),
     )

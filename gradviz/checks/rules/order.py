@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import before, behind, swapped
-from gradviz.checks.ops import kind, makers, spread
 from gradviz.checks.record import Log, LoopCall, OptimizerRow, RunRecord, calls_in, letters, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import code, line, made_at
-from gradviz.graph import Graph, SourceLine
-from gradviz.source.code_line import assigned
-from gradviz.source.search import changes_gradients
+from gradviz.checks.words import code, line
+from gradviz.graph import SourceLine
 from gradviz.wording import plural
 
 TIMES = 2
@@ -269,130 +265,9 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
             return
 
 
-@check("accumulation", "warning", "gradients of several batches are to be added up, and are not, or not averaged")
-def accumulation(context: CheckContext) -> Diagnoses:
-    """Several backward calls share one update, and only the last one counts, or their sum is used as if it were a mean.
-
-    Gradient accumulation replaces a large batch by several small ones. Gradients must not be reset between them, and each loss
-    has to be divided by their number: else the update is as many times too large.
-
-    How it is found: One line called backward twice or more between two steps of one optimizer, each time. Reported when
-    the gradients were reset before each of these calls, which are not for the gradient of an input; and when a loss that is a
-    mean was not divided and the step waits for a condition with `%`, as accumulation is written.
-
-    What to do: Call `zero_grad()` only after `step()`, and divide the loss by the number of batches.
-
-    When to ignore it: When the sum is meant, with a learning rate to go with it.
-
-    ```python
-    import torch
-
-    model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(8):
-        optimizer.zero_grad()
-        loss = model(torch.ones(2, 3)).square().mean() / 4
-        loss.backward()
-        if (step + 1) % 4 == 0:
-            optimizer.step()
-    ```
-    """
-    # the code may put gradients together by itself
-    by_hand = context.reads_grad and changes_gradients(context.backward)
-    for optimizer in context.record.optimizers:
-        updates = _updates(context.record, optimizer)
-        rounds = [update for update in updates if letters(update).count("b") > 1 and _is_one(update, "b")]
-        if len(rounds) < min(TIMES, len(updates)) or not rounds or by_hand:
-            continue
-        if all(map(_resets, rounds)) and not _only_looks(context.record, rounds):
-            yield _only_the_last(rounds[0])
-        elif _is_counted(rounds[0]) and not any("bzb" in _kinds(one, "bz") for one in rounds):
-            yield from _undivided(context, rounds[0])
-        yield from _left_over(rounds)
-
-
 def _updates(record: RunRecord, optimizer: OptimizerRow) -> list[Log]:
     """The calls about what an optimizer holds that lead to each of its steps."""
     return list(parts(record.about(optimizer), "[^s]*s"))
-
-
-def _left_over(rounds: Sequence[Log]) -> Diagnoses:
-    """Batches behind the last step of an epoch, whose gradients are reset when the next one begins."""
-    lost = [part for update in rounds for part in parts(update[:-1], "(?:b[^bz]*)+z")]
-    kept = [update for update in rounds if "z" not in letters(update).lstrip("z")]
-    if len(lost) >= TIMES and len(kept) >= TIMES and _is_counted(kept[0]):
-        reset, step, count = lost[0][-1], kept[0][-1], letters(lost[0]).count("b")
-        yield Diagnosis(
-            "gradients that are left at the end of an epoch are reset, and no step uses them",
-            (),
-            f"{code(reset.source)} runs behind {plural(count, 'backward call')} that {code(step.source)} never comes after: the "
-            "batches of an epoch are no multiple of those of a step",
-            f"Take a step for what is left, at the end of the epoch: `or` the last batch in the condition of {line(step.source)}.",
-            source=step.source,
-        )
-
-
-def _is_counted(update: Log) -> bool:
-    """Whether a condition with `%` lets the step run, as accumulation is written."""
-    return any("%" in test for test in update[-1].tests)
-
-
-def _resets(update: Log) -> bool:
-    """Whether gradients are reset between each two of the calls, which have a loop of their own, or are several."""
-    step, calls = update[-1], calls_in(update, "bz")
-    several = (
-        letters(update).count("b") > 2 or _is_counted(update) or any({*call.loops} - {*step.loops} for call in calls)
-    )
-    return several and re.fullmatch("b(z+b)+", _kinds(update, "bz")) is not None
-
-
-def _only_looks(record: RunRecord, updates: Sequence[Log]) -> bool:
-    """Whether these calls may be for the gradient of an input, as those of an attack, or code takes what they give by itself."""
-    source = calls_in(updates[0], "b")[0].source
-    return source in record.for_inputs() or changes_gradients(source)
-
-
-def _only_the_last(update: Log) -> Diagnosis:
-    reset, step, count = calls_in(update, "z")[-1], update[-1], letters(update).count("b")
-    return Diagnosis(
-        f"of {count} batches only the last one counts: gradients are reset before each backward()",
-        (),
-        f"{code(reset.source)} runs before each of the {count} backward calls that {code(step.source)} comes after",
-        f"Move {_text(reset)} directly behind {_text(step)}, so that gradients are reset once for each step.",
-        source=reset.source,
-    )
-
-
-def _undivided(context: CheckContext, update: Log) -> Diagnoses:
-    graph = context.graph
-    count, step = letters(update).count("b"), update[-1]
-    source = calls_in(update, "b")[0].source
-    if source != context.backward or not _is_undivided_mean(graph):  # else the graph of other code
-        return
-    number = re.search(r"%\s*([\w.]+)", " ".join(step.tests))
-    by = number[1] if number is not None else str(count)
-    root = next(iter(graph.roots), None)
-    name = root.name if root is not None else "loss"
-    made = made_at(graph, root.node) if root is not None and root.node is not None else None
-    of = f" of {line(made)}" if made is not None and name in assigned(made) else ""
-    yield Diagnosis(
-        f"the gradients of {count} batches are added up, and the loss is not divided",
-        (),
-        f"{code(source)} runs {count} times for each {code(step.source)}, and each loss is a mean over its own batch: the update "
-        f"is {count} times that of one large batch",
-        f"Divide the loss{of}: ({name} / {by}).backward() in place of {name}.backward().",
-        source=source,
-    )
-
-
-def _is_undivided_mean(graph: Graph) -> bool:
-    """Whether the output is a mean as a loss gives it, and nothing on the way to it divides or multiplies by a number."""
-    for node in spread([root.node for root in graph.roots if root.node is not None], partial(makers, graph)):
-        if kind(graph, node) == "Mean" or graph.nodes[node].attributes.get("reduction") == 1:
-            return True
-        if node not in graph.leaf_of and kind(graph, node) not in ("Add", "Sub", "Squeeze", "View"):
-            break
-    return False
 
 
 def _text(call: LoopCall) -> str:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from gradviz.checks.context import CheckContext, NamedTensor
 from gradviz.checks.edit import Edit, before, instead
 from gradviz.checks.ops import RESHAPES, kind, makers, spread
-from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import freed_fix, joints_behind, old_tensors
-from gradviz.checks.rules.misuse import told
 from gradviz.checks.words import (
     Names,
     all_names,
@@ -264,64 +263,3 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     new = ast.unparse(ast.Call(function, node.args, node.keywords))
     alone = isinstance(statement, ast.Expr) and statement.value is node
     return part, f"{changed} = {new}" if alone else new
-
-
-_UNSEEN = {
-    "saved overwritten": Row(
-        "what {0} has saved for backward() is overwritten, and autograd does not see it",
-        "{code} changes numbers that {0} has saved, through .data or NumPy: backward() computes with the new ones and raises "
-        "nothing, so its gradients are wrong",
-        "Compute a new tensor from x in place of a change of x.data, as in x = x * mask; a change of parameters belongs behind "
-        "backward().",
-    ),
-    "value overwritten": Row(
-        "what {0} has computed is overwritten, and autograd does not see it",
-        "{code} changes the result of {0} through .data or detach(), which share its memory: the forward pass goes on with other "
-        "numbers than those that backward() differentiates",
-        "Change a copy: x.detach().clone().",
-    ),
-    "gradient overwritten": Row(
-        "the hook {0} changes the gradient that it is given, in place",
-        "{code} writes into the gradient ({times} seen) and {0} returns nothing, as a hook does that only looks: what is below "
-        "gets the changed one, and so do other functions that hold it",
-        "Compute a new tensor, as in grad.abs() in place of grad.abs_(); to change the gradient, return the new one.",
-    ),
-    "drawn anew": Row(
-        "a checkpoint draws other random numbers when backward() runs it again",
-        "{code} passes preserve_rng_state=False, and what it runs draws numbers, as dropout does: backward() computes the "
-        "gradients of another network than the one that made the loss",
-        "Leave out preserve_rng_state=False in {text}.",
-    ),
-}  # fmt: skip
-
-
-@check(
-    "unseen-change",
-    "warning",
-    "numbers are changed where autograd does not see it, and gradients are wrong",
-)
-def unseen_change(context: CheckContext) -> Diagnoses:
-    """Numbers are changed where autograd does not look, so that the gradients are those of something else. Nothing fails.
-
-    A tensor that backward needs is changed through `.data` or NumPy, which no version counter sees; a hook that is to watch changes
-    the activation or the gradient in place; or a checkpoint runs again without its random numbers.
-
-    How it is found: a few elements of what `.data`, `detach()` and `numpy()` hand out are compared after a change in place, and the
-    graph tells who has saved or used them. Hooks are seen as the engine runs them: one that changes its gradient and returns
-    nothing is told, but for hooks on leaves. For checkpoints, the state of the generator is compared before and after.
-
-    What to do: compute a new tensor; clone what a hook changes; leave out `preserve_rng_state=False`.
-
-    When to ignore it: when the gradient of the old numbers is what is wanted.
-
-    ```python
-    import torch
-
-    model = torch.nn.Linear(3, 4)
-    probabilities = model(torch.ones(2, 3)).softmax(1)
-    probabilities.data[:, 0] = 0
-    loss = probabilities[:, 1].log().mean()
-    loss.backward()
-    ```
-    """
-    yield from told(context, _UNSEEN)

@@ -244,7 +244,6 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
         "",
         nodes_of(growing),
         source=context.backward,
-        follows=("not-called",),
     )._replace(**_reset(context, growing))
 
 

@@ -6,52 +6,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code
 from gradviz.graph.amounts import COUNTED
-from gradviz.wording import bytes_text, one_line
-
-TIMES = 2
-"""Times from which something is a habit of the code."""
-
-
-@check("wasted-gradient", "note", "a loss computes gradients that are reset before a step uses them")
-def wasted_gradient(context: CheckContext) -> Diagnoses:
-    """The loss of one network goes through another one in front of it, and the gradients that it leaves there are thrown away.
-
-    A discriminator's loss on what a generator made is the usual case: backward runs through the whole generator, whose optimizer
-    resets these gradients before its own turn. The result is right; the time and the memory are wasted.
-
-    How it is found: twice, a call of backward filled the parameters of one optimizer, another one took its step, and the next call
-    found the gradients reset; and the first ones come before the other's in the graph, so that they could be cut off.
-
-    What to do: detach what the other model gets, or make it under `torch.no_grad()`.
-
-    When to ignore it: when the time does not matter.
-
-    ```python
-    import torch
-
-    first, second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
-    other = torch.optim.SGD(second.parameters(), lr=0.1)
-    for step in range(4):
-        other.zero_grad()
-        second(first(torch.ones(2, 3))).square().mean().backward()
-        other.step()
-        optimizer.zero_grad()
-        (second(first(torch.ones(2, 3))) - 1).square().mean().backward()
-        optimizer.step()
-    ```
-    """
-    for optimizer in context.record.optimizers:
-        if len(optimizer.wasted) >= TIMES:
-            name, (other, left, reset, _) = one_line(optimizer.name or optimizer.type), optimizer.wasted[0]
-            yield Diagnosis(
-                f"gradients for {name} are computed and thrown away",
-                optimizer.subject,
-                f"{code(left)} fills the .grad of what {name} holds, {one_line(other)} takes its step, and they are reset before "
-                f"{code(reset)}",
-                f"Detach what these parameters make before it enters the loss of {one_line(other)}: x.detach().",
-                source=left,
-            )
+from gradviz.wording import bytes_text
 
 
 @check("retained-graph", "note", "retain_graph=True keeps a graph that nothing uses again")

@@ -17,7 +17,7 @@ from gradviz.checks.words import Names, as_code, code, first_names, line, listed
 from gradviz.graph import SourceLine
 from gradviz.recording.cuts import Cut
 from gradviz.source.code_line import assigned, parsed
-from gradviz.source.search import lines_behind, sets_item
+from gradviz.source.search import sets_item
 from gradviz.source.statements import body_around, own_parts
 from gradviz.wording import one_line, plural
 
@@ -340,7 +340,8 @@ def _never_steps(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | 
     record, log = context.record, context.record.about(optimizer)
     reset = len(list(parts(log, "b[^b]*z"))) >= ENOUGH and "s" not in letters(log)
     signs = reset, not record.stepped, record.ended and record.calls >= ENOUGH
-    if optimizer.steps or not optimizer.reached or record.scaler or sum(signs) < 2:
+    by_hand = any(leaf.moved for key, leaf in record.leaves.items() if key in optimizer.held)
+    if optimizer.steps or not optimizer.reached or record.scaler or by_hand or sum(signs) < 2:
         return None
     resets = (call.source for call in calls_in(record.log, "z") if call.tensors == frozenset(optimizer.held))
     what = ": what backward() had filled in was reset each time" if reset else ""
@@ -350,7 +351,6 @@ def _never_steps(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | 
         f"backward() ran {plural(record.calls, 'time')}, and step() of {optimizer.title} was not called{what}",
         f"Call {optimizer.name or 'optimizer'}.step() after backward().",
         next(resets, None) if record.stepped else context.backward,
-        ("not-called",),
     )
 
 
@@ -369,14 +369,11 @@ def _holds_nothing(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis 
 def _at_rate_zero(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
     if not ENOUGH <= optimizer.steps == optimizer.idle_rates:
         return None
-    by_hand = sets_item(optimizer.source.file, "lr") if optimizer.source and not optimizer.schedule else None
-    behind_it = [by_hand, *lines_behind(by_hand)] if by_hand is not None else []
-    factor, comes = optimizer.factor or next((at for at in behind_it if "//" in at.text), by_hand), ""
+    factor, comes = sets_item(optimizer.source.file, "lr") if optimizer.source else None, ""
     fix = "Give it a learning rate, such as lr=1e-3; a scheduler must not multiply it by 0."
     if factor is not None:
         comes = f": it comes from {code(factor)}"
-        fix = f"Let {code(factor)} give more than 0 from the second step on: / in place of //, which rounds a quotient down. "
-        fix += "" if by_hand else "Call step() of the scheduler after each step() of the optimizer."
+        fix = f"Let {code(factor)} give more than 0 from the second step on: / in place of //, which rounds a quotient down."
     return _idle(
         optimizer,
         "has a learning rate of 0: its steps change nothing",
@@ -513,7 +510,7 @@ def _starved(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None
         "such as a copy, has other parameters",
         "Copy the numbers into the model that is trained, model.load_state_dict(other.state_dict()); or make a new optimizer for "
         "the new one.",
-        follows=("no-update", "not-called", "no-graph", "nonleaf-parameter"),
+        follows=("no-update", "no-graph", "nonleaf-parameter"),
     )
 
 

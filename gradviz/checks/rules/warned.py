@@ -35,7 +35,7 @@ _KNOWN = (
         "{name} is given no dim and picks one by the number of dimensions",
         "with 0, 1 or 3 dimensions it normalizes over dim 0, which is mostly the batch",
         "Pass the dimension of the classes: dim=-1.",
-        ("loss-input", "softmax-dimension"),
+        ("loss-input",),
     ),
     Message(
         r"non-zero dropout expects num_layers greater than 1, but got dropout=(?P<p>\S+)",
@@ -67,7 +67,6 @@ _KNOWN = (
         "the clipping gets an iterator that is used up: it clips nothing",
         "a generator such as model.parameters() ends after one loop over it",
         "Give it model.parameters() anew, or keep list(model.parameters()).",
-        ("no-effect",),
     ),
     Message(
         "degrees of freedom is <= 0",

@@ -1,0 +1,189 @@
+"""Sees dropout and batch normalization that run in the wrong mode, and models that are trained while they are in eval() mode.
+
+Looks at modes and identities, reads no number, and keeps modules weakly.
+"""
+
+from __future__ import annotations
+
+import ast
+import weakref
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from gradviz.checks.collect.calls import ByIdentity, Observer, taps
+from gradviz.checks.collect.lines import line_at, users_frame
+from gradviz.checks.record import Asleep
+from gradviz.graph import SourceLine
+from gradviz.packages import Place
+from gradviz.recording.session import running
+from gradviz.source.statements import expressions_at, nodes_of
+from gradviz.variables.objects import joined, parameters, submodules
+from gradviz.variables.scanner import first_argument, local_variables
+from gradviz.walker.isolation import isolated
+from gradviz.walker.tensors import version_of
+
+_LOOKS = 50  # how often the module around a line is asked for its mode
+_DOES = "batch normalization takes its statistics from this data", "dropout leaves out elements at random"
+_CALLS = {torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__}
+
+
+class ModeWatch(Observer):
+    """Calls that run as in training: of one run, in one thread."""
+
+    def _begin(self) -> None:
+        self._versions = ByIdentity[int | None]()  # of frozen models, by their first weight
+
+    @taps(
+        functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d, functional.alpha_dropout
+    )
+    def _dropped(self, frame: FrameType, _: Any, p: float, training: bool, *__: Any) -> None:
+        if training is True and p:
+            self._runs(frame, True)
+
+    @taps(functional.batch_norm)
+    def _normalized(
+        self, frame: FrameType, _: Any, mean: Any, variance: Any, weight: Any, bias: Any, training: bool, *__: Any
+    ) -> None:
+        if training is True:
+            self._runs(frame, False)
+
+    def _runs(self, frame: FrameType, drops: bool) -> None:
+        """Something runs as in training: inside of a model in eval mode, or where nothing is recorded."""
+        users = users_frame(frame)
+        if users is None:
+            return
+        at = frame.f_code, users.f_code, users.f_lineno, torch.is_grad_enabled()
+        model, calling = model_around(frame) if self._looks(at, _LOOKS) else (None, None)
+        if model is None or calling is None:
+            return
+        if not model.training:
+            if drops and not any(module.training for _, module in submodules(model)):  # else as for Monte Carlo dropout
+                self._goes_on(model, frame, self._place(users))
+        elif not _in_training():
+            self._unswitched(model, calling, drops)
+
+    def _goes_on(self, model: torch.nn.Module, frame: FrameType, place: Place | None) -> None:
+        caller = frame.f_back
+        by_module = caller is not None and caller.f_code.co_filename == torch.nn.modules.dropout.__file__
+        kind = "dropout apart" if by_module else "dropout in eval"
+        self._note(kind, None if _is_told(place) else place, type(model).__name__)
+
+    def _unswitched(self, model: torch.nn.Module, calling: FrameType, drops: bool) -> None:
+        """A model runs in training mode where nothing is recorded: one that is trained, or one that stays as it is."""
+        with isolated():
+            weights = list(parameters(model))
+            held = frozenset(id(weight) for weight in weights if weight.requires_grad)
+        place = self._place(calling)
+        if held and not _is_for_itself(model, calling, place) and not (_is_picked_from(place) and not drops):
+            self._note("train in evaluation", place, type(model).__name__, _DOES[drops], tensors=held)
+        for first in weights[:1] if drops and not held else ():  # one that follows another network draws on purpose
+            version, known = version_of(first), self._versions.of(first)
+            self._versions.put(first, version)
+            self._note("frozen and random", place if version == known else None, type(model).__name__, _DOES[drops])
+
+
+def _is_told(place: Place | None) -> bool:
+    """Whether a line passes `training` to a dropout: it is meant, then."""
+    source = line_at(place) if place is not None else None
+    calls = expressions_at(source.file, source.line) if source is not None else ()
+    drops = (call for call in calls if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("dropout"))
+    return any(len(call.args) > 2 or any(one.arg == "training" for one in call.keywords) for call in drops)
+
+
+def _is_for_itself(model: torch.nn.Module, calling: FrameType, place: Place | None) -> bool:
+    """Whether a line calls a model and drops what that gives, as those do that collect the statistics of batch norms."""
+    source = line_at(place) if place is not None else None
+    if source is None:
+        return False
+    calls = [node.value for node in nodes_of(source.file, ast.Expr) if node.lineno == source.line]
+    names = {call.func.id for call in calls if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
+    known = {**calling.f_globals, **local_variables(calling)} if names else {}
+    return any(known.get(name) is model for name in names)
+
+
+def _is_picked_from(place: Place | None) -> bool:
+    """Whether a line gives a model what the same file picks its batches from: a look at the data of the training."""
+    source = line_at(place) if place is not None else None
+    if source is None:
+        return False
+    calls = (node for node in expressions_at(source.file, source.line) if isinstance(node, ast.Call))
+    given = {ast.unparse(argument) for call in calls for argument in call.args}
+    return any(ast.unparse(item.value) in given for item in nodes_of(source.file, ast.Subscript))
+
+
+def _in_training() -> bool:
+    """Whether something is recorded here or by a module around, as where a network computes its own targets without recording."""
+    session = running()
+    calls = session.event_log().stack if session is not None else ()
+    return torch.is_grad_enabled() or any(call.module.recording for call in calls)
+
+
+def model_around(frame: FrameType | None) -> tuple[torch.nn.Module | None, FrameType | None]:
+    """The outermost module whose call this runs in, and the frame that called it."""
+    model, calling = None, None
+    while frame is not None:
+        if frame.f_code in _CALLS:
+            model, calling = first_argument(frame), frame.f_back
+        frame = frame.f_back
+    return model, users_frame(calling)
+
+
+# -- steps in eval() mode --------------------------------------------------------------------------------------------------
+
+
+class Trainee(NamedTuple):
+    """A model, and the identities of its parameters that require grad."""
+
+    name: str
+    model: weakref.ref[torch.nn.Module]
+    weights: frozenset[int]
+
+    @property
+    def is_switched(self) -> bool:
+        """Whether it is in eval() mode."""
+        live = self.model()
+        return live is not None and not live.training
+
+
+class SleepWatch:
+    """Sees steps of models that are in eval() mode, of one run."""
+
+    def __init__(self) -> None:
+        self.known: tuple[Trainee, ...] = ()  # the models at the last backward call that was read
+        self._switched: list[Trainee] = []  # those in eval() mode at the last backward call
+        self._lines = ByIdentity[SourceLine | None]()  # that called train() or eval() of a model last
+        self._judged = set[str]()
+        self.found: list[Asleep] = []
+
+    def line(self, frame: FrameType, module: torch.nn.Module, line: SourceLine | None) -> None:
+        """A line calls train() or eval() of a module, which calls that of its parts."""
+        if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
+            self._lines.put(module, line)
+
+    def backward(self) -> None:
+        """A call of backward comes that fills gradients."""
+        self._switched = [trainee for trainee in self.known if trainee.is_switched]
+
+    def stepped(self, fed: Iterable[int]) -> None:
+        """An optimizer takes a step with the gradients of these tensors."""
+        for trainee in self._switched:
+            live = trainee.model()
+            if live is None or live.training or trainee.name in self._judged or trainee.weights.isdisjoint(fed):
+                continue
+            self._judged.add(trainee.name)
+            parts = tuple(joined(trainee.name, path) for path, module in submodules(live) if _sleeps(module))
+            if parts:
+                self.found.append(Asleep(trainee.name, type(live).__name__, parts, self._lines.of(live)))
+
+
+def _sleeps(module: torch.nn.Module) -> bool:
+    """Whether a module does nothing in eval() mode that it would do: dropout, or batch normalization that is trained."""
+    own = module._parameters.values() if isinstance(module, _BatchNorm) else ()
+    trained = any(weight is not None and weight.requires_grad for weight in own)
+    return not module.training and (trained or (isinstance(module, _DropoutNd) and bool(module.p)))
