@@ -12,7 +12,7 @@ import io
 import sys
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 WIDE = 15
@@ -49,35 +49,36 @@ def branches(function: ast.AST) -> int:
     return count
 
 
-def trees(folder: Path) -> Iterator[tuple[Path, ast.AST]]:
-    """Every node of the syntax of every module."""
-    for path in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            yield path.relative_to(folder), node
+def trees(folder: Path) -> dict[str, ast.Module]:
+    """The syntax of every module of a folder, by its path in there."""
+    paths = sorted(folder.rglob("*.py"))
+    return {str(path.relative_to(folder)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def wide_functions(folder: Path) -> dict[str, int]:
+def wide_functions(trees: Mapping[str, ast.Module]) -> dict[str, int]:
     """Functions with more than `WIDE` branches, the widest first."""
-    found = {
-        f"{path}:{node.name}": count
-        for path, node in trees(folder)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (count := branches(node)) > WIDE
-    }
+    found = {}
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and branches(node) > WIDE:
+                found[f"{path}:{node.name}"] = branches(node)
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 
-def ambiguous_names(folder: Path) -> Mapping[str, list[str]]:
+def ambiguous_names(trees: Mapping[str, ast.Module]) -> Mapping[str, list[str]]:
     """Names of classes that several modules have a class of."""
     homes = defaultdict[str, set[str]](set)
-    for path, node in trees(folder):
-        if isinstance(node, ast.ClassDef):
-            homes[node.name].add(str(path))
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].add(path)
     return {name: sorted(files) for name, files in sorted(homes.items()) if len(files) > 1}
 
 
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "gradviz")
-    wide, names = wide_functions(folder), ambiguous_names(folder)
+    parsed = trees(folder)
+    wide, names = wide_functions(parsed), ambiguous_names(parsed)
     print(f"{sum(tokens(path.read_text(encoding='utf-8')) for path in folder.rglob('*.py')):,} tokens")
     print(
         f"{len(wide)} functions with more than {WIDE} branches",

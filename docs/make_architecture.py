@@ -1,7 +1,7 @@
 """Writes the table of packages and the drawing of their imports in ARCHITECTURE.md: `python docs/make_architecture.py`.
 
-Needs an environment with gradviz and pytest. What a package or a module at the top says of itself in the first line of its
-docstring is what the table says; the order, the half and who may import torch are those of tests/test_structure.py.
+What a package or a module at the top says of itself in the first line of its
+docstring is what the table says; the order, the half and who may import torch are those of docs/structure.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from pathlib import Path
 
 import networkx
 
-import gradviz
+sys.path.append(str(Path(__file__).parent))
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = Path(gradviz.__file__).parent
+import structure
+
+ROOT, PACKAGE = structure.ROOT, structure.PACKAGE
 PAGE = ROOT / "ARCHITECTURE.md"
 TABLE = re.compile(r"(?<=<!-- packages -->\n).*?(?=<!-- end -->)", re.DOTALL)
 IMPORTS = re.compile(r"(?<=<!-- imports -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -39,19 +40,18 @@ def owns(path: Path) -> str:
     >>> owns(PACKAGE / "errors.py")
     'Every error gradviz raises on purpose'
     """
-    line = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+    line = (ast.get_docstring(structure.parsed(path)) or "").partition("\n")[0]
     return re.split(r"\.(?: |$)", line)[0]
 
 
 def drawing() -> str:
     """Which package imports which when it is imported, in Mermaid. What follows from other arrows is left out."""
-    from tests.test_structure import MODULES, imports, part
-
+    found = structure.all_imports()
     pairs = {
-        (part(module), part(imported.module))
-        for module, path in MODULES.items()
-        for imported in imports(path)
-        if imported.eager and imported.module in MODULES
+        (structure.part(module), structure.part(imported.module))
+        for module, every in found.items()
+        for imported in every
+        if imported.eager and imported.module in found
     }
     graph = networkx.DiGraph((above, below) for above, below in pairs if above and below and above != below)
     below = networkx.transitive_reduction(graph)
@@ -59,19 +59,21 @@ def drawing() -> str:
     return "\n".join(["<!-- not run: it is a drawing -->", "```mermaid", "flowchart TD", *arrows, "```", ""])
 
 
+def half(module: str) -> str:
+    """Which half of gradviz a package belongs to."""
+    name = structure.part(module)
+    if name in structure.CORE:
+        return "core"
+    return "feature" if name in structure.FEATURES else ""
+
+
 def filled(page: str) -> str:
     """The page with its table and drawing as the code is now."""
-    if str(ROOT) not in sys.path:
-        sys.path.append(str(ROOT))
-    from tests.test_structure import _READS_LIVE_OBJECTS, CORE, FEATURES, level, part
-
     known = {name: f"gradviz.{name.rstrip('/').removesuffix('.py')}" for name in parts()}
-    order = sorted(known, key=lambda name: (level(known[name]), name))
-    torch = {name: any(one.startswith(known[name]) for one in _READS_LIVE_OBJECTS) for name in known}
-    half = {
-        name: "core" if part(known[name]) in CORE else "feature" * (part(known[name]) in FEATURES) for name in known
-    }
-    rows = [f"| `{name}` | {half[name]} | {owns(parts()[name])} | {'yes' if torch[name] else ''} |" for name in order]
+    rows = []
+    for name in sorted(known, key=lambda name: (structure.level(known[name]), name)):
+        torch = any(one.startswith(known[name]) for one in structure.READS_LIVE_OBJECTS)
+        rows.append(f"| `{name}` | {half(known[name])} | {owns(parts()[name])} | {'yes' if torch else ''} |")
     page = IMPORTS.sub(drawing(), page)
     return TABLE.sub("\n".join(["| in `gradviz/` | half | owns | torch |", "|---|---|---|---|", *rows, ""]), page)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gradviz.memory.saved import saved as saved
     from gradviz.memory.wrapped import apply_checkpoints as apply_checkpoints
     from gradviz.notebook import show as show
-    from gradviz.ranks.pipeline import merge as merge
+    from gradviz.ranks.merging import merge as merge
     from gradviz.recording.record import Recording as Recording, record as record
     from gradviz.torchviz import make_dot as make_dot
     from gradviz.watching.watch import watch as watch
@@ -46,7 +46,7 @@ _HOME = {
     "explain_oom": "gradviz.memory.oom",
     "flow": "gradviz.api",
     "diff": "gradviz.comparison.diff",
-    "merge": "gradviz.ranks.pipeline",
+    "merge": "gradviz.ranks.merging",
     "paths": "gradviz.api",
     "why": "gradviz.api",
     "show": "gradviz.notebook",

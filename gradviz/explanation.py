@@ -9,7 +9,7 @@ import torch
 
 from gradviz.graph import Graph, SourceLine, TensorInfo
 from gradviz.graph.ready_queue import engine_order
-from gradviz.recording.reasons import Reasons
+from gradviz.recording.reasons import Reasons, SeenCuts
 from gradviz.report import labels
 from gradviz.report.results import displayed
 from gradviz.variables.scanner import Namespace, scan
@@ -19,7 +19,6 @@ from gradviz.walker.walk import Walked, capture
 from gradviz.wording import count_text, number, one_line, plural, tensor_line
 
 if TYPE_CHECKING:
-    from gradviz.recording.cut_words import CutLines
     from gradviz.report.rich_parts import RenderableType
     from gradviz.run.outputs import LiveOutputs
 
@@ -61,7 +60,7 @@ class Why(NamedTuple):
         return f"<Why: {one_line(self.name)}, .grad {self.grad}>"
 
 
-def explain(live: LiveOutputs, tensor: torch.Tensor, name: str, cuts: CutLines | None = None) -> Why:
+def explain(live: LiveOutputs, tensor: torch.Tensor, name: str, cuts: SeenCuts | None = None) -> Why:
     """What can be said of `tensor`, which the caller calls `name`, before the backward of these outputs runs."""
     walks: list[Walked] = []
     graph = capture(

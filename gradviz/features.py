@@ -10,15 +10,27 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+NEEDS: dict[str, tuple[str, ...]] = {
+    "source": ("cuts",),
+    "gradients": ("cuts", "compiled", "memory"),
+    "checks": ("cuts", "source", "gradients", "compiled", "memory", "formulas"),
+    "page": ("checks", "comparison", "formulas"),
+    "ranks": ("checks", "comparison"),
+    "watching": ("checks", "comparison", "page"),
+}
+"""What a feature needs of other features, where it needs any: it is as good as deleted without them."""
+
 
 @cache
 def is_there(target: str) -> bool:
-    """Whether there is the package or module right below gradviz that a target is in.
+    """Whether there is the package or module right below gradviz that a target is in, and all that it needs.
 
     >>> is_there("gradviz.draw.svg:render"), is_there("gradviz.poetry")
     (True, False)
     """
-    return find_spec(".".join(target.partition(":")[0].split(".")[:2])) is not None
+    name = target.partition(":")[0].split(".")[1]
+    needs = [is_there(f"gradviz.{feature}") for feature in NEEDS.get(name, ())]
+    return all(needs) and find_spec(f"gradviz.{name}") is not None
 
 
 def load(target: str) -> Any:

@@ -132,12 +132,48 @@ PlaceOf = Callable[[FrameType | None], Place | None]
 """Tells where the user's code is at in a frame, as `UserCode.place` does."""
 
 
+class CallSite:
+    """An instruction of the user's code, and the one that called its function: a node of the tree of calls.
+
+    There is one object for each, however often it runs. `inside` are the sites that were called from here, by the identity of
+    their code's lines and their instruction.
+    """
+
+    __slots__ = ("caller", "code", "inside", "instruction", "place")
+
+    def __init__(
+        self,
+        code: CodeType,
+        instruction: int,
+        place: Place | None,
+        caller: CallSite | None,
+    ) -> None:
+        self.code, self.instruction = code, instruction
+        self.place, self.caller = place, caller
+        self.inside: dict[tuple[int, int], CallSite] = {}
+
+    def chain(self) -> Iterator[CallSite]:
+        """This site and those that called it, the innermost first."""
+        site: CallSite | None = self
+        while site is not None:
+            yield site
+            site = site.caller
+
+
 class Known(Protocol):
     """A running frame of which the place is known already: everything outside it stands still while it runs."""
 
     frame: int  # its identity
     code: CodeType
     place: Place | None
+    site: CallSite | None
+
+
+_DEEPEST = 8
+"""Functions of the user's that a site knows, inside the innermost call of a module."""
+
+_FARTHEST = 40
+"""Frames that are looked through outside the first of the user's functions."""
 
 
 class CodeLines(dict[int, "Place | None"]):
@@ -175,6 +211,7 @@ class UserCode:
         self._others: list[CodeType] = []  # held for the same reason as the user's
         self.met: Callable[[FrameType], None] = lambda frame: None
         self._joined: dict[tuple[int, int], Place] = {}  # by the identities of two lines, which are never dropped
+        self._outermost: dict[tuple[int, int], CallSite] = {}
 
     def place(self, frame: FrameType | None, known: Known | None = None) -> Place | None:
         """Where the user's code is at in this frame or the nearest around it, and the script's own line behind a library's.
@@ -205,6 +242,45 @@ class UserCode:
                 return known.place if inner is None else self._behind(inner, known.place)
             frame = frame.f_back
         return inner
+
+    def site(self, frame: FrameType | None, known: Known | None = None) -> CallSite | None:
+        """The same as `place`, with the instructions of the user's that called.
+
+        The search ends at the frame of `known`, at the code of a whole file, and after `_DEEPEST` functions.
+        """
+        codes, running, caller = self._known, [], None
+        frames = _FARTHEST
+        while frame is not None and frames:
+            code = frame.f_code
+            try:
+                lines = codes[id(code)]
+            except KeyError:
+                lines = self._lines(code)
+                self.met(frame)
+            if lines is not None:
+                running.append((lines, frame))
+                if code.co_name == "<module>" or len(running) == _DEEPEST:
+                    break
+            elif known is not None and id(frame) == known.frame and code is known.code:
+                caller = known.site
+                break
+            frames -= bool(running)
+            frame = frame.f_back
+
+        for lines, frame in reversed(running):
+            key = id(lines), frame.f_lasti
+            sites = self._outermost if caller is None else caller.inside
+            site = sites.get(key)
+            if site is None:
+                site = sites[key] = self._new_site(lines, frame, caller)
+            caller = site
+        return caller if caller is not None and caller.place is not None else None
+
+    def _new_site(self, lines: CodeLines, frame: FrameType, caller: CallSite | None) -> CallSite:
+        place = lines.at(frame)
+        if place is not None and lines.is_library:
+            place = self._behind(place, caller.place if caller is not None else None)
+        return CallSite(frame.f_code, frame.f_lasti, place, caller)
 
     def _lines(self, code: CodeType) -> CodeLines | None:
         lines = CodeLines(code) if not is_foundation(code.co_filename) else None

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from gradviz.errors import FormatError, RetiredName
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "fit": "gradviz no longer predicts memory: see `gradviz saved --budget`.",
+}
 """Commands; a sentence each."""
 
 NAMES: dict[str, str] = {}
@@ -31,7 +33,22 @@ class RetiredOption(NamedTuple):
     takes_value: bool = True
 
 
-OPTIONS: tuple[RetiredOption, ...] = ()
+OPTIONS: tuple[RetiredOption, ...] = (
+    RetiredOption(
+        "--by",
+        "gradviz flow no longer splits a loss into its terms. For one of them, name its variable: "
+        "gradviz flow train.py:reconstruction --at 1.",
+        ("flow",),
+        values=("term",),
+    ),
+    RetiredOption(
+        "--format",
+        "gradviz info no longer prints Markdown. Paste what gradviz info train.py prints, or the findings alone: "
+        "gradviz check train.py --format md.",
+        ("info",),
+        values=("md",),
+    ),
+)
 """In the order in which they are looked through."""
 
 CHECKS: dict[str, str] = {

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gradviz import features
 from gradviz.cli.main import MODULE_OF, NEEDS
 from tests.blocks import PACKAGE, ROOT
 from tests.forks import Forks, ended
-from tests.test_structure import CORE, FEATURES, MODULES, imports, part
 
+FEATURES: tuple[str, ...] = runpy.run_path(str(ROOT / "docs" / "structure.py"))["FEATURES"]
 TESTED = [
     *(
         "graph/test_columns",
@@ -46,32 +48,16 @@ for words in ("render train.py -o g.json", "render g.json", "tree g.json", "--he
 """
 
 
-def test_the_core_imports_no_feature() -> None:
-    found = [
-        (name, one.module)
-        for name, path in MODULES.items()
-        if part(name) in CORE
-        for one in imports(path)
-        if part(one.module) in FEATURES
-    ]
-    assert not found
-
-
-def test_every_folder_is_core_feature_or_outside() -> None:
-    outside = {"testing", "integrations", "", "__main__", "cli", "api", "notebook", "ipython", "torchviz"}
-    assert {part(name) for name in MODULES} == {*CORE, *FEATURES, *outside}
-
-
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Forks]:
     with Forks("torch", "torch.testing", "pytest", "hypothesis", "numpy", "rich.console", "networkx") as found:
         yield found
 
 
-def _without(folder: Path, *features: str) -> Path:
+def _without(folder: Path, *deleted: str) -> Path:
     """A copy of the package without the folders of these features, beside what is run with it."""
     shutil.copytree(PACKAGE, folder / "gradviz")  # with what is compiled
-    for feature in features:
+    for feature in deleted:
         shutil.rmtree(folder / "gradviz" / feature)
     (folder / "tests.py").write_text(TESTS)
     (folder / "commands.py").write_text(COMMANDS)
@@ -79,17 +65,20 @@ def _without(folder: Path, *features: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("features", [*((feature,) for feature in FEATURES), FEATURES], ids="-".join)
-def test_without_a_feature_the_core_works(features: tuple[str, ...], forks: Forks, tmp_path: Path) -> None:
-    folder = _without(tmp_path, *features)
+@pytest.mark.parametrize("deleted", [*((feature,) for feature in FEATURES), FEATURES], ids="-".join)
+def test_without_a_feature_the_core_works(deleted: tuple[str, ...], forks: Forks, tmp_path: Path) -> None:
+    folder = _without(tmp_path, *deleted)
     files = [str(ROOT / "tests" / f"{name}.py") for name in TESTED]
     asked = [
         ["commands.py"],
-        *([["tests.py", *files]] if features == FEATURES else []),
+        *([["tests.py", *files]] if deleted == FEATURES else []),
     ]  # which none has to do with any more
     codes = ended(forks.start(folder, [(words, {}) for words in asked]), 300)
     assert not any(codes), (folder / "out").read_text()[-3000:] + (folder / "err").read_text()[-3000:]
     assert "<svg" in (folder / "g.svg").read_text()
     lines = (folder / "told").read_text().partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     listed = {line.split()[0] for line in lines if line[2:3].strip()}
-    assert listed == {name for name in MODULE_OF if not {*NEEDS.get(name, ())} & {*features}}
+    gone = {*deleted}
+    while more := {name for name, needs in features.NEEDS.items() if {*needs} & gone} - gone:
+        gone |= more
+    assert listed == {name for name in MODULE_OF if not {*NEEDS.get(name, ())} & gone}

@@ -8,8 +8,6 @@ import io
 import pkgutil
 from contextlib import redirect_stdout
 
-import pytest
-
 import gradviz
 
 MODULES = sorted(
@@ -20,15 +18,12 @@ MODULES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_examples(name: str) -> None:
-    told = io.StringIO()
-    with redirect_stdout(told):
-        result = doctest.testmod(importlib.import_module(name))
-    assert result.failed == 0, told.getvalue()
-
-
-def test_there_are_examples() -> None:
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    found = [one for name in MODULES for one in finder.find(importlib.import_module(name)) if one.examples]
-    assert len(found) > 40
+def test_examples() -> None:
+    tried = 0
+    for name in MODULES:
+        told = io.StringIO()
+        with redirect_stdout(told):
+            result = doctest.testmod(importlib.import_module(name))
+        assert result.failed == 0, told.getvalue()
+        tried += result.attempted
+    assert tried > 100

@@ -93,7 +93,9 @@ def test_sample_knows_nothing_of_gradviz_and_says_how_to_try_it(script: str) -> 
     explanation = text.split('"""')[1]
     code = text.split('"""', 2)[2]
     assert "gradviz" not in code
-    start = r"^    (?:torchrun --nproc-per-node \d -m )?gradviz (render|tree|tensors|saved|check|paths|flow|diff|info|why|fit) "
+    start = (
+        r"^    (?:torchrun --nproc-per-node \d -m )?gradviz (render|tree|tensors|saved|check|paths|flow|diff|info|why) "
+    )
     command = start + r"\S*" + re.escape(Path(script).name)
     assert re.search(command, explanation, re.MULTILINE)
     assert len(explanation) > 150

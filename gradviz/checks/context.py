@@ -15,9 +15,9 @@ from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
 if TYPE_CHECKING:
+    from gradviz.cuts.lines import Cut
     from gradviz.gradients.values import Values
     from gradviz.ranks.reporter import Together
-    from gradviz.recording.cuts import Cut
     from gradviz.recording.record import ModuleRun
     from gradviz.source.provenance import Provenance
     from gradviz.source.search import Change

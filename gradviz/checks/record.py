@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.checks.words import Names, listed
+from gradviz.checks.words import Names
 from gradviz.graph import SourceLine, TensorInfo
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
-    from gradviz.recording.cuts import Cut
+    from gradviz.cuts.lines import Cut
 
 LETTERS = {
     **{"backward": "b", "zero": "z", "clip": "c", "scale": "S", "unscale": "u", "scaler_step": "x", "update": "U"},
@@ -85,15 +85,6 @@ class LeafRow:
     after: int = 0  # how many optimizers were there then
 
 
-class Mixed(NamedTuple):
-    """A step that found gradients of two calls: of that in line `left`, for which the optimizer `other` stepped, and of `added`."""
-
-    other: str
-    left: SourceLine | None
-    added: SourceLine | None
-    leads: bool = False  # its parameters come before those of the other in both graphs
-
-
 @dataclass(slots=True, eq=False)
 class OptimizerRow:
     """An optimizer over a run. Tensors are sets of identities."""
@@ -105,16 +96,12 @@ class OptimizerRow:
     steps: int = 0  # begun
     last_call: int = 0  # the backward call in front of its last step
     ended: bool = False  # as the run has: no other step follows
-    starved: int = 0  # of its last steps, those that found no gradient, each after another backward call
     idle_rates: int = 0  # steps in which every learning rate was 0
-    rates: list[float] = field(default_factory=list)  # the largest of each step
+    rate: float = 0.0  # the largest of all groups and steps
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
-    frozen_groups: dict[int, frozenset[int]] = field(default_factory=dict)  # what they hold, none if that is trained
     frozen: set[int] = field(default_factory=set)  # require no gradient, and were updated all the same
     reached: set[int] = field(default_factory=set)  # were in the graph of a call
-    mixed: list[Mixed] = field(default_factory=list)
-    groups: set[int] = field(default_factory=set)  # of parameters, which a wrapper shares with what it wraps
 
     @property
     def title(self) -> str:
@@ -275,12 +262,6 @@ class RunRecord:
         """The lines that call backward and reach leaves which are neither parameters nor held by an optimizer, as attacks do."""
         given = {key for key, leaf in self.leaves.items() if not leaf.parameter} - self.holding
         return {call.source for call in self.log if call.letter == "b" and not given.isdisjoint(call.tensors or ())}
-
-    def models_of(self, keys: Iterable[int]) -> str:
-        """The models that own leaves, in a sentence."""
-        return listed(
-            dict.fromkeys(leaf.model or leaf.names[0] for key in keys if (leaf := self.leaves.get(key)) and leaf.names)
-        )
 
     def named(self, keys: Iterable[int]) -> Names:
         """The first names of leaves, by identity, in the order in which they were met."""

@@ -17,8 +17,8 @@ from gradviz.checks.rules.roots import (
     to_change,
 )
 from gradviz.checks.words import all_names, code, line, nodes_of, title
+from gradviz.cuts.lines import Cut
 from gradviz.graph import Graph, Node, SourceLine
-from gradviz.recording.cuts import Cut
 from gradviz.wording import one_line
 
 

@@ -226,8 +226,8 @@ def merge_command(files: tuple[str, ...], output: str | None, as_json: bool, **o
         if as_json:
             write_json(stream, merged_data(merged))
         else:
+            from gradviz.ranks.merging import findings_of
             from gradviz.ranks.rank_diff import table
-            from gradviz.ranks.reporter import findings_of
 
             write_table(stream, table(merged))
             wrong = findings_of(merged)

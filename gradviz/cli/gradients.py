@@ -18,22 +18,17 @@ from gradviz.report.results import FLOW_ROWS, PATHS_ROWS
 if TYPE_CHECKING:
     import torch
 
+    from gradviz.cuts.words import CutLines
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.paths import Paths
-    from gradviz.gradients.terms import Terms
-    from gradviz.recording.cut_words import CutLines
     from gradviz.run.outputs import LiveOutputs
 
 
-BY = ("module", "leaf", "node", "edge", "term")
+BY = ("module", "leaf", "node", "edge")
 
 
 @click.command("flow", cls=TargetCommand)
-@click.option(
-    "--by",
-    type=click.Choice(BY),
-    help="What a row stands for; term: each summand of the loss alone. [default: module where recorded, else leaf]",
-)
+@click.option("--by", type=click.Choice(BY), help="What a row stands for. [default: module where recorded, else leaf]")
 @top_option(FLOW_ROWS)
 @run_custom_option
 @form_option("Print every edge, leaf and function as JSON.")
@@ -44,29 +39,11 @@ def flow_command(source: Source, by: Any, top: int | None, run_custom: bool, for
     Prints norm, largest value, share of zeros and non-finite entries. Writes no .grad, frees nothing and runs no hook on a
     gradient.
     """
-    if by == "term":
-        _by_term(source, top, run_custom, form)
-        return
     with result_stream() as stream:
         captured = source.read(partial(measured, run_custom=run_custom))
         flow = captured.result
         rows, table = row_limit(form, top, FLOW_ROWS), load("gradviz.gradients.table:flow_table")
         write_result(stream, form, lambda: flow_data(flow), lambda: table(flow, by, rows), flow.graph.title)
-    captured.raise_failure()
-
-
-def _by_term(source: Source, top: int | None, run_custom: bool, form: Form) -> None:
-    def read(live: LiveOutputs) -> Terms:
-        terms = load("gradviz.gradients.terms:measure_terms")(opened(live), run_custom=run_custom)
-        return terms._replace(graph=terms.graph.with_root_names(live.names))  # type: ignore[no-any-return]
-
-    with result_stream() as stream:
-        captured = source.read(read)
-        terms, table = captured.result, load("gradviz.gradients.terms:terms_table")
-        data = {"title": terms.graph.title, "terms": terms.terms, "rows": terms.rows, "notes": terms.notes}
-        write_result(
-            stream, form, lambda: data, lambda: table(terms, row_limit(form, top, FLOW_ROWS)), terms.graph.title
-        )
     captured.raise_failure()
 
 

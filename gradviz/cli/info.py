@@ -1,11 +1,11 @@
-"""`gradviz info`: what runs, what is wrong, what is held and where the gradient goes, on one screen, as Markdown or JSON."""
+"""`gradviz info`: what runs, what is wrong, what is held and where the gradient goes, on one screen or as JSON."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,7 +19,6 @@ from gradviz.fold.fold import fold
 from gradviz.fold.outline import lines
 from gradviz.graph.amounts import overview
 from gradviz.report import labels
-from gradviz.report.markdown import Section, page
 from gradviz.report.results import write_json, write_table
 from gradviz.wording import bytes_text, clip, count_text, one_line, plural, tensor_line
 
@@ -31,19 +30,24 @@ if TYPE_CHECKING:
     from gradviz.run.outputs import LiveOutputs
 
 _ROWS, _LINES = 12, 3
-MOST = 3_000
-"""Bytes of the Markdown."""
 Row = tuple[str, str]
+
+
+class Section(NamedTuple):
+    """Rows below a title: a name, which may be "", and words."""
+
+    title: str
+    rows: list[Row]
 
 
 @click.command("info", cls=TargetCommand)
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "md", "json"]),
+    type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Print one screen, Markdown of at most 3 kB to paste into an issue or an assistant, or JSON.",
+    help="Print one screen or JSON.",
 )
 @json_option("The same as --format json.")
 @target_argument
@@ -55,21 +59,22 @@ def command(source: Source, form: str, as_json: bool) -> None:
     """
     found: list[Findings] = []
 
-    def inspect(live: LiveOutputs) -> None:
+    def read(live: LiveOutputs) -> Graph:
+        from gradviz.run.run import read_graph
+
         check = hook("gradviz.checks.check:check_live")
         if check is not None:
             found.append(check(live))
+        return read_graph(live)
 
     with result_stream() as stream:
-        captured = source.graph(inspect=inspect)
+        captured = source.graph(read=read)
         graph = captured.result
         with progress("counting"):
             counts = overview(graph)
         findings = found[0] if found else None
         if as_json or form == "json":
             write_json(stream, as_data(graph, counts, findings))
-        elif form == "md":
-            stream.write(page([*_head(graph, counts)], [*sections(graph, counts, findings)], MOST, _ROWS))
         else:
             write_table(stream, table(graph, counts, findings))
     captured.raise_failure()
@@ -128,7 +133,7 @@ def table(graph: Graph, counts: Overview, findings: Findings | None) -> Renderab
     """The same in words; long lists are cut and say so."""
     from gradviz.report.rich_parts import Group, Text
 
-    told = (part for section in sections(graph, counts, findings) for part in _section(section))
+    told = (part for section in _sections(graph, counts, findings) for part in _section(section))
     return Group(*map(Text, _head(graph, counts)), *told)
 
 
@@ -145,7 +150,7 @@ def _head(graph: Graph, counts: Overview) -> Iterator[str]:
     yield _compiled_text(graph)
 
 
-def sections(graph: Graph, counts: Overview, findings: Findings | None) -> Iterator[Section]:
+def _sections(graph: Graph, counts: Overview, findings: Findings | None) -> Iterator[Section]:
     """What is told below the head, by title; those without rows are left out."""
     every = (
         Section("Outputs", [_root_row(graph, root) for root in counts.roots]),

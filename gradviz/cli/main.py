@@ -100,20 +100,19 @@ gradviz saved train.py   memory held for backward, by line
 gradviz --help lists every command."""
 
 NEEDS = {
-    **dict.fromkeys(("flow", "paths"), ("gradients", "compiled")),
-    **dict.fromkeys(("saved", "fit"), ("memory",)),
+    **dict.fromkeys(("flow", "paths"), ("gradients",)),
+    "saved": ("memory",),
     "diff": ("comparison",),
-    "merge": ("ranks", "comparison", "checks", "formulas"),
-    "check": ("checks", "source", "gradients", "compiled", "memory", "formulas"),
+    "merge": ("ranks",),
+    "check": ("checks",),
     "formula": ("formulas",),
-    "demo": ("page", "checks", "source", "gradients", "compiled", "memory", "comparison", "formulas"),
+    "demo": ("page", "checks"),
 }
-"""The features that a command needs, where it needs any."""
+"""The features that a command needs, where it needs any; what these need themselves, `gradviz.features` knows."""
 
 MODULE_OF = {
     **dict.fromkeys(("render", "tree"), "render"),
     "saved": "saved",
-    "fit": "fit",
     "tensors": "tensors",
     "why": "why",
     **dict.fromkeys(("flow", "paths"), "gradients"),

@@ -11,6 +11,7 @@ import click
 
 from gradviz.draw.options import option_fields
 from gradviz.errors import FormatError
+from gradviz.features import is_there
 from gradviz.report.results import write_json, write_table
 from gradviz.wording import parse_size
 
@@ -66,6 +67,13 @@ def _option(item: Field[Any]) -> Callable[[F], F]:
         return click.option(flag, item.name, multiple=True, metavar="TEXT", default=default, help=help)
     kind: _ParamType = click.Choice(choices) if choices else FieldType(item)
     return click.option(flag, item.name, type=kind, default=default, show_default=default is not None, help=help)
+
+
+def feature_option(feature: str, *names: str, **attributes: Any) -> Callable[[F], F]:
+    """`click.option` where a feature is there. Where it is not, the command gets no value: its parameter has a default."""
+    if is_there(f"gradviz.{feature}"):
+        return click.option(*names, **attributes)
+    return lambda command: command
 
 
 def top_option(rows: int, what: str = "Rows to show") -> Callable[[F], F]:

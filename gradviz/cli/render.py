@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gradviz.cli.options import render_options
+from gradviz.cli.options import feature_option, render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument, time_option
@@ -45,10 +45,11 @@ Prints the path.
 @click.option(
     "--check", is_flag=True, help="Mark the findings of gradviz check by number, and list them under the picture."
 )
-@click.option(
-    "--cut", is_flag=True, help="Draw what .detach(), .item(), no_grad or argmax cut off, dashed; --check does."
+@feature_option(
+    "cuts", "--cut", is_flag=True, help="Draw what .detach(), .item(), no_grad or argmax cut off, dashed; --check does."
 )
-@click.option(
+@feature_option(
+    "gradients",
     "--values",
     is_flag=True,
     help="Show numbers and gradients: in a page of tensors up to 64 elements, else of single numbers.",
@@ -62,9 +63,9 @@ def render_command(
     output: str | None,
     format: str | None,
     check: bool,
-    cut: bool,
-    values: bool,
-    run_custom: bool,
+    cut: bool = False,
+    values: bool = False,
+    run_custom: bool = False,
     **options: Any,
 ) -> None:
     name = format or (_DEFAULT if output in (None, _TO_STDOUT) else format_of(str(output)).name)
@@ -105,8 +106,10 @@ def _read(source: Source, options: dict[str, Any], check: bool, cut: bool) -> Ru
     if options["color"] == "time":
         return source.timed_graph()[0]
     if cut and not check:
+        from gradviz.run.run import read_graph
+
         with cuts_watched(parts=True) as cuts:
-            return source.graph(cuts=cuts)
+            return source.graph(read=lambda live: read_graph(live, cuts))
     if not check:
         return source.graph(backward=source.values or _needs_backward(options))
     from gradviz.run.ending import RunResult
@@ -126,7 +129,7 @@ def _to_file(read: _Read, path: str, format: str | None, options: dict[str, Any]
 
 
 def _needs_backward(options: dict[str, Any]) -> bool:
-    return options["color"] == "grad" or bool(options["numbers"])
+    return options["color"] == "grad" or bool(options.get("numbers"))
 
 
 def _to_stdout(read: _Read, format: str, options: dict[str, Any]) -> None:
@@ -151,7 +154,7 @@ def _to_stdout(read: _Read, format: str, options: dict[str, Any]) -> None:
 @render_options("by", "columns", "names", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
 @time_option
 @target_argument
-def tree_command(source: Source, with_time: bool, **options: Any) -> None:
+def tree_command(source: Source, with_time: bool = False, **options: Any) -> None:
     """Print the graph as a tree of modules, nodes or lines of code.
 
     Modules are listed in the order they ran, each with its calls, ops, parameters, output and bytes saved for backward. --by

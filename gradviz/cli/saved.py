@@ -38,7 +38,7 @@ BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
 @form_option("Print exact bytes as JSON; all rows unless --top is given.")
 @time_option
 @target_argument
-def command(source: Source, by: Any, top: int | None, budget: int | None, form: Form, with_time: bool) -> None:
+def command(source: Source, by: Any, top: int | None, budget: int | None, form: Form, with_time: bool = False) -> None:
     """Show the tensors saved for backward, in bytes.
 
     Lists them by line, module or op, as far as recorded. Nothing is unpacked, recomputed or kept. Under FakeTensorMode the

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from gradviz.cli.options import feature_option
 from gradviz.cli.progress import Waiting, progress
 from gradviz.cli.role import role
 from gradviz.errors import TargetError
-from gradviz.features import hook, is_there, load
+from gradviz.features import hook, is_there
 from gradviz.rank import rank
 from gradviz.run.program import Target, parse_module, parse_target
 from gradviz.wording import one_line
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
     from gradviz.gradients.numbers import ComputedNumbers
     from gradviz.graph import Graph
     from gradviz.memory.checkpoint import StepTime
-    from gradviz.recording.cut_words import CutLines
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
 
 
 # Measures the gradients of what a script led to, while its tensors are alive, for the commands that show them.
 
-run_custom_option = click.option(
+run_custom_option = feature_option(
+    "gradients",
     "--run-custom",
     is_flag=True,
     help="Also call the backward of custom Functions. They may keep state, so the script's own run may change.",
@@ -71,20 +72,23 @@ T = TypeVar("T")
 
 @contextmanager
 def watched(target: str, *arguments: Any) -> Iterator[list[Any]]:
-    """Around the script: what `target` (`module:name`) makes watches the calls of torch, from the moment torch is there."""
+    """Around the script: what `target` (`module:name`) makes watches the calls of torch, from the moment torch is there.
+
+    Nothing does where its feature is not there.
+    """
     from gradviz.run.engine import when_imported
 
     made: list[Any] = []
 
     def begin() -> None:
-        made.append(load(target)(*arguments))
-        until.enter_context(made[0].watching())
+        make = hook(target)
+        if make is not None:
+            made.append(make(*arguments))
+            until.enter_context(made[0].watching())
 
     with ExitStack() as until, when_imported("torch", begin):
         yield made
 
-
-Inspect = Callable[["LiveOutputs"], object]
 
 ARGUMENTS = "gradviz.arguments"
 _FIRST_CALL, _END = "until its first backward()", "to its end"  # what a script is run for
@@ -148,16 +152,14 @@ class Source:
     run_custom: bool = False  # for gradients only
     values: bool = False  # of small tensors, with the gradients
 
-    def graph(
-        self, *, backward: bool = False, cuts: Sequence[CutLines] = (), inspect: Inspect = lambda live: None
-    ) -> RunResult[Graph]:
+    def graph(self, *, backward: bool = False, read: Callable[[LiveOutputs], Graph] | None = None) -> RunResult[Graph]:
         """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written.
 
-        With `backward` the graph knows its gradients and the order of backward, unless it was saved without them. With `cuts`, of
-        `cuts_watched` around this, it has what was cut off, too. `inspect` is given what a script led to, before it is read.
+        With `backward` the graph knows its gradients and the order of backward, unless it was saved without them. `read`
+        reads what a script led to, where `gradviz.run.run.read_graph` is not to do it.
         """
         if self.target.kind != "graph":
-            return role().left_graph(self.target) or self._graph_of_run(backward, cuts, inspect)
+            return role().left_graph(self.target) or self._graph_of_run(backward, read)
         from gradviz.graph.files import load
         from gradviz.run.ending import RunResult
 
@@ -165,7 +167,7 @@ class Source:
         with reading():
             return RunResult(load(self.target.place), self.target)
 
-    def _graph_of_run(self, backward: bool, cuts: Sequence[CutLines], inspect: Inspect) -> RunResult[Graph]:
+    def _graph_of_run(self, backward: bool, read: Callable[[LiveOutputs], Graph] | None) -> RunResult[Graph]:
         from gradviz.run.run import read_graph
 
         nothing: AbstractContextManager[list[Any]] = nullcontext([])
@@ -173,12 +175,7 @@ class Source:
         whole_step = not backward and not isinstance(self.at, Sequence) and is_there("gradviz.ranks")
         with noted as values:
             gradients = partial(with_backward, run_custom=self.run_custom, values=values)
-            graph_of = gradients if backward else partial(read_graph, cuts=cuts)
-
-            def read(live: LiveOutputs) -> Graph:
-                inspect(live)
-                return graph_of(live)
-
+            read = gradients if backward else read or read_graph
             captured = self.read(role().reads(read, whole_step), whole_step=whole_step)
         if whole_step and captured.later:
             from gradviz.ranks.pipeline import joined
@@ -306,7 +303,8 @@ def reading() -> AbstractContextManager[object]:
     return progress("reading the graph")
 
 
-time_option = click.option(
+time_option = feature_option(
+    "gradients",
     "--time",
     "with_time",
     is_flag=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from gradviz.explanation import Why
-    from gradviz.recording.cut_words import CutLines
+    from gradviz.recording.reasons import SeenCuts
     from gradviz.run.outputs import LiveOutputs
 
 
@@ -39,7 +39,7 @@ def command(source: Source, name: str, as_json: bool) -> None:
     captured.raise_failure()
 
 
-def explained(live: LiveOutputs, name: str, place: str, cuts: Sequence[CutLines] = ()) -> Why:
+def explained(live: LiveOutputs, name: str, place: str, cuts: Sequence[SeenCuts] = ()) -> Why:
     """The answer for a tensor by its name. Raises what `named_tensor` raises."""
     from gradviz.explanation import explain
 
@@ -47,9 +47,9 @@ def explained(live: LiveOutputs, name: str, place: str, cuts: Sequence[CutLines]
     return explain(live, named_tensor(name, live, place), name, *cuts)
 
 
-def cuts_watched(parts: bool = False) -> AbstractContextManager[list[CutLines]]:
-    """Around the script: the lines that cut are seen; with `parts`, what they cut off, too."""
-    return watched("gradviz.recording.cut_words:CutLines", parts)
+def cuts_watched(parts: bool = False) -> AbstractContextManager[list[Any]]:
+    """Around the script: the lines that cut are seen, where there is what sees them; with `parts`, what they cut off, too."""
+    return watched("gradviz.cuts.words:CutLines", parts)
 
 
 def named_tensor(name: str, live: LiveOutputs, place: str) -> torch.Tensor:

@@ -1,33 +1,47 @@
-"""Amounts at each box of a graph, folded or not, and the scale by which boxes are compared: bytes, seconds, gradients.
+"""Amounts at each box of a graph, folded or not, and the scale by which boxes are compared: bytes and gradients.
 
 A step of the scale is a factor down from the largest amount, so that one huge node does not make all others look alike: of two for
-bytes and seconds, of ten for gradients, which differ by orders of magnitude. Knows nothing of colours.
+bytes, of ten for gradients, which differ by orders of magnitude. Features have amounts of their own. Knows nothing of colours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.graph import BackwardStep, Graph
 from gradviz.graph.amounts import held_bytes
+from gradviz.wording import bytes_text, number
 
 STEPS = 5
 
 
-class Heat(NamedTuple):
-    """Amounts by node id, such as bytes held, and the `factor` that one step of their scale is.
+HEATS = {
+    "memory": "gradviz.draw.heat:memory_heat",
+    "time": "gradviz.gradients.heat:time_heat",
+}
+"""What gives an amount for each box, by what colours mean."""
 
-    >>> heat = Heat((8, 0, 3), 8, factor=2)
+
+class Heat(NamedTuple):
+    """Amounts by node id, such as bytes held, the `factor` that one step of their scale is, and words for both.
+
+    >>> heat = Heat((8, 0, 3), 8, 2, "holds", lambda amount: f"{amount:g} B")
     >>> [heat.step(node) for node in range(3)], heat.above(5)
     ([5, 0, 4], 4.0)
+    >>> heat.words(2), heat.legend(1), heat.legend(4), heat.legend(5)
+    ('holds 3 B', 'holds up to 0.5 B', 'holds 2 B to 4 B', 'holds more than 4 B')
     """
 
     of: tuple[float, ...]
     largest: float
     factor: int
+    what: str  # "holds"
+    text: Callable[[float], str]
+    over: str = "more than"
+    note: str = ""  # a line for under the picture
 
     def step(self, node: int) -> int:
         """From 1 (least) to 5 (above the largest divided by the factor); 0 for a node that has nothing."""
@@ -37,6 +51,19 @@ class Heat(NamedTuple):
     def above(self, step: int) -> float:
         """The amount that a step begins above."""
         return self.largest / self.factor ** (STEPS + 1 - step) if step > 1 else 0
+
+    def words(self, node: int) -> str:
+        """The amount of one box: `holds 1.5 MiB`."""
+        return f"{self.what} {self.text(self.of[node])}"
+
+    def legend(self, step: int) -> str:
+        """What a step means: `holds 2.0 KiB to 4.0 KiB`, `gradient norm above 0.1`."""
+        least = self.text(self.above(step))
+        if step == STEPS:
+            return f"{self.what} {self.over} {least}"
+        if least == self.text(0):
+            least = "up"
+        return f"{self.what} {least} to {self.text(self.above(step + 1))}"
 
 
 def held_by_box(graph: Graph) -> tuple[int, ...]:
@@ -56,44 +83,22 @@ def held_by_box(graph: Graph) -> tuple[int, ...]:
     return tuple(nbytes)
 
 
-def own_seconds(graph: Graph) -> list[float]:
-    """Seconds of forward and backward of each module call, without the calls inside it. Empty where nobody measured."""
-    if all(scope.forward is None for scope in graph.scopes):
-        return []
-    whole = [(scope.forward or 0.0) + (scope.backward or 0.0) for scope in graph.scopes]
-    own = list(whole)
-    for scope, seconds in zip(graph.scopes, whole):
-        if scope.parent is not None:
-            own[scope.parent] -= seconds
-    return [max(seconds, 0.0) for seconds in own]
+def held_line(nbytes: Sequence[float]) -> str:
+    """What all boxes hold together: their numbers add up to it."""
+    return f"held for backward: {bytes_text(int(sum(nbytes)))}, each storage once, at the box that saved it first"
 
 
-def seconds_by_box(graph: Graph) -> tuple[float, ...]:
-    """Seconds of every box: own ones of the calls whose ops are all in it. Raises FormatError when nobody measured.
-
-    >>> from gradviz.graph import Node, Scope
-    >>> scopes = Scope("net", "Net", 0, None, forward=3.0), Scope("net.a", "Linear", 0, 0, forward=1.0, backward=1.0)
-    >>> nodes = (Node(i, "ExpBackward0", sequence=i, scope=scope) for i, scope in enumerate((1, 0, 0)))
-    >>> seconds_by_box(Graph(tuple(nodes), scopes=scopes))  # the last two share one second, and no one knows how
-    (2.0, 0.0, 0.0)
-    """
-    whole = graph.original or graph
-    own = own_seconds(whole)
-    if not own:
-        raise FormatError(
-            "this graph does not know how long its modules took. On the command line, draw the script itself, not a graph "
-            "saved without times."
-        )
-    boxes: list[set[int]] = [set() for _ in own]
-    for box, inside in enumerate(graph.inside):
-        for node in map(whole.nodes.__getitem__, inside):
-            if node.scope is not None and node.sequence is not None:  # an AccumulateGrad has none
-                boxes[node.scope].add(box)
-    seconds = [0.0] * len(graph.nodes)
-    for own_one, at in zip(own, boxes):
-        if len(at) == 1:
-            seconds[at.pop()] += own_one
-    return tuple(seconds)
+def memory_heat(graph: Graph) -> Heat:
+    """What every box holds for backward."""
+    nbytes = held_by_box(graph)
+    return Heat(
+        nbytes,
+        max(nbytes, default=0),
+        2,
+        "holds",
+        lambda amount: bytes_text(int(amount)),
+        note=held_line(nbytes),
+    )
 
 
 class BoxNorms(NamedTuple):
@@ -137,7 +142,8 @@ def gradient_norms(graph: Graph) -> GradientNorms:
     boxes = tuple(_arrival([places[i] for i in inside if i in places], whole.backward) for inside in graph.inside)
     norms = [step.norm for step in whole.backward if step.norm is not None and math.isfinite(step.norm)]
     most = tuple(0.0 if box is None or box.most is None or math.isinf(box.most) else box.most for box in boxes)
-    return GradientNorms(boxes, Heat(most, max(norms, default=0.0), 10))
+    heat = Heat(most, max(norms, default=0.0), 10, "gradient norm", number, "above")
+    return GradientNorms(boxes, heat)
 
 
 def _arrival(places: Sequence[int], steps: Sequence[BackwardStep]) -> BoxNorms | None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from gradviz.errors import FormatError, did_you_mean
+from gradviz.features import is_there
 from gradviz.report.labels import OpNames
 from gradviz.retired import without_retired_names
 
@@ -31,20 +32,26 @@ By = Literal["auto", "node", "module", "line"]
 OUTLINE_COLUMNS = ("calls", "ops", "parameters", "output", "saved", "forward", "backward", "made")
 
 
+_MEASURES = "gradviz.gradients"
+"""The feature without which nobody asks for gradients, times, and the order of backward."""
+
+
 def _option(
     default: Any,
     help: str,
     check: Callable[[str, Any], Any],
     kinds: tuple[type, ...] = (str,),
     choices: tuple[str, ...] = (),
+    needs: str = "gradviz.draw",
 ) -> Any:
-    """A field with what whoever asks for its value must know."""
-    return field(default=default, metadata={"help": help, "kinds": kinds, "choices": choices, "check": check})
+    """A field with what whoever asks for its value must know. `needs`: the feature without which it is no option."""
+    known = {"help": help, "kinds": kinds, "choices": choices, "check": check, "needs": needs}
+    return field(default=default, metadata=known)
 
 
-def _choice(default: str, choices: object, help: str) -> Any:
-    """A field that takes one of the values of a Literal."""
-    valid = get_args(choices)
+def _choice(default: str, choices: object, help: str, needs: Mapping[str, str] = {}) -> Any:
+    """A field that takes one of the values of a Literal, as far as the features are there that they need."""
+    valid = tuple(choice for choice in get_args(choices) if is_there(needs.get(choice, "gradviz.draw")))
     return _option(default, help, partial(one_of, choices=valid), choices=valid)
 
 
@@ -69,6 +76,7 @@ def _value(
     valid: str,
     accepts: Callable[[Any], bool],
     kept: Callable[[Any], Any] = lambda value: value,
+    needs: str = "gradviz.draw",
 ) -> Any:
     """A field of these kinds that takes what `accepts` lets pass, `valid` in words, and keeps what `kept` makes of it."""
 
@@ -77,11 +85,12 @@ def _value(
             raise FormatError(f"{name} cannot be {value!r}. {valid}")
         return kept(value)
 
-    return _option(default, help, check, kinds)
+    return _option(default, help, check, kinds, needs=needs)
 
 
-def _flag(help: str) -> Any:
-    return _value(False, (bool,), help, "Valid are: True, False.", lambda value: isinstance(value, bool))
+def _flag(help: str, needs: str = "gradviz.draw") -> Any:
+    valid = "Valid are: True, False."
+    return _value(False, (bool,), help, valid, lambda value: isinstance(value, bool), needs=needs)
 
 
 def _limit(help: str) -> Any:
@@ -153,9 +162,12 @@ class Options:
     style: Style = _choice("screen", Style, "paper: for a text or slide, with ops in boxes and shapes on edges.")
     theme: Theme = _choice("auto", Theme, "Colour theme; auto follows the reader's setting where possible.")
     color: Color = _choice(
-        "kind", Color, "Colour boxes by kind, memory held, incoming gradient, or time of forward and backward."
+        "kind",
+        Color,
+        "Colour boxes by kind, memory held, incoming gradient, or time of forward and backward.",
+        needs={"grad": _MEASURES, "time": _MEASURES},
     )
-    numbers: bool = _flag("Number boxes in the order of backward.")
+    numbers: bool = _flag("Number boxes in the order of backward.", needs=_MEASURES)
     by: By = _choice("auto", By, "Rows of a tree: nodes from the output down, modules, or lines of code.")
     columns: str | tuple[str, ...] = _option((), f"Columns, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names)
     link_source: LinkSource = _choice("none", LinkSource, "In SVG, a click on a box opens its line of code.")
@@ -188,4 +200,4 @@ def _warn(sentence: str) -> None:
 
 def option_fields() -> tuple[Field[Any], ...]:
     """Every option in the order help shows them, for whoever generates a command line or a page from them."""
-    return fields(Options)
+    return tuple(item for item in fields(Options) if is_there(item.metadata["needs"]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from gradviz.draw.options import Theme
+from gradviz.graph import NodeFlag
 
 BoxKind = Literal[
     "op", "leaf", "output", "base", "saved", "stale", "group",
@@ -34,6 +35,9 @@ MEANING: dict[BoxKind, str] = {
 }
 """What the legend says, in the order it says it."""
 
+
+KIND_OF_FLAG: dict[NodeFlag, BoxKind] = {"cut": "ghost"}
+"""Flags of nodes that are drawn in a way of their own, whatever they are, with dashed edges."""
 
 _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
     "op": ("#e7e8eb", "#393b3f"),

@@ -13,29 +13,28 @@ from typing import Literal, NamedTuple
 
 from gradviz.draw import details
 from gradviz.draw.frames import Frame, Frames
-from gradviz.draw.heat import STEPS, Heat, gradient_norms, held_by_box, seconds_by_box
+from gradviz.draw.heat import HEATS, gradient_norms
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
-from gradviz.draw.palette import HEAT, MEANING, BoxKind
+from gradviz.draw.palette import HEAT, KIND_OF_FLAG, MEANING, BoxKind
 from gradviz.draw.summary import (
     Bar,
     backward_lines,
     cut_lines,
     dtype_text,
     footer_lines,
-    held_line,
     is_all_freed,
     mark_lines,
     rank_bars,
     saved_lines,
-    seconds_line,
     usual_dtype,
     without_dtype,
 )
+from gradviz.features import load
 from gradviz.graph import BackwardStep, Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.report import labels
 from gradviz.stages import Stage
-from gradviz.wording import plural, seconds_text, tensor_line
+from gradviz.wording import plural, tensor_line
 
 APART = 2  # edges between the same two boxes that are still drawn one by one; more are one link
 TOLD = 12  # edges that a tooltip lists
@@ -150,14 +149,13 @@ class Drafter:
         self.brief = without_dtype(self.dtype)
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
-        amounts = {"memory": held_by_box, "time": seconds_by_box}.get(options.color)
-        self.amounts = amounts(graph) if amounts is not None else None
         self.backward = gradient_norms(graph) if options.color == "grad" or options.numbers else None
         self.norms = self.backward if options.color == "grad" else None
         self.heat = self.norms.heat if self.norms is not None else None
-        if self.amounts is not None:
-            self.heat = Heat(self.amounts, max(self.amounts, default=0), factor=2)
+        if options.color in HEATS:
+            self.heat = load(HEATS[options.color])(graph)
         self.numbers = _numbers(graph)
+        self.flagged = _flagged(graph)
         self.marked = marked(graph)
         self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
         self.bundles = _bundles(graph)
@@ -257,10 +255,11 @@ class Drafter:
 
     def _amount(self, node: Node) -> str:
         """What a box is coloured by, in words. A folded box says in another line what it holds."""
-        amount = self.amounts[node.id] if self.amounts is not None else 0
-        if not amount or (self.options.color == "memory" and node.folded is not None):
+        if self.heat is None or self.norms is not None or not self.heat.of[node.id]:
             return ""
-        return labels.held_text(int(amount)) if self.options.color == "memory" else f"takes {seconds_text(amount)}"
+        if self.options.color == "memory" and node.folded is not None:
+            return ""
+        return self.heat.words(node.id)
 
     def _path(self, scope: int | None) -> str:
         """The module whose frame is around a box in this scope."""
@@ -268,16 +267,16 @@ class Drafter:
 
     def _kind(self, node: int, plain: BoxKind) -> BoxKind:
         """By what it holds or gets, by how it differs between the graphs that were merged into this one, or `plain`."""
-        if self._is_cut(node):
-            return "ghost"
+        if node in self.flagged:
+            return self.flagged[node]
         step = self.heat.step(node) if self.heat is not None else 0
         if step:
             return HEAT[step - 1]
         differing = {mark.kind for mark in self.marked.nodes.get(node, ())}
         return "added" if "added" in differing else "changed" if "changed" in differing else plain
 
-    def _is_cut(self, node: int) -> bool:
-        return "cut" in self.graph.nodes[node].flags
+    def _style(self, *ends: int) -> LinkStyle:
+        return "data" if self.flagged.keys().isdisjoint(ends) else "cut"
 
     def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
@@ -336,7 +335,7 @@ class Drafter:
             return
         marks = labels.mark_words(self.marked.edges.get((consumer, producer), ()))
         words = list(filter(None, (label, *marks)))
-        style: LinkStyle = "cut" if self._is_cut(producer) or self._is_cut(consumer) else "data"
+        style = self._style(producer, consumer)
         self._link(self._source(producer, consumer), self.box_of.get(consumer), style, " ".join(words), uses, tip)
 
     def _edge_words(self, edge: Edge) -> str:
@@ -403,8 +402,8 @@ class Drafter:
             flags = labels.mark_words(self.marked.outputs.get(root.name, ()))
             box = self._add("output", details.root_lines(root), root.node, root, flags)
             if root.node is not None:
-                style: LinkStyle = "cut" if self._is_cut(root.node) else "data"
-                self._link(self._source(root.node, None), box, style, self._which(root.node, root.output))
+                which = self._which(root.node, root.output)
+                self._link(self._source(root.node, None), box, self._style(root.node), which)
                 if root.base is None:
                     self.bases.setdefault((root.node, root.output), box)
 
@@ -433,8 +432,7 @@ class Drafter:
         if self.heat is not None:
             for step, kind in enumerate(HEAT, 1):
                 if kind in drawn:
-                    most = self.heat.above(step + 1) if step < STEPS else None
-                    entries.append(Legend(kind, labels.scale_text(self.options.color, self.heat.above(step), most)))
+                    entries.append(Legend(kind, self.heat.legend(step)))
         return tuple(entries)
 
     def _footer(self) -> tuple[str, ...]:
@@ -444,13 +442,23 @@ class Drafter:
         lines += cut_lines(self.outputs_cut)
         if self.options.saved:
             lines += saved_lines(self.graph)
-        if self.amounts is not None:
-            lines.append((held_line if self.options.color == "memory" else seconds_line)(self.amounts))
+        if self.heat is not None and self.heat.note:
+            lines.append(self.heat.note)
         if any(link.label.startswith("\u00d7 ") for link in self.links):
             lines.append("grad: the gradient that arrives; \u00d7: by what it is multiplied on its way back")
         if self.backward is not None:
             lines += backward_lines(self.backward, numbers=self.options.numbers, grad=self.norms is not None)
         return tuple(lines)
+
+
+def _flagged(graph: Graph) -> dict[int, BoxKind]:
+    """How nodes are drawn that have a flag for it."""
+    return {
+        node: KIND_OF_FLAG[flag]
+        for node, flags in enumerate(column(graph.nodes, "flags"))
+        for flag in flags
+        if flag in KIND_OF_FLAG
+    }
 
 
 def _numbers(graph: Graph) -> dict[int, BackwardStep]:

@@ -22,7 +22,7 @@ from gradviz.graph import Graph, Leaf, RankShare, Root, column
 from gradviz.graph.amounts import depth, forward_order
 from gradviz.rank import named
 from gradviz.report import labels
-from gradviz.wording import bar, bytes_text, count_text, one_line, plural, seconds_text, tensor_line, verb
+from gradviz.wording import bar, bytes_text, count_text, one_line, plural, tensor_line, verb
 
 
 def usual_dtype(graph: Graph) -> tuple[str, bool]:
@@ -103,7 +103,6 @@ def counts_line(graph: Graph) -> str:
 def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int = 0) -> Iterator[str]:
     """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all; `hidden` leaves are not drawn."""
     yield counts_line(graph)
-    yield from dashed_lines(graph)
     if graph.groups:
         inside = [node for group in graph.groups for node in group.nodes]
         known = graph.original.leaf_of if graph.original is not None else {}
@@ -128,16 +127,6 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
     if is_all_freed(graph):
         yield "freed: backward() has run, the saved tensors are gone"
     yield from (one_line(note) for note in graph.notes if note.strip())
-
-
-def dashed_lines(graph: Graph) -> Iterator[str]:
-    """What of a graph was cut off, as it was drawn beside the rest."""
-    whole = graph.original or graph
-    off = [node.id for node in whole.nodes if "cut" in node.flags]
-    if off:
-        leaves = sum(node in whole.leaf_of for node in off)
-        functions = plural(len(off) - leaves, "function")
-        yield f"dashed: {functions} and {plural(leaves, 'leaf', 'leaves')} of these are cut off at \u2702, so no gradient passes"
 
 
 def inferred_lines(graph: Graph) -> Iterator[str]:
@@ -183,19 +172,6 @@ def saved_lines(graph: Graph) -> Iterator[str]:
         count = sum(len(saved[i]) for group in graph.groups for i in group.nodes)
         if count:
             yield f"not drawn: {plural(count, 'saved tensor')} inside folded boxes"
-
-
-def held_line(nbytes: Sequence[float]) -> str:
-    """What all boxes hold together: their numbers add up to it."""
-    return f"held for backward: {bytes_text(int(sum(nbytes)))}, each storage once, at the box that saved it first"
-
-
-def seconds_line(seconds: Sequence[float]) -> str:
-    """What the times of boxes are."""
-    return (
-        f"time of forward and backward: {seconds_text(sum(seconds))} in these boxes; modules are timed, so several ops of "
-        "one open module have no time of their own"
-    )
 
 
 def backward_lines(norms: GradientNorms, *, numbers: bool, grad: bool) -> Iterator[str]:

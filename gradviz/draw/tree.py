@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.draw.heat import held_by_box
+from gradviz.draw.heat import held_by_box, held_line
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
-from gradviz.draw.summary import bar_lines, footer_lines, held_line, inferred_lines, mark_lines, rank_bars
+from gradviz.draw.summary import bar_lines, footer_lines, inferred_lines, mark_lines, rank_bars
 from gradviz.draw.tree_rows import BRANCH, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.errors import FormatError

@@ -7,13 +7,13 @@ from the groups alone, so that only a few pictures are laid out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.sizes import Sizes
-from gradviz.fold.titles import calls_in
+from gradviz.fold.titles import calls_in, is_list, list_of
 from gradviz.graph.origins import ScopeTree, around
 
 FEW = 4
@@ -133,17 +133,45 @@ class Opening:
         return False
 
     def _window(self, at: int, limits: Limits) -> bool:
-        """Show as many of the first and last children of an open group as the page holds; False when it holds none."""
+        """Show as many of the first and last children of an open group as the page holds; False when it holds none.
+
+        What is closed between them are loose ops, and elements of one list; only where this is too much, all of it together.
+        """
+        return self._window_of(at, limits, self._alike_between) or self._window_of(at, limits, self._between)
+
+    def _window_of(self, at: int, limits: Limits, pieces: Callable[[int, int], list[tuple[int, int]]]) -> bool:
         least, too_many = -1, len(self.groups[at].children)
         made = len(self.windows)
         while too_many - least > 1:
             shown = (least + too_many) // 2
-            self._enclose_all(at, self._between(at, shown))
+            self._enclose_all(at, pieces(at, shown))
             least, too_many = (shown, too_many) if self._fits(limits) else (least, shown)
             self._undo_to(made)
         if least >= 0:
-            self._enclose_all(at, self._between(at, least))
+            self._enclose_all(at, pieces(at, least))
         return least >= 0
+
+    def _alike_between(self, at: int, shown: int) -> list[tuple[int, int]]:
+        """Of these stretches those of loose ops, and those of elements of one list."""
+        pieces = []
+        children = self.groups[at].children
+        for first, after in self._between(at, shown):
+            start = first
+            for end in range(first + 1, after + 1):
+                if end == after or self._sort(children[end]) != self._sort(children[start]):
+                    if end - start > 1:
+                        pieces.append((start, end))
+                    start = end
+        return pieces
+
+    def _sort(self, child: int) -> object:
+        """Equal for children that one box may hold: "" for ops, the list for its elements, else the child itself."""
+        if child >= 0:
+            return ""
+        paths = [scope.path for scope in calls_in(self.groups, ~child).values()]
+        if not paths:
+            return ""
+        return list_of(paths[0]) if is_list(paths) and list_of(paths[0]) else child
 
     def _between(self, at: int, shown: int) -> list[tuple[int, int]]:
         """The stretches of children that a window leaves closed: all but some at both ends, what is open, and a large part."""

@@ -10,6 +10,7 @@ are one group, its rest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
@@ -134,10 +135,12 @@ class Signs:
         return int(self._alive[self._place[next(self._groups.leaves_of(child))]])
 
     def key(self, child: int) -> int:
-        """Equal for children that may be turns of one run: single ops come from one line."""
+        """Equal for children that may be turns of one run: single ops come from one line, modules from one list."""
         node = child if child >= 0 else self._groups[~child].op
         if node is None:
-            return self.of[~child]
+            scope = self._groups[~child].scope
+            path = self._graph.scopes[scope].path if scope is not None else ""
+            return self._number((self.of[~child], re.sub(r"\d+", "#", path)))
         source = self._source[node]
         return self._number((self._sign(child), source and (source.file, source.line)))
 

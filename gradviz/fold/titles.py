@@ -41,22 +41,78 @@ def title(groups: Groups, at: int) -> str:
 
 
 def _of_several(groups: Groups, at: int) -> str:
-    """`layers.1–11 Block`, `layers.0–11 Attention, Mamba`, `features.3–10 Block, 8 of one class`, `matmul, softmax, matmul`."""
-    scopes = calls_in(groups, at).values()
-    modules = [scope for scope in scopes if scope.type]
-    functions = list(dict.fromkeys(scope.path for scope in scopes if not scope.type))
-    if not modules and not functions:
+    """`layers.1–11 Block`, `layers.0–11 Attention, Mamba`, `matmul, softmax, matmul`, `4 modules + 31 ops`."""
+    scopes = list(calls_in(groups, at).values())
+    if not scopes:
         return work(groups.graph.nodes[node] for node in _turn(groups, at))
-    alone = _ops_beside_calls(groups, at)
+    if groups[at].kind in ("run", "turn"):
+        return _of_turns(scopes, _ops_beside_calls(groups, at))
+    return _of_segment(scopes, _ops_outside(groups, at))
+
+
+def _of_turns(scopes: Sequence[Scope], alone: int) -> str:
+    """What goes round: the function, else the modules, and how many ops beside."""
+    functions = _functions(scopes)
     beside = f" + {plural(alone, 'op')}" if alone else ""
-    if functions and (not modules or groups[at].kind == "run"):
-        return _some(functions) + beside  # of a loop, the function that goes through it
-    types = list(dict.fromkeys(scope.type for scope in modules))
-    paths = list(dict.fromkeys(scope.path for scope in modules))
-    words = titled(_together(paths), _some(types)) + beside
-    if groups[at].kind == "segment" and len(paths) > 1:
-        words += f", {len(paths):,} of one class" if len(types) == 1 else f", {plural(len(paths), 'module')}"
-    return words
+    if functions:
+        return _some(functions) + beside
+    return titled(_together(_modules(scopes)), _some(_types(scopes))) + beside
+
+
+def _of_segment(scopes: Sequence[Scope], ops: int) -> str:
+    """Modules give their names to a box that holds nothing else, and several only as a numbered list."""
+    functions, paths, types = _functions(scopes), _modules(scopes), _types(scopes)
+    if not ops and not functions and is_list(paths):
+        words = titled(_together(paths), _some(types))
+        if len(paths) == 1:
+            return words
+        return (
+            f"{words}, {len(paths):,} of one class" if len(types) == 1 else f"{words}, {plural(len(paths), 'module')}"
+        )
+    if not ops and not paths and len(functions) == 1:
+        return functions[0]
+    counts = ((len(paths), "module"), (len(functions), "function"), (ops, "op"))
+    return " + ".join(plural(count, what) for count, what in counts if count)
+
+
+def _modules(scopes: Iterable[Scope]) -> list[str]:
+    return list(dict.fromkeys(scope.path for scope in scopes if scope.type))
+
+
+def _types(scopes: Iterable[Scope]) -> list[str]:
+    return list(dict.fromkeys(scope.type for scope in scopes if scope.type))
+
+
+def _functions(scopes: Iterable[Scope]) -> list[str]:
+    return list(dict.fromkeys(scope.path for scope in scopes if not scope.type))
+
+
+def is_list(paths: Sequence[str]) -> bool:
+    """Whether these are one module, or modules that only a number at the end tells apart.
+
+    >>> is_list(["h.1", "h.2"]), is_list(["fnet", "cnet"]), is_list(["fc1", "fc2"])
+    (True, False, False)
+    """
+    stems = {list_of(path) for path in paths}
+    return len(paths) == 1 or (len(stems) == 1 and "" not in stems)
+
+
+def list_of(path: str) -> str:
+    """The list that a module is an element of; "" where it is in none. Elements of the outermost one are in `.`."""
+    stem, _, last = path.rpartition(".")
+    return (stem or ".") if last.isdigit() else ""
+
+
+def _ops_outside(groups: Groups, at: int) -> int:
+    """Ops of a group that lie in none of its calls."""
+    count, waiting = 0, [at]
+    while waiting:
+        for child in groups[waiting.pop()].children:
+            if child >= 0:
+                count += 1
+            elif groups[~child].scope is None:
+                waiting.append(~child)
+    return count
 
 
 def _ops_beside_calls(groups: Groups, at: int) -> int:
@@ -101,7 +157,8 @@ def _together(paths: Sequence[str]) -> str:
     if len(stems) > 1:
         return f"{paths[0]} … {paths[-1]}"
     if all(map(str.isdigit, last)):
-        return f"{stem}{last[0]}–{last[-1]}"
+        first, *_, end = sorted(map(int, last))  # turns of a loop may begin with any of them
+        return f"{stem}{first}–{end}"
     return f"{stem}{', '.join(last)}" if len(last) <= MOST else f"{stem}{last[0]} … {last[-1]}"
 
 

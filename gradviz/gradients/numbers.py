@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from gradviz.cuts.torch_calls import PLAIN, Given, TorchCalls
 from gradviz.gradients.live import LiveGraph
 from gradviz.gradients.values import tensor_in, why_unreadable
 from gradviz.graph import Node
 from gradviz.recording.session import running
-from gradviz.recording.torch_calls import PLAIN, Given, TorchCalls
 from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import grad_fn_of
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from gradviz.features import load
+from gradviz.wording import clip, plural
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from gradviz.fold.opening import Opening
 
 Shape = tuple[int | str, ...]
 """Sizes of a tensor. A symbolic or ragged size is text, such as `"s93"` or `"j1"`."""
@@ -343,7 +344,7 @@ class Graph:
     # of the running program; no file keeps them
     absent: tuple[Absent, ...] = field(default=(), compare=False, repr=False)
     original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
-    opening: Opening | None = field(default=None, compare=False, repr=False)  # and which of its groups are open
+    opening: Any = field(default=None, compare=False, repr=False)  # and which of its groups are open, as `fold` has it
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -458,39 +459,29 @@ class Graph:
             return self
         return replace(self, roots=tuple([root._replace(name=name) for root, name in zip(self.roots, names)]))
 
-    # -- doors to the rest of gradviz: each imports only when called, so that this module knows nothing of them ---------
+    # -- doors to the rest of gradviz, by name: nothing of it is imported here ----------------------------------------
 
     def __repr__(self) -> str:
-        from gradviz.wording import clip, plural
-
         of = f" of {clip(self.title)}" if self.title else ""
         counts = (len(self.nodes), "node"), (len(self.edges), "edge"), (len(self.roots), "output")
         return f"<Graph{of}: {', '.join(plural(*count) for count in counts)}>"
 
     def __str__(self) -> str:
-        from gradviz.draw.summary import summary
-
-        return summary(self)
+        return str(load("gradviz.draw.summary:summary")(self))
 
     def tree(self, **options: Any) -> RenderableType:
         """The graph as a terminal tree, a rich renderable. Options: `gradviz.draw.options.Options`."""
-        from gradviz.draw.options import Options
-        from gradviz.draw.tree import tree
-
-        return tree(self, Options.of(options))
+        checked = load("gradviz.draw.options:Options").of(options)
+        return load("gradviz.draw.tree:tree")(self, checked)  # type: ignore[no-any-return]
 
     def __getitem__(self, path: str) -> Graph:
         """One module as a Graph of its own: `graph["encoder.layer.0"]`. See `gradviz.graph.part.part`."""
-        from gradviz.graph.part import part
-
-        return part(self, path)
+        return load("gradviz.graph.part:part")(self, path)  # type: ignore[no-any-return]
 
     def to_svg(self, **options: Any) -> str:
         """The picture as text, as `save` writes it to an SVG file. Options are those of `save`."""
-        from gradviz.draw.options import Options
-        from gradviz.draw.output import render
-
-        return str(render(self, "svg", Options.of(options)))
+        checked = load("gradviz.draw.options:Options").of(options)
+        return str(load("gradviz.draw.output:render")(self, "svg", checked))
 
     def save(self, path: str, **options: Any) -> str:
         """Write the graph to `path`; the suffix picks the format. Returns the path written.
@@ -498,20 +489,14 @@ class Graph:
         Options are the command line's, by the same names. Raises FormatError for an unknown suffix or option and
         OutputError when the file cannot be written; a file that was there before is then left as it was.
         """
-        from gradviz.draw.output import save
-
-        return save(self, path, **options)
+        return load("gradviz.draw.output:save")(self, path, **options)  # type: ignore[no-any-return]
 
     def fold(self, **options: Any) -> Graph:
         """A smaller Graph whose group nodes stand for many: see `gradviz.fold.fold.fold`."""
-        from gradviz.fold.fold import fold
-
-        return fold(self, **options)
+        return load("gradviz.fold.fold:fold")(self, **options)  # type: ignore[no-any-return]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from gradviz.notebook import mimebundle
-
-        return mimebundle(self)
+        return load("gradviz.notebook:mimebundle")(self)  # type: ignore[no-any-return]
 
 
 def column(records: Sequence[Any], name: str) -> Sequence[Any]:

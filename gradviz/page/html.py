@@ -17,13 +17,13 @@ from typing import Any
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.output import code_lines
 from gradviz.comparison.diff import FieldChange, GraphDiff, Joined
-from gradviz.draw.heat import own_seconds
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.palette import DARK, LIGHT, Palette, border, dim
 from gradviz.draw.summary import counts_line, dtype_text, inferred_lines, is_all_freed, usual_dtype
 from gradviz.fold.functions import with_functions
 from gradviz.graph import Graph, column
+from gradviz.graph.amounts import own_seconds
 from gradviz.graph.folders import without_folders
 from gradviz.page.pack import Pack
 from gradviz.page.records import records

@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from gradviz.draw.heat import own_seconds
 from gradviz.draw.summary import rank_bars
 from gradviz.formulas.lookup import as_data, formula_of, sentence
 from gradviz.formulas.table import MIXES, Formula
 from gradviz.graph import Absent, Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
-from gradviz.graph.amounts import COUNTED, held_bytes, known_elements, tensor_bytes
+from gradviz.graph.amounts import COUNTED, held_bytes, known_elements, own_seconds, tensor_bytes
 from gradviz.graph.origins import forward_name
 from gradviz.graph.ready_queue import engine_order
 from gradviz.page.pack import NOTHING, Pack, Table

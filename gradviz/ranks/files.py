@@ -15,7 +15,7 @@ from gradviz.graph import Process, files as schema
 from gradviz.graph.codecs import Bad, Context
 from gradviz.graph.columns import paused
 from gradviz.graph.files import load
-from gradviz.ranks.pipeline import Staged
+from gradviz.ranks.merging import Staged
 from gradviz.ranks.rank_diff import RankDiff
 from gradviz.ranks.view import Alike, of_graph
 from gradviz.stages import Stage

@@ -1,21 +1,66 @@
 """Merges the graphs of several ranks into one, a rank at a time: time grows with the nodes of all, memory with those that differ.
 
-Who has what is a number with a bit for each rank. Knows nothing of torch and of files.
+Who has what is a number with a bit for each rank. Knows nothing of torch and of files. Also what checks find in the merged graph.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from gradviz.comparison.merging import Merging, View
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Process, column
+from gradviz.graph import Edge, Graph, Process, column
 from gradviz.rank import Ranks
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks, shares, summary, title_of
-from gradviz.ranks.view import Ends, Ways, in_words, saved_bytes
+from gradviz.ranks.view import Alike, Ends, Ways, in_words, of_graph, saved_bytes
+
+if TYPE_CHECKING:
+    from gradviz.checks.finding import Findings
+
+
+def merge(graphs: Iterable[Graph] | Mapping[int, Graph]) -> RankDiff:
+    """What the graphs of several ranks have in common, and what some have alone.
+
+    The rank is the key of a mapping, else the one that the graph knows of itself (`Graph.process`), else its place. Raises
+    GraphFileError for two graphs of one rank, and for none at all.
+
+    >>> from gradviz.graph import Edge, Graph, Node
+    >>> both = (Node(0, "SumBackward0"), Node(1, "ExpBackward0"))
+    >>> difference = merge([Graph(both, (Edge(0, 1, 0, 0),)), Graph(both[:1])])
+    >>> difference.shared, dict(difference.only), difference.groups
+    ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
+    """
+    items = graphs.items() if isinstance(graphs, Mapping) else ((None, graph) for graph in graphs)
+    staged, alike = Staged(), Alike()
+    for place, (key, graph) in enumerate(items):
+        own = graph.process.rank if graph.process is not None else place
+        staged.of(graph.process).add(own if key is None else key, of_graph(graph, alike))
+    return staged.result()
+
+
+class Staged:
+    """One merging for each stage; a single one where nobody is a stage."""
+
+    def __init__(self) -> None:
+        self._mergings = defaultdict[int | None, RankMerging](RankMerging)
+
+    def of(self, process: Process | None) -> RankMerging:
+        """The merging that a rank belongs to."""
+        return self._mergings[process.stage if process is not None else None]
+
+    def result(self) -> RankDiff:
+        """All ranks as one. Raises GraphFileError when none was added, or only some of them are stages."""
+        if len(self._mergings) < 2:
+            return next(iter(self._mergings.values()), RankMerging()).result()
+        if None in self._mergings:
+            raise GraphFileError("only some of these graphs are of stages of a pipeline: give those of one launch.")
+        from gradviz.ranks.pipeline import stitched
+
+        return stitched({stage: merging.result() for stage, merging in self._mergings.items() if stage is not None})
 
 
 class RankMerging(Merging):
@@ -153,3 +198,14 @@ class RankMerging(Merging):
             places[ends] = max(taken[ends[0]]) + 1
             taken[ends[0]].add(places[ends])
         return [Edge(*ends[:3], place) for ends, place in places.items()], places
+
+
+def findings_of(diff: RankDiff) -> Findings:
+    """What only all ranks together show, of graphs that they saved."""
+    from gradviz.checks.finding import Findings
+    from gradviz.ranks.rendezvous import RankEnd
+    from gradviz.ranks.reporter import Together, findings_of_all
+
+    calls = {rank: process.calls for rank, process in diff.processes.items()}
+    findings = findings_of_all(Together(diff, calls, dict.fromkeys(calls, RankEnd())), (), ())
+    return Findings(tuple(findings), (), (diff.graph,), (None,))

@@ -1,4 +1,4 @@
-"""Merges ranks, those of each stage of a pipeline with their like, and joins the graphs of a pipeline: of stages, of microbatches.
+"""Joins the graphs of a pipeline: of stages, of microbatches.
 
 A stage receives what another one sends. Plain data; knows nothing of torch.
 """
@@ -8,60 +8,19 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gradviz.errors import GraphFileError
-from gradviz.graph import Base, Edge, Graph, Leaf, Mark, Node, Process, Root, SavedTensor, Scope, Storage
+from gradviz.graph import Base, Edge, Graph, Leaf, Mark, Node, Root, SavedTensor, Scope, Storage
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.rank import Ranks, grouped, named, spans
-from gradviz.ranks.merging import RankMerging
 from gradviz.ranks.rank_diff import RankDiff, Varying, shares, summary
-from gradviz.ranks.view import Alike, of_graph, saved_bytes
+from gradviz.ranks.view import saved_bytes
 from gradviz.wording import bytes_text, plural
 
 _RECEIVED = re.compile(r"args_recv_info\[(\d+)\]\[(\d+)\]\.buffer$")
 """The name of a tensor that a stage receives: for which microbatch, and its place among them."""
 _MICROBATCH = re.compile(r"microbatch(\d+)\.")
-
-
-def merge(graphs: Iterable[Graph] | Mapping[int, Graph]) -> RankDiff:
-    """What the graphs of several ranks have in common, and what some have alone.
-
-    The rank is the key of a mapping, else the one that the graph knows of itself (`Graph.process`), else its place. Raises
-    GraphFileError for two graphs of one rank, and for none at all.
-
-    >>> from gradviz.graph import Edge, Graph, Node
-    >>> both = (Node(0, "SumBackward0"), Node(1, "ExpBackward0"))
-    >>> difference = merge([Graph(both, (Edge(0, 1, 0, 0),)), Graph(both[:1])])
-    >>> difference.shared, dict(difference.only), difference.groups
-    ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
-    """
-    items = graphs.items() if isinstance(graphs, Mapping) else ((None, graph) for graph in graphs)
-    staged, alike = Staged(), Alike()
-    for place, (key, graph) in enumerate(items):
-        own = graph.process.rank if graph.process is not None else place
-        staged.of(graph.process).add(own if key is None else key, of_graph(graph, alike))
-    return staged.result()
-
-
-class Staged:
-    """One merging for each stage; a single one where nobody is a stage."""
-
-    def __init__(self) -> None:
-        self._mergings = defaultdict[int | None, RankMerging](RankMerging)
-
-    def of(self, process: Process | None) -> RankMerging:
-        """The merging that a rank belongs to."""
-        return self._mergings[process.stage if process is not None else None]
-
-    def result(self) -> RankDiff:
-        """All ranks as one. Raises GraphFileError when none was added, or only some of them are stages."""
-        if len(self._mergings) < 2:
-            return next(iter(self._mergings.values()), RankMerging()).result()
-        if None in self._mergings:
-            raise GraphFileError("only some of these graphs are of stages of a pipeline: give those of one launch.")
-        return stitched({stage: merging.result() for stage, merging in self._mergings.items() if stage is not None})
 
 
 def joined(microbatches: Sequence[Graph]) -> Graph:

@@ -262,7 +262,7 @@ class ReporterRole(Role):
         told = {outcome.rank: _read(outcome.end["findings"]) for outcome in self.outcomes if "findings" in outcome.end}
         calls = {outcome.rank: calls_of(outcome.notes) for outcome in self.outcomes}
         ends = {outcome.rank: end_of(outcome, self.outcomes) for outcome in self.outcomes}
-        every = [*_of_all(Together(self.diff, calls, ends), only, ignore), *_same_once(told)]
+        every = [*findings_of_all(Together(self.diff, calls, ends), only, ignore), *_same_once(told)]
         findings = sorted(every, key=lambda finding: SEVERITIES.index(finding.severity))
         checked = dict.fromkeys(id for own in told.values() for id in own.checked)
         checked |= dict.fromkeys(check.id for check in chosen(only, ignore) if check.ranks > 1)
@@ -287,14 +287,7 @@ class Together(NamedTuple):
         return next((call for call in reversed(calls) if not call.ended), calls[-1] if calls else None)
 
 
-def findings_of(diff: RankDiff) -> Findings:
-    """What only all ranks together show, of graphs that they saved."""
-    calls = {rank: process.calls for rank, process in diff.processes.items()}
-    findings = _of_all(Together(diff, calls, dict.fromkeys(calls, RankEnd())), (), ())
-    return Findings(tuple(findings), (), (diff.graph,), (None,))
-
-
-def _of_all(together: Together, only: Sequence[str], ignore: Sequence[str]) -> tuple[Finding, ...]:
+def findings_of_all(together: Together, only: Sequence[str], ignore: Sequence[str]) -> tuple[Finding, ...]:
     ids = [check.id for check in chosen(only, ignore) if check.ranks > 1]
     return run_checks([CheckContext(_graph_of(together.diff), ranks=together)], only=ids).found if ids else ()
 

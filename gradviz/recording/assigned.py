@@ -1,140 +1,362 @@
-"""The variable that a line of code assigns, by which the last op of the line is known, in `forward` too.
+"""The variables that hold what ops made, as the code says: `y = f(a * b)` names the last op of `f`, and not the product.
 
-`scores = q @ k.T / d` names its division `scores`. Read from the recorded text of the line, and from the lines around it where the
-statement has several. Knows no tensors.
+A name belongs to an op where three things are known: the op ran while the value of the assignment was computed and for nothing
+smaller; every other op of that moment leads to it and to nothing else; and each function that was called returns it. Where one of
+these is not known there is no name.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
-import re
-import textwrap
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
+from types import CodeType
+from typing import NamedTuple
 
-from gradviz.graph import SourceLine
+from gradviz.packages import CallSite
+from gradviz.recording.event_log import ModuleCall
+from gradviz.walker.description import BareGraph
+from gradviz.walker.private import LAST
 
-_CONTAINERS = (
-    ast.List,
-    ast.Tuple,
-    ast.Set,
-    ast.Dict,
-    ast.ListComp,
-    ast.SetComp,
-    ast.DictComp,
-    ast.GeneratorExp,
-    ast.Lambda,
-)
-_LOOP = re.compile(r"\s*(async )?(for|while)\b")
-LONGEST = 12
-"""Lines that a statement is looked for before and after its line."""
-
+Span = tuple[int, int, int, int]
+"""First and last line, first and last column in bytes, as Python counts them."""
 
 LONGEST_TURN = 100
-"""Ops of one turn of a loop on a single line."""
+"""Ops of one turn of a loop that is found by its repeats."""
+
+_SEVERAL = ("Split", "Unbind", "Chunk", "UnsafeSplit", "TensorSplit")
+"""Ops with several results, which a line may give a variable each."""
+
+
+class Assignment(NamedTuple):
+    """A variable that a line gives the value of an expression. `several`: it is a tuple of names, of one value."""
+
+    name: str
+    line: int
+    in_loop: bool
+    several: bool = False
+
+
+class Code(NamedTuple):
+    """What a file says of expressions, by their span: the variable that holds one, and which function returns it."""
+
+    assignments: Mapping[Span, Assignment]
+    returned: frozenset[Span]
+    loops: tuple[tuple[int, int], ...]  # first and last line of each
 
 
 def assigned_names(
-    sources: Sequence[SourceLine | None], kinds: Sequence[Hashable], order: Sequence[int]
+    bare: BareGraph,
+    sites: Sequence[CallSite | None],
+    calls: Sequence[ModuleCall | None],
 ) -> dict[int, str]:
-    """The variable of each node that a line made last, by node; `order` is the one in which ops ran, `kinds` which op each is."""
+    """The variable that holds the result of each node, by node id, where that is certain."""
+    order = [node for node, number in enumerate(bare.sequences) if number != LAST]
+    order.sort(key=bare.sequences.__getitem__)
+
+    last_use = _last_uses(bare, order)
     names: dict[int, str] = {}
-    for source, made in groupby(order, key=sources.__getitem__):
-        name = assigned(source) if source is not None else ""
-        if source is not None and name:
-            nodes = list(made)
-            names.update((nodes[end - 1], name) for end in _turn_ends(source, [kinds[node] for node in nodes]))
+    depths: dict[int, int] = {}
+    for run in _runs(order, sites):
+        for turn in _turns(run, bare, sites, calls):
+            node = _result(turn, run.site, sites, last_use)
+            if node is None or (run.assignment.several and not _has_several(bare, node)):
+                continue
+
+            # the innermost function says it best: it is where the line of the op stands
+            depth = sum(1 for _ in run.site.chain())
+            if depth > depths.get(node, 0):
+                names[node], depths[node] = run.assignment.name, depth
     return names
 
 
-def _turn_ends(source: SourceLine, kinds: Sequence[Hashable]) -> Iterator[int]:
-    """Where the turns end when a loop runs a line several times, and all turns but the first do the same ops; else only the end."""
-    count, turn = len(kinds), len(kinds)
-    if count > 1 and _is_in_loop(source):
-        turns = range(_operations(source), min(count // 2, LONGEST_TURN) + 1)
-        turn = next((size for size in turns if kinds[-size:] == kinds[-2 * size : -size]), count)
-    yield count
-    end = count - turn
-    while end > 0:
-        yield end
-        end = end - turn if kinds[max(end - turn, 0) : end] == kinds[-turn:] else 0
+# -- ops of one assignment ---------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
-def assigned(source: SourceLine) -> str:
-    """The one variable that the statement of a line assigns, "" where it assigns none or several.
+class AssignedOps(NamedTuple):
+    """Nodes one after the other that ran while one expression was computed, whose value is assigned."""
 
-    >>> [assigned(SourceLine("net.py", 3, text=text)) for text in ("scores = q @ k.T / d", "self.h += x", "a, b = x", "f(x)")]
-    ['scores', 'self.h', '', '']
-    >>> assigned(SourceLine("net.py", 3, text="for cell in cells: h = cell(h)"))
-    'h'
-    """
-    statement = _statement(source)
-    return _target(statement) if statement is not None else ""
+    site: CallSite
+    assignment: Assignment
+    nodes: list[int]
 
 
-@lru_cache(maxsize=4096)
-def _statement(source: SourceLine) -> ast.stmt | None:
-    """The statement of a line; of one that begins a block, what stands behind the colon."""
-    for text in _texts(source):
-        try:
-            statements = ast.parse(text).body
-        except (SyntaxError, ValueError):
+class _LastUses(NamedTuple):
+    """Where each node stands in the order, and where the last one that uses it does; -1 for none."""
+
+    position: dict[int, int]
+    last_use: dict[int, int]
+
+
+def _last_uses(bare: BareGraph, order: Sequence[int]) -> _LastUses:
+    position = {node: i for i, node in enumerate(order)}
+    last_use: dict[int, int] = {}
+    for edge in bare.edges:
+        use = position.get(edge.consumer, len(order))
+        if use > last_use.get(edge.producer, -1):
+            last_use[edge.producer] = use
+    return _LastUses(position, last_use)
+
+
+def _runs(order: Sequence[int], sites: Sequence[CallSite | None]) -> list[AssignedOps]:
+    """Every run, of each function that was running."""
+    assigned: dict[CallSite, list[tuple[CallSite, Assignment]]] = {}
+    open_runs: dict[CallSite, tuple[int, AssignedOps]] = {}
+    runs = []
+    for i, node in enumerate(order):
+        site = sites[node]
+        if site is None:
             continue
-        if not _is_argument(statements):
-            inside = getattr(statements[0], "body", ()) if len(statements) == 1 else ()
-            statements = inside if inside and inside[0].lineno == 1 else statements
-            return statements[0] if len(statements) == 1 else None
-    return None
+        if site not in assigned:
+            assigned[site] = list(_assignments(site))
+
+        for outer, assignment in assigned[site]:
+            end, run = open_runs.get(outer, (-1, None))
+            if run is None or end != i - 1:
+                run = AssignedOps(outer, assignment, [])
+                runs.append(run)
+            run.nodes.append(node)
+            open_runs[outer] = i, run
+    return runs
+
+
+def _assignments(site: CallSite) -> Iterator[tuple[CallSite, Assignment]]:
+    """The sites of a chain whose whole value is assigned."""
+    for one in site.chain():
+        span = span_of(one)
+        assignment = code_of(one.code.co_filename).assignments.get(span) if span is not None else None
+        if assignment is not None:
+            yield one, assignment
+
+
+def _turns(
+    run: AssignedOps,
+    bare: BareGraph,
+    sites: Sequence[CallSite | None],
+    calls: Sequence[ModuleCall | None],
+) -> Iterator[list[int]]:
+    """The nodes of each time that the line ran: by the module call that it made, else, in a loop, by what repeats."""
+    nodes = run.nodes
+    modules = [_call_from(run.site, calls[node]) for node in nodes]
+    if any(module is not None for module in modules):
+        start = 0
+        for end in range(1, len(nodes) + 1):
+            if end == len(nodes) or modules[end] is not modules[start]:
+                yield nodes[start:end]
+                start = end
+        return
+
+    size = len(nodes)
+    if run.assignment.in_loop and not any(_loops_below(run.site, sites[node]) for node in nodes):
+        steps = [(bare.kinds[node], sites[node]) for node in nodes]
+        size = _period(steps)
+    for start in range(0, len(nodes), size):
+        yield nodes[start : start + size]
+
+
+def _call_from(site: CallSite, call: ModuleCall | None) -> ModuleCall | None:
+    """The outermost module call that was made at this site, around a node: those inside a `Sequential` have the same one."""
+    outermost = None
+    while call is not None:
+        if call.site is site:
+            outermost = call
+        call = call.parent
+    return outermost
+
+
+def _loops_below(site: CallSite, inner: CallSite | None) -> bool:
+    """Whether a function that was called from `site` was in a loop of its own."""
+    for one in inner.chain() if inner is not None else ():
+        if one is site:
+            return False
+        line = one.place.source.line if one.place is not None else 0
+        if any(first <= line <= last for first, last in code_of(one.code.co_filename).loops):
+            return True
+    return False
+
+
+def _period(steps: Sequence[object]) -> int:
+    """The length of the part that repeats from the beginning to the end; the whole length where none does."""
+    count = len(steps)
+    for size in range(1, min(count // 2, LONGEST_TURN) + 1):
+        if count % size == 0 and all(steps[i] == steps[i - size] for i in range(size, count)):
+            return size
+    return count
+
+
+def _result(
+    nodes: Sequence[int],
+    site: CallSite,
+    sites: Sequence[CallSite | None],
+    uses: _LastUses,
+) -> int | None:
+    """The one node that all others lead to, which the functions called from `site` return; None where this is not certain."""
+    last = uses.position[nodes[-1]]
+    ends = []
+    for node in nodes:
+        use = uses.last_use.get(node, -1)
+        if use < 0 or use > last:
+            ends.append(node)
+    if len(ends) != 1 or not _is_returned(sites[ends[0]], site):
+        return None
+    return ends[0]
+
+
+def _is_returned(inner: CallSite | None, site: CallSite) -> bool:
+    """Whether each function between the two returns what its line at that moment computes."""
+    for one in inner.chain() if inner is not None else ():
+        if one is site:
+            return True
+        if span_of(one) not in code_of(one.code.co_filename).returned:
+            return False
+    return False
+
+
+def _has_several(bare: BareGraph, node: int) -> bool:
+    return getattr(bare.kinds[node], "__name__", "").startswith(_SEVERAL)
+
+
+# -- what the code says ------------------------------------------------------------------------------------------------
+
+
+def span_of(site: CallSite) -> Span | None:
+    """The expression that an instruction computes; None where Python does not tell, as before 3.11."""
+    spans = _spans(site.code)
+    return spans[site.instruction // 2] if spans else None
 
 
 @lru_cache(maxsize=4096)
-def _operations(source: SourceLine) -> int:
-    """How many operations the statement of a line writes, at least 1."""
-    statement = _statement(source)
-    written = (ast.BinOp, ast.UnaryOp, ast.AugAssign, ast.Call, ast.Subscript)
-    return max(sum(isinstance(part, written) for part in ast.walk(statement)), 1) if statement is not None else 1
+def _spans_by_id(code_id: int, code: CodeType) -> list[Span | None]:
+    spans: list[Span | None] = []
+    for first, last, start, end in code.co_positions():
+        known = None not in (first, last, start, end)
+        spans.append((first, last, start, end) if known else None)  # type: ignore[arg-type]
+    return spans
 
 
-@lru_cache(maxsize=4096)
-def _is_in_loop(source: SourceLine) -> bool:
-    """Whether the line is the only one of a loop, or stands in one."""
-    lines = linecache.getlines(source.file)[: source.line]
-    line = lines[-1] if lines and lines[-1].strip() == source.text.strip() else source.text
-    depth = len(line) - len(line.lstrip())
-    around = (
-        before for before in reversed(lines[:-1]) if before.strip() and len(before) - len(before.lstrip()) < depth
-    )
-    return _LOOP.match(line) is not None or _LOOP.match(next(around, "")) is not None
+def _spans(code: CodeType) -> list[Span | None]:
+    return _spans_by_id(id(code), code) if hasattr(code, "co_positions") else []
 
 
-def _texts(source: SourceLine) -> Iterator[str]:
-    """The line, then more and more lines that may be its statement."""
-    yield source.text.strip()
-    lines = linecache.getlines(source.file)
-    here = source.line - 1
-    if not 0 <= here < len(lines) or lines[here].strip() != source.text.strip():
-        return  # the file is another one by now
-    for before in range(LONGEST):
-        for after in range(1, LONGEST):
-            if before + after > 1 and here >= before:
-                yield textwrap.dedent("".join(lines[here - before : here + after]))
+@lru_cache(maxsize=1024)
+def code_of(file: str) -> Code:
+    """The assignments and returns of a file; none where it cannot be read.
+
+    >>> code_of(__file__).assignments != {}
+    True
+    """
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return Code({}, frozenset(), ())
+
+    reader = _CodeReader()
+    reader.read(tree)
+    return Code(reader.assignments, frozenset(reader.returned), tuple(reader.loops))
 
 
-def _is_argument(statements: Sequence[ast.stmt]) -> bool:
-    """Whether this may be a line in the middle of a statement, such as an argument of a call."""
-    return len(statements) == 1 and isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Tuple)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def _target(statement: ast.stmt) -> str:
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target: ast.expr = statement.targets[0]
-    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
-        target = statement.target
-    else:
-        return ""
-    if isinstance(statement.value, _CONTAINERS):
-        return ""  # the variable holds a list, and no op made that
-    return ast.unparse(target) if isinstance(target, (ast.Name, ast.Attribute)) else ""
+class _CodeReader:
+    """Collects them, function by function."""
+
+    def __init__(self) -> None:
+        self.assignments: dict[Span, Assignment] = {}
+        self.returned: set[Span] = set()
+        self.loops: list[tuple[int, int]] = []
+
+    def read(self, tree: ast.Module) -> None:
+        waiting: list[ast.AST] = [tree]
+        while waiting:
+            waiting += self._function(waiting.pop())
+
+    def _function(self, function: ast.AST) -> list[ast.AST]:
+        """Read one function, or the file itself. Returns the functions inside it."""
+        inside: list[ast.AST] = []
+        own: list[tuple[Span, Assignment]] = []
+        names: set[str] = set()
+        if isinstance(function, ast.Lambda):
+            self.returned.update(spans_of(function.body))
+
+        waiting = [(child, False) for child in ast.iter_child_nodes(function)]
+        while waiting:
+            node, in_loop = waiting.pop()
+            if isinstance(node, _FUNCTIONS):
+                inside.append(node)
+                continue
+            if isinstance(node, _LOOPS):
+                in_loop = True
+                self.loops.append((node.lineno, node.end_lineno or node.lineno))
+            if isinstance(node, ast.Return) and node.value is not None:
+                self.returned.update(spans_of(node.value))
+                names.update(_name(node.value))
+            own += _pairs(node, in_loop)
+            waiting += [(child, in_loop) for child in ast.iter_child_nodes(node)]
+
+        self.assignments.update(own)
+        self.returned.update(_last_of_each(own, names))
+        return inside
+
+
+def _last_of_each(own: Sequence[tuple[Span, Assignment]], names: set[str]) -> Iterator[Span]:
+    """The values that a function assigns last to the variables that it returns."""
+    last: dict[str, int] = {}
+    for _, assignment in own:
+        last[assignment.name] = max(assignment.line, last.get(assignment.name, 0))
+    for span, assignment in own:
+        if assignment.name in names and assignment.line == last[assignment.name]:
+            yield span
+
+
+def _pairs(node: ast.AST, in_loop: bool) -> Iterator[tuple[Span, Assignment]]:
+    """What a statement, or an expression with `:=`, assigns: the spans of each value with the variable."""
+    targets: list[tuple[ast.expr, ast.AST]] = []
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+        both = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+        if both and len(target.elts) == len(node.value.elts):  # type: ignore[attr-defined]
+            targets += zip(target.elts, node.value.elts)  # type: ignore[attr-defined]
+        else:
+            targets.append((target, node.value))
+    elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        targets.append((node.target, node.value))
+    elif isinstance(node, ast.AugAssign):
+        targets.append((node.target, node))
+
+    for target, value in targets:
+        names = _name(target)
+        several = isinstance(target, ast.Tuple) and all(isinstance(one, ast.Name) for one in target.elts)
+        if several:
+            names = [ast.unparse(target).strip("()")]
+        for name in names:
+            for span in spans_of(value):
+                yield span, Assignment(name, span[0], in_loop, several)
+
+
+def _name(target: ast.expr) -> list[str]:
+    return [ast.unparse(target)] if isinstance(target, (ast.Name, ast.Attribute)) else []
+
+
+def spans_of(value: ast.AST) -> Iterator[Span]:
+    """The spans that Python may give for the instruction that computes an expression."""
+    if isinstance(value, ast.IfExp):
+        yield from spans_of(value.body)
+        yield from spans_of(value.orelse)
+        return
+    if isinstance(value, ast.NamedExpr):
+        yield from spans_of(value.value)
+        return
+
+    assert isinstance(value, (ast.expr, ast.stmt))
+    first, last = value.lineno, value.end_lineno or value.lineno
+    start, end = value.col_offset, value.end_col_offset or 0
+    yield first, last, start, end
+
+    # a call of a method begins at the method's name from Python 3.12 on, where that is on a line of its own
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        line, column = value.func.end_lineno or first, value.func.end_col_offset or 0
+        if line != first:
+            yield line, last, column - len(value.func.attr.encode()), end

@@ -19,7 +19,7 @@ import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.graph.origins import Ownership, Registered, around
-from gradviz.packages import Place, with_text
+from gradviz.packages import CallSite, with_text
 from gradviz.recording.assigned import assigned_names
 from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import (
@@ -69,9 +69,10 @@ class Recorded:
 
     def places(self, bare: BareGraph) -> Places:
         told, unknown = cache(_told), Counter[str]()
-        noted, calls = zip(*self._noted(bare, unknown)) if len(bare.sequences) else ((), ())
-        sources = [told(place and place.source) for place in noted]
-        script_lines = [told(place and place.script_line) for place in noted]
+        sites, calls = zip(*self._noted(bare, unknown)) if len(bare.sequences) else ((), ())
+        places = [site and site.place for site in sites]
+        sources = [told(place and place.source) for place in places]
+        script_lines = [told(place and place.script_line) for place in places]
         kept = _kept(calls)
         scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
         first_calls = _first_calls(kept)
@@ -88,10 +89,10 @@ class Recorded:
             script_lines,
             _notes(unknown, self._threads),
             {node: name for node, name in names.items() if name},
-            assigned_names(sources, bare.kinds, sorted(range(len(sources)), key=bare.sequences.__getitem__)),
+            assigned_names(bare, sites, calls),
         )
 
-    def _noted(self, bare: BareGraph, unknown: Counter[str]) -> Iterator[tuple[Place | None, ModuleCall | None]]:
+    def _noted(self, bare: BareGraph, unknown: Counter[str]) -> Iterator[tuple[CallSite | None, ModuleCall | None]]:
         """Where each node was made, and in which call; `unknown` counts of how many that is not known."""
         doubtful = _doubtful(bare, len(self._spans) > 1)
         for node, number in enumerate(bare.sequences):
@@ -105,15 +106,14 @@ class Recorded:
     # -- scopes --------------------------------------------------------------------------------------------------------
 
     def _scopes(self, kept: Mapping[ModuleCall, int]) -> list[Scope]:
-        calls_of: Counter[SeenModule] = Counter()
+        numbers = _call_numbers(kept)
         scopes = []
         for call in kept:
-            calls_of[call.module] += 1
             scopes.append(
                 Scope(
                     path=self._path(call),
                     type=call.module.type,
-                    call=calls_of[call.module],
+                    call=numbers[call],
                     parent=kept[call.parent] if call.parent is not None else None,
                     parameters=call.tree.parameters.get(call.module),
                     output=_output(call),
@@ -185,13 +185,13 @@ class Recorded:
         return None
 
 
-def _noted_at(number: int, event_log: EventLog, unknown: Counter[str]) -> tuple[Place | None, ModuleCall | None]:
-    place, call = event_log.lines.at(number), event_log.calls.at(number)
-    if place is None:
+def _noted_at(number: int, event_log: EventLog, unknown: Counter[str]) -> tuple[CallSite | None, ModuleCall | None]:
+    site, call = event_log.lines.at(number), event_log.calls.at(number)
+    if site is None:
         unknown["forgotten" if number < event_log.lines.dropped else "lost"] += 1
         while call is not None and call.own:  # known to run only where a node was seen to be made
             call = call.parent
-    return place, call
+    return site, call
 
 
 def _told(source: SourceLine | None) -> SourceLine | None:
@@ -223,6 +223,20 @@ def _kept(calls: Sequence[ModuleCall | None]) -> dict[ModuleCall, int]:
             reached.add(call)
             call = call.parent
     return {call: i for i, call in enumerate(sorted(reached, key=lambda call: call.number))}
+
+
+def _call_numbers(kept: Mapping[ModuleCall, int]) -> dict[ModuleCall, int]:
+    """Which call of its module each is, those counted too that made nothing of the graph, but for outermost ones."""
+    before: dict[ModuleCall, Counter[SeenModule]] = {}  # by the outermost call around, what earlier ones called
+    total: Counter[SeenModule] = Counter()
+    numbers = {}
+    for call in kept:
+        root = call.root or call
+        if root not in before:
+            before[root] = Counter(total)
+            total.update(root.calls)
+        numbers[call] = before[root][call.module] + call.nth
+    return numbers
 
 
 def _output(call: ModuleCall) -> TensorInfo | None:

@@ -11,14 +11,14 @@ import threading
 import weakref
 from array import array
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from types import CodeType, FrameType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
 from gradviz.graph import SourceLine
-from gradviz.packages import Place
+from gradviz.packages import CallSite, Place
 from gradviz.variables.objects import joined, members, parameters, submodules
 from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import elements
@@ -79,21 +79,20 @@ class IntervalMap(Generic[T]):
 
 
 class LineLog:
-    """Places by sequence number; `seen` is the number up to which it is complete.
+    """Call sites by sequence number; `seen` is the number up to which it is complete.
 
-    >>> from gradviz.graph import SourceLine
-    >>> log, place = LineLog(3), Place(SourceLine("train.py", 7))
-    >>> log.made(3, place), log.made(6, place)  # nobody saw how 4 and 5 were made
+    >>> log, site = LineLog(3), CallSite(compile("x", "train.py", "exec"), 0, None, None)
+    >>> log.made(3, site), log.made(6, site)  # nobody saw how 4 and 5 were made
     (None, None)
-    >>> [found.source.line if found else None for found in map(log.at, (2, 3, 4, 5, 6, 7))]
-    [None, 7, None, None, 7, None]
+    >>> [log.at(number) is site for number in (2, 3, 4, 5, 6, 7)]
+    [False, True, False, False, True, False]
     """
 
-    __slots__ = ("_place", "_steps", "seen")
+    __slots__ = ("_site", "_steps", "seen")
 
     def __init__(self, start: int) -> None:
-        self._steps: IntervalMap[Place] = IntervalMap(start)
-        self._place: Place | None = None  # the last one noted
+        self._steps: IntervalMap[CallSite] = IntervalMap(start)
+        self._site: CallSite | None = None  # the last one noted
         self.seen = start
 
     @property
@@ -105,26 +104,26 @@ class LineLog:
         """Drop the lines of nodes below `number`."""
         self._steps.forget(number)
 
-    def made(self, number: int, place: Place | None) -> None:
-        """The node of this number was made at `place`. One that is known already stays as it is."""
+    def made(self, number: int, site: CallSite | None) -> None:
+        """The node of this number was made at `site`. One that is known already stays as it is."""
         if number > self.seen:
             self.until(number, None)
         elif number < self.seen:
             return
-        if self._place is not place:
-            self._steps.add(number, place)
-            self._place = place
+        if self._site is not site:
+            self._steps.add(number, site)
+            self._site = site
         self.seen = number + 1
 
-    def until(self, number: int, place: Place | None) -> None:
-        """All nodes before `number` that nobody saw were made at `place`; None when nobody knows."""
+    def until(self, number: int, site: CallSite | None) -> None:
+        """All nodes before `number` that nobody saw were made at `site`; None when nobody knows."""
         if number > self.seen:
-            if self._place is not place:
-                self._steps.add(self.seen, place)
-                self._place = place
+            if self._site is not site:
+                self._steps.add(self.seen, site)
+                self._site = site
             self.seen = number
 
-    def at(self, number: int) -> Place | None:
+    def at(self, number: int) -> CallSite | None:
         """Where the node was made; None where that is not known."""
         return self._steps.at(number) if number < self.seen else None
 
@@ -229,16 +228,20 @@ class ModuleCall:
     __slots__ = (
         *(
             "began",
+            "calls",
             "code",
             "entered",
             "frame",
             "module",
+            "nth",
             "number",
             "output",
             "own",
             "parent",
             "place",
+            "root",
             "seconds",
+            "site",
             "tree",
         ),
     )
@@ -250,10 +253,14 @@ class ModuleCall:
     module: SeenModule
     tree: Tree
     parent: ModuleCall | None
+    root: ModuleCall | None  # the outermost call around
+    nth: int  # which call of its module it is, inside the outermost one
+    calls: Counter[SeenModule]  # of an outermost call: how often each module was called inside
     own: bool
     frame: int  # identity of torch's frame that runs the call, or of its own
     code: CodeType
     place: Place | None  # of the line that called
+    site: CallSite | None
     output: tuple[Any, torch.dtype, torch.device, torch.layout] | None
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
@@ -277,7 +284,7 @@ class Evaluation(NamedTuple):
 class EventLog:
     """What one thread noted: lines and calls by sequence number, and the calls that run now.
 
-    `backward` is the place of the innermost backward call that runs now. `evaluations` are taken out by whoever asks for them.
+    `backward` is the site of the innermost backward call that runs now. `evaluations` are taken out by whoever asks for them.
     `ended`: the thread has, so that all of its numbers are known.
     """
 
@@ -287,7 +294,7 @@ class EventLog:
         self.start = start
         self.ended = False
         self.lines = LineLog(start)
-        self.backward: Place | None = None
+        self.backward: CallSite | None = None
         self.calls: IntervalMap[ModuleCall] = IntervalMap(start, limit=_CALL_NOTES)
         self.stack: list[ModuleCall] = []
         self.last: deque[tuple[ModuleCall, list[weakref.ref[torch.Tensor]]]] = deque(maxlen=_LAST)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from time import perf_counter
@@ -132,14 +133,21 @@ class ModuleCalls:
     def _begin(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, made: int) -> ModuleCall:
         """A call that runs in this frame begins, before node number `made`."""
         outer, seen = event_log.innermost, self.seen(module)
-        place = self._user.place(frame.f_back, outer)
+        site = self._user.site(frame.f_back, outer)
+        place = site.place if site is not None else None
         if seen is None:
             seen = self._seen[id(module)] = SeenModule(module)
         call = _new(ModuleCall)
         call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
-        call.own, call.place, call.began, call.parent, call.seconds = False, place, made, outer, None
+        call.own, call.place, call.site, call.began, call.parent, call.seconds = False, place, site, made, outer, None
         call.tree = outer.tree if outer is not None else self._trees.setdefault(seen, Tree(seen))
         self._count = call.number = self._count + 1
+        call.root = root = None if outer is None else outer.root or outer
+        if root is None:
+            call.calls = Counter()
+        calls = (root or call).calls
+        calls[seen] += 1
+        call.nth = calls[seen]
         if seen not in call.tree.parameters:
             call.tree.parameters[seen] = None
             call.tree.pending.append(call)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from gradviz.graph import Absent, SourceLine
+from gradviz.graph import Absent, Graph, SourceLine
 from gradviz.packages import code_line, with_text
-from gradviz.recording.cut_words import CutLines
 from gradviz.variables.objects import class_attribute, members
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.names import below, outermost
@@ -28,11 +27,22 @@ class Reason(NamedTuple):
     source: SourceLine | None = None
 
 
+class SeenCuts(Protocol):
+    """What knows the lines that cut tensors off, where a feature watched for them (`gradviz.cuts`)."""
+
+    def reason(self, tensor: torch.Tensor, name: str) -> Reason | None:
+        """The line that cut a tensor off; None when none was seen."""
+
+    @property
+    def capture(self) -> Callable[..., Graph]:
+        """Walks as `gradviz.walker.walk.capture` does, and puts what was cut off beside it."""
+
+
 class Reasons:
     """Of one moment of a program. Hold it no longer than its tensors. `cuts` and `recording` tell more where they are there."""
 
     def __init__(
-        self, variables: Sequence[Namespace], recording: Recording | None, cuts: CutLines | None = None
+        self, variables: Sequence[Namespace], recording: Recording | None, cuts: SeenCuts | None = None
     ) -> None:
         self._recording, self._cuts = recording, cuts
         self._modules = dict(below(outermost(scan(variables))))
@@ -53,10 +63,9 @@ class Reasons:
         cut = self._cuts.reason(tensor, name) if self._cuts is not None else None
         if not tensor.requires_grad:
             frozen = "frozen: " if isinstance(tensor, torch.nn.Parameter) else ""
-            return Reason(cut.words, cut.source) if cut is not None else Reason(f"{frozen}requires_grad is False")
-        return self._of_module(tensor, cut is not None) or (
-            Reason(cut.words, cut.source) if cut is not None else Reason("no path leads to it from the loss")
-        )
+            return cut or Reason(f"{frozen}requires_grad is False")
+        unused = Reason("no path leads to it from the loss")
+        return self._of_module(tensor, cut is not None) or cut or unused
 
     def _of_module(self, tensor: torch.Tensor, cut: bool) -> Reason | None:
         owner = self.owner(tensor)

@@ -188,7 +188,7 @@ class Session:
 
     def _noticing(self) -> Made:
         """What torch calls for every node. Written flat: a loop of small operations meets it every few microseconds."""
-        local, place, frame = self._local, self.user.place, sys._getframe
+        local, site, frame = self._local, self.user.site, sys._getframe
         own, follow = self.calls.own.codes, self.calls.own.follow
 
         @uninterrupted
@@ -200,7 +200,7 @@ class Session:
                 log = event_log.lines
                 if following > log.seen:  # else it is an AccumulateGrad, which takes no number
                     stack, maker = event_log.stack, frame().f_back
-                    log.made(following - 1, place(maker, stack[-1] if stack else None))
+                    log.made(following - 1, site(maker, stack[-1] if stack else None))
                     if own:
                         follow(event_log, maker, following - 1)
             except RecursionError:  # which the user's code is about to meet, or not: this node stays without a line
@@ -214,14 +214,14 @@ class Session:
         """The calling thread runs a backward: the nodes that it makes come from the line that called it."""
         event_log = self.event_log()
         log, outer = event_log.lines, event_log.backward
-        event_log.backward = place = self.user.place(frame, event_log.innermost)
+        event_log.backward = site = self.user.site(frame, event_log.innermost)
         log.until(peek_sequence(), outer)
         if self.calls.own.codes:
             self.calls.own.follow(event_log, frame, peek_sequence())
 
         @uninterrupted
         def ended() -> None:
-            log.until(peek_sequence(), place)
+            log.until(peek_sequence(), site)
             event_log.backward = outer
 
         return ended

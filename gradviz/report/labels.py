@@ -6,7 +6,7 @@ Everything here returns one line of plain text. Each format escapes that text it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -29,11 +29,9 @@ from gradviz.wording import (
     bytes_text,
     clip,
     count_text,
-    number,
     one_line,
     place_text,
     plural,
-    seconds_text,
     tensor_line,
 )
 
@@ -60,11 +58,6 @@ NOT_FINITE = "gradient not finite"
 # -- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def held_text(nbytes: int) -> str:
-    """Bytes that a box holds for backward: `holds 1.5 MiB`."""
-    return f"holds {bytes_text(nbytes)}"
-
-
 def slot_bytes_text(nbytes: int | None, storage: int | None) -> str:
     """Bytes of a saved tensor, and of its storage where that is another number: `16 B of a 3.9 KiB storage`."""
     if nbytes is None or storage is None:
@@ -72,21 +65,6 @@ def slot_bytes_text(nbytes: int | None, storage: int | None) -> str:
     if nbytes == storage:
         return bytes_text(nbytes)
     return f"{bytes_text(nbytes)} {'of' if nbytes < storage else 'in'} a {bytes_text(storage)} storage"
-
-
-def scale_text(color: str, above: float, most: float | None) -> str:
-    """One step of a scale: `holds 2.0 KiB to 4.0 KiB`, `gradient norm 0.01 to 0.1`, `takes more than 2.50 ms`."""
-    what, over, text = _SCALES[color]
-    if most is None:
-        return f"{what} {over} {text(above)}"
-    return f"{what} {text(above) if text(above) != text(0) else 'up'} to {text(most)}"
-
-
-_SCALES: dict[str, tuple[str, str, Callable[[float], str]]] = {
-    "memory": ("holds", "more than", lambda nbytes: bytes_text(int(nbytes))),
-    "grad": ("gradient norm", "above", number),
-    "time": ("takes", "more than", seconds_text),
-}
 
 
 def again(count: int) -> str:
@@ -183,10 +161,17 @@ def _module(graph: Graph, node: Node, around: str) -> str:
     if scope is None or not scope.type or scope.path == around:
         return ""
     users = (graph.nodes[edge.consumer].scope for edge in graph.consumers(node.id))
-    if node.id not in graph.roots_of and all(user == node.scope for user in users):
+    if node.id not in graph.roots_of and all(_is_inside(graph, user, node.scope) for user in users):
         return ""
     attribute = re.search(r"[^.]+(\.\d+)*$", scope.path)
     return one_line(attribute.group()) if attribute is not None else ""
+
+
+def _is_inside(graph: Graph, inner: int | None, outer: int | None) -> bool:
+    """Whether one module call ran inside another, or is the same."""
+    while inner is not None and inner != outer:
+        inner = graph.scopes[inner].parent
+    return inner == outer
 
 
 def group_title(group: Group, around: str = "") -> str:

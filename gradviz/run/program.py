@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -281,7 +281,8 @@ class Program:
                 if self._main is not None and _handlers() > handlers:
                     own["__main__"] = self._main
                     with suppress(OSError):  # the folder may be gone
-                        atexit.register(_back_to, own, sys.argv, list(sys.path), os.getcwd())  # the last comes first
+                        left = own, sys.argv, list(sys.path), os.getcwd(), sys.excepthook
+                        atexit.register(_back_to, *left)  # the last comes first
 
 
 def _main(target: Target) -> ModuleType | None:
@@ -317,9 +318,11 @@ def _put_back() -> Iterator[None]:
     main = sys.modules.get("__main__")
     streams = sys.stdin, sys.stdout, sys.stderr
     hooks = sys.excepthook, threading.excepthook
+    own_builtins = dict(vars(builtins))
     try:
         yield
     finally:
+        vars(builtins).update(own_builtins)  # a script may have replaced `sum` or `open`, which the report needs
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # the user may have closed or replaced it
                 stream.flush()
@@ -352,10 +355,17 @@ def _handlers() -> int:
     return getattr(atexit, "_ncallbacks", int)()
 
 
-def _back_to(modules: dict[str, ModuleType], argv: list[str], path: list[str], folder: str) -> None:
+def _back_to(
+    modules: dict[str, ModuleType],
+    argv: list[str],
+    path: list[str],
+    folder: str,
+    hook: Callable[..., object],
+) -> None:
     """What the handlers of the script find, as its end left it: pickle looks up classes in `__main__` by name."""
     sys.modules.update(modules)
     sys.argv, sys.path[:] = argv, path
+    sys.excepthook = hook
     with suppress(OSError):
         os.chdir(folder)
 

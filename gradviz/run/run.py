@@ -29,7 +29,7 @@ from gradviz.walker.signals import handlers_of_script, signalled
 from gradviz.wording import place_text
 
 if TYPE_CHECKING:
-    from gradviz.recording.cut_words import CutLines
+    from gradviz.recording.reasons import SeenCuts
     from gradviz.recording.record import Recording
 
 T = TypeVar("T")
@@ -58,23 +58,20 @@ def _recording_from_torch_on() -> Iterator[Callable[[], Recording | None]]:
         yield lambda: recordings[0] if recordings else None
 
 
-def read_graph(live: LiveOutputs, cuts: Sequence[CutLines] = ()) -> Graph:
-    """The graph behind the outputs, for `Run.read`; with what the lines of `cuts` cut off of it, where there is one."""
+def read_graph(live: LiveOutputs, cuts: Sequence[SeenCuts] = ()) -> Graph:
+    """The graph behind the outputs, for `Run.read`; with what `cuts` saw cut off of it, where something watched."""
     from gradviz.recording.reasons import Reasons, without_gradient
     from gradviz.walker.walk import Walked, capture
 
     walks: list[Walked] = []
-    parts = [lines.parts(live.attribution, live.outputs) for lines in cuts]
-    graph = capture(
+    walk = cuts[0].capture if cuts else capture
+    graph = walk(
         live.outputs,
         variables=live.variables,
         title=live.title,
-        attribution=parts[0] if parts else live.attribution,
-        need_graph=not parts,
+        attribution=live.attribution,
         inspect=walks.append,
     )
-    for part in filter(None, parts):
-        graph = part.joined(graph, walks[0].names)
     reasons = Reasons(live.variables, live.recording, *cuts)
     graph = replace(graph, absent=tuple(without_gradient(walks[0], reasons)))
     if live.notes:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.cuts.lines import Cut, DetachKind
 from gradviz.graph import SourceLine
-from gradviz.recording.cuts import Cut, DetachKind
 from gradviz.source.search import CodeLocation, switch_around
 from gradviz.source.statements import Statement, assigned, called, last_name, names_of, subject, text_of
 from gradviz.variables.objects import members, own_attributes, parameters

@@ -28,6 +28,8 @@ Kind = Literal["tensor", "module", "optimizer", "function", "container", "object
 
 _DEEPEST = 5  # steps from a variable: `trainer.agents[0].policy` is three
 _MOST = 100_000  # values that are looked into or named
+_LONG = 1_000  # entries of a container above which only tensors, modules and optimizers in it are named: it holds data
+_LONGEST = 10_000  # entries of a container that are read
 _SELF_COMES = 2  # the level at which the object is entered whose method runs: shorter names for it are better
 _LONGEST_KEY = 80
 _NAMING_KEYS = (str, int, float, bool, type(None))  # others have a `repr` of unknown length and effect
@@ -164,21 +166,25 @@ class _Scanner:
         kind = type(value)
         keys: Iterable[Any] = ()
         if issubclass(kind, dict):
-            keys, items = list(dict.keys(value)), list(dict.values(value))
+            keys = list(islice(dict.keys(value), _LONGEST))
+            items = list(islice(dict.values(value), _LONGEST))
         else:
-            items = list(_ITERATE[_base(kind)](value))
+            items = list(islice(_ITERATE[_base(kind)](value), _LONGEST))
+
+        met = self._worth_a_look(items)
+        if not met:
+            return  # a list of a million numbers, or of as many pairs, is nothing unusual
+        steps = _keys(kind, keys) if issubclass(kind, dict) else _indices(kind, len(items))
+        for step, item in zip(steps, items):
+            if step and self._kind(type(item)) in met:
+                yield step, item
+
+    def _worth_a_look(self, items: Sequence[Any]) -> set[Kind]:
+        """The kinds of entries that are named or entered."""
         kinds = list(map(type, items))
-        if not any(map(self._kind, dict(zip(map(id, kinds), kinds)).values())):
-            return  # a list of a million numbers is nothing unusual
-        if issubclass(kind, dict):
-            dotted = class_attribute(kind, "__dataclass_fields__") is not None  # a model output
-            for key, item in zip(keys, items):
-                if type(key) in _NAMING_KEYS and (type(key) is not str or len(key) <= _LONGEST_KEY):
-                    yield f".{key}" if dotted and type(key) is str else f"[{key!r}]", item
-            return
-        fields = class_attribute(kind, "_fields") if issubclass(kind, tuple) else None
-        for i, item in enumerate(items):
-            yield f".{fields[i]}" if type(fields) is tuple and i < len(fields) else f"[{i}]", item
+        met = {self._kind(one) for one in dict(zip(map(id, kinds), kinds)).values()}
+        met.discard("")
+        return met - {"container", "object"} if len(items) > _LONG else met
 
     def _kind(self, type: type) -> Kind:
         """What to do with a value of this type: "" for nothing."""
@@ -196,6 +202,23 @@ class _Scanner:
         if issubclass(type, _OPAQUE) or str(own_class(type).get("__module__")).startswith(_OURS):
             return ""  # a graph or a watch of gradviz's that is kept in a variable has many records
         return "container" if issubclass(type, (dict, *_ITERATE)) else "object"
+
+
+def _keys(kind: type, keys: Iterable[Any]) -> Iterator[str]:
+    """The step to each entry of a dict, "" for a key that no name is made of."""
+    dotted = class_attribute(kind, "__dataclass_fields__") is not None  # a model output
+    for key in keys:
+        if type(key) not in _NAMING_KEYS or (type(key) is str and len(key) > _LONGEST_KEY):
+            yield ""
+        else:
+            yield f".{key}" if dotted and type(key) is str else f"[{key!r}]"
+
+
+def _indices(kind: type, count: int) -> Iterator[str]:
+    """The step to each entry of a list or tuple; of a named tuple its fields."""
+    fields = class_attribute(kind, "_fields") if issubclass(kind, tuple) else None
+    for i in range(count):
+        yield f".{fields[i]}" if type(fields) is tuple and i < len(fields) else f"[{i}]"
 
 
 def _base(kind: type) -> type:

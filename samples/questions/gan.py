@@ -4,7 +4,7 @@ The fake sample reaches the discriminator with its graph. backward() of the disc
 generator, too: time and memory for gradients that are thrown away, or worse, added to the generator's next step.
 
 Try:
-    gradviz check samples/questions/gan.py
+    gradviz paths samples/questions/gan.py --to generator.0.weight
 """
 
 import torch

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from markdown_it import MarkdownIt
 
 from gradviz.cli.info import environment
 from gradviz.graph import (
@@ -19,7 +18,6 @@ from gradviz.graph import (
     Storage,
 )
 from gradviz.graph.amounts import depth, elements, overview
-from tests.blocks import ROOT
 from tests.builders import chain, leaf, tensor
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import script
@@ -129,25 +127,3 @@ def test_the_findings_are_those_of_the_one_graph_and_measure_nothing(gradviz: Gr
     assert "not reached" not in gradviz("info", path).stderr
     gradviz("render", path, "-o", "g.json")
     assert "Findings" not in gradviz("info", "g.json").stdout
-
-
-@pytest.mark.parametrize("command", ["info", "check"])
-def test_markdown_has_names_as_they_are_and_nothing_of_them_means_anything(
-    gradviz: Gradviz, tmp_path: Path, command: str
-) -> None:
-    options = ["--fail-on", "never"] if command == "check" else []
-    text = gradviz(command, script(tmp_path, FAULTY), "--format", "md", *options).stdout
-    tokens = MarkdownIt("gfm-like", {"html": True, "linkify": False}).parse(text)
-    inline = [child for token in tokens for child in token.children or ()]
-    assert any("<script>`x`|@you" in child.content for child in inline if child.type == "code_inline")
-    kinds = {token.type for token in (*tokens, *inline)}
-    assert not kinds & {"html_inline", "html_block", "link_open", "image", "table_open"}
-    assert all("@you" not in child.content for child in inline if child.type == "text")
-
-
-@needs_raw
-def test_markdown_of_a_model_is_at_most_3_kb(gradviz: Gradviz) -> None:
-    text = gradviz("info", ROOT / "samples" / "gpt.py", "--format", "md").stdout
-    assert len(text.encode()) <= 3_000
-    for title in ("Outputs", "What runs", "Findings", "Memory held for backward", "Gradient", "Environment"):
-        assert f"**{title}**" in text

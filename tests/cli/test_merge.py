@@ -15,7 +15,7 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.ranks.files import merge_files
-from gradviz.ranks.pipeline import merge
+from gradviz.ranks.merging import merge
 from tests.cli.conftest import Gradviz
 from tests.ranks.test_merging import chain
 

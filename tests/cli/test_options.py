@@ -115,3 +115,9 @@ def test_the_page_of_exports_names_the_commands_with_json() -> None:
     commands = {name: cli.get_command(click.Context(cli), name) for name in COMMANDS}
     have = {name for name, one in commands.items() if one and any("--json" in option.opts for option in one.params)}
     assert set(re.findall(r"`(\w+)`", row)) == have
+
+
+def test_help_fits_a_terminal() -> None:
+    for command in COMMANDS:
+        said = CliRunner().invoke(cli, [command, "--help"], terminal_width=80).output
+        assert all(len(line) <= 80 for line in said.splitlines()), command

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import gradviz
 import gradviz.retired
+from gradviz.cli.main import cli
 from gradviz.errors import FormatError, RetiredName
 from gradviz.retired import (
     ANY,
@@ -14,7 +17,10 @@ from gradviz.retired import (
     without_retired_flags,
     without_retired_names,
 )
+from tests.cli.conftest import Gradviz
+from tests.command_line import CliRunner
 
+OPTIONS = gradviz.retired.OPTIONS
 _ROWS = (
     RetiredOption("--engine", "There is one engine.", ("render",), harmless=("own",)),
     RetiredOption("--engine-timeout", "There is one engine.", harmless=ANY),
@@ -83,3 +89,36 @@ def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
         gradviz.look_on  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'wlak'"):
         gradviz.wlak  # noqa: B018
+
+
+# The real tables
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("fit train.py --memory 24GiB", "gradviz no longer predicts memory: see `gradviz saved --budget`."),
+    ],
+)
+def test_a_retired_command_says_what_to_use(gradviz: Gradviz, line: str, sentence: str) -> None:
+    assert sentence in " ".join(gradviz(*line.split(), code=2).output.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("flow --by term", "gradviz flow train.py:reconstruction --at 1"),
+        ("info --format md", "gradviz check train.py --format md"),
+    ],
+)
+def test_a_command_line_with_a_retired_option_ends_with_what_to_use(
+    words: str, instead: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("gradviz.retired.OPTIONS", OPTIONS)
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit('it ran')")
+
+    told = CliRunner().invoke(cli, [*words.split(), str(script)])
+
+    assert told.exit_code == 2
+    assert instead in " ".join(told.stderr.split())

@@ -98,7 +98,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Shown]:
     folder = tmp_path_factory.mktemp("terminal")
     paths = [REPOSITORY / "samples" / f"{name}.py" for name in SAMPLES]
     paths += [REPOSITORY / "tests" / "real" / "programs" / f"{name}.py" for name in PROGRAMS]
-    path_of = {name: REPOSITORY / "samples" / f"{name}.py" for name in ("gpt", "mlp_training")}
     paths += [script(folder, WIDE_NAMES, "wide_names.py"), *_with_transformers()]
     runs = []
     for path in paths:
@@ -107,7 +106,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Shown]:
         runs += [(path.stem, command, [*command.split(), str(path)]) for command in commands]
         runs += [(path.stem, command, [*command.split(), str(saved)]) for command in READ]
     runs.append(("chain_rule", "paths", ["paths", str(paths[SAMPLES.index("chain_rule")]), "--to", "w"]))
-    runs += [(name, "fit", ["fit", "--once", "--memory=1MiB", str(path_of[name])]) for name in ("gpt", "mlp_training")]
     runs.append(("lstm", "diff", ["diff", str(folder / "lstm.json"), str(folder / "checkpoint.json")]))
     asked = [
         {
@@ -135,7 +133,7 @@ def _results(printed: str, plain: dict[str, Path]) -> Iterator[Shown]:
 
 def test_every_command_was_shown_at_every_width(shown: list[Shown]) -> None:
     commands = {one.name.partition("/")[2].replace("_", " ") for one in shown}
-    assert commands >= {*READ, *RUN, "paths", "diff", "fit"}
+    assert commands >= {*READ, *RUN, "paths", "diff"}
     assert len({one.name.partition("/")[0] for one in shown}) >= 8
     assert all(sum(other.name == one.name for other in shown) == len(WIDTHS) for one in shown)
 
@@ -157,7 +155,7 @@ def test_every_number_is_whole(shown: list[Shown]) -> None:
             assert {*_NUMBER.findall(line)} <= known, (one.name, one.width, line)
 
 
-FIRST = {"fit": "held", "saved": "held", "flow": "norm", "tensors": "shape", "tree": "module"}
+FIRST = {"saved": "held", "flow": "norm", "tensors": "shape", "tree": "module"}
 
 
 def test_titles_are_words_of_the_whole_table(shown: list[Shown]) -> None:

@@ -42,29 +42,6 @@ def test_a_parameter_that_the_backward_gives_none_is_unused_and_the_others_are_n
     assert "inside the compiled function" in unused.summary and unused.severity != "note"
 
 
-def test_every_break_is_named_with_its_line() -> None:
-    def step(x: torch.Tensor) -> torch.Tensor:
-        y = x.sin()
-        torch._dynamo.graph_break()
-        return y.cos().sum()
-
-    loss = torch.compile(step, backend="aot_eager")(torch.ones(3, requires_grad=True))
-    (found,) = [one for one in gradviz.check(loss) if one.id == "graph-break"]
-    assert found.code is not None and found.code.text.strip() == "torch._dynamo.graph_break()"
-
-
-def test_a_branch_on_a_tensor_is_told_in_words() -> None:
-    def step(x: torch.Tensor) -> torch.Tensor:
-        if x.sum() > 0:
-            x = x * 2
-        return x.cos().sum()
-
-    loss = torch.compile(step, backend="aot_eager")(torch.ones(3, requires_grad=True))
-    (found,) = [one for one in gradviz.check(loss) if one.id == "graph-break"]
-    assert found.summary == "torch.compile broke the graph: a branch depends on the numbers of a tensor"
-    assert found.code is not None and found.code.text.strip() == "if x.sum() > 0:" and "torch.where" in found.fix
-
-
 class Shared(torch.nn.Module):
     """Two parts, compiled apart or not at all; the first result is cut off in `aside` and not in `main`."""
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from gradviz.draw.details import details
-from gradviz.draw.heat import held_by_box, seconds_by_box
+from gradviz.draw.heat import held_by_box
 from gradviz.draw.options import Options
 from gradviz.draw.scene import (
     Box,
@@ -17,6 +17,7 @@ from gradviz.draw.scene import (
 )
 from gradviz.errors import FormatError
 from gradviz.fold.titles import titled
+from gradviz.gradients.heat import seconds_by_box
 from gradviz.graph import (
     Edge,
     Graph,

@@ -7,8 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 
+import gradviz
 from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
@@ -18,6 +20,7 @@ from gradviz.fold.sizes import Size
 from gradviz.graph import (
     Edge,
     Graph,
+    Group,
     Leaf,
     Node,
     Root,
@@ -577,3 +580,17 @@ def test_what_leaves_a_box_keeps_its_kind() -> None:
     assert taken == {"SoftmaxBackward0": scores, "MulBackward0": hidden}
     made = scene(folded, Options())
     assert {"(24, 4)", "(2, 3)"} <= {link.label for link in made.links}
+
+
+def test_a_folded_graph_knows_which_nodes_are_in_each_box() -> None:
+    x = torch.ones(2, 2, requires_grad=True)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2))
+    whole = gradviz.walk(net(x).exp().sum())
+    joined = (0, 1)
+    rest = [node for node in whole.nodes if node.id not in joined]
+    box = whole.nodes[0]._replace(group=Group("chain", "SumBackward0 … ExpBackward0", joined))
+    nodes = tuple(node._replace(id=i) for i, node in enumerate([rest[0], box, *rest[1:]]))
+    folded = Graph(nodes, original=whole)
+    assert [folded.inside[1], *folded.inside[2:]] == [joined, *((node.id,) for node in rest[1:])]
+    assert [folded.box_of[node] for node in range(4)] == [1, 1, 0, 2]
+    assert whole.box_of == {node.id: node.id for node in whole.nodes}

@@ -83,6 +83,6 @@ def test_gradients_refuse_to_read_memory_that_was_given_back(ask: Callable[..., 
 def test_check_counts_them_as_unread_and_says_why_gradients_are_missing() -> None:
     layer, loss = _resharded()
     found = gradviz.check(loss, model=layer, values=True)
-    assert [one.id for one in found] == ["requires-grad-input"]
+    assert not found
     ((what, why),) = found.skipped
     assert what == "gradients" and "resized to 0" in why

@@ -1,101 +1,264 @@
-"""The variable by which the last op of a line is known."""
+"""A name belongs to the op whose result the variable is, in forward too, or to none."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import gradviz
-from gradviz.graph import SourceLine
-from gradviz.recording.assigned import assigned, assigned_names
 
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells the expression from 3.11 on")
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.last = torch.zeros(())
+IDIOMS = """
+import torch
+from torch import nn
+import torch.nn.functional as F
 
-    def forward(self, x: Tensor) -> Tensor:
-        q, k = self.query(x), self.key(x)
-        scores = q @ k.transpose(-2, -1) / 2.0
-        weights = torch.softmax(
-            scores,
-            dim=-1,
-        )
-        weights *= 0.5
-        self.last = weights.sum()
-        return self.last
+def f(t):
+    return t.exp()
 
+def g(t):
+    return t.tanh() + 1
 
-def test_the_last_op_of_a_line_has_the_name_in_forward_too(tmp_path: Path) -> None:
-    net = Attention()
-    with gradviz.record() as recording:
-        loss = net(torch.ones(2, 3, 4))
-    graph = recording.graph(loss)
-    named = {node.assigned: node.op for node in graph.nodes if node.assigned}
-    assert named == {
-        "scores": "DivBackward0",
-        "weights": "MulBackward0",
-        "self.last": "SumBackward0",
-    } or named == {**named, "weights": "SoftmaxBackward0"}
-    assert [node.assigned for node in graph.nodes].count("weights") == 2
-    assert gradviz.load(graph.save(str(tmp_path / "graph.json"))).nodes == graph.nodes
-    assert not any(node.assigned for node in gradviz.walk(loss).nodes)  # nobody recorded
+def keeps(t):
+    y = t * 2
+    kept.append(y.mean())
+    return y
 
+def drops(t):
+    kept.append((t * 2).mean())
+    return t
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("loss: Tensor = f(x)", "loss"),
-        ("self.h += x", "self.h"),
-        ("a = b = f(x)", ""),
-        ("a, b = f(x)", ""),
-        ("x[0] = f(x)", ""),
-        ("return f(x)", ""),
-        ("losses = [f(x) for x in xs]", ""),
-        ("pair = f(x), g(x)", ""),
-        ("first = [f(x)][0]", "first"),
-        ("x = (", ""),
-        ("x = 1; y = 2", ""),
-        ("\x00", ""),
-        ("", ""),
-    ],
-)
-def test_only_one_variable_is_a_name(text: str, name: str) -> None:
-    assert assigned(SourceLine("no such file.py", 1, text=text)) == name
+def named(t):
+    out = t.sin()
+    out = out * 2
+    return out
 
-
-def test_a_file_that_changed_since_names_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "net.py"
-    path.write_text("other = torch.softmax(\n    x,\n)\n")
-    assert assigned(SourceLine(str(path), 1, text="weights = torch.softmax(")) == ""
-    assert assigned(SourceLine(str(path), 2, text="x,")) == "other"
-
-
-def test_of_several_ops_of_a_line_only_the_last_is_named() -> None:
-    first, second = (SourceLine("net.py", i, text=f"v{i} = f(x)") for i in (1, 2))
-    assert assigned_names([first, first, None, second], "abcd", [0, 1, 2, 3]) == {1: "v1", 3: "v2"}
-
-
-def looped(x: Tensor) -> Tensor:
-    for _ in range(3): x = torch.tanh(x * 2)  # noqa: E701  # fmt: skip
-    for _ in range(3):
-        x = torch.exp(x) * 0.5
+def inner_loop(t):
     for _ in range(2):
-        y = x * x * x
-        x = y.sum() + 1
-    return x * x * x
+        t = torch.tanh(t)
+    return t
+
+def either(t, flag):
+    if flag:
+        return t.cos()
+    return t.sin() * 2
+
+def two(t):
+    return t * 2, t.exp()
+
+square = lambda t: t * t
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l1, self.l2 = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.norm, self.aux = nn.LayerNorm(3), None
+        self.seq = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+
+    def forward(self, x):
+        q = self.l1(torch.relu(x))
+        x = self.l2(torch.relu(self.l1(x)))
+        x = x + self.norm(q * 2)
+        self.aux = x.mean()
+        s = self.seq(x + 1)
+        z = F.layer_norm(s, (3,)).view(-1, 3)
+        (
+            k,
+            v,
+        ) = z.chunk(2, 0)
+        h = (
+            k
+            .exp()
+            .sin()
+        )
+        if (m := f(v + 1)).sum() > -1e9:
+            h = h + m
+        return h * 2
+
+class Rnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(3, 3)
+
+    def forward(self, x, h):
+        for _ in range(3):
+            h = self.cell(x, h)
+        for _ in range(2): h = torch.tanh(h)
+        return h
+
+kept = []
+a, b = torch.randn(2, 3, requires_grad=True), torch.randn(2, 3, requires_grad=True)
+block, rnn = Block(), Rnn()
+
+def main():
+    y = f(a * b)
+    u = f(g(a))
+    s = torch.sigmoid(f(a - b))
+    i, j = f(a), g(b)
+    p, o = two(a - 1)
+    h = b * 1
+    h = h + f(h * 2)
+    h += f(h * 3)
+    n = named(a * 3)
+    e = either(a * 4, True)
+    l = inner_loop(a * 5)
+    r = keeps(a * 6)
+    w = drops(a * 7)
+    c = square(a + 2)
+    d = {"k": f(a * 8)}
+    m = a @ b.T @ a
+    t = y if y.sum() > 0 else -y
+    lst = [f(a * t2) for t2 in (1, 2)]
+    z = sum(lst)
+    out = torch.zeros(2, 3)
+    out[0] = f(a[0] + 1)
+    q = block(a + b)
+    rr = rnn(a, b)
+    total = (y + u + s + i + j + p + o + h + n + e + l + r + w + c + d["k"] + m + t + z + out).sum()
+    loss = total + q.sum() + rr.sum() + sum(kept) + block.aux
+    return loss
+"""
 
 
-def test_each_turn_of_a_loop_on_one_line_has_the_name() -> None:
-    x = torch.ones(3, requires_grad=True)
+class Tracer:
+    """What each variable held after each line, by the node that made it: `sys.settrace`, in the test alone."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self.names: dict[int, set[str]] = {}
+        self.kept: list[Any] = []
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != self._file:
+            return None
+        self._note(frame)
+        return self
+
+    def _note(self, frame: FrameType) -> None:
+        for name, value in [*frame.f_locals.items(), *frame.f_globals.items()]:
+            self._held(name, value)
+            if isinstance(value, torch.nn.Module):
+                for attribute, inside in list(vars(value).items()):
+                    self._held(f"{name}.{attribute}", inside)
+
+    def _held(self, name: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+            self.kept.append(value.grad_fn)
+            self.names.setdefault(id(value.grad_fn), set()).add(name)
+
+
+def names_and_truth(path: Path, code: str) -> tuple[list[tuple[str, str, set[str]]], gradviz.Graph]:
+    """The name of each op of what `main` returns, its op, and the variables that held its result."""
+    path.write_text(code)
+    namespace: dict[str, Any] = {"__name__": "program"}
+    exec(compile(code, str(path), "exec"), namespace)
+    tracer = Tracer(str(path))
     with gradviz.record() as recording:
-        loss = looped(x)
-    nodes = sorted(recording.graph(loss).nodes, key=lambda node: node.sequence or 0)
-    assert [node.assigned for node in nodes if node.sequence is not None] == [
-        *["", "x"] * 3, *["", "x"] * 3, *["", "y", "", "x"] * 2, "", "",
-    ]  # fmt: skip
+        sys.settrace(tracer)
+        try:
+            results = [namespace["main"]()]
+        finally:
+            sys.settrace(None)
+    graph = recording.graph(results[0])
+
+    of_sequence = {node._sequence_nr(): id(node) for node in tracer.kept}
+    found = []
+    for node in graph.nodes:
+        if node.assigned:
+            held = tracer.names.get(of_sequence.get(node.sequence, -1), set())
+            found.append((node.assigned, node.op, held))
+    return found, graph
+
+
+def is_true(name: str, held: set[str]) -> bool:
+    return name in held or any(part.strip() in held for part in name.split(","))
+
+
+def test_no_name_of_forty_idioms_is_false_and_the_plain_ones_are_there(tmp_path: Path) -> None:
+    found, _ = names_and_truth(tmp_path / "idioms.py", IDIOMS)
+    assert [(name, op) for name, op, held in found if not is_true(name, held)] == []
+    names = [name for name, _, _ in found]
+    expected = [*["y", "u", "s", "i", "j", "h", "out", "e", "t", "c", "m", "z", "q", "x", "loss", "total"], "k, v"]
+    assert [name for name in expected if name not in names] == []
+    ops = {(name, op) for name, op, _ in found}
+    assert {("y", "ExpBackward0"), ("q", "AddmmBackward0"), ("e", "CosBackward0")} <= ops
+    assert names.count("h") >= 3 + 3 + 2  # every turn of both loops
+
+
+def test_a_function_that_keeps_something_else_gives_no_name(tmp_path: Path) -> None:
+    code = (
+        "import torch\nkept = []\na = torch.ones(2, requires_grad=True)\n"
+        "def f(t):\n    y = t * 2\n    kept.append(y.mean())\n    return y\n"
+        "def main():\n    z = f(a)\n    return kept[0]\n"
+    )
+    found, graph = names_and_truth(tmp_path / "kept.py", code)
+    assert len(graph.nodes) == 3 and "z" not in [name for name, _, _ in found]
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> str:
+    """Random programs of nested calls, tuples, loops and attributes."""
+    names = ["a", "b"]
+    functions = [
+        "def f0(t):\n    return t.exp()",
+        "def f1(t):\n    y = t * 2\n    return y",
+        "def f2(t):\n    box.kept = t.mean()\n    return t + 1",
+        "def f3(t):\n    return f0(f1(t)) + t",
+        "def f4(t):\n    y = f1(t)\n    box.kept = y.sum()\n    y = f0(y)\n    return y",
+        "def f5(t):\n    return t",
+        "def f6(t):\n    for _ in range(2):\n        t = f1(t)\n    return t",
+        "def f7(t):\n    y = t.sin()\n    z = y.cos()\n    box.kept = z.sum()\n    return y",
+    ]
+    lines = []
+
+    def expression(depth: int) -> str:
+        kind = draw(st.integers(0, 5 if depth else 0))
+        if kind == 0:
+            return draw(st.sampled_from(names))
+        if kind == 1:
+            return f"({expression(depth - 1)} * {expression(depth - 1)})"
+        if kind == 2:
+            return f"torch.tanh({expression(depth - 1)})"
+        if kind == 3:
+            return f"({expression(depth - 1)} + {draw(st.integers(1, 3))})"
+        return f"f{draw(st.integers(0, 7))}({expression(depth - 1)})"
+
+    for i in range(draw(st.integers(1, 6))):
+        form = draw(st.integers(0, 4))
+        if form == 0:
+            lines.append(f"    v{i}, w{i} = {expression(2)}, {expression(2)}")
+            names += [f"v{i}", f"w{i}"]
+        elif form == 1:
+            lines.append(f"    box.v{i} = {expression(3)}")
+            names.append(f"box.v{i}")
+        elif form == 2:
+            name = draw(st.sampled_from(names))
+            lines.append(f"    for _ in range(2):\n        v{i} = {expression(2)} + {name}")
+            names.append(f"v{i}")
+        else:
+            lines.append(f"    v{i} = {expression(3)}")
+            names.append(f"v{i}")
+    used = " + ".join(f"{name}.sum()" for name in names)
+    body = "\n".join(lines)
+    kept = draw(st.sampled_from(["", " + (box.kept if box.kept is not None else 0)"]))
+    return (
+        "import torch\nclass Box(torch.nn.Module):\n    kept = None\nbox = Box()\n"
+        "a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)\n"
+        + "\n".join(functions)
+        + f"\ndef main():\n{body}\n    return {used}{kept}\n"
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(code=programs())
+def test_no_name_of_a_random_program_is_false(code: str, tmp_path: Path) -> None:
+    path = tmp_path / f"program{hash(code) & 0xFFFFFFFF}.py"
+    found, _ = names_and_truth(path, code)
+    assert [(name, op) for name, op, held in found if not is_true(name, held)] == [], code

@@ -333,3 +333,22 @@ def test_custom_function_alone() -> None:
     with gradviz.record() as recording:
         y = Square.apply(x)
     assert texts(recording.graph(y), "Square") == ["y = Square.apply(x)"]
+
+
+def test_calls_are_counted_though_some_made_nothing_of_the_graph() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.unused = self.lin(x)
+            return self.lin(self.lin(x) + 3)  # type: ignore[no-any-return]
+
+    net = Net()
+    with gradviz.record() as recording:
+        first, second = net(torch.ones(2, 4)), net(torch.ones(2, 4))
+    graph = recording.graph(second, model=net)
+    assert sorted((scope.path, scope.call) for scope in graph.scopes) == [("", 1), ("lin", 2), ("lin", 3)]
+    both = recording.graph((first, second), model=net)
+    assert [scope.call for scope in both.scopes if scope.path == "lin"] == [2, 3, 5, 6]

@@ -1,12 +1,16 @@
-"""Markdown to paste: whatever a program calls its things, they stay text; and it has a largest size."""
+"""Markdown to paste: whatever a program calls its things, they stay text."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies
 from markdown_it import MarkdownIt
 
-from gradviz.report.markdown import Section, block, page, span
+from gradviz.report.markdown import block, span
+from tests.cli.conftest import Gradviz, gradviz as gradviz, unchanged as unchanged
+from tests.cli.scripts import script
 
 HOSTILE = [
     "`",
@@ -56,10 +60,20 @@ def test_a_block_ends_where_it_should(name: str) -> None:
     assert [token.type for token in tokens] == ["fence", "paragraph_open", "inline", "paragraph_close"]
 
 
-def test_a_page_is_never_larger_than_asked() -> None:
-    rows = [(f"a{'b' * 100}{i}", "é" * 500) for i in range(50)]
-    sections = [Section(f"Title {i}", rows) for i in range(8)]
-    text = page(["title", "x" * 500], sections, 3000, 12)
-    assert len(text.encode()) <= 3000 and text.count("**Title") == 8 and "more" in text
-    small = page(["title"], [Section("One", [("a", "b")])], 3000, 12)
-    assert small == "### `title`\n\n\n**One**\n\n- `a`: `b`\n"
+FAULTY = """
+import torch
+from torch import nn
+net = nn.Sequential(nn.Linear(4, 1))
+net.register_module("<script>`x`|@you\\n# no", nn.Linear(1, 1))
+net[0](torch.ones(2, 4)).pow(2).mean().backward()
+"""
+
+
+def test_findings_have_names_as_they_are_and_nothing_of_them_means_anything(gradviz: Gradviz, tmp_path: Path) -> None:
+    text = gradviz("check", script(tmp_path, FAULTY), "--format", "md", "--fail-on", "never").stdout
+    tokens = MarkdownIt("gfm-like", {"html": True, "linkify": False}).parse(text)
+    inline = [child for token in tokens for child in token.children or ()]
+    assert any("<script>`x`|@you" in child.content for child in inline if child.type == "code_inline")
+    kinds = {token.type for token in (*tokens, *inline)}
+    assert not kinds & {"html_inline", "html_block", "link_open", "image", "table_open"}
+    assert all("@you" not in child.content for child in inline if child.type == "text")

@@ -238,3 +238,20 @@ def test_a_walk_reads_each_module_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_own_dict", lambda value: read.append(value) or own(value))  # type: ignore[func-returns-value]
     gradviz.walk(loss, model=net)
     assert 0 < sum(value is net[0] for value in read) <= 4  # its three tables, and its attributes
+
+
+def test_data_in_a_long_list_is_not_searched_and_what_lies_in_it_directly_is_named() -> None:
+    pairs = [(i, X) for i in range(5_000)]
+    assert names(it=pairs) == []
+    assert names(it=[*pairs, NET]) == ["it[5000]"]
+    assert names(it=pairs[:500])[:1] == ["it[0][1]"]
+
+
+def test_a_scan_takes_no_longer_for_more_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[str] = []
+    enter = scanner._Scanner._enter
+    monkeypatch.setattr(
+        scanner._Scanner, "_enter", lambda self, holder: (entered.append(holder.name), enter(self, holder))[1]
+    )
+    names(it=[(i, str(i)) for i in range(300_000)], also={i: (i, i) for i in range(300_000)}, net=NET)
+    assert len(entered) == 3

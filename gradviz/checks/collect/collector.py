@@ -36,14 +36,14 @@ from gradviz.checks.context import (
 )
 from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole, fed_zeros
 from gradviz.checks.words import Names, all_names
+from gradviz.cuts.lines import Cut, CutEvent, CutWatch
+from gradviz.cuts.torch_calls import TorchCalls
+from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, column
 from gradviz.packages import UserCode
-from gradviz.recording.cut_words import CutLines
-from gradviz.recording.cuts import Cut, CutEvent, CutWatch
 from gradviz.recording.reasons import Reasons, without_gradient
 from gradviz.recording.session import running
-from gradviz.recording.torch_calls import TorchCalls
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.provenance import Provenance
 from gradviz.source.search import (
@@ -171,7 +171,6 @@ class Collector:
             step = self._earlier[-1].step + 1 if self._earlier else 0
             self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, (), (), step)]
         self._unread = None if reading else (number, peek_sequence())
-        self._rows.passed(reading)
         session = running() if number % REMEMBERED == 0 else None
         if session is not None:
             session.event_log().forget(self._forgotten)

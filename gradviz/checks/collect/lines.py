@@ -18,10 +18,10 @@ import torch
 from gradviz.checks.context import Dropped, Home
 from gradviz.checks.record import Raised
 from gradviz.checks.words import COMPARISONS, Names
+from gradviz.cuts.lines import Cut
 from gradviz.errors import text_of as message_of
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, code_line, definition_of, is_foundation, package_of, with_text
-from gradviz.recording.cuts import Cut
 from gradviz.source.code_line import assigned as given, read
 from gradviz.source.search import lines_behind, returned_by, switch_above, switch_around
 from gradviz.source.statements import (

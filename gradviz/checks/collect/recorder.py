@@ -37,8 +37,6 @@ from gradviz.walker.tensors import version_of
 
 KEPT = 3000
 """Calls that are noted; what an order is like shows in the first few."""
-RATES = 100_000
-"""Steps of an optimizer whose learning rate is noted."""
 ELEMENTS = 4096
 """Elements of a parameter that are compared before and after a step, at most, at the same places each time."""
 _SHARE = 0.03  # of the time of the run that comparing may take
@@ -123,14 +121,13 @@ class RunRecorder:
         self.record = RunRecord()
         self.between = Between()
         self.modes = SleepWatch()
-        self.due: dict[OptimizerRow, Any] = {}  # what the next step of an optimizer would find
         self._optimizers: dict[int, _Watching] = {}
         self._births: dict[int, _Birth] = {}
         self._versions: dict[OptimizerRow, tuple[int, dict[int, int | None]]] = {}  # at the last call
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # elements, and their gradient
         self._began, self._spent = time.perf_counter(), 0.0
         self._sets: dict[frozenset[int], frozenset[int]] = {}
-        self._call = self._stepped_at = 0
+        self._call = 0
         self.stage = 0  # changes when an optimizer is made, or a parameter behind one
         self._stepping: list[int] = []  # optimizers whose step() runs now: a closure may call backward inside
         self._line_of = functools.cache(lambda code, line: with_text(code_line(code, line)))
@@ -270,8 +267,8 @@ class RunRecorder:
             self.record.optimizers.append(row)
         return known.row
 
-    def look(self) -> Iterator[OptimizerRow]:
-        """The rows of all optimizers at a backward call, up to date.
+    def look(self) -> None:
+        """Bring the rows of all optimizers up to date, at a backward call.
 
         A step that was compiled ran no hook: the parameters have changed since the last call all the same.
         """
@@ -289,7 +286,6 @@ class RunRecorder:
                 for key in moved & self.record.leaves.keys():
                     self.record.leaves[key].updates += 1
             self._versions[row] = row.steps, versions
-            yield row
 
     # -- a step of an optimizer -------------------------------------------------------------------------------------------
 
@@ -301,20 +297,10 @@ class RunRecorder:
         with isolated(), suppress(Exception):  # an optimizer of the user's own may hold anything
             row = self.row(optimizer)
             row.steps += 1
-            row.mixed += [self.due.pop(row)] if row in self.due else []
             rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
             row.idle_rates += not any(rates)
-            row.rates += [max(rates)] if rates and len(row.rates) < RATES else []
-            for group in optimizer.param_groups:
-                row.frozen_groups.setdefault(id(group), frozenset(map(id, group["params"])))
-                if group.get("lr", 1.0) and any(tensor.requires_grad for tensor in group["params"]):
-                    row.frozen_groups[id(group)] = frozenset()
-            row.groups.update(map(id, optimizer.param_groups))
-            fed = {id(tensor) for tensor in optimized(optimizer) if self._feed(row, tensor)}
-            self.modes.stepped(fed)
-            trains = any(tensor.requires_grad for tensor in optimized(optimizer))
-            row.starved = row.starved + (trains and self._call > self._stepped_at) if not fed else 0
-            self._stepped_at = self._call
+            row.rate = max(row.rate, *rates)
+            self.modes.stepped({id(tensor) for tensor in optimized(optimizer) if self._feed(row, tensor)})
             self._sample(optimizer, row)
 
     def _feed(self, row: OptimizerRow, tensor: torch.Tensor) -> bool:

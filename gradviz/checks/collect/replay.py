@@ -25,10 +25,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradviz.checks.record import Misuse
+from gradviz.cuts.torch_calls import PLAIN
 from gradviz.graph import SourceLine
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
-from gradviz.recording.torch_calls import PLAIN
 from gradviz.source.search import changes, returned_by
 from gradviz.source.statements import body_of, targets_of
 from gradviz.walker.isolation import isolated

@@ -434,5 +434,5 @@ class RetainedWatch:
 def _made_at(number: int) -> SourceLine | None:
     """Where the node of this number was made."""
     session = running()
-    place = session.event_log().lines.at(number) if session is not None else None
-    return line_at(place) if place is not None else None
+    site = session.event_log().lines.at(number) if session is not None else None
+    return line_at(site.place) if site is not None and site.place is not None else None

@@ -11,10 +11,10 @@ from gradviz.checks.ops import RESHAPES, kind, made, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import all_cut_words, expression, mend_all, uncut
 from gradviz.checks.words import all_names, code, first_names, line, listed, made_at, title, verb
+from gradviz.cuts.lines import Cut
 from gradviz.graph import Graph, Leaf, Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
-from gradviz.recording.cuts import Cut
 from gradviz.source.code_line import parsed
 from gradviz.source.search import lines_behind
 from gradviz.wording import one_line, plural

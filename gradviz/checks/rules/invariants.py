@@ -60,7 +60,7 @@ def swallowed_update(context: CheckContext) -> Diagnoses:
 def _stuck(optimizer: OptimizerRow, rows: Sequence[LeafRow], half: bool) -> Diagnosis:
     dtype, names = rows[0].tensor.dtype, first_names(rows)
     part = sum(row.still for row in rows) / sum(row.pushed for row in rows)
-    rate = f"{max(optimizer.rates, default=0.0):.3g}"
+    rate = f"{optimizer.rate:.3g}"
     source, fix = optimizer.source, f"Raise the learning rate: {rate} changes no {dtype} number of this size."
     why = f"at {plural(rows[0].pushed, 'sampled step')} of {optimizer.title}, {part:.0%} of their elements with a gradient were "
     why += f"the same bit for bit afterwards; the learning rate was at most {rate}"

@@ -1,99 +1,140 @@
-"""Checks on the order of calls in a training loop.
+"""Checks on the order of calls in a training loop: each wrong order is a row, a pattern over the letters of the log.
 
-An order is a pattern over the letters of the log: b backward, z zero_grad, c clip, S scale, u unscale, x the scaler's step, U its
-update, s step, l a scheduler's step.
+b backward, z zero_grad, c clip, S scale, u unscale, x the scaler's step, U its update, s step, l a
+scheduler's step.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import before, behind, swapped
-from gradviz.checks.record import Log, LoopCall, OptimizerRow, RunRecord, calls_in, letters, parts
+from gradviz.checks.edit import Edit, before, behind, swapped
+from gradviz.checks.record import Log, OptimizerRow, calls_in, letters
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import code, line
+from gradviz.checks.words import Names, code
 from gradviz.graph import SourceLine
 from gradviz.wording import plural
 
 TIMES = 2
 """Times from which an order is a habit of the code."""
-ROUND = "(?:S[^bs]*)?b[^s]*(?:s[^bS]*)?"
-"""From the first backward() after a step to the last call before the next one."""
 
 
-class _Order(NamedTuple):
-    """A wrong order: the part of a log that has it, the letters of the call to move and of the other, and what is said.
+class Order(NamedTuple):
+    """A wrong order. The group `call` of the pattern is the call to move, `other` where to; in the texts {call} and {other} are
+    their lines with the code, {text} and {there} their code alone, {times} and {count} how often it was seen, and backward in it.
 
-    {call}, {other} are their lines with the code, {text} and {there} their code alone, {times} how often.
+    `of_each`: asked of the calls about each optimizer. `holds`: what else has to be. `unless`: a letter that must be nowhere.
     """
 
-    within: str
-    wrong: str
-    letter: str
-    other: str
+    pattern: str
     summary: str
     why: str
     fix: str
-    unless: str = "^$"  # a letter that must be nowhere
-
-
-_CLIPPED = (
-    _Order(
-        ROUND, "[^c]*s[^cs]*c[^s]*", "c", "s",
-        "gradients are clipped after the step that uses them",
-        "{call} runs after {other} and before the next backward(), so no step ever sees a clipped gradient",
-        "Move {text} above {there}, behind backward().",
-    ),
-    _Order(
-        ROUND, "(?=.*S)(?=.*c.*s|[^s]*$)[^uc]*c.*", "c", "c",
-        "gradients are clipped while the scaler's factor is in them",
-        "{call} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times the scale, "
-        "so nearly everything is clipped",
-        "Call {scaler}.unscale_({optimizer}) directly before {text}.",
-    ),
-)  # fmt: skip
-_SCALED = (
-    _Order(
-        "S[^uxs]*s", ".*", "s", "s",
-        "optimizer.step() bypasses the GradScaler: gradients are still scaled",
-        "{call} uses gradients of a loss that scaler.scale() multiplied, and nothing unscaled them",
-        "Replace {text} with scaler.step(optimizer) and then scaler.update().",
-    ),
-    _Order(
-        "x", ".*", "x", "x",
-        "the scaler is never updated",
-        "{call} has run {times} and scaler.update() never: the scale is not adapted, and a second step() without it "
-        "raises an error",
-        "Call {scaler}.update() after {text}, once in every step.",
-        "U",
-    ),
-)  # fmt: skip
-
-
-def _in_order(log: Log, order: _Order) -> Diagnoses:
-    found = [part for part in parts(log, order.within) if re.fullmatch(order.wrong, letters(part))]
-    if len(found) < TIMES or re.search(order.unless, letters(log)):
-        return
-    first = found[0]
-    call, other = calls_in(first, order.letter)[0], calls_in(first, order.other)[-1]
-    words = {"call": code(call.source), "other": code(other.source), "text": _text(call), "there": _text(other)}
-    steps = [re.fullmatch(r"(?P<scaler>[\w.]+)\.step\((?P<optimizer>.+)\)", _text(one)) for one in calls_in(first, "x")]
-    words |= steps[0].groupdict() if steps and steps[0] else {"scaler": "scaler", "optimizer": "optimizer"}
-    edit = swapped(call.source, other.source) if order.other == "s" != order.letter else None
-    if order.fix.startswith("Call {scaler}"):
-        new = order.fix.partition(" ")[2].partition(")")[0].format(**words) + ")"
-        edit = (before if order.letter == "c" else behind)(call.source, new)
-    yield Diagnosis(
-        order.summary,
-        (),
-        order.why.format(times=plural(len(found), "time"), **words),
-        order.fix.format(**words),
-        source=call.source,
-        edit=edit,
+    edit: Callable[[SourceLine | None, SourceLine | None, dict[str, str]], Edit | None] = lambda call, other, words: (
+        None
     )
+    of_each: bool = False
+    holds: Callable[[CheckContext, OptimizerRow, Log], bool] = lambda context, optimizer, part: True
+    unless: str = "-"
+
+
+def found(context: CheckContext, *orders: Order) -> Diagnoses:
+    """What is said of these orders."""
+    record = context.record
+    for order in orders:
+        for optimizer in record.optimizers if order.of_each else [OptimizerRow("")]:
+            log = record.about(optimizer) if order.of_each else record.log
+            word, names = letters(log), optimizer.subject if order.of_each else ()
+            seen = [match for match in re.finditer(order.pattern, word) if order.unless not in word]
+            part = log[seen[0].start() : seen[0].end()] if seen else ()
+            enough = len(seen) >= (min(TIMES, word.count("s")) if order.of_each else TIMES)
+            if seen and enough and order.holds(context, optimizer, part):
+                call, other = (log[seen[0].start(group)].source for group in ("call", "other"))
+                yield _told(order, call, other, names, {"times": len(seen), "count": letters(part).count("b")})
+
+
+def _told(
+    order: Order, call: SourceLine | None, other: SourceLine | None, names: Names, counts: dict[str, int]
+) -> Diagnosis:
+    words = {"call": code(call), "other": code(other), "text": _text(call), "there": _text(other)}
+    words |= {"times": plural(counts["times"], "time"), "count": str(counts["count"]), "optimizer": "".join(names)}
+    step = re.fullmatch(r"([\w.]+)\.step\((.+)\)", words["there"])
+    words |= dict(zip(("scaler", "opt"), step.groups() if step else ("scaler", "optimizer")))
+    summary, why, fix = (text.format(**words) for text in order[1:4])
+    return Diagnosis(summary, names, why, fix, source=call, edit=order.edit(call, other, words))
+
+
+def _text(source: SourceLine | None) -> str:
+    return source.text if source is not None else "the call"
+
+
+def _one_line(part: Log, *kinds: str) -> bool:
+    """Whether one line makes all calls of each of these kinds."""
+    return all(len({call.source for call in calls_in(part, kind)}) == 1 for kind in kinds)
+
+
+def _adds_up(context: CheckContext, optimizer: OptimizerRow, part: Log) -> bool:
+    """Whether gradients add up between the calls, and no code takes them away by itself."""
+    kept = [done for done in context.record.intervals if "s" not in done]
+    return (
+        bool(kept)
+        and not any({*done} & {"z", "?"} for done in kept)
+        and not context.reads_grad
+        and _one_line(part, "b", "c")
+    )
+
+
+_LATE = Order(
+    r"b[^cs]*(?P<other>s)[^bcsS]*(?P<call>c)",
+    "gradients are clipped after the step that uses them",
+    "{call} runs after {other} and before the next backward(), so no step ever sees a clipped gradient",
+    "Move {text} above {there}, behind backward().",
+    lambda call, other, words: swapped(call, other),
+)
+_WITH_SCALE = Order(
+    r"S[^bucsx]*b[^ucsx]*(?P<call>c)[^s]*?(?P<other>x)?",
+    "gradients are clipped while the scaler's factor is in them",
+    "{call} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times the scale, so nearly "
+    "everything is clipped",
+    "Call {scaler}.unscale_({opt}) directly before {text}.",
+    lambda call, other, words: before(call, "{scaler}.unscale_({opt})".format(**words)),
+)
+_IN_PARTS = Order(
+    r"(?:b[^bczs]*(?P<call>c)[^bczs]*)+b[^bczs]*c?[^bczs]*(?P<other>s)",
+    "gradients are clipped after each of {count} backward calls that add up",
+    "{call} runs after each of the {count} backward calls before {other}: clipping runs on the accumulated sum, so earlier batches "
+    "are scaled down several times",
+    "Move {text} directly above {there}, so that the sum is clipped once.",
+    of_each=True,
+    holds=_adds_up,
+)
+_PAST_SCALER = Order(
+    r"S[^uxs]*(?P<call>(?P<other>s))",
+    "optimizer.step() bypasses the GradScaler: gradients are still scaled",
+    "{call} uses gradients of a loss that scaler.scale() multiplied, and nothing unscaled them",
+    "Replace {text} with scaler.step(optimizer) and then scaler.update().",
+    holds=lambda context, optimizer, part: not context.reads_grad,  # such code may unscale them itself
+)
+_NEVER_UPDATED = Order(
+    r"(?P<call>(?P<other>x))",
+    "the scaler is never updated",
+    "{call} has run {times} and scaler.update() never: the scale is not adapted, and a second step() without it raises an error",
+    "Call {scaler}.update() after {text}, once in every step.",
+    lambda call, other, words: behind(call, "{scaler}.update()".format(**words)),
+    unless="U",
+)
+_TOO_EARLY = Order(
+    r"b[^bzs]*(?P<call>z)[^bs]*(?P<other>s)",
+    "{optimizer} updates nothing: the gradients are reset before it takes its step",
+    "{call} runs between backward() and step(): {times} a step found no gradient any more",
+    "Call {optimizer}.step() after backward(), and {optimizer}.zero_grad() only after that, or before backward().",
+    lambda call, other, words: swapped(call, other),
+    of_each=True,
+    holds=lambda context, optimizer, part: bool(optimizer.reached) and not optimizer.fed,
+)
 
 
 @check("clip-order", "warning", "gradients are clipped too late, too often, or before they are unscaled")
@@ -105,8 +146,7 @@ def clip_order(context: CheckContext) -> Diagnoses:
 
     How it is found: Calls of `clip_grad_norm_` and `clip_grad_value_` are noted beside those of `backward()`, `unscale_()` and
     `step()`. Reported when, twice, there was a step and no clipping between backward and it, and the clipping came then; when
-    a scaled gradient was clipped twice; when one line clips after each of several backward calls whose gradients add up; or when
-    the parameters that are clipped are none of those that the next steps update, as with two networks.
+    a scaled gradient was clipped twice; or when one line clips after each of several backward calls whose gradients add up.
 
     What to do: Move the clipping between the last `backward()` and `step()`. With mixed precision: `scaler.scale(loss).backward()`,
     `scaler.unscale_(optimizer)`, clip, `scaler.step(optimizer)`, `scaler.update()`.
@@ -126,63 +166,7 @@ def clip_order(context: CheckContext) -> Diagnoses:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     ```
     """
-    for order in _CLIPPED:
-        yield from _in_order(context.record.log, order)
-    for optimizer in context.record.optimizers:
-        yield from _clipped_in_parts(context, _updates(context.record, optimizer))
-    yield from _clips_another(context.record)
-
-
-def _clipped_in_parts(context: CheckContext, updates: Sequence[Log]) -> Diagnoses:
-    """A sum of gradients that is clipped each time that another one is added."""
-    clipped = [update for update in updates if re.fullmatch("b(cb)+c?", _kinds(update, "bcz")) and _is_one(update, "c")]
-    adds_up = [done for done in context.record.intervals if "s" not in done]
-    if len(clipped) < min(TIMES, len(updates)) or not clipped or context.reads_grad:
-        return
-    if not adds_up or any({*done} & {"z", "?"} for done in adds_up):
-        return  # they are taken away between the calls, without zero_grad()
-    clip, step = calls_in(clipped[0], "c")[0], clipped[0][-1]
-    count = letters(clipped[0]).count("b")
-    yield Diagnosis(
-        f"gradients are clipped after each of {count} backward calls that add up",
-        (),
-        f"{code(clip.source)} runs after each of the {count} backward calls before {code(step.source)}: clipping runs on the "
-        "accumulated sum, so earlier batches are scaled down several times",
-        f"Move {_text(clip)} directly above {_text(step)}, so that the sum is clipped once.",
-        source=clip.source,
-    )
-
-
-def _kinds(update: Log, kinds: str) -> str:
-    """The order of the calls of these kinds, from the first backward on, where one line calls backward."""
-    return letters(calls_in(update, kinds)).lstrip("z") if _is_one(update, "b") else ""
-
-
-def _is_one(update: Log, kind: str) -> bool:
-    """Whether one line makes all calls of this kind."""
-    return len({call.source for call in calls_in(update, kind)}) == 1
-
-
-def _clips_another(record: RunRecord) -> Diagnoses:
-    """Clips of gradients that no step uses before the next backward, where the steps that come use others, which nothing clips."""
-    wrong, right = dict[SourceLine | None, list[tuple[LoopCall, LoopCall]]](), set[SourceLine | None]()
-    for part in parts(record.log, "c[^b]*s[^b]*"):
-        clips, steps = calls_in(part, "c"), calls_in(part, "s")
-        for clip in clips:
-            if any(clip.about(step) for step in steps) or any(other.about(steps[0]) for other in clips):
-                right.add(clip.source)
-            else:
-                wrong.setdefault(clip.source, []).append((clip, steps[0]))
-    for source, every in wrong.items():
-        if len(every) >= TIMES and source not in right:
-            (_, step), (mine, other) = every[0], (record.models_of(call.tensors or ()) for call in every[0])
-            yield Diagnosis(
-                f"gradients of {mine} are clipped, and the step that follows is of {other}",
-                (),
-                f"no step uses what {code(source)} has clipped, and nothing clips the gradients that {code(step.source)} uses",
-                f"In {line(source)}, clip the parameters of {other}.",
-                source=source,
-            )
+    yield from found(context, _LATE, _WITH_SCALE, _IN_PARTS)
 
 
 @check("scaler-order", "warning", "a GradScaler is used without one of its steps")
@@ -212,10 +196,38 @@ def scaler_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    log = context.record.log
-    if "S" in letters(log):
-        for order in _SCALED[context.reads_grad :]:  # code that reads gradients may unscale them itself
-            yield from _in_order(log, order)
+    if "S" in letters(context.record.log):
+        yield from found(context, _PAST_SCALER, _NEVER_UPDATED)
+
+
+@check("no-update", "warning", "gradients are reset before the optimizer takes its step")
+def no_update(context: CheckContext) -> Diagnoses:
+    """An optimizer takes its steps when the gradients are gone already: it updates nothing.
+
+    Mostly `zero_grad()` stands between `backward()` and `step()`. Reported when this happened to all tensors of an optimizer that
+    the last three backward calls reached (see `--steps`), both times. Gradients that are reset with no step at all are no sign:
+    code may look at them only, as attacks and saliency maps do.
+
+    How it is found: For each optimizer that takes a step, it is noted whether the tensors it holds have a gradient at that
+    moment.
+
+    What to do: Order the calls: `zero_grad()`, `backward()`, `step()`.
+
+    When to ignore it: When the steps are taken without gradients on purpose.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        loss = model(torch.ones(2, 3)).square().mean()
+        loss.backward()
+        optimizer.zero_grad()
+        optimizer.step()
+    ```
+    """
+    yield from found(context, _TOO_EARLY)
 
 
 @check("scheduler-order", "warning", "a learning rate scheduler takes its step before the optimizer's first one")
@@ -259,16 +271,7 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
                 (),
                 f"{code(schedule.source)} runs before {code(step.source)} in each round: the first learning rate of the schedule "
                 "is never used, and each other one comes a round too early",
-                f"Move {_text(schedule)} to the end of the round, after {_text(step)}.",
+                f"Move {_text(schedule.source)} to the end of the round, after {_text(step.source)}.",
                 source=schedule.source,
             )
             return
-
-
-def _updates(record: RunRecord, optimizer: OptimizerRow) -> list[Log]:
-    """The calls about what an optimizer holds that lead to each of its steps."""
-    return list(parts(record.about(optimizer), "[^s]*s"))
-
-
-def _text(call: LoopCall) -> str:
-    return call.source.text if call.source is not None and call.source.text else line(call.source)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import before, behind, instead, swapped
+from gradviz.checks.edit import before, behind, instead
 from gradviz.checks.record import RetainedHistory, RunRecord, calls_in, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import OldTensors, detached, old_tensors
@@ -226,7 +226,6 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    yield from _left_by_another(context)
     yield from _left_by_an_attack(context.record)
     optimized = context.optimized
     by_hand = context.reads_grad or not optimized.intersection(leaf.node for leaf in context.graph.leaves)
@@ -245,69 +244,6 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
         nodes_of(growing),
         source=context.backward,
     )._replace(**_reset(context, growing))
-
-
-@check("no-update", "warning", "gradients are reset before the optimizer takes its step")
-def no_update(context: CheckContext) -> Diagnoses:
-    """An optimizer takes its steps when the gradients are gone already: it updates nothing.
-
-    Mostly `zero_grad()` stands between `backward()` and `step()`. Reported when this happened to all tensors of an optimizer that
-    the last three backward calls reached (see `--steps`), both times. Gradients that are reset with no step at all are no sign:
-    code may look at them only, as attacks and saliency maps do.
-
-    How it is found: For each optimizer that takes a step, it is noted whether the tensors it holds have a gradient at that
-    moment.
-
-    What to do: Order the calls: `zero_grad()`, `backward()`, `step()`.
-
-    When to ignore it: When the steps are taken without gradients on purpose.
-
-    ```python
-    import torch
-
-    model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(3):
-        loss = model(torch.ones(2, 3)).square().mean()
-        loss.backward()
-        optimizer.zero_grad()
-        optimizer.step()
-    ```
-    """
-    for optimizer in context.record.optimizers:
-        late = list(parts(context.record.about(optimizer), "b[^bzs]*z[^bs]*s"))
-        resets = [calls_in(part, "z")[0].source for part in late]
-        if len(resets) >= TIMES and optimizer.reached and not optimizer.fed:
-            name, held = one_line(optimizer.name or optimizer.type), context.record.named(optimizer.reached)
-            yield Diagnosis(
-                f"{optimizer.title} updates nothing: the gradients are reset before it takes its step",
-                held,
-                f"{code(resets[0])} runs between backward() and step(): {plural(len(resets), 'step')} found no gradient any more",
-                f"Call {name}.step() after backward(), and {name}.zero_grad() only after that, or before backward().",
-                source=resets[0],
-                edit=swapped(resets[0], late[0][-1].source),
-            )
-
-
-def _left_by_another(context: CheckContext) -> Diagnoses:
-    """Steps with what the loss of another network has left, which was to train that other one."""
-    for optimizer in context.record.optimizers:
-        if len(optimizer.mixed) >= TIMES:
-            name, (other, left, added, leads) = one_line(optimizer.name or optimizer.type), optimizer.mixed[0]
-            cut = (
-                f" And detach what they make in the loss of {one_line(other)}: it is not to train them."
-                if leads
-                else ""
-            )
-            yield Diagnosis(
-                f"{name} takes its steps with gradients that the loss of {one_line(other)} has left as well",
-                optimizer.subject,
-                f"{code(left)} goes through the parameters of {name}, too, and fills their .grad; {one_line(other)} takes its "
-                f"step, nothing resets them, and {code(added)} adds to what is there",
-                f"Call {name}.zero_grad() directly before {added.text if added is not None else 'its own backward()'}.{cut}",
-                source=added,
-                follows=("gradient-not-reset",),
-            )
 
 
 def _left_by_an_attack(record: RunRecord) -> Diagnoses:

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 import gradviz
+from gradviz.cuts.words import CutLines
 from gradviz.graph import Graph
 from gradviz.graph.ready_queue import engine_order
-from gradviz.recording.cut_words import CutLines
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.run import read_graph
 from tests.cli.conftest import Gradviz, gradviz as run_gradviz, unchanged as unchanged
@@ -75,6 +75,9 @@ def test_the_part_behind_detach_is_what_a_walk_of_the_tensor_finds() -> None:
     assert ops(whole, cut=True) == behind + Counter({"✂ detach": 1})
     assert ops(whole, cut=False) == Counter(node.op for node in alone.nodes)
     assert scissors(whole) == {"✂ detach": (LINE, ["ReluBackward0"], ["AddmmBackward0"])}
+    leaves = behind["AccumulateGrad"]
+    words = f"{behind.total() - leaves + 1} functions and {leaves} leaves"
+    assert whole.notes[-1] == f"dashed: {words} are cut off at ✂, so no gradient passes"
     assert {whole.scopes[node.scope].path for node in whole.nodes if node.scope is not None} >= {
         "net.encoder",
         "net.middle",

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.overrides import _get_current_function_mode_stack
 
+from gradviz.cuts.lines import CutWatch
+from gradviz.cuts.torch_calls import TorchCalls
 from gradviz.packages import UserCode
-from gradviz.recording.cuts import CutWatch
-from gradviz.recording.torch_calls import TorchCalls
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from gradviz.cuts.parts import CutPart, CutParts, Drop, part_behind
+from gradviz.cuts.torch_calls import PLAIN, Given, is_decorated, is_real, name_of
 from gradviz.graph import SourceLine, column
 from gradviz.packages import Place, PlaceOf, package_of, with_text
-from gradviz.recording.cut_parts import CutPart, CutParts, Drop, part_behind
-from gradviz.recording.torch_calls import PLAIN, Given, is_decorated, is_real, name_of
 from gradviz.walker.description import Attribution
 from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence

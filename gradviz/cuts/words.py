@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any
 
 import torch
 
-from gradviz.graph import SourceLine
+from gradviz.cuts.lines import CutWatch, DetachKind
+from gradviz.cuts.torch_calls import TorchCalls
+from gradviz.graph import Graph
 from gradviz.packages import UserCode
-from gradviz.recording.cut_parts import CutParts
-from gradviz.recording.cuts import CutWatch, DetachKind
-from gradviz.recording.torch_calls import TorchCalls
+from gradviz.recording.reasons import Reason
 from gradviz.walker.description import Attribution
+from gradviz.walker.walk import Walked, capture
 from gradviz.wording import clip, line_text, one_line
 
 CUT: dict[DetachKind, str] = {
@@ -34,13 +35,6 @@ CUT: dict[DetachKind, str] = {
 """What a line does that cuts; `of` is what it cuts off."""
 
 
-class CutReason(NamedTuple):
-    """What a line did to a tensor."""
-
-    words: str
-    source: SourceLine
-
-
 class CutLines:
     """The lines that cut while a script runs. Begin it when torch is there. With `parts`, what they drop is walked, to be drawn."""
 
@@ -56,19 +50,33 @@ class CutLines:
         with self._calls.watching():
             yield
 
-    def parts(self, attribution: Attribution | None, outputs: object) -> CutParts | None:
-        """What takes the place of `attribution` in a walk of `outputs`, to put what was cut off beside it."""
+    def capture(
+        self,
+        outputs: object,
+        *,
+        attribution: Attribution | None,
+        inspect: Callable[[Walked], None],
+        **options: Any,
+    ) -> Graph:
+        """The walk of `outputs`, and beside it what was cut off."""
         with self._calls.paused():
-            return self._watch.parts_of(attribution, outputs)
+            parts = self._watch.parts_of(attribution, outputs)
+        if parts is None:
+            return capture(outputs, attribution=attribution, inspect=inspect, **options)
+
+        walks: list[Walked] = []
+        graph = capture(outputs, attribution=parts, inspect=walks.append, need_graph=False, **options)
+        inspect(walks[0])
+        return parts.joined(graph, walks[0].names)
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
         """The last line that cut off this leaf, or what was computed from it, or that returned it; "" when none was seen."""
         found = self.reason(tensor, name, one_line(name))
-        if found is None:
+        if found is None or found.source is None:
             return ""
         return f"{found.words[0].upper()}{found.words[1:]}: `{clip(found.source.text.strip(), 70)}`"
 
-    def reason(self, tensor: torch.Tensor, name: str, it: str = "it") -> CutReason | None:
+    def reason(self, tensor: torch.Tensor, name: str, it: str = "it") -> Reason | None:
         """The same, with `it` for the tensor; None when none was seen."""
         with self._calls.paused():
             names = {id(tensor): (name,)}
@@ -82,6 +90,6 @@ class CutLines:
         cut = max(found, key=lambda cut: cut.at)
         of = it if name in cut.leaf else f"a tensor computed from {it}" if off else "a tensor"
         result = "" if off else f" to compute {it}"
-        return CutReason(
+        return Reason(
             f"{line_text(cut.source.file, cut.source.line)} {CUT[cut.kind].format(of=of)}{result}", cut.source
         )

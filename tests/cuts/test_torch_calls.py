@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.overrides import TorchFunctionMode, has_torch_function, has_torch_function_variadic
 
-from gradviz.recording import torch_calls
-from gradviz.recording.torch_calls import TorchCalls
+from gradviz.cuts import torch_calls
+from gradviz.cuts.torch_calls import TorchCalls
 
 
 def _ignored(*_: Any) -> None:

@@ -20,9 +20,10 @@ from gradviz.walker.names import Names
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
+from gradviz.wording import plural
 
 if TYPE_CHECKING:
-    from gradviz.recording.cuts import Cut
+    from gradviz.cuts.lines import Cut
 
 _Key = tuple[Literal["leaf", "op"], int]
 
@@ -173,8 +174,10 @@ class CutParts:
         leaves = tuple(self._leaf(i, new[i], names) for i in ghosts.leaves)
         called = {leaf.node: leaf.names for leaf in leaves}
         nodes = [self._node(i, new[i])._replace(names=called.get(new[i], ())) for i in range(ghosts.first, len(new))]
+        words = f"{plural(len(nodes) - len(leaves), 'function')} and {plural(len(leaves), 'leaf', 'leaves')}"
         return replace(
             graph,
+            notes=(*graph.notes, f"dashed: {words} are cut off at \u2702, so no gradient passes"),
             nodes=(*graph.nodes, *nodes),
             edges=tuple(sorted((*graph.edges, *added), key=lambda edge: (edge.consumer, edge.position))),
             leaves=(*graph.leaves, *leaves),

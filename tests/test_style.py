@@ -1,0 +1,44 @@
+"""`.ci/style.py` finds what it is for; that the repository has none of it is asked by running the script itself."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+
+import pytest
+
+from benchmarks.size import branches, tokens
+from tests.blocks import ROOT
+
+STYLE = runpy.run_path(str(ROOT / ".ci" / "style.py"), run_name="style")
+IMPORT = STYLE["structure"].Import
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("gradviz.walker.walk", IMPORT("gradviz.draw.svg", False)),
+        ("gradviz.draw.svg", IMPORT("gradviz.cli.main", False)),
+        ("gradviz.fold.fold", IMPORT("gradviz.walker.walk", True)),
+        ("gradviz.layout.graphviz", IMPORT("gradviz.fold.fold", True)),
+        ("gradviz.graph.model", IMPORT("gradviz.draw.summary", False)),
+        ("gradviz.draw.scene", IMPORT("gradviz.checks.finding", False)),
+    ],
+)
+def test_an_import_of_something_higher_is_found(importer: str, imported: object) -> None:
+    rule = STYLE["imports_go_one_way"]
+    rule.__globals__["IMPORTS"], whole = {importer: [imported]}, STYLE["IMPORTS"]
+    try:
+        assert len(list(rule())) == 1
+    finally:
+        rule.__globals__["IMPORTS"] = whole
+
+
+def test_unclear_words_are_found() -> None:
+    found = STYLE["unclear"]("Mend it anew.", STYLE["WORST"] | STYLE["UNCLEAR"])
+    assert list(found) == ["'Mend': write Fix", "'anew': write again"]
+
+
+def test_size_is_counted_without_comments_and_docstrings() -> None:
+    code = 'def f(a):\n    """Text."""\n    # more\n    return [b for b in a if b and a] if a else ""\n'
+    assert (tokens(code), branches(ast.parse(code).body[0])) == (22, 4)
