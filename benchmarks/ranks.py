@@ -10,9 +10,7 @@ and seconds by the clock until the report is printed, and the peak of memory.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -80,32 +78,13 @@ def write(folder: Path, count: int, ranks: int) -> None:
         (folder / f"differ.rank{rank}.json").write_text("\n".join(lines))
 
 
-def measured(files: list[str]) -> dict[str, float]:
-    """The cost of `gradviz merge` on these files, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ranks", "--measure", *files], capture_output=True, text=True, check=True
-    )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def measure(files: list[str]) -> None:
-    """Merge, print the report, then what it cost."""
-    from gradviz.cli.main import cli
-
+def measured(files: list[str]) -> tuple[float, float, int]:
+    """Seconds of a processor and by the clock, and bytes at the peak, of `gradviz merge` on these files."""
     began = time.monotonic()
-    try:
-        cli(["merge", *files], prog_name="gradviz")
-    except SystemExit:
-        pass
-    used = resource.getrusage(resource.RUSAGE_SELF)
+    process = subprocess.Popen([sys.executable, "-m", "gradviz", "merge", *files], stdout=subprocess.DEVNULL)
+    _, _, used = os.wait4(process.pid, 0)
     unit = 1 if sys.platform == "darwin" else 1024
-    told = {
-        "processor": used.ru_utime + used.ru_stime,
-        "clock": time.monotonic() - began,
-        "bytes": used.ru_maxrss * unit,
-    }
-    print(json.dumps(told))
+    return used.ru_utime + used.ru_stime, time.monotonic() - began, used.ru_maxrss * unit
 
 
 def main() -> int:
@@ -113,11 +92,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ranks", description="Measure merging many ranks.")
     parser.add_argument("--ranks", default="1,8,64", help="numbers of ranks")
     parser.add_argument("--nodes", type=int, default=100_000, help="of each rank's graph")
-    parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.measure:
-        measure(options.measure)
-        return 0
     numbers = sorted(int(number) for number in options.ranks.split(","))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -127,10 +102,9 @@ def main() -> int:
         print(f"{'ranks':>5}  {'graphs':<6}  {'processor s':>11}  {'clock s':>7}  {'peak MiB':>8}  {'s a rank':>8}")
         for ranks in numbers:
             for kind in KINDS:
-                found = measured([str(folder / f"{kind}.rank{rank}.json") for rank in range(ranks)])
-                each = found["processor"] / ranks
-                row = f"{ranks:>5}  {kind:<6}  {found['processor']:>11.1f}  {found['clock']:>7.1f}"
-                print(f"{row}  {found['bytes'] / 2**20:>8.0f}  {each:>8.2f}", flush=True)
+                processor, clock, peak = measured([str(folder / f"{kind}.rank{rank}.json") for rank in range(ranks)])
+                row = f"{ranks:>5}  {kind:<6}  {processor:>11.1f}  {clock:>7.1f}"
+                print(f"{row}  {peak / 2**20:>8.0f}  {processor / ranks:>8.2f}", flush=True)
     return 0
 
 

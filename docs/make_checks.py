@@ -63,7 +63,7 @@ def _section(one: Check) -> str:
     command = f"gradviz check script.py {' '.join(options)}"
     text = page(one)
     if one.ranks:
-        command = f"torchrun --nproc-per-node {max(one.ranks, 2)} -m {command}"
+        command = "torchrun --nproc-per-node 2 -m gradviz render script.py -o net.json\n$ gradviz merge net.rank*.json"
     printed = output(text[EXAMPLE], options) if not one.ranks else ""  # that takes several processes
     rest = "\n\n".join(f"**{title}.** {text[title]}" for title in SECTIONS)
     return (

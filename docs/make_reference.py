@@ -27,7 +27,6 @@ MODULES = (
     "gradviz.checks.finding",  # and what the functions return
     "gradviz.memory.saved",
     "gradviz.memory.checkpoint",
-    "gradviz.memory.wrapped",
     "gradviz.memory.oom",
     "gradviz.gradients.flow",
     "gradviz.gradients.paths",
@@ -36,8 +35,6 @@ MODULES = (
     "gradviz.explanation",
     "gradviz.notebook",
     "gradviz.recording.record",
-    "gradviz.watching.watch",
-    "gradviz.watching.look",
     "gradviz.ipython",
     "gradviz.testing",
     "gradviz.testing.plugin",

@@ -30,14 +30,14 @@ LEVELS = {
     **dict.fromkeys(("source", "gradients"), 9),
     "checks": 10,
     **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
-    **dict.fromkeys(("ranks", "testing", "watching"), 12),
-    **dict.fromkeys(("integrations", "cli"), 13),
+    **dict.fromkeys(("ranks", "testing"), 12),
+    "cli": 13,
     **dict.fromkeys(("ipython", "__main__"), 14),
 }
 """A package may import from those on lower levels and from itself."""
 
 CORE = tuple(name for name, level in LEVELS.items() if level <= LEVELS["draw"])
-OUTSIDE = ("testing", "integrations", "__main__", "cli", "api", "notebook", "ipython", "torchviz")
+OUTSIDE = ("testing", "__main__", "cli", "api", "notebook", "ipython", "torchviz")
 FEATURES = tuple(name for name in LEVELS if name not in (*CORE, *OUTSIDE))
 
 READS_LIVE_OBJECTS = (
@@ -53,11 +53,8 @@ READS_LIVE_OBJECTS = (
     "gradviz.checks",
     "gradviz.api",
     "gradviz.torchviz",
-    "gradviz.watching",
-    "gradviz.integrations",
     "gradviz.compiled.live",
     "gradviz.ranks.reading",
-    "gradviz.memory.wrapped",
     "gradviz.memory.oom",
 )
 """Packages and modules that may import torch when they are imported."""
@@ -129,6 +126,4 @@ def allowed(importer: str, imported: Import) -> bool:
     above, below = part(importer), part(imported.module)
     if not below or not above or above == below:  # gradviz/__init__.py, or one package
         return True
-    if level(imported.module) < level(importer):
-        return True
-    return {above, below} == {"cli", "ranks"}
+    return level(imported.module) < level(importer)

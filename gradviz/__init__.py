@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from gradviz.memory.checkpoint import checkpoint_plan as checkpoint_plan
     from gradviz.memory.oom import explain_oom as explain_oom
     from gradviz.memory.saved import saved as saved
-    from gradviz.memory.wrapped import apply_checkpoints as apply_checkpoints
     from gradviz.notebook import show as show
     from gradviz.ranks.merging import merge as merge
     from gradviz.recording.record import Recording as Recording, record as record
     from gradviz.torchviz import make_dot as make_dot
-    from gradviz.watching.watch import watch as watch
 
 __version__ = "0.1.0"
 
@@ -42,7 +40,6 @@ _HOME = {
     "to_networkx": "gradviz.graph.networkx",
     "saved": "gradviz.memory.saved",
     "checkpoint_plan": "gradviz.memory.checkpoint",
-    "apply_checkpoints": "gradviz.memory.wrapped",
     "explain_oom": "gradviz.memory.oom",
     "flow": "gradviz.api",
     "diff": "gradviz.comparison.diff",
@@ -51,15 +48,18 @@ _HOME = {
     "why": "gradviz.api",
     "show": "gradviz.notebook",
     "make_dot": "gradviz.torchviz",
-    "watch": "gradviz.watching.watch",
     "Graph": "gradviz.graph",
     "GradvizError": "gradviz.errors",
 }
 __all__ = [*_HOME, "__version__"]
 
 
+def _is_there(name: str) -> bool:
+    return name in _HOME and importlib.import_module("gradviz.features").is_there(_HOME[name])
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if not _is_there(name):
         return importlib.import_module("gradviz.retired").attribute(name)
     return getattr(importlib.import_module(_HOME[name]), name)
 
@@ -75,4 +75,4 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*filter(_is_there, _HOME), "__version__"])

@@ -22,10 +22,6 @@ class NoGraphError(GradvizError, ValueError):
     """What was given has no autograd graph; the message says why."""
 
 
-class NotAModuleError(GradvizError, TypeError):
-    """What was given is no torch.nn.Module."""
-
-
 class NotATensorError(GradvizError, TypeError):
     """What was given holds no tensor at all."""
 
@@ -43,11 +39,11 @@ class GraphFileError(GradvizError, ValueError):
 
 
 class LayoutError(GradvizError, RuntimeError):
-    """No layout engine could place the graph; the message says which were tried and why each failed."""
+    """Graphviz failed; the message says why."""
 
 
 class LayoutTimeout(LayoutError, TimeoutError):
-    """A layout engine did not finish within its time limit and was ended."""
+    """Graphviz did not finish within its time limit and was ended."""
 
 
 class GraphvizNotFound(LayoutError):
@@ -85,10 +81,6 @@ class ScriptError(GradvizError, RuntimeError):
 
 class RetiredName(GradvizError, AttributeError):
     """A name that gradviz once had; the message says what to use instead. `hasattr` is False for it."""
-
-
-class WatchError(GradvizError, RuntimeError):
-    """A watch was told to end the run at a finding; the message says which."""
 
 
 def text_of(error: BaseException) -> str:

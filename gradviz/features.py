@@ -12,11 +12,9 @@ from typing import Any
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "source": ("cuts",),
-    "gradients": ("cuts", "compiled", "memory"),
+    "gradients": ("cuts",),
     "checks": ("cuts", "source", "gradients", "compiled", "memory", "formulas"),
-    "page": ("checks", "comparison", "formulas"),
     "ranks": ("checks", "comparison"),
-    "watching": ("checks", "comparison", "page"),
 }
 """What a feature needs of other features, where it needs any: it is as good as deleted without them."""
 

@@ -25,7 +25,7 @@ _OF_CELL = re.compile(r"[/\\]ipykernel_|^<ipython-input-")
 _GENERATED = ("<frozen ", "<eval_with_key>", "<torch_package", "<attrs generated", "<__array_function__")
 _TORCH = ("torch", "functorch")  # the second is torch's own, too, installed beside it
 _AROUND = (
-    *(os.path.join(_HERE, part, "") for part in ("run", "recording", os.path.join("checks", "collect"), "ranks")),
+    *(os.path.join(_HERE, part, "") for part in ("run", "recording", os.path.join("checks", "collect"))),
     os.path.join(_HERE, "ipython.py"),
     *(os.path.join(_HERE, "walker", f"{part}.py") for part in ("isolation", "signals", "taps")),
 )

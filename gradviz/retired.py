@@ -15,7 +15,17 @@ COMMANDS: dict[str, str] = {
 }
 """Commands; a sentence each."""
 
-NAMES: dict[str, str] = {}
+_WATCH = (
+    "gradviz no longer watches a training run: use `gradviz check train.py`, "
+    "or gradviz.check(loss, model=model) inside the loop (docs/hosts.md)"
+)
+
+NAMES: dict[str, str] = {
+    "apply_checkpoints": "gradviz no longer wraps modules: call torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False) "
+    "for each path in plan.steps.",
+    "watch": _WATCH,
+    "integrations": _WATCH,
+}
 """Attributes of `gradviz`; a sentence each."""
 
 ANY = ("",)
@@ -35,6 +45,33 @@ class RetiredOption(NamedTuple):
 
 OPTIONS: tuple[RetiredOption, ...] = (
     RetiredOption(
+        "--ranks",
+        "Each rank now reports for itself and writes a file of its own: compare them with gradviz merge net.rank*.json.",
+        harmless=("each",),
+    ),
+    RetiredOption(
+        "--ranks-wait",
+        "No rank waits for another any more: where one hangs, py-spy dump --pid PROCESS shows the line.",
+        harmless=ANY,
+    ),
+    RetiredOption(
+        "--layout",
+        "gradviz has one layout, so leave --layout out. For Graphviz, write DOT: gradviz render train.py -o net.dot.",
+        harmless=("layered", "auto"),
+    ),
+    RetiredOption(
+        "--layout-timeout",
+        "gradviz no longer waits for Graphviz to place boxes, so leave --layout-timeout out.",
+        harmless=ANY,
+    ),
+    RetiredOption(
+        "--try",
+        "gradviz no longer tries fixes: running a script again overwrites its files. Make the change that `fix:` says, "
+        "and run gradviz check again.",
+        ("check",),
+        takes_value=False,
+    ),
+    RetiredOption(
         "--by",
         "gradviz flow no longer splits a loss into its terms. For one of them, name its variable: "
         "gradviz flow train.py:reconstruction --at 1.",
@@ -47,6 +84,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
         "gradviz check train.py --format md.",
         ("info",),
         values=("md",),
+    ),
+    RetiredOption(
+        "--time",
+        "`gradviz saved` no longer measures time: see `gradviz tree train.py --time`.",
+        ("saved",),
+        takes_value=False,
     ),
 )
 """In the order in which they are looked through."""

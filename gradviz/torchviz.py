@@ -54,7 +54,7 @@ def make_dot(
     Source: https://github.com/szagoruyko/pytorchviz
     """
     outputs = list({id(tensor): tensor for _, tensor in flatten(var) if isinstance(tensor, torch.Tensor)}.values())
-    graph = capture(outputs, params=params, need_graph=False, open_compiled=False)
+    graph = capture(outputs, params=params, need_graph=False, read_compiled=False)
     bases: dict[int, int] = {}
     same_base = {}
     for number, tensor in enumerate(outputs):

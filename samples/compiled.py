@@ -1,35 +1,26 @@
 """torch.compile: the model runs as one compiled function, and so does its backward.
 
-Autograd records one node for all of it. What the compiled backward does is read from the program that torch made of it:
-operations, modules, lines, what it keeps, and what it computes again instead of keeping.
+Autograd records one node for all of it. It says what it runs and keeps, and which parameters get a gradient.
 
 --backend aot_eager   Which compiler: eager (backward stays uncompiled), aot_eager, or inductor (needs a C++ compiler).
---budget 0            How much of what backward needs may be kept, from 0 (compute as much as possible again) to 1.
 --fault cut           The gate is detached inside the compiled code: its layer learns nothing, and nothing fails.
---fault break         A number is read in the middle: torch.compile makes two graphs of one function.
 
 Try:
     gradviz render samples/compiled.py
     gradviz info samples/compiled.py
     gradviz saved samples/compiled.py
     gradviz check samples/compiled.py -- --fault cut
-    gradviz check samples/compiled.py -- --fault break
-    gradviz diff samples/compiled.py -- --eager -- --budget 0
 """
 
 import argparse
 
 import torch
-import torch._functorch.config
 from torch import nn
 
 parser = argparse.ArgumentParser(description="A compiled model, right and wrong.")
 parser.add_argument("--backend", choices=["eager", "aot_eager", "inductor"], default="aot_eager")
-parser.add_argument("--eager", action="store_true", help="do not compile at all")
-parser.add_argument("--budget", type=float, default=1.0)
-parser.add_argument("--fault", choices=["none", "cut", "break"], default="none")
+parser.add_argument("--fault", choices=["none", "cut"], default="none")
 arguments = parser.parse_args()
-torch._functorch.config.activation_memory_budget = arguments.budget
 
 
 class Block(nn.Module):
@@ -46,8 +37,6 @@ class Block(nn.Module):
         gate = torch.sigmoid(self.gate(h))
         if arguments.fault == "cut":
             gate = gate.detach()
-        if arguments.fault == "break":
-            self.mean = gate.mean().item()
         return x + gate * self.mlp(h)
 
 
@@ -65,7 +54,7 @@ class Net(nn.Module):
 
 torch.manual_seed(0)
 model = Net()
-run = model if arguments.eager else torch.compile(model, backend=arguments.backend)
+run = torch.compile(model, backend=arguments.backend)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 inputs, targets = torch.randn(32, 16), torch.randn(32, 1)
 

@@ -1,19 +1,15 @@
 """Data parallel: every rank has the whole model and a part of the data, and gradients are averaged.
 
 `DistributedDataParallel` averages a gradient as soon as it is there on every rank. So all ranks must use the same
-parameters and make the same calls of `torch.distributed` in the same order. What happens when they do not:
+parameters. What happens when they do not:
 
 --fault branch       The last rank skips a layer. The others wait for its gradient for ever.
---fault order        The last rank calls a broadcast where the others call an all_reduce.
---fault gone         The last rank raises. The others wait for it.
 --fault checkpoint   A reentrant checkpoint together with find_unused_parameters: "marked as ready twice".
 
 Try:
     torchrun --nproc-per-node 2 samples/ddp.py
-    torchrun --nproc-per-node 2 -m gradviz check samples/ddp.py -- --fault branch
-    torchrun --nproc-per-node 4 -m gradviz render samples/ddp.py -o ddp.svg -- --fault branch
-    torchrun --nproc-per-node 2 -m gradviz check samples/ddp.py -- --fault order
-    torchrun --nproc-per-node 2 -m gradviz check samples/ddp.py -- --fault gone
+    torchrun --nproc-per-node 2 -m gradviz render samples/ddp.py -o ddp.json -- --fault branch
+    gradviz merge ddp.rank*.json -o ddp.svg
     torchrun --nproc-per-node 2 -m gradviz check samples/ddp.py -- --fault checkpoint
 """
 
@@ -26,7 +22,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 parser = argparse.ArgumentParser(description="Data parallel training, right and wrong.")
-parser.add_argument("--fault", choices=["none", "branch", "order", "gone", "checkpoint"], default="none")
+parser.add_argument("--fault", choices=["none", "branch", "checkpoint"], default="none")
 arguments = parser.parse_args()
 
 
@@ -62,12 +58,7 @@ torch.manual_seed(dist.get_rank())  # each rank has its own data
 for _ in range(3):
     inputs, targets = torch.randn(16, 8), torch.randn(16, 1)
     scale = inputs.abs().max()
-    if arguments.fault == "gone" and is_last:
-        raise ValueError("no data for this rank")
-    if arguments.fault == "order" and is_last:
-        dist.broadcast(scale, src=0)
-    else:
-        dist.all_reduce(scale, op=dist.ReduceOp.MAX)  # the largest number of all ranks
+    dist.all_reduce(scale, op=dist.ReduceOp.MAX)  # the largest number of all ranks
     loss = (model(inputs / scale) - targets).square().mean()
     optimizer.zero_grad()
     loss.backward()

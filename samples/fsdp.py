@@ -9,7 +9,7 @@ Try:
     torchrun --nproc-per-node 2 samples/fsdp.py
     torchrun --nproc-per-node 2 -m gradviz tree samples/fsdp.py --by node
     torchrun --nproc-per-node 2 -m gradviz check samples/fsdp.py -- --fault early
-    torchrun --nproc-per-node 2 -m gradviz render samples/fsdp.py --ranks each --at 2 -o fsdp.json
+    torchrun --nproc-per-node 2 -m gradviz render samples/fsdp.py --at 2 -o fsdp.json
     gradviz merge fsdp.rank*.json
 """
 

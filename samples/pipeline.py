@@ -1,15 +1,14 @@
 """Pipeline parallel: each rank has some of the layers, and passes what they computed on to the next.
 
-A batch is cut into microbatches. Forward, the stages send activations on; backward, they send gradients back. gradviz joins the
-graphs of the stages into one picture: where a stage receives, its graph goes on in that of the stage before.
+A batch is cut into microbatches. Forward, the stages send activations on; backward, they send gradients back. So every stage
+must run to the end, or the others wait for it: gradviz needs `--continue`. Each rank shows the graph of its own stage.
 
 --fault unused   The last stage has a layer that it does not use.
 
 Try:
     torchrun --nproc-per-node 2 samples/pipeline.py
-    torchrun --nproc-per-node 2 -m gradviz render samples/pipeline.py -o pipeline.svg
-    torchrun --nproc-per-node 2 -m gradviz render samples/pipeline.py --focus stage1.microbatch0 -o one.svg
-    torchrun --nproc-per-node 2 -m gradviz check samples/pipeline.py -- --fault unused
+    torchrun --nproc-per-node 2 -m gradviz render samples/pipeline.py --continue -o pipeline.svg
+    torchrun --nproc-per-node 2 -m gradviz check samples/pipeline.py --continue --rank 1 -- --fault unused
 """
 
 import argparse

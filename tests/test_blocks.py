@@ -37,7 +37,7 @@ BLOCKS = {path.relative_to(ROOT).as_posix(): blocks(path.read_text(encoding="utf
 STAND_IN = Path(__file__).parent / "stand_in.py"
 SHOWN = ("$ ", "# samples/", "# docs/")
 LANGUAGES = {"python", "bash", "json"}
-NOT_RUN = 13  # how many blocks may say that they are not run: lower it when one does, and think twice before raising it
+NOT_RUN = 11  # how many blocks may say that they are not run: lower it when one does, and think twice before raising it
 
 
 def having(language: str) -> list[str]:

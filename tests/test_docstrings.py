@@ -14,7 +14,6 @@ MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(gradviz.__path__, "gradviz.")
     if not module.name.rpartition(".")[2].startswith("_")  # programs of their own
-    and not module.name.startswith("gradviz.integrations.")  # whose frameworks may not be installed: `tests/hosts`
 )
 
 

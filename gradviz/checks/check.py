@@ -116,7 +116,6 @@ def check_target(
     cuts: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
     process: Callable[[Graph, LiveOutputs], Graph] | None = None,
-    seen: Callable[[Graph], None] | None = None,
 ) -> RunResult[Findings]:
     """The same for a TARGET of the command line. Raises what `Run.captured` raises.
 
@@ -126,7 +125,7 @@ def check_target(
     chosen(only, ignore)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
     limits = Gradients(vanishing=vanishing, exploding=exploding)
-    watched = WatchedRun(target, limits, values=values, run_custom=run_custom, cuts=cuts, process=process, seen=seen)
+    watched = WatchedRun(target, limits, values=values, run_custom=run_custom, cuts=cuts, process=process)
     how: Any = {"at": at, "keep_going": keep_going, "record": record, "around": around, "steps": steps or STEPS}
     with watched.watching():
         captured = Run(target, watched.read, arguments, to_end=to_end, **how, **watched.hooks(runs_on)).captured()

@@ -17,7 +17,7 @@ from gradviz.graph import Graph, SourceLine, TensorInfo
 if TYPE_CHECKING:
     from gradviz.cuts.lines import Cut
     from gradviz.gradients.values import Values
-    from gradviz.ranks.reporter import Together
+    from gradviz.ranks.rank_diff import RankDiff
     from gradviz.recording.record import ModuleRun
     from gradviz.source.provenance import Provenance
     from gradviz.source.search import Change
@@ -193,7 +193,7 @@ class CheckContext:
     loss: float | None = None  # what backward begins at, when that is one number
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None
-    ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
+    ranks: RankDiff | None = None  # several ranks: then `graph` is theirs as one
     entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
     fed_zeros: tuple[int, ...] = ()  # layers whose input is zero in all its elements, and products with such a factor
     zero_weights: tuple[int, ...] = ()  # leaves of two dimensions or more whose elements are all zero

@@ -1,4 +1,4 @@
-"""A change of the user's code as data: a line, and what to write in its place. Applies none; `cli/trial` tries them."""
+"""A change of the user's code as data: a line, and what to write in its place. Applies none."""
 
 from __future__ import annotations
 
@@ -15,19 +15,13 @@ class Edit(NamedTuple):
 
     source: SourceLine
     new: str
-    heals: bool | None = None  # None where it was not tried
     more: tuple[Edit, ...] = ()  # other lines of the file, further down, that change with it
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. The file is relative to the current folder."""
         source, file = self.source, short_path(self.source.file)
-        data = {"file": file, "line": source.line, "old": source.text, "new": self.new, "heals": self.heals}
+        data = {"file": file, "line": source.line, "old": source.text, "new": self.new}
         return data | ({"more": [one.as_data() for one in self.more]} if self.more else {})
-
-    def difference(self) -> list[str]:
-        """The line as it is and as it should be, as a patch shows them."""
-        more = (line for one in self.more for line in one.difference())
-        return [f"- {self.source.text}", *(f"+ {line}" for line in self.new.splitlines()), *more]
 
     def applied(self, text: str) -> str:
         """The text of the file with this change, unchanged where the line says something else by now.

@@ -47,7 +47,6 @@ class Finding:
     edit: Edit | None = None  # the fix as data
     consequences: tuple[Finding, ...] = ()
     rank: int | None = None  # the process that found it, where a launcher started several
-    ranks: tuple[int, ...] = ()  # the same of the findings of all ranks, of which equal ones are one
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. What is unknown is None."""
@@ -55,8 +54,6 @@ class Finding:
         for key in Excerpt._fields:
             data["code" if key == "text" else key] = getattr(self.code, key, None)
         data |= {"call": self.call, "rank": self.rank, "edit": self.edit.as_data() if self.edit is not None else None}
-        if self.ranks:
-            data["ranks"] = list(self.ranks)
         data["consequences"] = [
             {key: getattr(consequence, key) for key in ("id", "severity", "summary")}
             for consequence in self.consequences

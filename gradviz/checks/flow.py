@@ -156,19 +156,6 @@ _REMEDY = {
 
 
 _BIRTHS = (*POLES[:-1], "LinalgSlogdet", "LinalgDet", "LinalgInv", "Sqrt", "Rsqrt", "Acos", "Asin")  # not every power
-_UNLIKE = {"truediv": "Div", "div_": "Div", "norm": "LinalgVectorNorm", "linalg_norm": "LinalgVectorNorm"}
-
-
-def function(record: Node) -> str:
-    """The backward function that a node is; for a part of a compiled function, that of the call in eager code.
-
-    >>> function(Node(0, "aten.div", attributes={"gradient of": "log_softmax"}))
-    'LogSoftmaxBackward0'
-    """
-    called = str(record.attributes.get("gradient of", ""))
-    if not called:
-        return record.op
-    return f"{_UNLIKE.get(called) or ''.join(part.capitalize() for part in called.split('_'))}Backward0"
 
 
 def born(graph: Graph, node: int, finite: frozenset[int], poles: Collection[int] = ()) -> int:
@@ -181,7 +168,7 @@ def born(graph: Graph, node: int, finite: frozenset[int], poles: Collection[int]
         at = waiting.pop(0)
         if at in poles:
             return at
-        if likely == node and function(graph.nodes[at]).startswith(_BIRTHS) and not _by_a_number(graph.nodes[at]):
+        if likely == node and graph.nodes[at].op.startswith(_BIRTHS) and not _by_a_number(graph.nodes[at]):
             likely = at
         behind = [edge.producer for edge in graph.inputs(at) if edge.producer not in finite]
         waiting += [
@@ -196,13 +183,13 @@ def _by_a_number(record: Node) -> bool:
     divisor = next((saved.tensor for saved in record.saved if saved.slot == "other"), None)
     made = next((output for output in record.outputs if output is not None), None)
     known = divisor is not None and made is not None and divisor.shape == () and divisor.dtype != made.dtype
-    return function(record).startswith("Div") and known
+    return record.op.startswith("Div") and known
 
 
 def too_few(record: Node) -> int | None:
     """How many numbers a standard deviation or variance was taken of, where it divides by zero or less for that; else None."""
     given = next((saved.tensor for saved in record.saved if saved.slot == "self"), None)
-    if given is None or given.shape is None or not function(record).startswith(("Std", "Var")):
+    if given is None or given.shape is None or not record.op.startswith(("Std", "Var")):
         return None
     dimensions = record.attributes.get("dim")
     if isinstance(dimensions, tuple):
@@ -224,11 +211,11 @@ _STEEP = ("Sqrt", "LinalgVectorNorm", "Norm", "Std", "Acos", "Asin", "Pow", "Div
 def suspect(graph: Graph) -> int | None:
     """The operation that is likeliest to have given a gradient that is not finite: a softmax of masked scores, or a steep one."""
     for node in graph.nodes:
-        if function(node).startswith("Softmax") and any(
-            function(graph.nodes[edge.producer]).startswith("MaskedFill") for edge in graph.inputs(node.id)
+        if node.op.startswith("Softmax") and any(
+            graph.nodes[edge.producer].op.startswith("MaskedFill") for edge in graph.inputs(node.id)
         ):
             return node.id
-    return next((node.id for start in _STEEP for node in graph.nodes if function(node).startswith(start)), None)
+    return next((node.id for start in _STEEP for node in graph.nodes if node.op.startswith(start)), None)
 
 
 _WHY = {
@@ -265,7 +252,7 @@ def reason(graph: Graph, node: int, below: bool = False) -> str:
         return f"over {plural(few, 'element')} it is 0 / 0: it divides by the count less {correction_of(graph.nodes[node]):g}"
     if below:
         return "it is not defined below zero, and was given such numbers"
-    why = next((text for start, text in _WHY.items() if function(graph.nodes[node]).startswith(start)), "")
+    why = next((text for start, text in _WHY.items() if graph.nodes[node].op.startswith(start)), "")
     if left_out(graph, node):
         why += f"{'; ' if why else ''}torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
     return why
@@ -273,8 +260,8 @@ def reason(graph: Graph, node: int, below: bool = False) -> str:
 
 def left_out(graph: Graph, node: int) -> bool:
     """Whether `torch.where` chooses between the result of an operation and another; that inside of logdet is torch's own."""
-    chosen = any(function(graph.nodes[edge.consumer]).startswith("Where") for edge in graph.consumers(node))
-    return chosen and not function(graph.nodes[node]).startswith("LinalgSlogdet")
+    chosen = any(graph.nodes[edge.consumer].op.startswith("Where") for edge in graph.consumers(node))
+    return chosen and not graph.nodes[node].op.startswith("LinalgSlogdet")
 
 
 def remedy(op: str, half: bool = False, pole: bool = False) -> str:

@@ -23,7 +23,6 @@ from gradviz import __version__
 from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.registry import Check, checks
 from gradviz.checks.words import CODE, Excerpt, short_path
-from gradviz.rank import named
 from gradviz.report import labels
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
 from gradviz.run.cells import place_in_file
@@ -93,7 +92,7 @@ def _shorten(rows: _Rows, most: int) -> bool:
 
 def _rows(finding: Finding, width: int, verbose: bool, short: bool) -> _Rows:
     """All of a finding but its head, part by part; of a `short` one, as a note is below an error, what it is about and where."""
-    names, code, edit = finding.names, finding.code, finding.edit
+    names, code = finding.names, finding.code
     told = len(names) == 1 and names[0] in finding.summary
     more = f", {labels.more(len(names) - SHOWN)}" if len(names) > SHOWN and not verbose else ""
     listed = ", ".join(names if verbose else names[:SHOWN]) + more
@@ -104,7 +103,6 @@ def _rows(finding: Finding, width: int, verbose: bool, short: bool) -> _Rows:
     rows = {"names": row("names", "" if told else listed), "where": row("where", finding.where)}
     if short:
         return rows
-    healed = edit.difference() if edit is not None and edit.heals else ()
     late = (finding.call or 0) > 1 and (finding.nodes or finding.severity == "error")  # the rest is of the whole run
     return rows | {
         "code": [f"{'':{INDENT}}{line}" for line in code_lines(code, width - INDENT)] if code is not None else [],
@@ -112,7 +110,6 @@ def _rows(finding: Finding, width: int, verbose: bool, short: bool) -> _Rows:
         "why": row("why", _shorter(finding.why, code)),
         "effect": row("effect", *consequences(finding)),
         "fix": row("fix", _shorter(finding.fix, code)),
-        "heals": _row("heals", map(one_line, healed)),
     }
 
 
@@ -121,9 +118,8 @@ def _row(word: str, lines: Iterable[str]) -> list[str]:
 
 
 def _heading(finding: Finding, at: str = "") -> str:
-    """How bad it is, on which ranks, what it is, where, and the check that says so."""
-    ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
-    where = f" on {named(ranks)}" if ranks else ""
+    """How bad it is, on which rank, what it is, where, and the check that says so."""
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
     return f"{finding.severity}{where}: {one_line(finding.summary)} {at} [{finding.id}]"
 
 

@@ -108,7 +108,7 @@ class Check(NamedTuple):
     function: Function
     needs_values: bool = False
     follows: Names = ()
-    ranks: int = 0  # processes that its example needs; above 1 it runs on all ranks of a launch together
+    ranks: bool = False  # it runs on the merged graph of several ranks, and on no other
     once: bool = False
     reads_saved: bool = False
 
@@ -148,14 +148,17 @@ def run(
 ) -> Findings:
     """Run the chosen checks on each graph of one run of the user's code. What several graphs show is said once.
 
-    Checks on several ranks run on context of several ranks, and no others.
+    Checks on several ranks run on context of several ranks, and no others do.
     """
     diagnoses: dict[tuple[object, ...], Explained] = {}
     ran, skipped = [], []
     together = any(about.ranks is not None for about in context)
     readable = [about for about in context if about.values is not None or about.gradients is not None]
+    only = tuple(only)
     for rule in chosen(only, ignore):
-        if (rule.ranks > 1) != together:
+        if rule.ranks != together:
+            if rule.id in only:
+                skipped.append((rule.id, "compares ranks: gradviz merge net.rank*.json"))
             continue
         reason = _why_not(rule, context, values or bool(readable))
         if reason:

@@ -84,8 +84,8 @@ def _facts(context: CheckContext) -> _Facts:
     return _Facts(
         context,
         {parameter.model for parameter in context.parameters if parameter.node is not None},
-        next((node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)), None),
-        any("in_compiled" in node.flags for node in graph.nodes),
+        next((node for node in graph.nodes if _hides(node)), None),
+        any("compiled" in node.flags for node in graph.nodes),
         {scope.path for scope in graph.scopes},
         sorted(set(context.cuts), key=lambda cut: cut.at),
         {name for tensors in training for name in all_names(tensors)},
@@ -227,7 +227,7 @@ _NOT_RECORDED = Verdict(
 _BARE = Verdict("{do} not get a gradient: a reentrant checkpoint hides {them}", "", "")
 _COMPILED = Verdict(
     "{do} not get a gradient inside the compiled function",
-    "the compiled function takes them, and no operation of its backward leads to them: inside, their result is cut or dropped",
+    "the compiled function takes them, and its backward returns no gradient for them: inside, their result is cut or dropped",
     "Look in {forward}, for .detach(), .data, argmax, no_grad() and a result that is not used{made}. "
     "The model uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False).",
 )  # fmt: skip
@@ -273,6 +273,11 @@ def _is_behind_a_hook(graph: Graph, around: str | None, began: int) -> bool:
     )
     ran = [node.sequence for node in graph.nodes if node.scope in scopes and node.sequence is not None]
     return bool(ran) and max(ran) < began
+
+
+def _hides(node: Node) -> bool:
+    """Whether a node does not tell what it uses. A compiled function takes it as an input, unless this torch cannot be read."""
+    return "checkpoint" in node.flags or ("compiled" in node.flags and "operations" not in node.attributes)
 
 
 def _hidden(graph: Graph, node: Node) -> Verdict:

@@ -31,7 +31,7 @@ from gradviz.wording import one_line, plural
 
 
 class WatchedRun:
-    """Of one run. `process` puts the process into each graph, `seen` is given each. `cuts`: keep what was cut off, to draw it."""
+    """Of one run. `process` puts the process into each graph. `cuts`: keep what was cut off, to draw it."""
 
     def __init__(
         self,
@@ -42,10 +42,9 @@ class WatchedRun:
         run_custom: bool,
         cuts: bool,
         process: Callable[[Graph, LiveOutputs], Graph] | None,
-        seen: Callable[[Graph], None] | None,
     ) -> None:
         self._target, self._limits, self._values, self._run_custom = target, limits, values, run_custom
-        self._process, self._seen = process, seen
+        self._process = process
         self._reader = reader = Collector(values=values, limits=limits, cuts=cuts)
         self._record, paused = reader.recorder.record, reader.calls.paused
         self._replay, self._evaluations = FunctionReplay(run_custom), EvaluationWatch(paused)
@@ -89,8 +88,6 @@ class WatchedRun:
                 losses=tuple(self.calls.losses[:-1]),
                 in_step=self._reader.recorder.in_step,
             )
-            if self._seen is not None:
-                self._seen(graph)
             told = self._values or (context.values is not None and not live.ran)
             return with_gradients(context, live, None, self._limits, self._run_custom) if told else context
 
@@ -119,7 +116,7 @@ class WatchedRun:
         record.raised = raised(failure.error) if failure is not None else None
         awake = {name: call for key, call in watch.nonzero.items() for name in self._reader.leaf_names.get(key, ())}
         used = {name for key in watch.reached for name in record.names.get(key, ())}
-        return with_other_calls([*every[:-1], replace(every[-1], record=record)], used, awake, watch.looked)
+        return _with_other_calls([*every[:-1], replace(every[-1], record=record)], used, awake, watch.looked)
 
     def told(self, findings: Findings, captured: RunResult[CheckContext], runs_on: bool) -> Findings:
         """The findings with what was left out, and why; how far the run was watched; and how it failed."""
@@ -144,7 +141,7 @@ def _failure(captured: RunResult[CheckContext]) -> Failure | None:
     return captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
 
 
-def with_other_calls(
+def _with_other_calls(
     every: Sequence[CheckContext], used: set[str], awake: Mapping[str, int], looked: Sequence[int]
 ) -> list[CheckContext]:
     """Each with what is known of the other backward calls: the parameters that they use, and those that get a gradient there.
@@ -221,6 +218,6 @@ def with_gradients(
     }
     arriving = {node for node, size in flow.incoming.items() if not size.nonfinite}
     broken = tuple(node for node in flow.order if node in leaving & arriving)
-    stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured, flow.closed))
+    stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured))
     gradients = limits._replace(leaves=leaves, nonfinite=broken, problem=stopped)
     return replace(context, gradients=gradients)

@@ -68,20 +68,10 @@ def places(*parts: str) -> str:
     return ", ".join(filter(None, parts))
 
 
-def op(record: Node) -> str:
-    """A node in a word: its op, or for a part of a compiled function what the code called: "log"."""
-    return str(record.attributes.get("gradient of") or record.op)
-
-
-def forward_op(record: Node) -> str:
-    """What the code called: "sqrt"."""
-    return str(record.attributes.get("gradient of") or forward_name(record))
-
-
 def title(graph: Graph, node: int) -> str:
     """A node in a sentence: its op, and where it was made."""
     record = graph.nodes[node]
-    return f"{op(record)} ({line(own_line(record)) or f'node {node}'})"
+    return f"{record.op} ({line(own_line(record)) or f'node {node}'})"
 
 
 def title_and_code(graph: Graph, node: int) -> str:
@@ -90,7 +80,7 @@ def title_and_code(graph: Graph, node: int) -> str:
     source = own_line(record)
     if source is None or not source.text:
         return title(graph, node)
-    return f"{op(record)} ({line(source)}: `{clip(source.text, CODE)}`)"
+    return f"{record.op} ({line(source)}: `{clip(source.text, CODE)}`)"
 
 
 def listed(names: Iterable[str], shown: int = SHOWN) -> str:

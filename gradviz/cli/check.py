@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -12,11 +11,11 @@ import click
 
 from gradviz.checks.context import Gradients
 from gradviz.checks.finding import SEVERITIES
-from gradviz.cli.options import json_option
+from gradviz.cli.launch import reports
+from gradviz.cli.options import json_option, with_feature
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import SHORT, complain, destination, open_option, opens, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
-from gradviz.cli.trial import tried
 from gradviz.errors import text_of
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
@@ -108,17 +107,13 @@ def _ids(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
     help="Report modules whose gradient is above this multiple of the one nearest to the output.",
 )
 @run_custom_option
-@click.option(
-    "--try",
-    "trying",
-    is_flag=True,
-    help="Run the script again, in a child process and on a patched copy in memory, for each fix that is a change of a line; "
-    "show those that heal.",
+@with_feature(
+    "page",
+    click.option(
+        "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
+    ),
 )
-@click.option(
-    "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
-)
-@open_option
+@with_feature("page", open_option)
 @click.option("--verbose", is_flag=True, help="Print all names, the reasons of notes, and the checks that ran.")
 @click.option(
     "--format",
@@ -137,10 +132,9 @@ def command(
     form: str,
     as_json: bool,
     verbose: bool,
-    page: str | None,
-    trying: bool,
     only: tuple[str, ...],
     ignore: tuple[str, ...],
+    page: str | None = None,
     **options: Any,
 ) -> None:
     """Report what is wrong, where, why, and how to fix it.
@@ -154,15 +148,12 @@ def command(
         page = f"{source.target.stem}.html"
     page = destination(page) if page is not None else None
     with result_stream() as stream:
-        began = time.perf_counter()
         captured = source.findings(cuts=page is not None, **options)
         findings = captured.result
-        if trying and rank() is None:
-            findings = tried(findings, source, options, time.perf_counter() - began)
         if page is not None:
             write_page(findings, page)
         _write(findings, "json" if as_json else form, verbose, stream)
-    if fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
+    if reports() and fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error
             complain(f"The script then failed: {type(error).__name__}: {text_of(error)}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.launch import reports
 from gradviz.cli.options import json_option, render_options, row_limit, top_option
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
@@ -15,7 +16,7 @@ from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
 from gradviz.comparison.diff import TOP, GraphDiff, diff, text
 from gradviz.draw.output import format_of
 from gradviz.errors import FormatError, TargetError
-from gradviz.features import hook
+from gradviz.features import is_there
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
@@ -23,7 +24,6 @@ from gradviz.run.ending import RunResult
 from gradviz.run.program import parse_target
 
 if TYPE_CHECKING:
-    from gradviz.compiled.compare import CompiledDiff
     from gradviz.ranks.rank_diff import RankDiff
 
 
@@ -37,7 +37,7 @@ class _TwoScripts(TargetCommand):
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SECOND]"]
 
 
-_DRAWN = (".svg", ".html")  # suffixes
+_DRAWN = (".svg", ".html") if is_there("gradviz.page") else (".svg",)  # suffixes
 
 
 @click.command("diff", cls=_TwoScripts)
@@ -68,8 +68,7 @@ def diff_command(
     """Show the differences between two graphs.
 
     BEFORE and AFTER are targets: scripts, or graphs saved as JSON. Without AFTER, BEFORE is read twice: at two backward calls of
-    one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). If only AFTER is compiled, both are compared
-    by module and line. Exit code 0 if nothing differs, else 1.
+    one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). Exit code 0 if nothing differs, else 1.
     """
     refuse_to_open(output)
     if len(at) > 2:
@@ -83,21 +82,17 @@ def diff_command(
         captured = _of_one_run(before, at, given) if one_run else _both((before, after or before), at, given)
         with progress("comparing the graphs"):
             difference = diff(captured[0].result, captured[1].result)
-        compiled_diff = hook("gradviz.compiled.compare:compiled_diff")
-        places = compiled_diff(difference.before, difference.after) if compiled_diff is not None else None
         if output is not None:
-            _draw(difference, places, output)
+            _draw(difference, output)
         if as_json:
-            write_json(stream, {**as_data(difference), **places_as_data(places)})
+            write_json(stream, as_data(difference))
         else:
             from gradviz.report.rich_parts import Text
 
-            rows = row_limit("table", top, TOP)
-            lines = text(difference, rows) if places is None else _places_text(places, rows)
-            write_table(stream, Text(lines, overflow="fold"))
+            write_table(stream, Text(text(difference, row_limit("table", top, TOP)), overflow="fold"))
     for run in captured:
         run.raise_failure()
-    if not difference.empty:
+    if reports() and not difference.empty:
         ctx.exit(DIFFERENT)
 
 
@@ -113,7 +108,7 @@ def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -
     if rank() is not None and all(parse_target(text).kind != "graph" for text in targets):
         raise TargetError(
             "under torchrun a process runs only one script, because it sets up torch.distributed once. Save each graph "
-            "(torchrun ... -m gradviz render SCRIPT -o one.json), then compare: gradviz diff one.json other.json."
+            "(torchrun ... -m gradviz render SCRIPT -o one.json), then compare: gradviz diff one.rank0.json other.rank0.json."
         )
     sets = [given, given]
     if "--" in given:
@@ -135,14 +130,7 @@ def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Ru
     return [replace(captured, result=graph_of[call]) for call in at]
 
 
-def _places_text(places: CompiledDiff, top: int) -> str:
-    from gradviz.compiled.compare import text
-
-    return text(places, top)
-
-
-def _draw(difference: GraphDiff, places: CompiledDiff | None, path: str) -> None:
-    """Of an eager and a compiled graph the SVG is by module and line; they have no functions in common."""
+def _draw(difference: GraphDiff, path: str) -> None:
     from gradviz.comparison.picture import render
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
@@ -152,12 +140,8 @@ def _draw(difference: GraphDiff, places: CompiledDiff | None, path: str) -> None
             from gradviz.page.html import render_difference
 
             pieces = render_difference(difference, Options())
-        elif places is None:
-            pieces = render(difference, Options())
         else:
-            from gradviz.compiled.picture import render_places
-
-            pieces = render_places(places, Options())
+            pieces = render(difference, Options())
         write(path, map(encode, pieces))
 
 
@@ -181,13 +165,6 @@ def as_data(difference: GraphDiff) -> dict[str, Any]:
     }
 
 
-def places_as_data(places: CompiledDiff | None) -> dict[str, Any]:
-    """The lines of code that an eager and a compiled graph have in common, for `--json`; nothing for other graphs."""
-    if places is None:
-        return {}
-    return {"places": places.rows, "held_before": places.held_before, "held_after": places.held_after}
-
-
 def _node(graph: Graph, node: int) -> dict[str, Any]:
     record = graph.nodes[node]
     return {"id": node, "op": record.op, "names": record.names, "source": record.source}
@@ -205,8 +182,8 @@ def _node(graph: Graph, node: int) -> dict[str, Any]:
 def merge_command(files: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Compare the graphs of several ranks, and their bytes.
 
-    Shows the nodes that all ranks share and those that only some have. FILES are graphs that the ranks saved, of one machine or
-    of several: torchrun ... -m gradviz render train.py --ranks each -o out.json writes out.rank0.json, out.rank1.json, ...
+    Shows the nodes that all ranks share and those that only some have, and runs the checks on several ranks. FILES are graphs
+    that the ranks saved: torchrun ... -m gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ...
     Drawing options apply to -o. Exit code 0 if all ranks are alike, else 1.
     """
     refuse_to_open(output)
@@ -214,29 +191,28 @@ def merge_command(files: tuple[str, ...], output: str | None, as_json: bool, **o
         format_of(output)
         output = destination(output)
     from gradviz.ranks.files import merge_files
+    from gradviz.ranks.merging import findings_of
 
     with result_stream() as stream:
         with progress("merging the ranks"):
             merged = merge_files(files)
+            findings = findings_of(merged)
         if output is not None:
             from gradviz.draw.output import save
 
             with progress("drawing the graph"):
                 save(merged.graph, output, **options)
         if as_json:
-            write_json(stream, merged_data(merged))
+            write_json(stream, {**merged_data(merged), **findings.as_data()})
         else:
-            from gradviz.ranks.merging import findings_of
+            from gradviz.checks.output import FindingsTable
             from gradviz.ranks.rank_diff import table
 
             write_table(stream, table(merged))
-            wrong = findings_of(merged)
-            if len(wrong):
-                from gradviz.checks.output import FindingsTable
-
+            if len(findings):
                 stream.write("\n")
-                write_table(stream, FindingsTable(wrong))
-    if not merged.empty:
+                write_table(stream, FindingsTable(findings, verbose=True))
+    if len(findings) or not merged.empty:
         click.get_current_context().exit(DIFFERENT)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,13 +31,7 @@ if TYPE_CHECKING:
 
 _ROWS, _LINES = 12, 3
 Row = tuple[str, str]
-
-
-class Section(NamedTuple):
-    """Rows below a title: a name, which may be "", and words."""
-
-    title: str
-    rows: list[Row]
+"""A name, which may be "", and words."""
 
 
 @click.command("info", cls=TargetCommand)
@@ -132,9 +126,18 @@ def as_data(graph: Graph, counts: Overview, findings: Findings | None) -> dict[s
 def table(graph: Graph, counts: Overview, findings: Findings | None) -> RenderableType:
     """The same in words; long lists are cut and say so."""
     from gradviz.report.rich_parts import Group, Text
+    from gradviz.report.table import Column, FittedTable
 
-    told = (part for section in _sections(graph, counts, findings) for part in _section(section))
-    return Group(*map(Text, _head(graph, counts)), *told)
+    columns = Column("", "name"), Column("", "text")
+    parts: list[RenderableType] = [*map(Text, _head(graph, counts))]
+    for title, rows in _sections(graph, counts, findings).items():
+        if not rows:
+            continue
+        cells = [(Text(name), Text(words)) for name, words in rows[:_ROWS]]
+        parts += [Text(), Text(title), FittedTable(columns, cells, header=False, indent=2)]
+        if len(rows) > _ROWS:
+            parts.append(Text(f"  {labels.more(len(rows) - _ROWS)}"))
+    return Group(*parts)
 
 
 def _head(graph: Graph, counts: Overview) -> Iterator[str]:
@@ -150,18 +153,17 @@ def _head(graph: Graph, counts: Overview) -> Iterator[str]:
     yield _compiled_text(graph)
 
 
-def _sections(graph: Graph, counts: Overview, findings: Findings | None) -> Iterator[Section]:
-    """What is told below the head, by title; those without rows are left out."""
-    every = (
-        Section("Outputs", [_root_row(graph, root) for root in counts.roots]),
-        Section("What runs", _parts(graph)),
-        Section("Findings", _finding_rows(findings) if findings is not None else []),
-        Section("Memory held for backward", [*_memory_rows(graph, counts)]),
-        Section("Gradient", [*_gradient_rows(graph, counts)]),
-        Section("Notes", [("", one_line(note)) for note in graph.notes]),
-        Section("Environment", list(environment().items())),
-    )
-    yield from (section for section in every if section.rows)
+def _sections(graph: Graph, counts: Overview, findings: Findings | None) -> dict[str, list[Row]]:
+    """The rows below the head, by title."""
+    return {
+        "Outputs": [_root_row(graph, root) for root in counts.roots],
+        "What runs": _parts(graph),
+        "Findings": _finding_rows(findings) if findings is not None else [],
+        "Memory held for backward": [*_memory_rows(graph, counts)],
+        "Gradient": [*_gradient_rows(graph, counts)],
+        "Notes": [("", one_line(note)) for note in graph.notes],
+        "Environment": list(environment().items()),
+    }
 
 
 def _finding_rows(findings: Findings) -> list[Row]:
@@ -201,7 +203,7 @@ def _gradient_rows(graph: Graph, counts: Overview) -> Iterator[Row]:
 
 def _compiled(graph: Graph) -> list[Node]:
     """The nodes that run what `torch.compile` compiled."""
-    return [node for node in graph.nodes if "custom" in node.flags and {"compiled", "in_compiled"} & {*node.flags}]
+    return [node for node in graph.nodes if "compiled" in node.flags]
 
 
 def _compiled_text(graph: Graph) -> str:
@@ -209,35 +211,19 @@ def _compiled_text(graph: Graph) -> str:
     compiled = _compiled(graph)
     if not compiled:
         return "backward is not compiled: autograd runs the functions one by one"
-    closed = [node for node in compiled if "in_compiled" not in node.flags]
-    if closed:
-        every = plural(len(compiled), "compiled function")
-        return f"{every}; what the backward of {count_text(len(closed))} does cannot be read with this torch"
-    inside = sum(node.attributes.get("operations", 0) for node in compiled)
-    waiting = sum(node.attributes.get("backward_compiled") is False for node in compiled)
-    text = f"{plural(len(compiled), 'compiled function')}, {plural(inside, 'operation')} in backward"
-    return f"{text}; backward is compiled when it first runs" if waiting else text
+
+    text = plural(len(compiled), "compiled function")
+    operations = sum(node.attributes.get("operations", 0) for node in compiled)
+    if operations:
+        text += f", {plural(operations, 'operation')} in backward"
+    if any(node.attributes.get("backward_compiled") is False for node in compiled):
+        text += "; backward is compiled when it first runs"
+    return text
 
 
 def _compiled_data(node: Node) -> dict[str, Any]:
-    return {
-        "node": node.id,
-        "source": node.source,
-        "opened": "in_compiled" in node.flags,
-        "operations": node.attributes.get("operations"),
-        "backward_compiled": node.attributes.get("backward_compiled"),
-    }
-
-
-def _section(section: Section) -> Iterator[RenderableType]:
-    from gradviz.report.rich_parts import Text
-    from gradviz.report.table import Column, FittedTable
-
-    cells = [(Text(name), Text(text)) for name, text in section.rows[:_ROWS]]
-    yield from (Text(), Text(section.title))
-    yield FittedTable((Column("", "name"), Column("", "text")), cells, header=False, indent=2)
-    if len(section.rows) > _ROWS:
-        yield Text(f"  {labels.more(len(section.rows) - _ROWS)}")
+    told = ("operations", "ops", "backward_compiled")
+    return {"node": node.id, "source": node.source, **{name: node.attributes.get(name) for name in told}}
 
 
 def _root_row(graph: Graph, root: Root) -> Row:

@@ -91,14 +91,6 @@ def _while_importing_torch(error: Exception) -> bool:
     return any(str(frame.f_globals.get("__name__", "")).partition(".")[0] == "torch" for frame in frames)
 
 
-_START = """\
-gradviz demo             see it all in a small example
-gradviz check train.py   what is wrong, and how to fix it
-gradviz render train.py  draw the graph
-gradviz saved train.py   memory held for backward, by line
-
-gradviz --help lists every command."""
-
 NEEDS = {
     **dict.fromkeys(("flow", "paths"), ("gradients",)),
     "saved": ("memory",),
@@ -131,6 +123,23 @@ COMMANDS = {
 }
 """The module of each command that can work."""
 
+_FIRST = {
+    "demo": "gradviz demo             see it all in a small example",
+    "check": "gradviz check train.py   what is wrong, and how to fix it",
+    "render": "gradviz render train.py  draw the graph",
+    "saved": "gradviz saved train.py   memory held for backward, by line",
+}
+_START = "\n".join(
+    [*(line for name, line in _FIRST.items() if name in COMMANDS), "", "gradviz --help lists every command."]
+)
+_EPILOG = (
+    "TARGET is script.py, script.py:name, train.ipynb, -m package.module, package.module:name or a saved "
+    "graph.json. Exit codes: 0 done, 1 findings, a difference or a budget that does not hold, 2 wrong usage or "
+    "input, 3 the script failed."
+)
+if "check" in COMMANDS:
+    _EPILOG += " Without a COMMAND, gradviz train.py checks the script."
+
 
 class Gradviz(click.Group):
     """A group that imports a command when it is asked for, and turns errors that are no bugs into one message."""
@@ -155,7 +164,7 @@ class Gradviz(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        short = bool(args) and (args[0] == "-m" or is_script(args[0]))
+        short = "check" in COMMANDS and bool(args) and (args[0] == "-m" or is_script(args[0]))
         with explained():
             context = super().make_context(info_name, ["check", *args] if short else args, parent, **extra)
         context.meta[SHORT] = short
@@ -191,9 +200,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
     cls=Gradviz,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="TARGET is script.py, script.py:name, train.ipynb, -m package.module, package.module:name or a saved "
-    "graph.json. Exit codes: 0 done, 1 findings, a difference or a budget that does not hold, 2 wrong usage or "
-    "input, 3 the script failed. Without a COMMAND, gradviz train.py checks the script.",
+    epilog=_EPILOG,
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.pass_context

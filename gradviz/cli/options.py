@@ -69,11 +69,9 @@ def _option(item: Field[Any]) -> Callable[[F], F]:
     return click.option(flag, item.name, type=kind, default=default, show_default=default is not None, help=help)
 
 
-def feature_option(feature: str, *names: str, **attributes: Any) -> Callable[[F], F]:
-    """`click.option` where a feature is there. Where it is not, the command gets no value: its parameter has a default."""
-    if is_there(f"gradviz.{feature}"):
-        return click.option(*names, **attributes)
-    return lambda command: command
+def with_feature(feature: str, option: Callable[[F], F]) -> Callable[[F], F]:
+    """The option, where its feature is there. Where it is not, the command gets no value: its parameter has a default."""
+    return option if is_there(f"gradviz.{feature}") else lambda command: command
 
 
 def top_option(rows: int, what: str = "Rows to show") -> Callable[[F], F]:

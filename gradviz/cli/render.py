@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gradviz.cli.options import feature_option, render_options
+from gradviz.cli.launch import reports
+from gradviz.cli.options import render_options, with_feature
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
-from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument, time_option
+from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.cli.why import cuts_watched
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed
 from gradviz.errors import OutputError
+from gradviz.features import load
 from gradviz.report.results import console
 from gradviz.wording import one_line
 
@@ -30,11 +32,13 @@ _DEFAULT = "svg"
 _TO_STDOUT = "-"
 
 
+_PAGE = "html is an interactive offline page, " if "html" in FORMATS else ""
 _HELP = f"""Draw the graph: {listed()}.
 
-html is an interactive offline page, md is Mermaid. Without -o, writes a file named after the script into the current folder.
+{_PAGE}md is Mermaid. Without -o, writes a file named after the script into the current folder.
 Prints the path.
 """
+_CUT = "Draw what .detach(), .item(), no_grad or argmax cut off, dashed; --check does."
 
 
 @click.command("render", cls=TargetCommand, help=_HELP)
@@ -42,17 +46,20 @@ Prints the path.
     "-o", "--output", metavar="FILE", help="Output file; the suffix chooses the format. - is standard output."
 )
 @click.option("--format", type=click.Choice(list(FORMATS)), help="Output format, if no suffix says it.")
-@click.option(
-    "--check", is_flag=True, help="Mark the findings of gradviz check by number, and list them under the picture."
+@with_feature(
+    "checks",
+    click.option(
+        "--check", is_flag=True, help="Mark the findings of gradviz check by number, and list them under the picture."
+    ),
 )
-@feature_option(
-    "cuts", "--cut", is_flag=True, help="Draw what .detach(), .item(), no_grad or argmax cut off, dashed; --check does."
-)
-@feature_option(
+@with_feature("cuts", click.option("--cut", is_flag=True, help=_CUT))
+@with_feature(
     "gradients",
-    "--values",
-    is_flag=True,
-    help="Show numbers and gradients: in a page of tensors up to 64 elements, else of single numbers.",
+    click.option(
+        "--values",
+        is_flag=True,
+        help="Show numbers and gradients: in a page of tensors up to 64 elements, else of single numbers.",
+    ),
 )
 @open_option
 @run_custom_option
@@ -62,7 +69,7 @@ def render_command(
     source: Source,
     output: str | None,
     format: str | None,
-    check: bool,
+    check: bool = False,
     cut: bool = False,
     values: bool = False,
     run_custom: bool = False,
@@ -104,12 +111,10 @@ _Read = Callable[[], "RunResult[Graph]"]
 def _read(source: Source, options: dict[str, Any], check: bool, cut: bool) -> RunResult[Graph]:
     """The graph to draw. With `check` it is that of the worst finding, which may be of a later backward call."""
     if options["color"] == "time":
-        return source.timed_graph()[0]
+        return source.timed_graph()
     if cut and not check:
-        from gradviz.run.run import read_graph
-
         with cuts_watched(parts=True) as cuts:
-            return source.graph(read=lambda live: read_graph(live, cuts))
+            return source.graph(read=partial(load("gradviz.run.run:read_graph"), cuts=cuts))
     if not check:
         return source.graph(backward=source.values or _needs_backward(options))
     from gradviz.run.ending import RunResult
@@ -124,7 +129,8 @@ def _to_file(read: _Read, path: str, format: str | None, options: dict[str, Any]
 
     with progress("drawing the graph"):
         written = save(captured.result, path, format=format, **options)
-    click.echo(one_line(written))
+    if reports():
+        click.echo(one_line(written))
     captured.raise_failure()
 
 
@@ -152,7 +158,15 @@ def _to_stdout(read: _Read, format: str, options: dict[str, Any]) -> None:
 
 @click.command("tree", cls=TargetCommand)
 @render_options("by", "columns", "names", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
-@time_option
+@with_feature(
+    "gradients",
+    click.option(
+        "--time",
+        "with_time",
+        is_flag=True,
+        help="Time forward and backward of each module, over the first 6 backward calls: medians, without the first.",
+    ),
+)
 @target_argument
 def tree_command(source: Source, with_time: bool = False, **options: Any) -> None:
     """Print the graph as a tree of modules, nodes or lines of code.
@@ -165,7 +179,7 @@ def tree_command(source: Source, with_time: bool = False, **options: Any) -> Non
 
     refuse_backward(Options.of(options))
     with result_stream() as stream:
-        captured = source.timed_graph()[0] if with_time or options["color"] == "time" else source.graph()
+        captured = source.timed_graph() if with_time or options["color"] == "time" else source.graph()
         _print(captured.result, options, stream)
     captured.raise_failure()
 

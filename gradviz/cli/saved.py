@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
+from gradviz.cli.launch import reports
 from gradviz.cli.options import ByteSize, Form, form_option, row_limit, top_option, write_result
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument, time_option
+from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.features import load
 from gradviz.memory.checkpoint import Advice, checkpoint_plan
 from gradviz.memory.saved import Saved, SavedRow, saved
@@ -36,9 +37,8 @@ BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
     help="Print the modules to wrap in a checkpoint so that at most this is saved, such as 40GiB. Exit code 1 if no plan fits.",
 )
 @form_option("Print exact bytes as JSON; all rows unless --top is given.")
-@time_option
 @target_argument
-def command(source: Source, by: Any, top: int | None, budget: int | None, form: Form, with_time: bool = False) -> None:
+def command(source: Source, by: Any, top: int | None, budget: int | None, form: Form) -> None:
     """Show the tensors saved for backward, in bytes.
 
     Lists them by line, module or op, as far as recorded. Nothing is unpacked, recomputed or kept. Under FakeTensorMode the
@@ -47,22 +47,22 @@ def command(source: Source, by: Any, top: int | None, budget: int | None, form: 
     if budget is not None and (by is not None or top is not None):
         raise click.UsageError("--budget prints modules to wrap, not rows of saved tensors: leave out --by and --top.")
     with result_stream() as stream:
-        captured, step = source.timed_graph() if with_time else (source.graph(), None)
+        captured = source.graph()
         graph = captured.result
         rows, joined = row_limit(form, top, SAVED_ROWS), form != "csv"
         if budget is None:
             with progress("adding up bytes"):
-                tensors = saved(graph, by="module" if with_time and by is None else by)
+                tensors = saved(graph, by=by)
             data = partial(as_data, tensors, graph.title, top)
             table = partial(load("gradviz.memory.table:saved_table"), tensors, rows, joined=joined)
         else:
             with progress("choosing checkpoints"):
-                advice = checkpoint_plan(graph, budget, step)
+                advice = checkpoint_plan(graph, budget)
             data = partial(advice_data, advice, graph.title)
             table = partial(load("gradviz.memory.table:advice_table"), advice, joined=joined)
         write_result(stream, form, data, table, graph.title)
     captured.raise_failure()
-    if budget is not None and not advice.fits:
+    if budget is not None and not advice.fits and reports():
         click.get_current_context().exit(OVER)
 
 
@@ -78,9 +78,6 @@ def advice_data(advice: Advice, title: str) -> dict[str, Any]:
         "ops": advice.ops,
         "ops_again": advice.again,
         "wrap": advice.steps,
-        "frees_nothing": advice.useless,
-        "step": advice.step,
-        "seconds_again": advice.seconds,
         "note": "an estimate for torch.utils.checkpoint with use_reentrant=False",
     }
 
@@ -115,9 +112,7 @@ def _row_data(row: SavedRow) -> dict[str, Any]:
     if row.type:
         data["type"] = row.type
     if row.inclusive is not None:
-        data["inclusive"] = row.inclusive
-    if row.forward is not None:
-        data |= {"forward": row.forward, "backward": row.backward}
+        data |= {"inclusive": row.inclusive, "freed_if_checkpointed": row.freed}
     if row.source is not None:
         data["source"] = row.source
     return data

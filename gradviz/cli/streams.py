@@ -15,11 +15,11 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 import click
 
-from gradviz.cli.role import role
+from gradviz.cli.launch import own_file, reports
 from gradviz.draw.output import refuse_unwritable
 from gradviz.errors import OutputError
 from gradviz.report.results import console
@@ -36,13 +36,13 @@ _PLACE = "gradviz.destination"  # of a command's context: where it writes, and w
 def destination(path: str, *, asked: bool = True) -> str:
     """The path to write to. Raises OutputError when nothing can be written there.
 
-    Of several ranks each gets its own, which is said where the user `asked` for another, unless they write one together.
+    Each of several ranks gets its own, which is said where the user `asked` for another.
     """
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise OutputError(f"cannot write {path!r}: there is no folder {folder!r}. Create it first, or choose another.")
     if not os.path.exists(path) or os.path.isfile(path):  # a pipe or a device is everybody's
-        path = role().file(path, asked)
+        path = own_file(path, asked=asked)
     refuse_unwritable(path)
     click.get_current_context().meta[_PLACE] = path, _identity(path)
     return path
@@ -54,7 +54,7 @@ _OPEN = "gradviz.open"  # of a command's context: whether what it writes is show
 def _open_at_end(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         ctx.meta[_OPEN] = True
-        ctx.call_on_close(lambda: _open(written(ctx)))
+        ctx.call_on_close(lambda: _open(written(ctx)) if reports() else None)
 
 
 open_option = click.option(
@@ -101,28 +101,22 @@ def _identity(path: str) -> tuple[int, int] | None:
 _STDOUT, _STDERR = 1, 2
 NO_ROOM = {errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _redirected = False
-_elsewhere: io.TextIOWrapper | None = None  # where results go instead
-
-
-@contextmanager
-def captured_result(buffer: BinaryIO) -> Iterator[None]:
-    """Have what `result_stream` gives in this block written to `buffer`, as UTF-8."""
-    global _elsewhere
-    before, _elsewhere = _elsewhere, io.TextIOWrapper(buffer, "utf-8", newline="\n", write_through=True)
-    try:
-        yield
-    finally:
-        _elsewhere.detach()
-        _elsewhere = before
 
 
 @contextmanager
 def result_stream() -> Iterator[TextIO]:
-    """Standard output for gradviz's result alone; until the end of the block everybody else's goes to standard error."""
-    if sys.stdout is None and _elsewhere is None:
+    """Standard output for gradviz's result alone; until the end of the block everybody else's goes to standard error.
+
+    A rank that does not report writes its result to nowhere.
+    """
+    if sys.stdout is None:
         raise OutputError("standard output is closed, so there is nowhere to write the result. Give a file with -o.")
-    with _moved() if sys.stdout is not None and _is_descriptor(sys.stdout) else _replaced() as stream:
-        yield stream if _elsewhere is None else _elsewhere
+    with _moved() if _is_descriptor(sys.stdout) else _replaced() as stream:
+        if reports():
+            yield stream
+        else:
+            with open(os.devnull, "w", encoding="utf-8") as nowhere:
+                yield nowhere
 
 
 def complain(message: str) -> None:

@@ -5,7 +5,7 @@ Imports torch only when a script is run: a saved graph is read without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from gradviz.cli.options import feature_option
+from gradviz.cli.launch import launched, process_hook, rank_option, reports
+from gradviz.cli.options import with_feature
 from gradviz.cli.progress import Waiting, progress
-from gradviz.cli.role import role
 from gradviz.errors import TargetError
-from gradviz.features import hook, is_there
-from gradviz.rank import rank
+from gradviz.features import hook
 from gradviz.run.program import Target, parse_module, parse_target
 from gradviz.wording import one_line
 
@@ -29,18 +28,19 @@ if TYPE_CHECKING:
     from gradviz.gradients.live import LiveGraph
     from gradviz.gradients.numbers import ComputedNumbers
     from gradviz.graph import Graph
-    from gradviz.memory.checkpoint import StepTime
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
 
 
 # Measures the gradients of what a script led to, while its tensors are alive, for the commands that show them.
 
-run_custom_option = feature_option(
+run_custom_option = with_feature(
     "gradients",
-    "--run-custom",
-    is_flag=True,
-    help="Also call the backward of custom Functions. They may keep state, so the script's own run may change.",
+    click.option(
+        "--run-custom",
+        is_flag=True,
+        help="Also call the backward of custom Functions. They may keep state, so the script's own run may change.",
+    ),
 )
 
 
@@ -99,7 +99,7 @@ class TargetCommand(click.Command):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.params += _rank_options()
+        self.params.append(rank_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ours = args
@@ -109,35 +109,11 @@ class TargetCommand(click.Command):
         return super().parse_args(ctx, ours)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Where a launcher started several processes of it, they report together unless told otherwise."""
-        ranks, wait = ctx.params.pop("ranks"), ctx.params.pop("ranks_wait")
-        one_of_several = hook("gradviz.ranks.part:one_of_several") if rank() is not None else None
-        if one_of_several is None:
+        with launched(ctx, ctx.params.pop("rank")):
             return super().invoke(ctx)
-        return one_of_several(ctx, super().invoke, ranks == "merged", wait)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SCRIPT]"]
-
-
-def _rank_options() -> list[click.Option]:
-    return [
-        click.Option(
-            ["--ranks"],
-            type=click.Choice(["merged", "each"]),
-            default="merged",
-            show_default=True,
-            help="Under torchrun: one report for all ranks of this machine, or one for each rank.",
-        ),
-        click.Option(
-            ["--ranks-wait"],
-            type=click.FloatRange(min=0),
-            default=10.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="Under torchrun: how long a rank may wait in a torch.distributed call that no other rank joins.",
-        ),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +135,7 @@ class Source:
         reads what a script led to, where `gradviz.run.run.read_graph` is not to do it.
         """
         if self.target.kind != "graph":
-            return role().left_graph(self.target) or self._graph_of_run(backward, read)
+            return self._graph_of_run(backward, read)
         from gradviz.graph.files import load
         from gradviz.run.ending import RunResult
 
@@ -172,36 +148,32 @@ class Source:
 
         nothing: AbstractContextManager[list[Any]] = nullcontext([])
         noted = watched("gradviz.gradients.numbers:ComputedNumbers") if self.values else nothing
-        whole_step = not backward and not isinstance(self.at, Sequence) and is_there("gradviz.ranks")
         with noted as values:
             gradients = partial(with_backward, run_custom=self.run_custom, values=values)
-            read = gradients if backward else read or read_graph
-            captured = self.read(role().reads(read, whole_step), whole_step=whole_step)
-        if whole_step and captured.later:
-            from gradviz.ranks.pipeline import joined
+            process = process_hook()
+            graph_of = gradients if backward else read or read_graph
 
-            captured = replace(captured, result=joined((captured.result, *captured.later)), later=())
-        role().leave_graph(captured)
-        return captured
+            def graph_of_process(live: LiveOutputs) -> Graph:
+                graph = graph_of(live)
+                return graph if process is None else process(graph, live)
 
-    def timed_graph(self) -> tuple[RunResult[Graph], StepTime | None]:
-        """The same with the seconds of every module, measured over a few steps, and of a step; None for a saved graph."""
+            return self.read(graph_of_process)
+
+    def timed_graph(self) -> RunResult[Graph]:
+        """The same with the seconds of every module, measured over a few steps; a saved graph is as it is."""
         if self.target.kind == "graph":
-            return self.graph(), None
-        from gradviz.gradients.times import STEPS, ended, timed, together
+            return self.graph()
+        from gradviz.gradients.times import STEPS, timed, together
 
-        captured = self.read(timed, steps=STEPS, afterwards=ended)
-        graph, step = together((captured.result, *captured.later))
-        return replace(captured, result=graph, later=()), step  # type: ignore[arg-type, return-value]
+        captured = self.read(timed, steps=STEPS)
+        return replace(captured, result=together((captured.result, *captured.later)), later=())
 
     def read(
         self,
         read: Callable[[LiveOutputs], T],
         *,
         need_graph: bool = True,
-        whole_step: bool = False,
         steps: int | None = None,
-        afterwards: Callable[[T, bool | None], T] | None = None,
     ) -> RunResult[T]:
         """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph.
 
@@ -209,9 +181,6 @@ class Source:
         """
         from gradviz.run.run import Run
 
-        calls = None  # where it is read when it has ended, nobody waits for it
-        if need_graph or self.at is not None:
-            calls = 0 if self.target.name and self.at is None else self._last_call
         until = _FIRST_CALL if need_graph else _END if self.keep_going else "until its first optimizer step"
         with self._waiting(until, _END if self.keep_going else "") as around:
             return Run(
@@ -219,13 +188,11 @@ class Source:
                 read,
                 self.arguments,
                 at=self.at,
-                keep_going=role().runs_on(self.keep_going, calls),
+                keep_going=self.keep_going,
                 record=self.record,
                 need_graph=need_graph,
                 around=around,
-                whole_step=whole_step,
                 steps=steps,
-                afterwards=afterwards,
             ).captured()
 
     @contextmanager
@@ -236,7 +203,7 @@ class Source:
         elif self.target.name:
             until = _END
         script, waiting = one_line(self.target.short), Waiting()
-        if rank() is not None:
+        if not reports():
             until = then = ""
 
         @contextmanager
@@ -259,34 +226,25 @@ class Source:
 
     def findings(self, **options: Any) -> RunResult[Findings]:
         """Run the script and check its graphs. Options: `gradviz.checks.check.check_target`."""
-        left = role().left_findings(self.target, options.get("only", ()), options.get("ignore", ()))
-        return left or self._findings_of_run(options)
-
-    def _findings_of_run(self, options: Mapping[str, Any]) -> RunResult[Findings]:
-        from gradviz.checks.check import STEPS, check_target
+        from gradviz.checks.check import check_target
 
         if self.target.kind == "graph":
             raise TargetError(
                 f"{self.target.place!r} is a saved graph, and checks read live tensors, models and optimizers: give the script."
             )
-        own = role()
-        calls = None if self.target.name else self._last_call + (options.get("steps") or STEPS) - 1
         read_on = self.at is not None or options.get("steps") is not None
         then = "until its last call" if read_on else "and watching later calls (Ctrl-C: report now)"
         with self._waiting(_FIRST_CALL, then) as around:
-            captured = check_target(
+            return check_target(
                 self.target,
                 self.arguments,
                 at=self.at,
-                keep_going=own.runs_on(self.keep_going, calls),
+                keep_going=self.keep_going,
                 record=self.record,
                 around=around,
-                process=own.process,
-                seen=own.seen,
+                process=process_hook(),
                 **options,
             )
-        own.leave_findings(captured)
-        return captured
 
     def _refuse_script_options(self) -> None:
         for given, what in (
@@ -301,15 +259,6 @@ class Source:
 def reading() -> AbstractContextManager[object]:
     """Shows how far it is while a graph is read."""
     return progress("reading the graph")
-
-
-time_option = feature_option(
-    "gradients",
-    "--time",
-    "with_time",
-    is_flag=True,
-    help="Time forward and backward of each module, over the first 6 backward calls: medians, without the first.",
-)
 
 
 def target_argument(function: F) -> F:

@@ -18,8 +18,8 @@ from gradviz.wording import clip, count_text, one_line, plural
 if TYPE_CHECKING:
     from gradviz.report.rich_parts import RenderableType
 
-_NUMBERS = {"name", "forward_call", "other"}
-"""What differs between equal graphs: numbers of operations in what is compiled, and those that code multiplies by."""
+_NUMBERS = {"other"}
+"""Attributes that differ between equal graphs: what code multiplies by."""
 
 
 class FieldChange(NamedTuple):

@@ -1,1 +1,1 @@
-"""What `torch.compile` made of a backward pass, read after the fact: nothing is recompiled and nothing runs again."""
+"""What `torch.compile` made of a backward pass, as far as a node says it: operations, and inputs without a gradient."""

@@ -54,7 +54,7 @@ def part_behind(tensors: Sequence[torch.Tensor], step: int) -> CutPart | None:
     if any(not tensor.is_leaf and grad_fn_of(tensor) is None for tensor in tensors):
         return None
     walks: list[Walked] = []
-    graph = capture(list(tensors), saved=False, need_graph=False, open_compiled=False, inspect=walks.append)
+    graph = capture(list(tensors), saved=False, need_graph=False, read_compiled=False, inspect=walks.append)
     return CutPart(graph, {node: weakref.ref(leaf) for node, leaf in walks[0].variables.items()}, step)
 
 

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from gradviz.draw.chart import chart_lines
 from gradviz.draw.frames import nested
 from gradviz.draw.palette import palette
 from gradviz.draw.scene import Box, Link, Scene, scene
-from gradviz.draw.summary import bar_lines
 from gradviz.report.labels import more
 from gradviz.wording import count_text, one_line, plural
 
@@ -51,7 +51,7 @@ def page(drawn: Scene, options: Options) -> Iterator[str]:
         yield f'  more["{escape(more(left) + " boxes")}"]\n'
     yield from _colors(drawn, options)
     yield "```\n\n"
-    for line in filter(None, (drawn.dtype, *_cut_lines(drawn, part), *drawn.footer, *bar_lines(drawn.bars))):
+    for line in filter(None, (drawn.dtype, *_cut_lines(drawn, part), *drawn.footer, *chart_lines(drawn.chart))):
         yield f"- {escape(line, '&')}\n"
 
 

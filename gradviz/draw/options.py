@@ -7,7 +7,6 @@ module knows nothing of graphs, renderers or the command line.
 # ruff: noqa: RUF009 -- what is called there makes fields
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -22,7 +21,6 @@ from gradviz.retired import without_retired_names
 Direction = Literal["down", "up", "right", "left"]
 Leaves = Literal["auto", "shared", "per-use", "hidden"]
 Views = Literal["auto", "show"]
-LayoutEngine = Literal["auto", "dot", "layered"]
 Theme = Literal["auto", "light", "dark"]
 Style = Literal["screen", "paper"]
 Color = Literal["kind", "memory", "grad", "time"]
@@ -149,15 +147,6 @@ class Options:
     )
     leaves: Leaves = _choice(
         "auto", Leaves, "Draw a leaf once, once per use or not at all; auto splits leaves with many uses."
-    )
-    layout: LayoutEngine = _choice("auto", LayoutEngine, "Layout engine; auto chooses by size.")
-    layout_timeout: float = _value(
-        20.0,
-        (float,),
-        "Time limit of dot in seconds; then the layered layout takes over.",
-        "Give a number of seconds above 0.",
-        lambda value: _is_number(value, (int, float)) and 0 < value < math.inf,
-        float,
     )
     style: Style = _choice("screen", Style, "paper: for a text or slide, with ops in boxes and shapes on edges.")
     theme: Theme = _choice("auto", Theme, "Colour theme; auto follows the reader's setting where possible.")

@@ -18,7 +18,6 @@ from gradviz.draw import typesetting, wire_labels, wires
 from gradviz.draw.details import details, source_link
 from gradviz.draw.options import Direction, LinkSource, Options
 from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene, subject
-from gradviz.draw.summary import BARS_TITLE
 from gradviz.draw.typesetting import (
     FRAME_LINE,
     FRAME_TITLE,
@@ -35,12 +34,10 @@ from gradviz.draw.typesetting import (
     text_width,
 )
 from gradviz.draw.wires import Curves
-from gradviz.errors import LayoutError
 from gradviz.fold.sizes import Size
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
-from gradviz.layout import Drawing, LayoutFrame, Placement, Rect
-from gradviz.layout.engines import place
+from gradviz.layout import Drawing, LayoutFrame, Placement, Rect, layered
 from gradviz.wording import one_line
 
 
@@ -76,7 +73,7 @@ MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 
 def picture(graph: Graph, options: Options) -> Picture:
-    """The picture of a graph. Raises LayoutError when no layout engine can place it."""
+    """The picture of a graph."""
     known = _placed.get(id(graph))
     if known is not None and known.options == options:
         return compose(graph, known.drawn, options, known.page)
@@ -84,16 +81,13 @@ def picture(graph: Graph, options: Options) -> Picture:
 
 
 def measured(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] = scene) -> Size:
-    """How large the picture of this graph is, across and along the flow of data; nothing where no engine can place it."""
+    """How large the picture of this graph is, across and along the flow of data."""
     if len(graph.nodes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
     drawn = drawing(graph, options)
     if len(drawn.boxes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
-    try:
-        page = _Page(drawn, options)
-    except LayoutError:
-        return Size(0.0, 0.0)  # whoever draws it says why
+    page = _Page(drawn, options)
     if drawing is scene:
         key = id(graph)
         _placed[key] = _Placed(drawn, page, options, weakref.ref(graph, lambda _: _placed.pop(key, None)))
@@ -112,7 +106,7 @@ class _Page:
         direction = options.direction
         self.boxes = measured_all(drawn.boxes)
         self.titles = [frame_title(frame.title) for frame in drawn.frames]
-        placed = _place(_drawing(drawn, self.boxes, self.titles, direction), options)
+        placed = _place(_drawing(drawn, self.boxes, self.titles, direction), direction)
         placement = wires.with_loops(placed, drawn, self.boxes, flat=_is_sideways(direction))
         room = max(placement.width, LEAST_ROOM)
         above = _above(drawn, room, _too_far(placement))  # the footer may be far away
@@ -140,7 +134,7 @@ _placed: dict[int, _Placed] = {}
 
 
 def compose(graph: Graph, drawn: Scene, options: Options, page: _Page | None = None) -> Picture:
-    """The picture of a scene, with the boxes where the engine that the options ask for puts them, or where they are on `page`."""
+    """The picture of a scene, with the boxes where the layout puts them, or where they are on `page`."""
     page = page or _Page(drawn, options)
     placement, links = page.placement, drawn.links
     curves = wires.with_heads(placement, [link.style in FLOWS for link in links])
@@ -235,13 +229,13 @@ def _drawing(drawn: Scene, boxes: list[Sized], titles: list[FrameTitle], directi
     )
 
 
-def _place(drawing: Drawing, options: Options) -> Placement:
+def _place(drawing: Drawing, direction: Direction) -> Placement:
     """The placement in its direction, on whole pixels, as curves."""
-    placed = wires.spread(drawing, place(drawing, engine=options.layout, timeout=options.layout_timeout))
-    points = placed.points if placed.curved else np.rint(placed.points)
+    placed = wires.spread(drawing, layered.place(drawing))
+    points = np.rint(placed.points)
     width, height = float(math.ceil(placed.width)), float(math.ceil(placed.height))
     whole = replace(placed, x=np.rint(placed.x), y=np.rint(placed.y), points=points, width=width, height=height)
-    return wires.turn(wires.smooth(whole), options.direction)
+    return wires.turn(wires.smooth(whole), direction)
 
 
 # -- frames -------------------------------------------------------------------------------------------------------
@@ -297,11 +291,11 @@ def _too_far(placement: Placement) -> str:
 def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> Strip:
     texts = (*drawn.footer, *notes, tooltip_note(len(drawn.boxes)))
     lines = typesetting.lines_strip([one_line(line) for line in texts if line], room)
-    bars = typesetting.bars_strip(BARS_TITLE, drawn.bars, room)
+    bars = typesetting.bars_strip(*drawn.chart, room)
     return typesetting.stacked([lines, bars], PART_GAP, before=PART_GAP)
 
 
 def _description(drawn: Scene, direction: Direction) -> str:
     towards = {"down": "downwards", "up": "upwards", "right": "to the right", "left": "to the left"}[direction]
     flow = f"Data flows {towards}, from the leaves to the outputs"
-    return ". ".join((flow, *filter(None, drawn.aside), *drawn.footer, *(bar.text for bar in drawn.bars))) + "."
+    return ". ".join((flow, *filter(None, drawn.aside), *drawn.footer, *(bar.text for bar in drawn.chart.bars))) + "."

@@ -12,20 +12,19 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.draw import details
+from gradviz.draw.chart import Chart, chart_of
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.heat import HEATS, gradient_norms
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, MEANING, BoxKind
 from gradviz.draw.summary import (
-    Bar,
     backward_lines,
     cut_lines,
     dtype_text,
     footer_lines,
     is_all_freed,
     mark_lines,
-    rank_bars,
     saved_lines,
     usual_dtype,
     without_dtype,
@@ -108,7 +107,7 @@ class Scene(NamedTuple):
     legend: tuple[Legend, ...]
     footer: tuple[str, ...]
     frames: tuple[Frame, ...] = ()
-    bars: tuple[Bar, ...] = ()  # under the footer
+    chart: Chart = Chart()  # under the footer
     dtype: str = ""  # which dtype goes without saying
     aside: tuple[str, ...] = ()  # what only a picture's description says
 
@@ -172,11 +171,10 @@ class Drafter:
         self._draw_roots()
         self._draw_views()
         legend, footer = self._legend(), self._footer()
-        bars = rank_bars(self.graph)
         boxes, links = tuple(self.boxes), tuple(self.links)
         frames = tuple(frame._replace(title=self.brief(frame.title)) for frame in self.frames.drawn)
         dtype = dtype_text(self.dtype, self.several_dtypes)
-        return Scene(self.graph.title, boxes, links, legend, footer, frames, bars, dtype)
+        return Scene(self.graph.title, boxes, links, legend, footer, frames, chart_of(self.graph), dtype)
 
     def _leaves_to_split(self) -> dict[int, int]:
         """How often each leaf is used that is drawn once for each of its users."""

@@ -11,18 +11,17 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
 
+from gradviz.draw.chart import chart_of
 from gradviz.draw.details import root_lines
 from gradviz.draw.heat import GradientNorms
 from gradviz.draw.marks import Marked
 from gradviz.fold.opening import Deeper
 from gradviz.fold.order import is_view
-from gradviz.graph import Graph, Leaf, RankShare, Root, column
+from gradviz.graph import Graph, Leaf, Root, column
 from gradviz.graph.amounts import depth, forward_order
-from gradviz.rank import named
 from gradviz.report import labels
-from gradviz.wording import bar, bytes_text, count_text, one_line, plural, tensor_line, verb
+from gradviz.wording import count_text, one_line, plural, tensor_line, verb
 
 
 def usual_dtype(graph: Graph) -> tuple[str, bool]:
@@ -47,44 +46,6 @@ def without_dtype(dtype: str) -> Callable[[str], str]:
 def dtype_text(dtype: str, several: bool) -> str:
     """What a legend says of it."""
     return f"dtype {dtype}{' where a box names none' if several else ''}" if dtype else ""
-
-
-class Bar(NamedTuple):
-    """One bar of a chart: how long it is, as a part of the longest one, and what stands beside it."""
-
-    part: float
-    text: str
-
-
-MOST_BARS = 16
-BARS_TITLE = "held by each rank"
-_PARTS = {"saved": "for backward", "parameters": "parameters", "gradients": "gradients", "optimizer": "optimizer state"}
-
-
-def rank_bars(graph: Graph) -> tuple[Bar, ...]:
-    """What each rank of a merged graph holds; of many that differ the largest, and how many more there are."""
-    most = max((share.total for share in graph.by_rank), default=0)
-    shown = sorted(sorted(graph.by_rank, key=lambda share: -share.total)[:MOST_BARS], key=lambda share: share.ranks)
-    bars = [Bar(share.total / most if most else 0.0, _share_text(share)) for share in shown]
-    left = len(graph.by_rank) - len(shown)
-    if left:
-        least = min(share.total for share in graph.by_rank)
-        bars.append(Bar(0.0, f"{plural(left, 'rank')} with less, from {bytes_text(least)} on"))
-    return tuple(bars)
-
-
-def _share_text(share: RankShare) -> str:
-    known = {word: nbytes for word, nbytes in zip(_PARTS.values(), share.memory) if nbytes is not None}
-    words = [f"{bytes_text(nbytes)} {word}" for word, nbytes in known.items()]
-    total = f"{bytes_text(share.total)} ({', '.join(words)})" if len(words) > 1 else "".join(words)
-    return one_line(f"{named(share.ranks)}{f' on {share.host}' if share.host else ''}: {total}")
-
-
-def bar_lines(bars: Sequence[Bar]) -> Iterator[str]:
-    """The chart as text."""
-    if bars:
-        yield f"{BARS_TITLE}:"
-    yield from (f"{bar(each.part or None, 12):12}  {each.text}" for each in bars)
 
 
 def counts_line(graph: Graph) -> str:
@@ -230,7 +191,7 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from _rows("flags", _flags(graph))
     yield from _rows("modules", _scopes(graph))
     yield from _rows("notes", [note.replace("not drawn: ", "") for note in notes])
-    yield from _rows("by rank", [held.text for held in rank_bars(graph)])
+    yield from _rows("held", [bar.text for bar in chart_of(graph).bars])
     if graph.torch:
         yield from _rows("recorded by", [f"torch {one_line(graph.torch)}"])
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from gradviz.draw.chart import chart_lines, chart_of
 from gradviz.draw.heat import held_by_box, held_line
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
-from gradviz.draw.summary import bar_lines, footer_lines, inferred_lines, mark_lines, rank_bars
+from gradviz.draw.summary import footer_lines, inferred_lines, mark_lines
 from gradviz.draw.tree_rows import BRANCH, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.errors import FormatError
@@ -152,7 +153,7 @@ def notes(graph: Graph, options: Options) -> Iterator[str]:
 def _below(graph: Graph, hidden: int = 0) -> Iterator[str]:
     yield from mark_lines(marked(graph))
     yield from footer_lines(graph, hidden=hidden)
-    yield from bar_lines(rank_bars(graph))
+    yield from chart_lines(chart_of(graph))
 
 
 class TerminalTree:
@@ -203,6 +204,13 @@ def _held(row: TreeRow, options: Options) -> str:
 # -- the outline: modules indented by nesting, or lines of code, with columns of numbers -----------------------------
 
 
+def parameters_text(used: int, registered: int) -> str:
+    """`70`, or `70 of 1,070` where the graph has only some of those that the module has."""
+    if not used:
+        return ""
+    return f"{count_text(used)} of {count_text(registered)}" if registered > used else count_text(used)
+
+
 class Heading(NamedTuple):
     """One column: its text for a row, and how it fits a narrow terminal (`gradviz.report.table`)."""
 
@@ -214,7 +222,7 @@ class Heading(NamedTuple):
 COLUMNS: dict[str, Heading] = {
     "calls": Heading(lambda row: count_text(row.calls) if row.type else "", leaves=2),
     "ops": Heading(lambda row: "" if row.node else count_text(row.ops), leaves=4),
-    "parameters": Heading(lambda row: count_text(row.parameters) if row.parameters else "", leaves=3),
+    "parameters": Heading(lambda row: parameters_text(row.parameters, row.registered), leaves=3),
     "output": Heading(lambda row: tensor_line(row.output) if row.output else "", "word", leaves=1),
     "saved": Heading(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
     "forward": Heading(lambda row: seconds_text(row.forward) if row.forward is not None else ""),
@@ -308,16 +316,24 @@ def outline_by(graph: Graph, options: Options) -> str:
     return "module" if graph.scopes else "node"
 
 
+_LEAVES = 6  # of an op that are named
+
+
 def title(graph: Graph, row: OutlineRow, names: labels.OpNames = "variable") -> str:
     """Path and class of a module, an op with its leaves, or file and number of a line of code."""
     if row.node is not None:
         leaves = [graph.leaf_of[edge.producer] for edge in graph.inputs(row.node.id) if edge.producer in graph.leaf_of]
         held_by = labels.names_text(labels.relative(name, row.around) for name in row.node.names)
         titles = labels.op_title(graph, row.node, row.around, names)
-        words = dict.fromkeys((*titles, held_by, *(labels.leaf_title(leaf, row.around) for leaf in leaves)))
+        used = [labels.leaf_title(leaf, row.around) for leaf in leaves]
+        if len(used) > _LEAVES:
+            used = [*used[: _LEAVES - 1], labels.more(len(used) - _LEAVES + 1)]
+        words = dict.fromkeys((*titles, held_by, *used))
         return "  ".join(filter(None, words))
     if row.line is not None:
         return labels.source_text(row.line)
+    if row.beside:
+        return row.beside
     if not row.type:
         return "outside every module" if not row.made else "no line recorded"
     name = labels.relative(one_line(titled(row.path, row.type)), row.around)

@@ -20,7 +20,7 @@ from gradviz.layout import Floats, Rect
 SIZE = 9.0
 GAP = 4.0
 AIR = 2.0
-STEP = 6.0  # at most this far apart are the points of a curve that a label keeps off, and so large their squares
+STEP = 6.0  # at most this far apart are the points of a curve that a label keeps off
 MAX_STEPS = 200_000  # of all curves together: beyond, labels keep off boxes and words only
 MAX_PIECES = 60  # of a curve, counted in control points
 CELL = 64.0  # side of the squares of the index of what is taken
@@ -102,9 +102,9 @@ def _candidates(points: Floats, width: float) -> Iterator[Rect]:
 
 
 def _samples(curves: Curves) -> list[Rect]:
-    """Small squares along every curve, close enough together that no word fits between them; each square once.
+    """Points along every curve, close enough together that no word fits between them.
 
-    Curves that run side by side share their squares, so a place is compared with few of them however many curves pass it.
+    Of those that nearly coincide there is one, so a place is compared with few of them however many curves pass it.
     """
     pieces = [i for start, end in zip(curves.starts[:-1], curves.starts[1:]) for i in range(start, end - 3, 3)]
     length = np.abs(np.diff(curves.points, axis=0)).sum(axis=1) / STEP
@@ -112,8 +112,9 @@ def _samples(curves: Curves) -> list[Rect]:
     if not pieces or sum(steps) > MAX_STEPS:
         return []
     points = [bezier(curves.points[i : i + 4], np.linspace(0.0, 1.0, n)) for i, n in zip(pieces, steps)]
-    squares = np.unique(np.floor(np.concatenate(points) / STEP), axis=0) * STEP
-    return [Rect(x, y, STEP, STEP) for x, y in squares.tolist()]
+    every = np.concatenate(points)
+    _, distinct = np.unique(np.floor(every / AIR), axis=0, return_index=True)
+    return [Rect(x, y, 0.0, 0.0) for x, y in every[np.sort(distinct)].tolist()]
 
 
 def _borders(frames: Sequence[FrameBlock]) -> Iterator[Rect]:

@@ -17,7 +17,7 @@ from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import Sized
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
 
-# -- loops: links from a box to itself, which no layout engine draws -------------------------------------------------
+# -- loops: links from a box to itself, which no layout draws -------------------------------------------------
 
 ROOM = 26.0  # between a box and the outermost point of its loop; the layout leaves it on both sides of the box
 
@@ -76,8 +76,8 @@ SHORT = 48.0  # a straight end longer than this passes other boxes, so it stays 
 
 
 def spread(drawing: Drawing, placement: Placement) -> Placement:
-    """The placement with a port for each line. A line that comes straight down stays straight, curved placements as they are."""
-    if placement.curved or not len(placement.points):
+    """The placement with a port for each line. A line that comes straight down stays straight."""
+    if not len(placement.points):
         return placement
     points = placement.points.copy()
     drawn = np.flatnonzero(np.diff(placement.starts) >= 2)
@@ -198,8 +198,6 @@ def smooth(placement: Placement) -> Placement:
 
     A curve stays inside the box around the two points it joins, so it runs through nothing that the line avoided.
     """
-    if placement.curved:
-        return placement
     counts = np.diff(placement.starts)
     pieces = np.maximum(counts - 1, 0)
     starts = np.append(0, np.cumsum(np.where(pieces > 0, 1 + 3 * pieces, 0))).astype(np.int64)
@@ -213,7 +211,7 @@ def smooth(placement: Placement) -> Placement:
     points[place] = np.stack([begin[:, 0], middle], axis=1)
     points[place + 1] = np.stack([end[:, 0], middle], axis=1)
     points[place + 2] = end
-    return replace(placement, points=points, starts=starts, curved=True)
+    return replace(placement, points=points, starts=starts)
 
 
 def _within(counts: Ints) -> Ints:
@@ -233,7 +231,7 @@ class Curves(NamedTuple):
 
 
 def with_heads(placement: Placement, pointed: Sequence[bool]) -> Curves:
-    """Curves and their arrowheads; the pointed ones end where their heads begin. The placement must be curved."""
+    """Curves and their arrowheads; the pointed ones end where their heads begin. The placement must be smooth."""
     points, starts = placement.points.copy(), placement.starts
     heads = np.full((len(starts) - 1, 3, 2), np.nan)
     drawn = np.flatnonzero((np.diff(starts) >= 4) & np.array(pointed, dtype=bool))

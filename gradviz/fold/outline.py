@@ -7,9 +7,10 @@ up to the whole graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 from gradviz.fold.grouping import grouped
+from gradviz.fold.titles import work
 from gradviz.graph import (
     Graph,
     Node,
@@ -24,7 +25,7 @@ LEAST = 3
 
 
 class OutlineRow(NamedTuple):
-    """One module, one backward function, one line of code, or what lies outside of modules.
+    """One module, one backward function, one line of code, or ops that lie in no module of the rows beside.
 
     `depth` is the indentation, `around` the path of the module whose row it is indented under. `path` and `type` name a
     module, `line` a line of code; both are empty for what lies outside. `alike` modules of one structure are in this row, of
@@ -41,7 +42,9 @@ class OutlineRow(NamedTuple):
     alike: int = 1
     ops: int = 0
     made: tuple[str, ...] = ()  # the backward functions that a line made, in order, each once
+    beside: str = ""  # the ops that carry the work of what a module does outside the modules in it
     parameters: int = 0
+    registered: int = 0  # parameters that the module has, in the graph or not; 0 where that is not known
     output: TensorInfo | None = None
     nbytes: int = 0
     forward: float | None = None  # seconds of the modules, where they were measured
@@ -60,28 +63,57 @@ def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator
     for node in forward_order(graph):
         if node not in graph.leaf_of:
             own.setdefault(graph.nodes[node].scope, []).append(node)
-    stack: list[tuple[int, str, _Group | int]] = [
-        (0, "", group) for group in reversed(_groups(tree, [tree.outermost], structure))
-    ]
+
+    def inside(scopes: list[int]) -> list[_Item]:
+        """What some calls of one module ran, in order."""
+        items: list[_Item] = list(_groups(tree, [tree.children[scope] for scope in scopes], structure))
+        loose = [node for scope in scopes for node in own.get(scope, [])]
+        if ops and len(scopes) == 1:
+            items += loose
+        elif items and loose:
+            items.append(_Beside(loose))
+        return sorted(items, key=lambda item: _place(item, tree))
+
+    stack: list[tuple[int, str, _Item]] = []
+    stack += [(0, "", group) for group in reversed(_groups(tree, [tree.outermost], structure))]
     while stack:
         depth, around, item = stack.pop()
-        if isinstance(item, int):
-            yield _op_row(graph, item, depth, sums, around)
-            continue
-        yield _module_row(tree, item, depth, sums)._replace(around=around)
-        if item.alike > 1:
-            continue
-        inside: list[_Group | int] = list(_groups(tree, [tree.children[scope] for scope in item.scopes], structure))
-        if ops and len(item.scopes) == 1:
-            inside += own.get(item.scopes[0], [])
-            inside.sort(key=lambda item: tree.position[item] if isinstance(item, int) else tree.place[item.scopes[0]])
-        path = tree.scopes[item.scopes[0]].path
-        stack.extend((depth + 1, path, inner) for inner in reversed(inside))
+        yield _row(item, tree, sums, depth)._replace(around=around)
+        if isinstance(item, _Group) and item.alike == 1:
+            path = tree.scopes[item.scopes[0]].path
+            stack.extend((depth + 1, path, inner) for inner in reversed(inside(item.scopes)))
+
     outside = own.get(None, [])
     if outside:
         yield OutlineRow(0, **sums.of(outside))
-        if ops:
-            yield from (_op_row(graph, node, 1, sums) for node in outside)
+    if ops:
+        yield from (_op_row(graph, node, 1, sums) for node in outside)
+
+
+class _Beside(NamedTuple):
+    nodes: list[int]  # ops of some calls of a module that lie in none of the modules inside
+
+
+_Item = Union["_Group", _Beside, int]
+
+
+def _row(item: _Item, tree: ScopeTree, sums: _Sums, depth: int) -> OutlineRow:
+    """The row of a module, of the ops beside its modules, or of one op."""
+    if isinstance(item, int):
+        return _op_row(sums.graph, item, depth, sums)
+    if isinstance(item, _Beside):
+        words = work(sums.graph.nodes[node] for node in item.nodes)
+        return OutlineRow(depth, beside=words, **sums.of(item.nodes))
+    return _module_row(tree, item, depth, sums)
+
+
+def _place(item: _Item, tree: ScopeTree) -> int:
+    """Where it begins among all nodes."""
+    if isinstance(item, int):
+        return tree.position[item]
+    if isinstance(item, _Beside):
+        return tree.position[item.nodes[0]]
+    return tree.place[item.scopes[0]]
 
 
 class _Sums:
@@ -98,10 +130,10 @@ class _Sums:
         return {"ops": len(nodes), "parameters": parameters, "nbytes": sum(self.nbytes[node] for node in nodes)}
 
 
-def _op_row(graph: Graph, node: int, depth: int, sums: _Sums, around: str = "") -> OutlineRow:
+def _op_row(graph: Graph, node: int, depth: int, sums: _Sums) -> OutlineRow:
     record = graph.nodes[node]
     output = record.outputs[0] if record.outputs else None
-    return OutlineRow(depth, around, record, ops=1, output=output, nbytes=sums.nbytes[node])
+    return OutlineRow(depth, "", record, ops=1, output=output, nbytes=sums.nbytes[node])
 
 
 class _Group(NamedTuple):
@@ -141,6 +173,9 @@ def _module_row(tree: ScopeTree, group: _Group, depth: int, sums: _Sums) -> Outl
         calls=len(group.scopes) if group.alike == 1 else 1,
         alike=group.alike,
         output=last.output,
+        registered=sum(
+            {tree.scopes[scope].path: tree.scopes[scope].parameters or 0 for scope in group.scopes}.values()
+        ),
         forward=_seconds([tree.scopes[scope].forward for scope in group.scopes]),
         backward=_seconds([tree.scopes[scope].backward for scope in group.scopes]),
         **sums.of([node for scope in group.scopes for node in tree.members[scope]]),

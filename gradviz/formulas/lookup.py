@@ -95,6 +95,15 @@ def as_data(known: Formula | Derivative) -> dict[str, Any]:
     }
 
 
+def facts_of(op: str) -> dict[str, Any]:
+    """What an op computes, sends back and keeps, and which entries it mixes; empty where nobody knows."""
+    known = formula_of(op)
+    if known is None:
+        return {"note": sentence(op)} if sentence(op) else {}
+    mixes = {"mixes": MIXES[known.dims]} if isinstance(known, Formula) else {}
+    return {**as_data(known), **mixes}
+
+
 def sentence(op: str) -> str:
     """What is said of a backward function that has no formula; "" where nothing is known."""
     return OTHERS.get(op, "")

@@ -15,8 +15,8 @@ from gradviz.errors import GradientError, reason_of
 from gradviz.gradients.live import (
     LiveGraph,
     called_note,
+    compiled_functions,
     custom_functions,
-    inside_note,
     leaf_name,
     once,
     recomputes,
@@ -118,7 +118,7 @@ class GradientFlow(NamedTuple):
     execution order, AccumulateGrad included. `incoming` is the size of the gradient that came into each function, the
     largest one when it has several outputs; functions that no gradient reached are left out. `stopped` is the custom
     Functions and compiled functions that were not called, and `unmeasured` every function behind one, leaves included: what
-    reaches those is not known. `closed` says why compiled functions were not run, by node id.
+    reaches those is not known.
     """
 
     graph: Graph
@@ -129,7 +129,6 @@ class GradientFlow(NamedTuple):
     notes: tuple[str, ...]
     stopped: tuple[int, ...] = ()
     unmeasured: frozenset[int] = frozenset()
-    closed: Mapping[int, str] = {}
 
     def with_names(self, names: Sequence[str]) -> GradientFlow:
         """The same with these names for the outputs, where there are any."""
@@ -144,8 +143,8 @@ def measure(live: LiveGraph, *, run_custom: bool = False, values: bool | Compute
 
     Those that were noted while the script ran tell what ops computed that nobody saved.
     """
-    graph, closed, custom = live.graph, live.closed, custom_functions(live.graph)
-    stops = (*closed, *(() if run_custom else custom))
+    graph, custom = live.graph, custom_functions(live.graph)
+    stops = (*compiled_functions(graph), *(() if run_custom else custom))
     order: list[int] = []
     incoming: dict[int, GradientSize] = {}
     along: dict[Edge, GradientSize] = {}
@@ -183,8 +182,7 @@ def measure(live: LiveGraph, *, run_custom: bool = False, values: bool | Compute
     notes = (
         *live.notes,
         *(called_note(graph, custom) if run_custom else ()),
-        *stopped_note(graph, stopped, unmeasured, closed),
-        *inside_note(live, unmeasured),
+        *stopped_note(graph, stopped, unmeasured),
         *_notes(graph, unmeasured.union(stops), missed),
         *([f"numbers are kept of the first {KEPT:,} functions of backward"] if len(small) == KEPT else ()),
         *graph.notes,
@@ -197,7 +195,7 @@ def measure(live: LiveGraph, *, run_custom: bool = False, values: bool | Compute
     edges = tuple(EdgeFlow(edge, along.get(edge)) for edge in graph.edges)
     reached = [graph.leaf_of[node] for node in order if node in graph.leaf_of and node in incoming]
     leaves = tuple(LeafFlow(leaf.names, leaf.node, *incoming[leaf.node]) for leaf in reached)
-    return GradientFlow(graph, edges, leaves, tuple(order), incoming, notes, stopped, unmeasured, closed)
+    return GradientFlow(graph, edges, leaves, tuple(order), incoming, notes, stopped, unmeasured)
 
 
 def _backward(

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.errors import GradientError
-from gradviz.gradients.program import Gradient, programs
 from gradviz.gradients.values import outgrown, tensor_in, why_unreadable
 from gradviz.graph import Graph, Leaf, Node as Record, Root, column
 from gradviz.variables.scanner import Namespace
@@ -23,6 +22,8 @@ from gradviz.walker.names import as_tensor, flatten
 from gradviz.walker.private import Node
 from gradviz.walker.walk import Walked, capture
 from gradviz.wording import few, plural
+
+Gradient = torch.Tensor | None
 
 
 class Start(NamedTuple):
@@ -36,20 +37,17 @@ class Start(NamedTuple):
 class LiveGraph(NamedTuple):
     """A graph together with its live nodes, by id, where gradients start in it, and what a reader must know of the starts.
 
-    `steps` run the nodes that are part of compiled functions, whose live node runs all of them at once and is not called. `closed`
-    says of those that cannot be run operation by operation why. Keep all this only as long as gradients are computed.
+    Keep it only as long as gradients are computed.
     """
 
     graph: Graph
     nodes: Sequence[Node]
     starts: tuple[Start, ...]
     notes: tuple[str, ...]
-    steps: Mapping[int, Callable[..., Sequence[Gradient]]]
-    closed: Mapping[int, str]
 
     def outputs(self, node: int) -> int:
         """How many gradients come into a node."""
-        return len(self.graph.nodes[node].outputs) if node in self.steps else len(self.nodes[node]._input_metadata)
+        return len(self.nodes[node]._input_metadata)
 
 
 def open_graph(
@@ -101,9 +99,7 @@ def open_graph(
         )
     large = [root.name for _, root, tensor in computed if tensor.numel() != 1] if gradient is None else []
     (walked,) = walks
-    return LiveGraph(
-        graph, walked.nodes, starts, (*_notes(graph, large),), *programs(graph, walked.nodes, walked.parts)
-    )
+    return LiveGraph(graph, walked.nodes, starts, (*_notes(graph, large),))
 
 
 def _seed(root: Root, tensor: torch.Tensor, gradient: Any) -> torch.Tensor:
@@ -145,33 +141,27 @@ def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
         yield "full backward hooks of modules did not run, so what they change is not in these numbers"
 
 
-def stopped_note(
-    graph: Graph, stops: Sequence[int], unmeasured: Collection[int], closed: Mapping[int, str]
-) -> Iterator[str]:
+def stopped_note(graph: Graph, stops: Sequence[int], unmeasured: Collection[int]) -> Iterator[str]:
     """That these custom and compiled functions were not called, and what is not known for it."""
-    if stops:
-        leaves = sum(leaf.node in unmeasured for leaf in graph.leaves)
-        counts = ((len(unmeasured) - leaves, "function", "functions"), (leaves, "leaf", "leaves"))
-        missing = " and ".join(plural(*count) for count in counts if count[0])
-        behind = f"Not measured behind it: {missing or 'nothing'}."
-        custom = [node for node in stops if node not in closed]
-        reasons = dict.fromkeys(closed[node] for node in stops if node in closed)
-        if reasons:
-            yield (
-                f"stopped at {plural(len(stops) - len(custom), 'compiled function')}, which cannot be run operation by operation: "
-                f"{few(list(reasons))}. {'' if custom else behind}".rstrip()
-            )
-        if custom:
-            yield (
-                f"stopped at {functions(graph, custom)}: calling a custom backward once more may change what it keeps. "
-                f"{behind} --run-custom (run_custom=True) goes through"
-            )
+    if not stops:
+        return
+    leaves = sum(leaf.node in unmeasured for leaf in graph.leaves)
+    counts = ((len(unmeasured) - leaves, "function", "functions"), (leaves, "leaf", "leaves"))
+    missing = " and ".join(plural(*count) for count in counts if count[0])
+    behind = f"Not measured behind it: {missing or 'nothing'}."
 
-
-def inside_note(live: LiveGraph, unmeasured: Collection[int]) -> Iterator[str]:
-    """That numbers inside compiled functions are those of their program, which the compiled code may round otherwise."""
-    if any(node not in unmeasured for node in live.steps):
-        yield "compiled functions ran operation by operation, uncompiled: what is compiled may round differently"
+    compiled = set(compiled_functions(graph)).intersection(stops)
+    custom = [node for node in stops if node not in compiled]
+    if compiled:
+        yield (
+            f"stopped at {plural(len(compiled), 'compiled function')}, whose backward runs as one. {behind} "
+            "TORCH_COMPILE_DISABLE=1 in the environment runs the script uncompiled"
+        )
+    if custom:
+        yield (
+            f"stopped at {functions(graph, custom)}: calling a custom backward once more may change what it keeps. "
+            f"{'' if compiled else behind + ' '}--run-custom (run_custom=True) goes through"
+        )
 
 
 def called_note(graph: Graph, custom: Sequence[int]) -> Iterator[str]:
@@ -210,16 +200,18 @@ _CLEARS = "clear_saved_tensors_on_access"
 
 
 def custom_functions(graph: Graph) -> tuple[int, ...]:
-    """Ids of the nodes whose backward is Python code that may keep state: calling it once more may change the user's run.
-
-    Those of compiled functions are none of them: they are never called, since that would compile their backward.
-    """
+    """Ids of the nodes whose backward is Python code that may keep state: calling it once more may change the user's run."""
     return tuple(
         node.id
         for node in graph.nodes
-        if {"custom", "in_compiled", "compiled"}.intersection(node.flags) == {"custom"}
+        if {"custom", "compiled"}.intersection(node.flags) == {"custom"}
         and (node.function is None or node.function.name not in _PASSES_ON)
     )
+
+
+def compiled_functions(graph: Graph) -> tuple[int, ...]:
+    """Ids of the nodes that are never called, since that would compile their backward."""
+    return tuple(node.id for node in graph.nodes if "compiled" in node.flags)
 
 
 def refuse(graph: Graph, live: Iterable[tuple[int, Node]]) -> None:

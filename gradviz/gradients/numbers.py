@@ -85,13 +85,13 @@ def computed(live: LiveGraph, noted: ComputedNumbers | None) -> dict[int, Number
 
 
 def _there(live: LiveGraph) -> Iterator[tuple[int, torch.Tensor]]:
-    place = {function: i for i, function in enumerate(live.nodes) if i not in live.steps}
+    place = {function: i for i, function in enumerate(live.nodes)}
     for leaf in live.graph.leaves:
         variable = getattr(live.nodes[leaf.node], "variable", None)
         if isinstance(variable, torch.Tensor):
             yield leaf.node, variable
     for node in live.graph.nodes:
-        for slot in node.saved if node.id not in live.steps else ():
+        for slot in node.saved:
             tensor = tensor_in(live.nodes[node.id], slot.slot) if slot.state == "live" else None
             if tensor is None:
                 continue

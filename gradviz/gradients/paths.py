@@ -14,7 +14,15 @@ import torch
 
 from gradviz.errors import GradientError, NoPathError
 from gradviz.gradients.flow import size
-from gradviz.gradients.live import LiveGraph, called_note, custom_functions, functions, inside_note, once, recomputes
+from gradviz.gradients.live import (
+    LiveGraph,
+    called_note,
+    compiled_functions,
+    custom_functions,
+    functions,
+    once,
+    recomputes,
+)
 from gradviz.gradients.replay import call, replay
 from gradviz.graph import Edge, Graph
 from gradviz.report.results import displayed
@@ -125,11 +133,10 @@ def find_paths(live: LiveGraph, target: torch.Tensor, *, limit: int = LIMIT, run
             "a path leads through torch.utils.checkpoint, which would recompute its forward for every path. "
             "Look at the model without checkpoints, or at the gradients with flow."
         )
-    closed = next((reason for node, reason in live.closed.items() if node in ways), None)
-    if closed is not None:
+    if any(node in ways for node in compiled_functions(graph)):
         raise GradientError(
-            f"{plural(count, 'path')} from the output to this tensor, through a compiled function that cannot be run operation by "
-            f"operation: {closed}. What each path contributes is not known. Take the model uncompiled to see it."
+            f"{plural(count, 'path')} from the output to this tensor, through a compiled function, whose backward runs as "
+            "one. TORCH_COMPILE_DISABLE=1 in the environment runs the script uncompiled."
         )
     custom = [node for node in custom_functions(graph) if node in ways]
     if custom and not run_custom:
@@ -147,8 +154,7 @@ def find_paths(live: LiveGraph, target: torch.Tensor, *, limit: int = LIMIT, run
         with Stage("follow", "paths", followed.__len__, count if beam is None else None):
             followed.extend(_every(live, at, ways) if beam is None else _largest(live, at, ways, beam))
         followed.sort(key=lambda path: -size(path.contribution).norm)
-        inside = inside_note(live, live.steps.keys() - ways.keys())
-        notes = (*live.notes, *called_note(graph, custom), *inside, *graph.notes)
+        notes = (*live.notes, *called_note(graph, custom), *graph.notes)
         results.append(Paths(graph, count, gradient, tuple(followed), beam is None, at, notes))
 
     once(graph, follow)
@@ -167,7 +173,7 @@ def _place(live: LiveGraph, tensor: torch.Tensor) -> Place:
             if function is made_by:
                 return node, tensor.output_nr
     for leaf in live.graph.leaves:
-        if leaf.node < len(live.nodes) and getattr(live.nodes[leaf.node], "variable", None) is tensor:
+        if getattr(live.nodes[leaf.node], "variable", None) is tensor:
             return leaf.node, 0
     why = "the output does not depend on it" if tensor.requires_grad else "it does not require grad"
     raise NoPathError(f"no path leads from the output to this tensor: {why}")

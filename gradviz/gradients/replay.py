@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.errors import GradientError, reason_of
-from gradviz.gradients.live import LiveGraph, refuse
-from gradviz.gradients.program import Gradient
+from gradviz.gradients.live import Gradient, LiveGraph, refuse
 from gradviz.graph import Graph
 from gradviz.graph.ready_queue import ReadyQueue
 from gradviz.walker.private import LAST, BackwardCFunction, Node
@@ -44,10 +43,10 @@ def call(live: LiveGraph, node: int, incoming: Sequence[Gradient]) -> tuple[Grad
     and for a custom one that raises.
     """
     with torch.no_grad():
-        outgoing = list(_call(live.graph.nodes[node].op, live.steps.get(node, live.nodes[node]), incoming))
+        outgoing = list(_call(live.graph.nodes[node].op, live.nodes[node], incoming))
         for edge in live.graph.inputs(node):
             gradient = outgoing[edge.position]
-            if gradient is not None and edge.producer not in live.steps:
+            if gradient is not None:
                 try:
                     outgoing[edge.position] = _fitted(live.nodes[edge.producer], edge.output, gradient)
                 except Exception as error:

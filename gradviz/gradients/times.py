@@ -1,7 +1,6 @@
 """Seconds of forward and backward by module, over a few steps of a script that is read at its backward calls.
 
-Forward is timed by the recording. Backward is replayed, function by function, as for gradients; a step's own backward is timed
-whole.
+Forward is timed by the recording. Backward is replayed, function by function, as for gradients.
 """
 
 from __future__ import annotations
@@ -11,29 +10,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
-from typing import NamedTuple
 
 import torch
 
 from gradviz.errors import FormatError
-from gradviz.gradients.live import LiveGraph, custom_functions, once, open_graph
+from gradviz.gradients.live import LiveGraph, compiled_functions, custom_functions, once, open_graph
 from gradviz.gradients.replay import replay
 from gradviz.graph import Graph, Scope
 from gradviz.graph.origins import ScopeTree
-from gradviz.memory.checkpoint import StepTime
 from gradviz.run.outputs import LiveOutputs
 from gradviz.wording import plural
 
 STEPS = 6
 """Backward calls that are timed. The first one warms up."""
-
-
-class Timed(NamedTuple):
-    """One step: its graph, of which the scopes have their seconds, when it was read, and the seconds of its own backward."""
-
-    graph: Graph
-    read: float
-    backward: float | None = None
 
 
 def clock() -> float:
@@ -43,15 +32,18 @@ def clock() -> float:
     return time.perf_counter()
 
 
-def timed(live: LiveOutputs) -> Timed:
-    """The step that ends in these outputs. Raises FormatError where no modules were recorded, else what `open_graph` raises."""
+def timed(live: LiveOutputs) -> Graph:
+    """The step that ends in these outputs; its scopes have their seconds.
+
+    Raises FormatError where no modules were recorded, else what `open_graph` raises.
+    """
     if live.recording is None:
         raise FormatError("there are no modules to time: nothing was recorded")
     live.recording.use_clock(clock)
     attribution = live.recording.attribution(None, live.variables, timed=True)
     opened = open_graph(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
     graph, tree = opened.graph, ScopeTree(opened.graph)
-    stops = (*opened.closed, *custom_functions(graph))
+    stops = (*compiled_functions(graph), *custom_functions(graph))
     seconds = Counter[int]()
     for node, took in _seconds(opened, stops).items():
         for scope in tree.around(graph.nodes[node].scope):
@@ -59,7 +51,7 @@ def timed(live: LiveOutputs) -> Timed:
     scopes = tuple(scope._replace(backward=seconds.get(i)) for i, scope in enumerate(graph.scopes))
     note = f"backward of {plural(len(stops), 'custom or compiled function')}, and of what is behind, is not timed"
     graph = replace(graph, scopes=scopes, notes=(*live.notes, *graph.notes, *([note] if stops else [])))
-    return Timed(graph.with_root_names(live.names), clock())
+    return graph.with_root_names(live.names)
 
 
 def _seconds(opened: LiveGraph, stops: Sequence[int]) -> dict[int, float]:
@@ -76,32 +68,22 @@ def _seconds(opened: LiveGraph, stops: Sequence[int]) -> dict[int, float]:
     return seconds
 
 
-def ended(step: Timed, filled: bool | None) -> Timed:
-    """The same when the engine has ended."""
-    return step._replace(backward=clock() - step.read)
-
-
-def together(steps: Sequence[Timed]) -> tuple[Graph, StepTime]:
-    """The first step's graph with the medians of all steps but the first, and the time of a whole step."""
+def together(steps: Sequence[Graph]) -> Graph:
+    """The first step's graph with the medians of all steps but the first."""
     kept = steps[1:] or steps
     known: dict[tuple[str, int], list[Scope]] = {}
     for step in kept:
-        for scope in step.graph.scopes:
+        for scope in step.scopes:
             known.setdefault((scope.path, scope.call), []).append(scope)
-    graph = steps[0].graph
+    graph = steps[0]
     scopes = []
     for scope in graph.scopes:
         alike = known.get((scope.path, scope.call), [])
         forward = [one.forward for one in alike if one.forward is not None]
         backward = [one.backward for one in alike if one.backward is not None]
         scopes.append(scope._replace(forward=_median(forward), backward=_median(backward)))
-    forwards = [sum(scope.forward or 0.0 for scope in step.graph.scopes if scope.parent is None) for step in kept]
-    backwards = [step.backward or 0.0 for step in kept]
-    totals = [*map(sum, zip(forwards, backwards))]
-    spread = (max(totals) - min(totals)) / 2
     note = f"times are medians of {plural(len(kept), 'step')}" + ("" if len(steps) > 1 else ": the script has no other")
-    graph = replace(graph, scopes=tuple(scopes), notes=(*graph.notes, note))
-    return graph, StepTime(median(forwards), median(backwards), spread, len(kept))
+    return replace(graph, scopes=tuple(scopes), notes=(*graph.notes, note))
 
 
 def _median(seconds: Sequence[float]) -> float | None:

@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.compiled.live import region_behind, saved_input
 from gradviz.graph import SavedTensor
-from gradviz.walker import private
 from gradviz.walker.isolation import isolated, unseen
 from gradviz.walker.names import flatten
 from gradviz.walker.slots import tensors_on
@@ -116,7 +114,6 @@ class _Reader:
         self.bad: list[Value] = []
         self.finite: set[int] = set()
         self.read = self.unread = 0
-        self._calls: dict[int, dict[int | None, int]] = {}  # of each region
         self.largest, self.largest_name = 0.0, ""  # of what comes from outside
 
     def slot(self, node: int, saved: SavedTensor) -> None:
@@ -149,8 +146,6 @@ class _Reader:
         """The node that made a saved tensor: what it says itself, its leaf, or the saving node for its own result."""
         if saved.leaf is not None:
             return saved.leaf
-        if node in self._walked.parts:
-            return self._inside(node, saved.slot)
         try:
             function = grad_fn_of(tensor)
         except RuntimeError:
@@ -158,21 +153,6 @@ class _Reader:
         if function is not None:
             return self._walked.position_of.get(function)
         return node if saved.slot in ("result", "output", "out", "values") else None
-
-    def _inside(self, node: int, name: str) -> int | None:
-        """The operation that computes the gradient of what made a saved tensor of a compiled function, the first in backward."""
-        at = self._walked.parts[node].region
-        region = region_behind(type(self._walked.nodes[at]))
-        if region is None:
-            return None
-        if at not in self._calls:
-            parts = ((i, part.operation) for i, part in self._walked.parts.items() if part.region == at)
-            first = self._calls[at] = {}
-            for i, operation in parts:
-                if operation is not None and region.kind(operation) == "gradient":
-                    first.setdefault(region.operations[operation].forward_call, i)
-        made = next((taken.forward_call for taken in region.inputs if taken.name == name), None)
-        return self._calls[at].get(made) if made is not None else None
 
 
 def nonfinite(tensor: torch.Tensor) -> int | None:
@@ -232,8 +212,6 @@ def tensor_in(node: Any, slot: str) -> torch.Tensor | None:
     if name.startswith("ctx."):
         name = name.removeprefix("ctx.")
         return dict(tensors_on(name, vars(node).get(name))).get(slot.removeprefix("ctx."))
-    if private.is_compiled(type(node)) and name != "saved_tensors":
-        return saved_input(node, name)
     raw = getattr(node, "_raw_saved_" + ("tensors" if name == "saved_tensors" else name), None)
     if index and isinstance(raw, tuple):
         raw = raw[int(index.rstrip("]"))]

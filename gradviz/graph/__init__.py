@@ -5,7 +5,6 @@ from gradviz.graph.model import (
     Absent as Absent,
     BackwardStep as BackwardStep,
     Base as Base,
-    CollectiveCall as CollectiveCall,
     Edge as Edge,
     Function as Function,
     Graph as Graph,

@@ -56,6 +56,8 @@ _INDICES: dict[str, Codec] = {
     **dict.fromkeys(("storage", "parts"), Reference("storages")),
 }
 """Fields whose whole numbers are indices into a list of the graph."""
+_RETIRED_FLAGS = ("in_compiled", "recomputed")
+"""Flags of nodes that files of earlier versions have."""
 _PART = re.compile(r"\bin storage (\d+)")
 
 
@@ -99,11 +101,20 @@ class _SavedRecord(Record):
         return saved
 
 
+class _Flags(Many):
+    """The flags of a node, without retired ones."""
+
+    def read(self, value: Any, context: Context) -> tuple[Any, ...]:
+        kept = [flag for flag in value if flag not in _RETIRED_FLAGS] if type(value) is list else value
+        return super().read(kept, context)
+
+
+_BY_TYPE[tuple[model.NodeFlag, ...]] = _Flags(Word(get_args(model.NodeFlag)))
 TENSOR_ROW, SOURCE_ROW = _record(model.TensorInfo, RowCodec), _record(model.SourceLine, RowCodec)
 EDGE, BACKWARD = _record(model.Edge, RowCodec), _record(model.BackwardStep, RowCodec)
 STORAGE, SCOPE = _record(model.Storage), _record(model.Scope)
 _record(model.Uses, RowCodec)  # each before those that hold it
-for _make in (model.Function, model.CollectiveCall, model.RankMemory):
+for _make in (model.Function, model.RankMemory):
     _record(_make)
 GROUP, BASE, SAVED = _record(model.Group), _record(model.Base), _record(model.SavedTensor, _SavedRecord)
 NODE, LEAF, ROOT = _record(model.Node), _record(model.Leaf), _record(model.Root)
@@ -165,7 +176,7 @@ def dump(graph: Graph) -> Iterator[str]:
     lists = [entry for entry in lists if entry[2] or entry[0] not in _MAY_BE_MISSING]
     tables = [(key, record, context.written[key]) for key, record in _TABLES]  # filled by then, so they come last
     for key, record, items in (*lists, *tables):
-        if key == "tensors" and graph.process is not None:  # may add to the tables, and nodes come first in them
+        if key == "tensors" and graph.process is not None:
             yield f',\n"process":{encode(PROCESS.write(graph.process, context))}'
         yield f',\n"{key}":['
         before = "\n"

@@ -34,15 +34,12 @@ NodeFlag = Literal[
     "checkpoint",
     "compiled",
     "hidden",
-    "in_compiled",
-    "recomputed",
     "cut",
 ]
 """What is special about a node: a custom `autograd.Function`; user hooks registered; saved tensors freed by backward; a
 saved tensor modified in place since; a saved tensor packed by a hook; recomputation hidden behind a reentrant
-checkpoint; hidden behind a compiled function; other state that Python cannot read (C++ nodes); an operation that a compiled
-function runs, or the function itself; one of those that computes a result of the forward again; cut
-off, so that no gradient passes."""
+checkpoint; hidden behind a compiled function; other state that Python cannot read (C++ nodes); cut off, so that no
+gradient passes."""
 
 LeafKind = Literal["parameter", "buffer", "input"]
 StorageKind = Literal["parameter", "buffer", "input", "activation", "output", "number"]
@@ -241,21 +238,6 @@ class BackwardStep(NamedTuple):
     sent: tuple[tuple[float, ...], ...] = ()
 
 
-class CollectiveCall(NamedTuple):
-    """One call of `torch.distributed` that a process made. Not `ended`: the process was still in it when it was last heard of.
-
-    `peer` is the rank that it names: the source of a broadcast, who a message goes to or comes from. `tag` is that of a message.
-    """
-
-    op: str  # "all_reduce"
-    source: SourceLine | None = None
-    tensor: TensorInfo | None = None
-    group: tuple[int, ...] = ()  # ranks of the process group; empty for that of all
-    peer: int | None = None
-    ended: bool = True
-    tag: int = 0
-
-
 class RankMemory(NamedTuple):
     """Bytes that one process holds, as sharded there; None where nothing was read."""
 
@@ -285,7 +267,6 @@ class Process(NamedTuple):
     world: int
     host: str = ""
     memory: RankMemory = RankMemory()
-    calls: tuple[CollectiveCall, ...] = ()
     parameters: tuple[str, ...] = ()  # names of those that its models hold, in the graph or not
     wrapped: str = ""  # what shares the work: "DistributedDataParallel", "FSDP2", ...
     stage: int | None = None  # of a pipeline

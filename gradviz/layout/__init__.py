@@ -1,6 +1,6 @@
 """From boxes and wires to positions. Knows no graph and no picture format.
 
-This module has what every layout engine is given and what it returns. An engine knows nothing of ops or text: only boxes
+This module has what a layout is given and what it returns. It knows nothing of ops or text: only boxes
 with sizes, edges between them, and frames around groups of them. Units are pixels. x grows to the right, y grows downwards,
 the origin is the upper left corner of the drawing. Edges point downwards (the first box is above the second); another
 direction is the caller's to make, by transposing.
@@ -61,8 +61,8 @@ class Rect(NamedTuple):
 class Placement:
     """Where everything went. Edge i's points are `points[starts[i]:starts[i + 1]]`, from the box above to the one below.
 
-    Points are a polyline, or with `curved` the control points of cubic Bezier pieces (1 + 3k points). An edge with no
-    points (a self-loop) is not drawn.
+    Points are a polyline; of a placement made smooth, the control points of cubic Bezier pieces (1 + 3k points). An edge
+    with no points (a self-loop) is not drawn.
     """
 
     x: Floats  # (n,) centres
@@ -72,12 +72,10 @@ class Placement:
     frames: tuple[Rect, ...]
     width: float
     height: float
-    engine: str  # "dot" or "layered"
-    curved: bool = False
-    notes: tuple[str, ...] = field(default=())  # what the reader must be told: "dot took longer than 20 s, ..."
+    notes: tuple[str, ...] = field(default=())  # what the reader must be told: "1 line runs against the others"
 
 
-# -- edges that form a cycle: an engine is given as few as must run upwards the other way round, and what it drew is turned back --
+# -- edges that form a cycle: as few as must run upwards are placed the other way round, and turned back ----------------------
 
 
 def leading_back(drawing: Drawing) -> Ints:

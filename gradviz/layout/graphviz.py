@@ -115,7 +115,7 @@ def _not_found() -> GraphvizNotFound:
     }
     reason = missing.get(forced, "Graphviz was not found: no program on the PATH, and no pygraphviz.")
     step = f"Unset {VARIABLE}" if forced else "Install it (`pip install pygraphviz`, or https://graphviz.org/download)"
-    return GraphvizNotFound(f"{reason} {step}, or use the layered layout, which needs no Graphviz.")
+    return GraphvizNotFound(f"{reason} {step}, or write an SVG, which needs none.")
 
 
 def _program_path(program: str) -> str:

@@ -1,25 +1,22 @@
-"""Which modules to wrap in `torch.utils.checkpoint` so that a forward pass fits a budget of memory. An estimate.
+"""Which modules to run in `torch.utils.checkpoint` so that what backward holds fits a budget of bytes. An estimate.
 
-A wrapped module keeps its inputs and computes the rest again during backward. What it frees is what only it saved; what
-it costs is one more run of its forward. Knows nothing of torch.
+A checkpointed module frees what only it saved, and backward runs its ops again. Knows nothing of torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
+from gradviz.memory.freed import Checkpointed, ModuleCosts
 from gradviz.memory.saved import shown
 from gradviz.memory.series import pattern, series
-from gradviz.memory.wrapping import CallCosts, Wrapping
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural
-
-POINTS = 200
-"""Plans that are kept for a part of the model while it is joined with others: the cheapest for what they free."""
 
 LIMITS = 12
 """How many limits are tried for what one module may bring back when it is computed again."""
@@ -35,16 +32,6 @@ class Wrap(NamedTuple):
     ops: int  # forward ops that backward runs again
     held: int  # bytes held when backward begins, after this step
     again: int  # bytes that its largest call brings back while backward is inside it
-    seconds: float | None = None  # of computing it again, where that was measured
-
-
-class StepTime(NamedTuple):
-    """Seconds of a training step as measured: forward of the modules and backward, and half the range over the steps."""
-
-    forward: float
-    backward: float
-    spread: float
-    steps: int
 
 
 @displayed("gradviz.memory.table.advice_table")
@@ -62,8 +49,6 @@ class Advice:
     held: int
     peak: int
     ops: int  # forward ops in the whole graph
-    useless: tuple[str, ...] = ()  # modules that save tensors of their own, and free nothing: their inputs stay
-    step: StepTime | None = None
 
     def __repr__(self) -> str:
         wrap = plural(len(self.steps), "module")
@@ -79,19 +64,12 @@ class Advice:
         """Forward ops that backward runs again."""
         return sum(step.ops for step in self.steps)
 
-    @property
-    def seconds(self) -> float | None:
-        """The time that this takes, None where that of a module was not measured."""
-        seconds = [step.seconds for step in self.steps if step.seconds is not None]
-        return sum(seconds) if len(seconds) == len(self.steps) else None
 
+def checkpoint_plan(graph: Graph, budget: int) -> Advice:
+    """Modules to wrap in a non-reentrant checkpoint so that at most `budget` bytes are held for backward, with few ops run again.
 
-def checkpoint_plan(graph: Graph, budget: int, step: StepTime | None = None) -> Advice:
-    """Modules to wrap in a non-reentrant checkpoint so that at most `budget` bytes are held for backward, at the least cost.
-
-    The cost is the time of computing again where `graph` knows it of every module, else the number of ops. By dynamic
-    programming over the tree of modules: for each part the cheapest sets that free so much, none inside another. What a set frees
-    is then counted exactly, with what its modules have in common, and the cheapest that fits is taken.
+    By dynamic programming over the tree of modules: for each part the cheapest sets that free so much, none inside another. What a
+    set frees is then counted exactly, with what its modules have in common, and the cheapest that fits is taken.
 
     Raises FormatError for a graph without recorded modules and for a budget that is not above 0; UnreadableError as `saved`.
 
@@ -100,113 +78,51 @@ def checkpoint_plan(graph: Graph, budget: int, step: StepTime | None = None) -> 
     """
     if budget <= 0:
         raise FormatError(f"budget cannot be {budget}: it is a number of bytes above 0")
-    graph = shown(graph.original or graph)
-    if not any(node.scope is not None for node in graph.nodes):
+    costs = ModuleCosts(shown(graph.original or graph))
+    if not costs.calls:
         raise FormatError(
             "this graph has no modules that could be wrapped: only gradviz.record() and the command line see modules, "
             "and only where an op ran inside a torch.nn.Module"
         )
-    calls = CallCosts(graph)
-    alone = {path: Wrapping(calls, [path]) for path in calls.by_path}
-    useless = [path for path, wrapped in alone.items() if wrapped.held >= calls.total and calls.saves_alone(path)]
-    plan = _plan(calls, budget, _cheapest(calls, alone, budget))
-    return replace(plan, useless=tuple(_alike_together(calls, useless)), step=step)
+    return _plan(costs, budget, _cheapest(costs, budget))
 
 
-def titles(advice: Advice) -> list[str]:
-    """The modules to wrap, alike ones together: `blocks.0–5`."""
-    return [
-        one.title or "the whole model" for one in series(advice.steps, lambda step: step.path, lambda step: step.type)
-    ]
+def _cheapest(costs: ModuleCosts, budget: int) -> Collection[str]:
+    """The modules that keep the budget with the fewest ops run again, of the sets that are tried; else those of the lowest peak.
+
+    A set is the modules that free most bytes for an op, of those that bring back no more than a limit.
+    """
+    alone = {path: Checkpointed(costs, [path]) for path in costs.scopes}
+    useful = [path for path, one in alone.items() if one.held < costs.total]
+    useful.sort(key=lambda path: (alone[path].held - costs.total) / alone[path].ops)
+
+    def rank(paths: Sequence[str]) -> tuple[int, int, int]:
+        state = Checkpointed(costs, paths)
+        return max(state.peak - budget, 0), state.ops, state.peak
+
+    best: list[str] = []
+    sizes = sorted({costs.again(path) for path in useful})
+    for limit in [*sizes[:: max(1, len(sizes) // LIMITS)], *sizes[-1:]]:
+        small = [path for path in useful if costs.again(path) <= limit]
+        count = bisect_left(range(len(small)), True, key=lambda count: rank(small[:count])[0] == 0)
+        best = min(best, small[:count], key=rank)
+
+    for kind in dict.fromkeys(map(pattern, best)):  # what later ones made needless
+        best = min([path for path in best if pattern(path) != kind], best, key=rank)
+    return Checkpointed(costs, best).paths
 
 
-Paths = tuple[str, ...]
-
-
-def _cheapest(calls: CallCosts, alone: Mapping[str, Wrapping], budget: int) -> Paths:
-    """The set that keeps the budget at the least cost, or has the lowest peak where none does."""
-    timed = all(calls.seconds(path) is not None for path in alone)
-    useful = {path: wrapped for path, wrapped in alone.items() if wrapped.held < calls.total and calls.total > budget}
-    found: set[Paths] = {()}
-    for limit in _limits([calls.again(path) for path in useful]):
-        costs = {
-            path: (calls.total - wrapped.held, calls.seconds(path) or 0.0 if timed else wrapped.ops)
-            for path, wrapped in useful.items()
-            if calls.again(path) <= limit
-        }
-        found.add(_first_that_fits(calls, budget, _points(calls, costs)))
-
-    def rank(paths: Paths) -> tuple[float, ...]:
-        wrapped = Wrapping(calls, paths)
-        peak, seconds = wrapped.peak(), sum(calls.seconds(path) or 0.0 for path in paths) if timed else 0.0
-        return (peak > budget, peak) if peak > budget else (False, seconds, wrapped.ops, peak)
-
-    return min(sorted(found), key=rank)
-
-
-def _limits(sizes: Iterable[int]) -> Iterable[int]:
-    """What one module may bring back: some sizes that occur, and the largest."""
-    ordered = sorted({*sizes})
-    return dict.fromkeys([*ordered[:: max(1, len(ordered) // LIMITS)], *ordered[-1:]])
-
-
-def _first_that_fits(calls: CallCosts, budget: int, points: Sequence[_Point]) -> Paths:
-    """Of points from the cheapest on, the last one where none fits. What is recomputed at once counts, too."""
-    enough = [i for i, point in enumerate(points) if calls.total - point.freed <= budget]
-    low, high = enough[0] if enough else len(points) - 1, len(points) - 1
-    while low < high:
-        middle = (low + high) // 2
-        fits = Wrapping(calls, points[middle].paths).peak() <= budget
-        low, high = (low, middle) if fits else (middle + 1, high)
-    return points[low].paths
-
-
-class _Point(NamedTuple):
-    """A set of modules: the bytes that they free if each does so alone, and what that costs."""
-
-    freed: int = 0
-    cost: float = 0.0
-    paths: Paths = ()
-
-
-def _points(calls: CallCosts, costs: Mapping[str, tuple[int, float]]) -> list[_Point]:
-    """The sets of modules of which none is cheaper and frees as much, from the cheapest on."""
-    below: dict[str | None, list[_Point]] = {}
-    for path, parent in reversed(calls.parents.items()):
-        points = below.pop(path, [_Point()])
-        if path in costs:
-            points = _best([*points, _Point(*costs[path], (path,))])
-        around = below.get(parent, [_Point()])
-        below[parent] = _best(
-            [_Point(a.freed + b.freed, a.cost + b.cost, a.paths + b.paths) for a in around for b in points]
-        )
-    return below[None]
-
-
-def _best(points: Sequence[_Point]) -> list[_Point]:
-    """Without those that a cheaper one frees as much as, and thinned to a number that can be joined with others."""
-    best: list[_Point] = []
-    for point in sorted(points, key=lambda point: (point.cost, -point.freed, point.paths)):
-        if not best or point.freed > best[-1].freed:
-            best.append(point)
-    return best if len(best) <= POINTS else [best[i * (len(best) - 1) // (POINTS - 1)] for i in range(POINTS)]
-
-
-def _alike_together(calls: CallCosts, paths: Sequence[str]) -> list[str]:
-    """Modules whose paths differ only in numbers one after the other, in forward order. What a plan comes to stays the same."""
-    kinds = list(dict.fromkeys(pattern(path) for path in sorted(paths, key=calls.first_op)))
-    return sorted(paths, key=lambda path: (kinds.index(pattern(path)), calls.first_op(path)))
-
-
-def _plan(calls: CallCosts, budget: int, paths: Sequence[str]) -> Advice:
-    """What comes of wrapping these modules one after the other, without those that free nothing then."""
-    state, chosen, steps = Wrapping(calls), list[str](), list[Wrap]()
-    for path in _alike_together(calls, paths):
-        after = Wrapping(calls, [*chosen, path])
-        freed, ops = state.held - after.held, after.ops - state.ops
-        if freed > 0:
-            chosen.append(path)
-            seconds = calls.seconds(path)
-            steps.append(Wrap(path, *calls.described(path), freed, ops, after.held, calls.again(path), seconds))
+def _plan(costs: ModuleCosts, budget: int, paths: Collection[str]) -> Advice:
+    """What comes of wrapping these modules one after the other, alike ones together, without those that free nothing then."""
+    ordered = sorted(paths, key=lambda path: (min(costs.tree.place[scope] for scope in costs.scopes[path]), path))
+    together = [ordered[place] for alike in series(ordered, str, lambda _: None) for place in alike.places]
+    state, steps = Checkpointed(costs), list[Wrap]()
+    for path in together:
+        after = Checkpointed(costs, [*(step.path for step in steps), path])
+        if after.held < state.held:
+            scopes, freed = costs.scopes[path], state.held - after.held
+            kind = costs.graph.scopes[scopes[0]].type
+            steps.append(Wrap(path, kind, len(scopes), freed, after.ops - state.ops, after.held, costs.again(path)))
             state = after
-    return Advice(budget, calls.total, tuple(steps), state.held, state.peak(), calls.ops)
+    ops = len(costs.graph.nodes) - len(costs.graph.leaf_of)
+    return Advice(budget, costs.total, tuple(steps), state.held, state.peak, ops)

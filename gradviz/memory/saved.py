@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
@@ -17,6 +17,7 @@ from gradviz.errors import FormatError, UnreadableError, did_you_mean
 from gradviz.graph import Graph, Leaf, Node, SavedState, SavedTensor, Scope, SourceLine, Storage, StorageKind
 from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes, why_not_shown
 from gradviz.graph.origins import Lines, ScopeTree, op_line, telling_lines
+from gradviz.memory.freed import Checkpointed, ModuleCosts
 from gradviz.memory.frozen import frozen_notes
 from gradviz.report.labels import source_text
 from gradviz.report.results import displayed
@@ -47,8 +48,7 @@ class SavedRow(NamedTuple):
     type: str = ""  # class of the module, when the rows are modules
     source: SourceLine | None = None  # when the rows are lines
     inclusive: int | None = None  # `held` with that of the modules called inside, when the rows are modules
-    forward: float | None = None  # seconds of the modules, inclusive, where they were measured
-    backward: float | None = None
+    freed: int | None = None  # of `inclusive`, if this module alone ran in a checkpoint
 
     @property
     def nbytes(self) -> int:
@@ -155,8 +155,8 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
         graph: from `walk`, `record` or `load`. A folded graph is read as what it was folded from.
         by: what a row stands for. None picks the source line when lines were recorded and none holds over 95 %, else
             the module when modules were, else the op. "line" is the script's own line where more than half would be a
-            library's, and a note says so; "tensor" has a row for each storage, with the slot that holds it and, in compiled
-            functions, what made it; "op-line" is always the line that called torch.
+            library's, and a note says so; "tensor" has a row for each storage, with the slot that holds it; "op-line" is always
+            the line that called torch.
 
     Raises FormatError for another `by`, and for "module" or a line when the graph has none; UnreadableError where torch did not
     show what is saved (before 2.10).
@@ -178,19 +178,18 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     if chosen == "line":
         lines = telling_lines(graph.nodes[i] for i in dict.fromkeys(holder.node for holder in first.values()))
     rows = _rows(graph, chosen, first, lines)
-    notes = [
-        *memory_notes(graph, totals),
-        *([f"{lines.note}; op-line instead of line names those"] if lines.note else []),
-    ]
+    notes = [*memory_notes(graph, totals)]
+    if lines.note:
+        notes.append(f"{lines.note}; op-line instead of line names those")
     if by is None and chosen == "line" and rows and rows[0].share > MOST and graph.scopes:
         by_module = _rows(graph, "module", first, lines)
         if by_module[0].share < rows[0].share:
             where = source_text(rows[0].source) if rows[0].source is not None else "code of no known line"
-            notes = [
-                *memory_notes(graph, totals),
+            note = (
                 f"rows are modules, because {where} holds {100 * rows[0].share:.1f} % of it. "
-                "For lines: --by line, in Python by='line'",
-            ]
+                "For lines: --by line, in Python by='line'"
+            )
+            notes = [*memory_notes(graph, totals), note]
             chosen, rows = "module", by_module
     return Saved(chosen, rows, totals, (*notes, *frozen_notes(graph)))
 
@@ -251,8 +250,7 @@ def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> S
     if by == "node":
         return SavedRow(node.op, node=node.id)
     if by == "tensor":
-        made = f": {slot.note}" if slot.note.startswith("made in") else f" of {node.op}"
-        return SavedRow(f"{slot.slot} {tensor_line(slot.tensor)}{made}", node=node.id)
+        return SavedRow(f"{slot.slot} {tensor_line(slot.tensor)} of {node.op}", node=node.id)
     if by == "dtype":
         return SavedRow(slot.tensor.dtype if slot.tensor is not None else "")
     if by == "module":
@@ -276,13 +274,9 @@ def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tu
         for row, storages in groups.values()
     ]
     if by == "module":
-        inclusive = _inclusive(graph, first)
+        inclusive, freed = _inclusive(graph, first), _freed(graph)
         rows = [
-            row._replace(
-                inclusive=inclusive[row.name] if row.name else row.held,
-                forward=_seconds(graph, row.name, "forward"),
-                backward=_seconds(graph, row.name, "backward"),
-            )
+            row._replace(inclusive=inclusive[row.name] if row.name else row.held, freed=freed.get(row.name))
             for row in rows
         ]
     rows.sort(key=lambda row: (-row.held, -row.nbytes, _natural(row.name), row.node or 0))
@@ -307,10 +301,11 @@ def _inclusive(graph: Graph, first: Mapping[int, Holder]) -> Counter[str]:
     return held
 
 
-def _seconds(graph: Graph, name: str, phase: str) -> float | None:
-    seconds = [getattr(scope, phase) for scope in graph.scopes if _module(scope) == name]
-    known = [one for one in seconds if one is not None]
-    return sum(known) if known else None
+def _freed(graph: Graph) -> dict[str, int]:
+    """Bytes that each module frees if it alone runs in a checkpoint."""
+    costs = ModuleCosts(graph)
+    freed = {path: costs.total - Checkpointed(costs, [path]).held for path in costs.scopes}
+    return {_module(graph.scopes[costs.scopes[path][0]]): max(nbytes, 0) for path, nbytes in freed.items()}
 
 
 def _sorted(kinds: Counter[StorageKind]) -> dict[StorageKind, int]:
@@ -322,8 +317,8 @@ def _natural(name: str) -> list[tuple[str, int]]:
     return [(word, int(number or 0)) for word, number in _WORD_AND_NUMBER.findall(name)]
 
 
-def joined_rows(rows: tuple[SavedRow, ...]) -> SavedRow:
-    """Several rows as one without a name."""
+def joined_rows(rows: Sequence[SavedRow]) -> SavedRow:
+    """Several rows as one without a name. What modules hold inside others has no sum."""
     kinds: Counter[StorageKind] = Counter()
     for row in rows:
         kinds.update(row.kinds)
@@ -401,7 +396,7 @@ def _by_shape(leaves: Iterable[Leaf]) -> Counter[StorageKind]:
 
 # -- notes ----------------------------------------------------------------------------------------------------------------
 
-_HIDING = {"checkpoint": "a reentrant checkpoint", "compiled": "a compiled function", "hidden": "C++"}
+_HIDING = {"checkpoint": "a reentrant checkpoint", "hidden": "C++"}
 
 
 def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:

@@ -5,20 +5,19 @@ Numbers come from `gradviz.memory.saved`; this module only words and aligns them
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
 
 from gradviz.graph import StorageKind
-from gradviz.memory.checkpoint import Advice, Wrap
+from gradviz.memory.checkpoint import Advice
 from gradviz.memory.saved import By, Saved, SavedRow, joined_rows
 from gradviz.memory.series import series
 from gradviz.report import labels
 from gradviz.report.results import SAVED_ROWS, note_lines
 from gradviz.report.rich_parts import Group, RenderableType, Text
 from gradviz.report.table import Amount, Column, FittedTable
-from gradviz.wording import bytes_text, clip, count_text, few, one_line, plural, seconds_text
+from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 
 _NOTHING_RECORDED: dict[By, str] = {
     "module": "outside every module",
@@ -42,79 +41,67 @@ def saved_table(result: Saved, top: int | None = SAVED_ROWS, *, joined: bool = T
 
 def alike_rows(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
     """Rows of modules, those of alike modules as one."""
-    together = []
+    together: list[SavedRow] = []
     for title, places in series(
         rows, lambda row: row.name, lambda row: (row.type, row.held, row.nbytes, row.inclusive)
     ):
-        some = tuple(rows[place] for place in places)
-        sums = {field: _sum([getattr(row, field) for row in some]) for field in ("inclusive", "forward", "backward")}
-        kind = f"{some[0].type} {labels.again(len(some))}" if len(some) > 1 else some[0].type
-        together.append(joined_rows(some)._replace(name=title, type=kind, **sums))
+        some = [rows[place] for place in places]
+        if len(some) == 1:
+            together += some
+            continue
+        inclusive, freed = (sum(getattr(row, field) or 0 for row in some) for field in ("inclusive", "freed"))
+        kind = f"{some[0].type} {labels.again(len(some))}"
+        together.append(joined_rows(some)._replace(name=title, type=kind, inclusive=inclusive, freed=freed))
     together.sort(key=lambda row: -row.held)
     cumulated = accumulate(row.share for row in together)
     return tuple(row._replace(cumulated=until) for row, until in zip(together, cumulated))
 
 
-def _sum(values: Sequence[float | None]) -> Any:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+Cell = Callable[[SavedRow, str], Text]
 
-
-_COLUMNS = (
-    Column("held", "number"),
-    Column("inclusive", "number", leaves=5),
-    Column("forward", "number"),
-    Column("backward", "number"),
-    Column("share", "number", leaves=2),
-    Column("sum", "number", leaves=1),
-    Column("only graph", "number", leaves=6),
-    Column("weights", "number", leaves=3),
-    Column("tensors", "number", leaves=4),
+_COLUMNS: tuple[tuple[Column, Cell], ...] = (
+    (Column("held", "number"), lambda row, style: _bytes(row.held, style)),
+    (Column("inclusive", "number", leaves=6), lambda row, style: _bytes(row.inclusive, style)),
+    (Column("freed if checkpointed", "number", leaves=5), lambda row, style: _bytes(row.freed, style)),
+    (Column("share", "number", leaves=2), lambda row, style: Amount(row.share, _percent(row.share), style)),
+    (Column("sum", "number", leaves=1), lambda row, style: Amount(row.cumulated, _percent(row.cumulated), style)),
+    (Column("only graph", "number", leaves=7), lambda row, style: _bytes(row.only_graph, style)),
+    (Column("weights", "number", leaves=3), lambda row, style: _weights(row.nbytes - row.held, style)),
+    (Column("tensors", "number", leaves=4), lambda row, style: Amount(row.storages, count_text(row.storages), style)),
 )
 
 
 def _rows(result: Saved, top: int | None) -> FittedTable:
     shown, others = result.top(top)
-    left_out = {"inclusive"} if result.by != "module" else set()
-    if all(row.forward is None and row.backward is None for row in result.rows):
-        left_out |= {"forward", "backward"}
+    by_module = result.by == "module"
+    left_out = set() if by_module else {"inclusive", "freed if checkpointed"}
     if all(row.nbytes == row.held for row in result.rows):
         left_out.add("weights")
-    beside = _BESIDE.get(result.by)
-    rows = [(*_cells(row, left_out), *row_name(row, result.by)) for row in shown]
-    summary = [(*_cells(result.total.row, left_out, "bold"), Text("in all", "bold"), Text())]
+    chosen = [(column, cell) for column, cell in _COLUMNS if column.title not in left_out]
+
+    def cells(row: SavedRow, style: str = "") -> list[Text]:
+        return [cell(row, style) for _, cell in chosen]
+
+    rows = [(*cells(row), *row_name(row, result.by)) for row in shown]
+    summary = [(*cells(result.total.row, "bold"), Text("in all", "bold"), Text())]
     if others is not None:
         more = labels.more(len(result.rows) - len(shown))
-        summary.insert(0, (*_cells(others, left_out), Text(more, "dim"), Text()))
-    columns = [column for column in _COLUMNS if column.title not in left_out]
-    if result.by == "module":
+        summary.insert(0, (*cells(others), Text(more, "dim"), Text()))
+    columns = [column for column, _ in chosen]
+    if by_module:
         columns[0] = Column("exclusive", "number")
-    name = Column(result.by, "code" if result.by == "tensor" else "name")  # a tensor has a sentence
-    return FittedTable((*columns, name, *([Column(beside, "code", 5)] if beside else [])), rows, summary=summary)
+    columns.append(Column(result.by, "code" if result.by == "tensor" else "name"))  # a tensor has a sentence
+    if result.by in _BESIDE:
+        columns.append(Column(_BESIDE[result.by], "code", 6))
+    return FittedTable(columns, rows, summary=summary)
 
 
-def _cells(row: SavedRow, left_out: Collection[str], style: str = "") -> list[Text]:
-    weights = row.nbytes - row.held
-    cells = (
-        _bytes(row.held, style),
-        _bytes(row.inclusive, style) if row.inclusive is not None else Text(),
-        _time(row.forward),
-        _time(row.backward),
-        Amount(row.share, _percent(row.share), style),
-        Amount(row.cumulated, _percent(row.cumulated), style),
-        _bytes(row.only_graph, style),
-        Amount(weights, bytes_text(weights) if weights else "", style),
-        Amount(row.storages, count_text(row.storages), style),
-    )
-    return [cell for cell, column in zip(cells, _COLUMNS) if column.title not in left_out]
+def _bytes(nbytes: int | None, style: str = "") -> Amount:
+    return Amount(nbytes, "" if nbytes is None else bytes_text(nbytes), style)
 
 
-def _bytes(nbytes: int, style: str = "") -> Amount:
-    return Amount(nbytes, bytes_text(nbytes), style)
-
-
-def _time(seconds: float | None) -> Amount:
-    return Amount(seconds, seconds_text(seconds) if seconds is not None else "")
+def _weights(nbytes: int, style: str) -> Amount:
+    return Amount(nbytes, bytes_text(nbytes) if nbytes else "", style)
 
 
 def _percent(part: float) -> str:
@@ -193,7 +180,6 @@ def advice_table(advice: Advice, *, joined: bool = True) -> RenderableType:
 _STEPS = (
     Column("freed", "number"),
     Column("recomputed ops", "number", leaves=1),
-    Column("time", "number"),
     Column("saved after", "number"),
     Column("recomputation peak", "number", leaves=2),
     Column("wrap in torch.utils.checkpoint", "name"),
@@ -210,18 +196,13 @@ def _steps(advice: Advice, joined: bool) -> FittedTable:
         steps = [advice.steps[place] for place in places]
         freed, ops = sum(step.freed for step in steps), sum(step.ops for step in steps)
         after, again = min(step.held for step in steps), max(step.again for step in steps)
-        cells = [_bytes(freed), Amount(ops, count_text(ops)), _time(_sum([step.seconds for step in steps]))]
-        rows.append((*cells, _bytes(after), _bytes(again), *_name(title, steps)))
-    left_out = 2 if advice.seconds is None else None
-    columns, *body = ([cell for i, cell in enumerate(row) if i != left_out] for row in (_STEPS, *rows))
-    return FittedTable(columns, body)  # type: ignore[arg-type]
-
-
-def _name(title: str, steps: Sequence[Wrap]) -> tuple[Text, Text]:
-    remarks = clip(steps[0].type) + (f" {labels.again(len(steps))}" if len(steps) > 1 else "")
-    if steps[0].calls > 1:
-        remarks += f", {plural(steps[0].calls, 'call')}"
-    return Text(one_line(title or "the whole model")), Text(remarks, "dim")
+        remarks = clip(steps[0].type) + (f" {labels.again(len(steps))}" if len(steps) > 1 else "")
+        if steps[0].calls > 1:
+            remarks += f", {plural(steps[0].calls, 'call')}"
+        name = Text(one_line(title or "the whole model"))
+        cells = _bytes(freed), Amount(ops, count_text(ops)), _bytes(after), _bytes(again), name, Text(remarks, "dim")
+        rows.append(cells)
+    return FittedTable(_STEPS, rows)
 
 
 def _outcome(advice: Advice) -> Iterator[str]:
@@ -235,12 +216,6 @@ def _outcome(advice: Advice) -> Iterator[str]:
         f"saved for backward: {before} now, {bytes_text(advice.held)} with this plan ({peak} peak during recomputation)"
     )
     yield f"recomputed in backward: {count_text(advice.again)} of {plural(advice.ops, 'op')}"
-    if advice.step is not None and advice.seconds is not None:
-        now, error = advice.step.forward + advice.step.backward, seconds_text(advice.step.spread)
-        yield f"step: {seconds_text(now)} now, {seconds_text(now + advice.seconds)} with this plan (± {error})"
-    if advice.useless:
-        titles = [one.title for one in series(advice.useless, str, lambda _: None)]
-        yield f"frees nothing if wrapped alone, because the inputs stay: {few(titles, 3)}"
     holds = "holds." if advice.fits else f"does not hold. The least possible that was found is {peak}, with this plan."
     yield f"the budget of {budget} {holds}"
     yield (

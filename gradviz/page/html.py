@@ -9,18 +9,16 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gradviz.checks.finding import Finding, Findings
-from gradviz.checks.output import code_lines
-from gradviz.comparison.diff import FieldChange, GraphDiff, Joined
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.palette import DARK, LIGHT, Palette, border, dim
 from gradviz.draw.summary import counts_line, dtype_text, inferred_lines, is_all_freed, usual_dtype
+from gradviz.features import load
 from gradviz.fold.functions import with_functions
 from gradviz.graph import Graph, column
 from gradviz.graph.amounts import own_seconds
@@ -31,6 +29,10 @@ from gradviz.page.sources import own_code
 from gradviz.page.view import view
 from gradviz.stages import Stage
 from gradviz.wording import one_line
+
+if TYPE_CHECKING:
+    from gradviz.checks.finding import Finding, Findings
+    from gradviz.comparison.diff import FieldChange, GraphDiff, Joined
 
 # Joins the viewer's JavaScript modules into one script, at write time and with nothing but Python. The modules are
 # plain and use nothing but named imports from each other at their top. So joining is leaving the `import` lines, the
@@ -126,7 +128,7 @@ def _pieces(graph: Graph, options: Options, drawn: str, known: str, clean: Calla
     sheet, code = style(), script()
     words = {
         "theme": "" if options.theme == "auto" else f' data-theme="{options.theme}"',
-        "policy": policy([code], [sheet]),
+        "policy": policy(code, sheet),
         "title": _escaped(title),
         "style": sheet,
         "description": _escaped(f"Graph of {title}. Arrow keys move, plus and minus zoom, Enter opens."),
@@ -140,12 +142,12 @@ def _pieces(graph: Graph, options: Options, drawn: str, known: str, clean: Calla
         yield words[piece] if i % 2 else piece
 
 
-def policy(codes: Sequence[str], sheets: Sequence[str]) -> str:
-    """A Content-Security-Policy: these scripts and styles, pictures made here, and nothing from anywhere."""
+def policy(code: str, sheet: str) -> str:
+    """A Content-Security-Policy: this script and this style, pictures made here, and nothing from anywhere."""
     rules = (
         "default-src 'none'",
-        f"script-src {' '.join(map(_hash, codes))}",
-        f"style-src {' '.join(map(_hash, sheets))}",
+        f"script-src {_hash(code)}",
+        f"style-src {_hash(sheet)}",
         "img-src data: blob:",
         "base-uri 'none'",
         "form-action 'none'",
@@ -187,6 +189,7 @@ def _finding(number: int, finding: Finding) -> list[Any]:
         finding.fix,
         "; ".join(f"{consequence.summary} [{consequence.id}]" for consequence in finding.consequences),
     )
+    code_lines = load("gradviz.checks.output:code_lines")
     code = "\n".join(code_lines(finding.code, _CODE)) if finding.code is not None else ""
     return [number, *map(one_line, words), code]
 

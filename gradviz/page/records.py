@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from gradviz.draw.summary import rank_bars
-from gradviz.formulas.lookup import as_data, formula_of, sentence
-from gradviz.formulas.table import MIXES, Formula
+from gradviz.draw.chart import chart_of
+from gradviz.features import hook
 from gradviz.graph import Absent, Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
 from gradviz.graph.amounts import COUNTED, held_bytes, known_elements, own_seconds, tensor_bytes
 from gradviz.graph.origins import forward_name
@@ -33,19 +32,20 @@ def records(graph: Graph) -> Pack:
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
         absent=[_absent(one) for one in graph.absent],
         ofRanks=bool(graph.by_rank),
-        byRank=rank_bars(graph),
-        formulas={op: known for op in sorted(set(column(graph.nodes, "op"))) if (known := _formula(op))},
+        byRank=chart_of(graph).bars,
+        formulas=_formulas(graph),
     )
     return pack
 
 
-def _formula(op: str) -> dict[str, Any]:
-    """What an op computes, sends back and keeps; empty where nobody knows."""
-    known = formula_of(op)
-    if known is None:
-        return {"note": sentence(op)} if sentence(op) else {}
-    told = {"mixes": MIXES[known.dims]} if isinstance(known, Formula) else {}
-    return {**as_data(known), **told}
+def _formulas(graph: Graph) -> dict[str, dict[str, Any]]:
+    """What the ops compute, send back and keep, as far as it is known."""
+    facts_of = hook("gradviz.formulas.lookup:facts_of")
+    if facts_of is None:
+        return {}
+
+    facts = {op: facts_of(op) for op in sorted(set(column(graph.nodes, "op")))}
+    return {op: known for op, known in facts.items() if known}
 
 
 class _Writer:

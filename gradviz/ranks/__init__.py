@@ -1,1 +1,1 @@
-"""Several processes of one program: which one this is, what each of them wrote, and what the graphs of all have in common."""
+"""Several ranks of one program: what each says of itself in its graph file, and what the graphs of all have in common."""

@@ -8,85 +8,66 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from gradviz.graph import Process, files as schema
 from gradviz.graph.codecs import Bad, Context
 from gradviz.graph.columns import paused
 from gradviz.graph.files import load
-from gradviz.ranks.merging import Staged
+from gradviz.ranks.merging import RankMerging
 from gradviz.ranks.rank_diff import RankDiff
 from gradviz.ranks.view import Alike, of_graph
 from gradviz.stages import Stage
 
 _RANK = re.compile(r"rank(\d+)")
+_OWN = re.compile(rb',\n"(?:title|process)":.*')
+_PROCESS = re.compile(rb',\n"process":(.*)')
+_TABLES = b',\n"tensors":['
 _DEVICE = re.compile(rb'("[a-z]+):\d+"')
-_TITLE, _PROCESS, _TABLES = b',\n"title":', b',\n"process":', b',\n"tensors":['
-_NOT_A_GRAPH = (Bad, LookupError, TypeError, ValueError, AttributeError)  # what reading data raises that is none
 
 
-def merge_files(paths: Iterable[str] | Mapping[int, str]) -> RankDiff:
-    """What the graphs in these files have in common. Raises GraphFileError for a file that is broken or of a rank given before.
+def merge_files(paths: Sequence[str]) -> RankDiff:
+    """What the graphs in these files have in common.
 
-    The rank is the key of a mapping, else what the file says of itself, else `rank3` in its name, else its place.
+    The rank is what the file says of itself, else `rank3` in its name, else its place. Raises GraphFileError for a file that
+    is broken, and for a second one of the same rank.
     """
-    items = [*(paths.items() if isinstance(paths, Mapping) else ((None, path) for path in paths))]
-    staged, known, alike = Staged(), dict[object, int](), Alike()
-    with paused(), Stage("merge", "ranks", total=len(items)) as reading:
-        for place, (key, path) in enumerate(reading.each(items)):
-            file = _File(path)
-            process = file.process
-            stage = process.stage if process is not None else None
-            same = stage, file.digest
-            named = _RANK.findall(path)
-            own = process.rank if process is not None else int(named[-1]) if named else place
-            rank = own if key is None else key
-            if same in known:
-                staged.of(process).add_equal(rank, known[same], process)
+    merging = RankMerging()
+    alike = Alike()
+    rank_of: dict[bytes, int] = {}  # the first one with such a graph
+    with paused(), Stage("merge", "ranks", total=len(paths)) as reading:
+        for place, path in enumerate(reading.each(paths)):
+            digest, process = _digest(path)
+            in_name = _RANK.findall(path)
+            if process is not None:
+                rank = process.rank
             else:
-                staged.of(process).add(rank, of_graph(load(path), alike))
-                known[same] = rank
-        return staged.result()
+                rank = int(in_name[-1]) if in_name else place
+
+            if digest in rank_of:
+                merging.add_equal(rank, rank_of[digest], process)
+            else:
+                merging.add(rank, of_graph(load(path), alike))
+                rank_of[digest] = rank
+        return merging.result()
 
 
-class _File:
-    """One graph file. `digest` is the same for files whose graphs are equal but for the numbers of devices."""
+def _digest(path: str) -> tuple[bytes, Process | None]:
+    """What files have in common whose graphs are equal but for the numbers of devices; and the process, read by itself."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError:
+        load(path)  # says why
+        raise
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        try:
-            with open(path, "rb") as file:
-                self._text = file.read()
-        except OSError:
-            load(path)  # says why
-            raise
-        title, tables = self._text.find(_TITLE), self._text.rfind(_TABLES)
-        after = self._text.find(b",\n", title + len(_TITLE))
-        self._told = self._text.rfind(_PROCESS, 0, tables)
-        end = self._told if self._told >= 0 else tables
-        made = hashlib.blake2b(digest_size=16)
-        if 0 < title < after < end:
-            made.update(memoryview(self._text)[after:end])
-            made.update(_DEVICE.sub(rb'\1"', self._text[tables:]))
-        else:  # not as gradviz writes it: equal to nothing but itself
-            made.update(self._text)
-        self.digest = made.digest()
+    graph, _, tables = text.rpartition(_TABLES)
+    digest = hashlib.blake2b(_OWN.sub(b"", graph), digest_size=16)
+    digest.update(_DEVICE.sub(rb'\1"', tables))
 
-    @property
-    def process(self) -> Process | None:
-        """What the file says of its process, read without the rest."""
-        if self._told < 0:
-            return None
-        try:
-            return _process_of(json.loads(b"{" + self._text[self._told + 2 :]))
-        except _NOT_A_GRAPH:
-            return load(self._path).process  # which says what is wrong, and where
-
-
-def _process_of(data: dict[str, Any]) -> Process:
-    context = Context()
-    context.read["tensors"] = [schema.TENSOR_ROW.read(row, context) for row in data["tensors"]]
-    context.read["sources"] = [schema.SOURCE_ROW.read(row, context) for row in data["sources"]]
-    made: Process = schema.PROCESS.read(data["process"], context)
-    return made
+    own = _PROCESS.search(graph)
+    try:
+        process: Process | None = schema.PROCESS.read(json.loads(own[1]), Context()) if own else None
+    except (Bad, ValueError):
+        process = load(path).process  # says what is wrong, and where
+    return digest.digest(), process

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from gradviz.comparison.merging import Merging, View
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Graph, Process, column
-from gradviz.rank import Ranks
-from gradviz.ranks.rank_diff import RankDiff, Varying, marks, shares, summary, title_of
-from gradviz.ranks.view import Alike, Ends, Ways, in_words, of_graph, saved_bytes
+from gradviz.graph import Edge, Graph, Process, RankMemory, RankShare, column
+from gradviz.graph.amounts import held_bytes
+from gradviz.rank import Rank, Ranks, grouped, named
+from gradviz.ranks.rank_diff import RankDiff, Varying, marks
+from gradviz.ranks.view import Alike, in_words, of_graph
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
@@ -26,7 +27,7 @@ def merge(graphs: Iterable[Graph] | Mapping[int, Graph]) -> RankDiff:
     """What the graphs of several ranks have in common, and what some have alone.
 
     The rank is the key of a mapping, else the one that the graph knows of itself (`Graph.process`), else its place. Raises
-    GraphFileError for two graphs of one rank, and for none at all.
+    GraphFileError for two graphs of one rank, for those of different stages of a pipeline, and for none at all.
 
     >>> from gradviz.graph import Edge, Graph, Node
     >>> both = (Node(0, "SumBackward0"), Node(1, "ExpBackward0"))
@@ -35,32 +36,19 @@ def merge(graphs: Iterable[Graph] | Mapping[int, Graph]) -> RankDiff:
     ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
     """
     items = graphs.items() if isinstance(graphs, Mapping) else ((None, graph) for graph in graphs)
-    staged, alike = Staged(), Alike()
+    merging, alike = RankMerging(), Alike()
     for place, (key, graph) in enumerate(items):
         own = graph.process.rank if graph.process is not None else place
-        staged.of(graph.process).add(own if key is None else key, of_graph(graph, alike))
-    return staged.result()
+        merging.add(own if key is None else key, of_graph(graph, alike))
+    return merging.result()
 
 
-class Staged:
-    """One merging for each stage; a single one where nobody is a stage."""
+def findings_of(diff: RankDiff) -> Findings:
+    """What checks find in the graphs of all ranks together."""
+    from gradviz.checks.context import CheckContext
+    from gradviz.checks.registry import run
 
-    def __init__(self) -> None:
-        self._mergings = defaultdict[int | None, RankMerging](RankMerging)
-
-    def of(self, process: Process | None) -> RankMerging:
-        """The merging that a rank belongs to."""
-        return self._mergings[process.stage if process is not None else None]
-
-    def result(self) -> RankDiff:
-        """All ranks as one. Raises GraphFileError when none was added, or only some of them are stages."""
-        if len(self._mergings) < 2:
-            return next(iter(self._mergings.values()), RankMerging()).result()
-        if None in self._mergings:
-            raise GraphFileError("only some of these graphs are of stages of a pipeline: give those of one launch.")
-        from gradviz.ranks.pipeline import stitched
-
-        return stitched({stage: merging.result() for stage, merging in self._mergings.items() if stage is not None})
+    return run([CheckContext(diff.graph, ranks=diff)])
 
 
 class RankMerging(Merging):
@@ -73,18 +61,17 @@ class RankMerging(Merging):
         super().__init__()
         self._classes: list[list[int]] = []
         self._bit = 1  # of the class that is added
-        self._having: list[int] = []
-        self._content: list[Hashable] = []
-        self._other: dict[int, dict[Hashable, int]] = {}  # node -> contents unlike that of the first, and who has them
-        self._edges: dict[Ends, int] = {}
+        self._ways: list[dict[Hashable, int]] = []  # by node: what it computed, and who has it so
+        self._edges: dict[tuple[int, int, int, int], int] = {}
         self._saved: dict[int, int] = {}
         self._processes: dict[int, Process] = {}
 
     def add(self, rank: int, view: View) -> None:
         """One rank more. Raises GraphFileError when it is there already."""
-        self._enter(rank, saved_bytes(view.graph), view.graph.process)
+        self._enter(rank, sum(held_bytes(view.graph)), view.graph.process)
         self._bit = 1 << len(self._classes)
         self._classes.append([rank])
+
         merged = self.merge(view)
         for consumer, producer, output, position in zip(*(column(view.graph.edges, name) for name in Edge._fields[:4])):
             ends = merged[consumer], merged[producer], output, position
@@ -99,113 +86,109 @@ class RankMerging(Merging):
         if rank in self._saved:
             raise GraphFileError(f"there are two graphs of rank {rank}: give each rank's file once.")
         self._saved[rank] = saved
-        if process is not None:
-            self._processes[rank] = process
+        if process is None:
+            return
+
+        self._processes[rank] = process
+        if len({process.stage for process in self._processes.values()}) > 1:
+            raise GraphFileError(
+                f"rank {rank} runs another stage of a pipeline than the ranks before it, so their graphs have nothing in "
+                "common: merge the ranks of one stage."
+            )
 
     def _begin(self, view: View) -> None:
         super()._begin(view)
-        self._having = [1] * len(self._place)
-        self._content = [view.content[node] for node in range(len(self._place))]
+        self._ways = [{view.content[node]: 1} for node in range(len(self._place))]
 
     def _met(self, node: int, view: View, theirs: int) -> None:
-        content = view.content[theirs]
-        if node == len(self._having):
-            self._having.append(0)
-            self._content.append(content)
-        self._having[node] |= self._bit
-        if content != self._content[node]:
-            others = self._other.setdefault(node, {})
-            others[content] = others.get(content, 0) | self._bit
-
-    def _ways(self, node: int) -> Ways:
-        """Who has a node with which content, the first one's content first."""
-        others = self._other.get(node, {})
-        rest = self._having[node]
-        for bits in others.values():
-            rest &= ~bits
-        return [(self._content[node], rest), *others.items()]
-
-    # -- the result ----------------------------------------------------------------------------------------------------
+        if node == len(self._ways):
+            self._ways.append({})
+        ways, content = self._ways[node], view.content[theirs]
+        ways[content] = ways.get(content, 0) | self._bit
 
     def result(self) -> RankDiff:
         """Everything that was added. Raises GraphFileError when that was nothing."""
-        if not self._classes:
+        if self._first is None:
             raise GraphFileError("there is no graph to merge: give the graph files of the ranks.")
 
         @cache
         def ranks(bits: int) -> Ranks:
             return tuple(sorted(rank for i, some in enumerate(self._classes) if bits >> i & 1 for rank in some))
 
-        everyone = (1 << len(self._classes)) - 1
-        edges, places = self._numbered_edges()
-        some = tuple(
-            (Edge(*ends[:3], places[ends]), ranks(bits))
-            for ends, bits in self._edges.items()
-            if bits != self._having[ends[0]] & self._having[ends[1]]
-        )
-        varying = []
-        for node in sorted(self._other):
-            contents, sets = zip(*self._ways(node))
-            varying.append(Varying(node, tuple(zip(map(ranks, sets), in_words(contents)))))
-        groups = self._groups(everyone)
-        first = self._first
-        assert first is not None
+        having = [sum(ways.values()) for ways in self._ways]  # every class has a node in one way
+        edges = self._numbered_edges()
+        some_edges = [
+            (edge, ranks(bits)) for edge, bits in edges.items() if bits != having[edge.consumer] & having[edge.producer]
+        ]
+        varying = [
+            Varying(node, tuple(zip(map(ranks, ways.values()), in_words(list(ways)))))
+            for node, ways in enumerate(self._ways)
+            if len(ways) > 1
+        ]
+
+        every, groups = tuple(sorted(self._saved)), self._groups()
+        notes = [f"ranks {grouped(groups)}"] if len(every) > 1 else []
         graph = self.graph(
             edges,
-            title=title_of(first, ranks(everyone)),
+            title=_title(self._first, every),
             backward=(),
             process=None,
-            by_rank=shares(self._saved, self._processes),
-            notes=(*summary(groups), *first.notes),
+            by_rank=_shares(self._saved, self._processes),
+            notes=(*notes, *self._first.notes),
         )
         diff = RankDiff(
             graph,
-            ranks(everyone),
-            [ranks(bits) for bits in self._having],
+            every,
+            [ranks(bits) for bits in having],
             groups,
             tuple(varying),
-            some,
+            tuple(some_edges),
             dict(sorted(self._saved.items())),
             dict(sorted(self._processes.items())),
             max((process.world for process in self._processes.values()), default=0),
         )
         return replace(diff, graph=replace(graph, marks=marks(diff)))
 
-    def _groups(self, everyone: int) -> tuple[Ranks, ...]:
+    def _groups(self) -> tuple[Ranks, ...]:
         """Classes that no node, content or edge tells apart are one group."""
-        sets = {*self._having, *self._edges.values()}
-        for ways in self._other.values():
-            sets.update(ways.values())
-        telling = sorted(sets - {everyone})
+        telling = {*self._edges.values()}
+        for ways in self._ways:
+            telling.update(ways.values())
+
         groups: dict[tuple[int, ...], list[int]] = {}
         for i, ranks in enumerate(self._classes):
             groups.setdefault(tuple(bits >> i & 1 for bits in telling), []).extend(ranks)
         return tuple(sorted(tuple(sorted(group)) for group in groups.values()))
 
-    def _numbered_edges(self) -> tuple[list[Edge], dict[Ends, int]]:
-        """Edges and their positions. Where ranks disagree on a position, the later ones get one behind all others."""
-        taken = defaultdict[int, set[int]](set)
-        clash: list[Ends] = []
-        places: dict[Ends, int] = {}
-        for ends in self._edges:
-            consumer, _, _, position = ends
-            if position in taken[consumer]:
-                clash.append(ends)
-            else:
-                places[ends] = position
-                taken[consumer].add(position)
-        for ends in clash:
-            places[ends] = max(taken[ends[0]]) + 1
-            taken[ends[0]].add(places[ends])
-        return [Edge(*ends[:3], place) for ends, place in places.items()], places
+    def _numbered_edges(self) -> dict[Edge, int]:
+        """Who has each edge. Where ranks disagree on a position, later ones get one behind all others."""
+        last: dict[int, int] = {}
+        for consumer, _, _, position in self._edges:
+            last[consumer] = max(last.get(consumer, 0), position)
+
+        edges: dict[Edge, int] = {}
+        taken: set[tuple[int, int]] = set()
+        for (consumer, producer, output, position), bits in self._edges.items():
+            if (consumer, position) in taken:
+                position = last[consumer] = last[consumer] + 1
+            taken.add((consumer, position))
+            edges[Edge(consumer, producer, output, position)] = bits
+        return edges
 
 
-def findings_of(diff: RankDiff) -> Findings:
-    """What only all ranks together show, of graphs that they saved."""
-    from gradviz.checks.finding import Findings
-    from gradviz.ranks.rendezvous import RankEnd
-    from gradviz.ranks.reporter import Together, findings_of_all
+def _title(first: Graph, every: Ranks) -> str:
+    """The first graph's title, said of all ranks."""
+    own = first.process
+    if own is None:
+        return f"{first.title or 'graph'}, {named(every)}"
+    return first.title.replace(str(Rank(own.rank, own.world)), f"{named(every)} of {own.world}")
 
-    calls = {rank: process.calls for rank, process in diff.processes.items()}
-    findings = findings_of_all(Together(diff, calls, dict.fromkeys(calls, RankEnd())), (), ())
-    return Findings(tuple(findings), (), (diff.graph,), (None,))
+
+def _shares(saved: Mapping[int, int], processes: Mapping[int, Process]) -> tuple[RankShare, ...]:
+    """What each rank holds. Ranks with equal numbers, and on one machine where there are several, are one."""
+    several = len({process.host for process in processes.values()}) > 1
+    ranks_of = defaultdict[tuple[RankMemory, str], list[int]](list)
+    for rank, nbytes in sorted(saved.items()):
+        process = processes.get(rank, Process(rank, 0))
+        ranks_of[process.memory._replace(saved=nbytes), process.host if several else ""].append(rank)
+    return tuple(RankShare(tuple(ranks), memory, host) for (memory, host), ranks in ranks_of.items())

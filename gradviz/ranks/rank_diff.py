@@ -1,23 +1,23 @@
-"""What several ranks' graphs have in common, and what some have alone: plain data, its marks in the graph, and its table."""
+"""What several ranks' graphs have in common, and what some have alone: plain data, its marks in the graph, and its text."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.graph import Edge, Graph, Mark, Process, RankMemory, RankShare
+from gradviz.draw.chart import chart_lines, chart_of
+from gradviz.graph import Edge, Graph, Mark, Process
 from gradviz.graph.origins import own_line
-from gradviz.rank import Rank, Ranks, grouped, named, spans
+from gradviz.rank import Ranks, grouped, named
 from gradviz.report.labels import source_text
 from gradviz.report.results import displayed
-from gradviz.wording import bar, bytes_text, few, one_line, plural, verb
+from gradviz.wording import few, one_line, plural, verb
 
 if TYPE_CHECKING:
     from gradviz.report.rich_parts import RenderableType
-    from gradviz.report.table import FittedTable
 
 
 class Varying(NamedTuple):
@@ -48,7 +48,6 @@ class RankDiff:
     bytes_by_rank: Mapping[int, int]  # saved for backward, each storage once, without parameters and buffers
     processes: Mapping[int, Process]  # what the ranks said of themselves
     world: int = 0  # ranks that there should be, 0 when no file says
-    stages: tuple[Ranks, ...] = ()  # ranks of each stage of a pipeline; empty where all have the same model
 
     @cached_property
     def shared(self) -> tuple[int, ...]:
@@ -72,144 +71,92 @@ class RankDiff:
 
     @property
     def empty(self) -> bool:
-        """Whether all ranks are alike, in a pipeline those of each stage."""
-        return len(self.groups) <= max(1, len(self.stages))
+        """Whether all ranks are alike."""
+        return len(self.groups) == 1
 
     def __repr__(self) -> str:
         return f"<RankDiff: ranks {grouped(self.groups)}; {plural(len(self.shared), 'node')} shared>"
 
 
 def table(diff: RankDiff) -> RenderableType:
-    """What the ranks have in common and what differs, and bytes per rank as a bar chart."""
-    from gradviz.report.rich_parts import Group, Text
-
-    lines = [*_head(diff), *(f"  {mark.number}. {one_line(mark.words)}" for mark in diff.graph.marks)]
-    missing = [Text(f"no graph of {named(diff.missing)}", style="yellow")] if diff.missing else []
-    return Group(*(Text(line, overflow="fold") for line in lines), *missing, Text(), _memory(diff.graph.by_rank))
-
-
-def _head(diff: RankDiff) -> Iterator[str]:
-    """Who is like whom, and how much all share."""
-    yield one_line(diff.graph.title or "graph")
-    for i, own in enumerate(diff.stages):
-        yield f"stage {i}: {named(own)}"
-    told = [f"{plural(len(diff.shared), 'node')} shared"]
-    if len(diff.having) > len(diff.shared):
-        told.append(f"{plural(len(diff.having) - len(diff.shared), 'node')} of some ranks only")
-    if diff.varying:
-        told.append(f"{plural(len(diff.varying), 'node')} with other sizes or state by rank")
-    yield f"{verb(diff.ranks, 'rank', 'ranks')} {grouped(diff.groups)}; {', '.join(told)}"
-
-
-def _memory(shares: Sequence[RankShare]) -> FittedTable:
-    """Bytes per rank: what was read of each, and a bar for all of it. Ranks with equal numbers are one row."""
+    """What the ranks have in common and what differs, and the bytes of each as a bar chart."""
     from gradviz.report.rich_parts import Text
-    from gradviz.report.table import Column, FittedTable, Kind
 
-    columns = _columns(shares)
-    kinds: dict[str, Kind] = {"rank": "word", "machine": "name", "bar": "bar"}
-    heads = [Column(title, kinds.get(title, "number"), leaves=int(title == "bar")) for title in columns]
-    return FittedTable(heads, [[*map(Text, cells)] for cells in zip(*columns.values())])
+    counts = [f"{plural(len(diff.shared), 'node')} shared"]
+    if len(diff.having) > len(diff.shared):
+        counts.append(f"{plural(len(diff.having) - len(diff.shared), 'node')} of some ranks only")
+    if diff.varying:
+        counts.append(f"{plural(len(diff.varying), 'node')} with other sizes or state by rank")
 
-
-def _columns(shares: Sequence[RankShare]) -> dict[str, list[str]]:
-    """The cells of each column by its title."""
-    columns = {"rank": [spans(share.ranks) for share in shares]}
-    hosts = [one_line(share.host) for share in shares]
-    if any(hosts):
-        columns["machine"] = hosts
-    words = len(columns)
-    for name in RankMemory._fields:
-        amounts = [getattr(share.memory, name) for share in shares]
-        if any(amount is not None for amount in amounts):
-            columns["saved for backward" if name == "saved" else name] = [bytes_text(amount) for amount in amounts]
-    if len(columns) > words + 1:
-        columns["in all"] = [bytes_text(share.total) for share in shares]
-    most = max((share.total for share in shares), default=0)
-    columns["bar"] = [bar(share.total / most if most else None) for share in shares]
-    return columns
+    lines = [
+        one_line(diff.graph.title),
+        f"{verb(diff.ranks, 'rank', 'ranks')} {grouped(diff.groups)}; {', '.join(counts)}",
+        *(f"  {mark.number}. {one_line(mark.words)}" for mark in diff.graph.marks),
+    ]
+    if diff.missing:
+        lines.append(f"no graph of {named(diff.missing)}")
+    lines += ["", *chart_lines(chart_of(diff.graph))]
+    return Text("\n".join(lines), overflow="fold")
 
 
-# -- what a merged graph says of its ranks -----------------------------------------------------------------------------
+# -- marks in the merged graph -----------------------------------------------------------------------------------------
 
 MOST = 40  # marks; what is left is in the last one
 
 
-def title_of(first: Graph, ranks: Ranks) -> str:
-    """The first graph's title, said of all ranks."""
-    own = first.process
-    if own is None:
-        return f"{first.title or 'graph'}, {named(ranks)}"
-    return first.title.replace(str(Rank(own.rank, own.world)), f"{named(ranks)} of {own.world}")
-
-
-def summary(groups: Sequence[Ranks]) -> tuple[str, ...]:
-    """Who is like whom, for under a picture; nothing of a rank alone.
-
-    >>> summary([(0, 1), (2,)])
-    ('ranks 0-1 alike, 2 differs',)
-    """
-    return (f"ranks {grouped(groups)}",) if sum(map(len, groups)) > 1 else ()
-
-
-def shares(saved: Mapping[int, int], processes: Mapping[int, Process]) -> tuple[RankShare, ...]:
-    """What each rank holds. Ranks with equal numbers, and on one machine where there are several, are one."""
-    hosts = {process.host for process in processes.values()}
-    ranks_of = defaultdict[tuple[RankMemory, str], list[int]](list)
-    for rank, nbytes in sorted(saved.items()):
-        process = processes.get(rank, Process(rank, 0))
-        host = process.host if len(hosts) > 1 else ""
-        ranks_of[process.memory._replace(saved=nbytes), host].append(rank)
-    return tuple(RankShare(tuple(ranks), memory, host) for (memory, host), ranks in ranks_of.items())
-
-
 def marks(diff: RankDiff) -> tuple[Mark, ...]:
     """One mark for all that the same ranks have alone at one place, then one for each place that differs."""
-    graph = diff.graph
-    alone = defaultdict[tuple[Ranks, str], list[int]](list)
+    found = [*_alone(diff), *_differing(diff)]
+    if len(found) > MOST:
+        rest = found[MOST - 1 :]
+        nodes = tuple(node for mark in rest for node in mark.nodes)
+        found[MOST - 1 :] = [Mark(0, "by rank", f"{plural(len(rest), 'place')} more", nodes, kind="changed")]
+    return tuple(mark._replace(number=number) for number, mark in enumerate(found, 1))
+
+
+def _alone(diff: RankDiff) -> list[Mark]:
+    nodes_of = defaultdict[tuple[Ranks, str], list[int]](list)
     for node, own in enumerate(diff.having):
         if len(own) < len(diff.ranks):
-            alone[own, _place_of(graph, node)].append(node)
-    links = defaultdict[Ranks, list[Edge]](list)
+            nodes_of[own, _place(diff.graph, node)].append(node)
+
+    edges_of = defaultdict[Ranks, list[tuple[int, int]]](list)
     for edge, own in diff.some_edges:
-        links[own].append(edge)
-    differing = defaultdict[tuple[tuple[Ranks, ...], str], list[Varying]](list)
-    for varied in diff.varying:
-        differing[tuple(own for own, _ in varied.ways), _place_of(graph, varied.node)].append(varied)
-    every = [
-        *(_alone(graph, own, where, nodes, links.pop(own, ())) for (own, where), nodes in alone.items()),
-        *(
-            _added(own, f"{plural(len(edges), 'edge')} between functions that others have, too", (), edges)
-            for own, edges in links.items()
-        ),
-        *(_differing(graph, where, items) for (_, where), items in differing.items()),
-    ]
-    if len(every) > MOST:
-        rest = every[MOST - 1 :]
-        nodes = tuple(node for mark in rest for node in mark.nodes)
-        every[MOST - 1 :] = [Mark(0, "by rank", f"{plural(len(rest), 'place')} more", nodes, kind="changed")]
-    return tuple(mark._replace(number=number) for number, mark in enumerate(every, 1))
+        edges_of[own].append((edge.consumer, edge.position))
+
+    found = []
+    for (own, place), nodes in nodes_of.items():
+        names = dict.fromkeys(_name(diff.graph, node) for node in nodes)
+        words = _joined(named(own), place, few(list(names), 4))
+        found.append(Mark(0, f"{named(own)} only", words, tuple(nodes), tuple(edges_of.pop(own, ())), kind="added"))
+    for own, edges in edges_of.items():
+        words = f"{plural(len(edges), 'edge')} between functions that others have, too"
+        found.append(Mark(0, f"{named(own)} only", words, edges=tuple(edges), kind="added"))
+    return found
 
 
-def _alone(graph: Graph, own: Ranks, where: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
-    names = list(dict.fromkeys(_name_of(graph, node) for node in nodes))
-    return _added(own, ": ".join([named(own), *filter(None, [where]), few(names, 4)]), nodes, edges)
+def _differing(diff: RankDiff) -> list[Mark]:
+    items_of = defaultdict[tuple[tuple[Ranks, ...], str], list[Varying]](list)
+    for varying in diff.varying:
+        groups = tuple(own for own, _ in varying.ways)
+        items_of[groups, _place(diff.graph, varying.node)].append(varying)
+
+    found = []
+    for (_, place), items in items_of.items():
+        first = items[0]
+        ways = "; ".join(f"{named(own)}: {', '.join(words)}" for own, words in first.ways)
+        words = _joined(place, _name(diff.graph, first.node), ways)
+        if len(items) > 1:
+            words += f", and {plural(len(items) - 1, 'node')} more there"
+        found.append(Mark(0, "differs by rank", words, tuple(item.node for item in items), kind="changed"))
+    return found
 
 
-def _added(own: Ranks, words: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
-    places = tuple((edge.consumer, edge.position) for edge in edges)
-    return Mark(0, f"{named(own)} only", words, tuple(nodes), places, kind="added")
+def _joined(*parts: str) -> str:
+    return ": ".join(filter(None, parts))
 
 
-def _differing(graph: Graph, where: str, items: Sequence[Varying]) -> Mark:
-    first = items[0]
-    ways = "; ".join(f"{named(own)}: {', '.join(words)}" for own, words in first.ways)
-    more = f", and {plural(len(items) - 1, 'node')} more there" if len(items) > 1 else ""
-    words = ": ".join([*filter(None, [where]), _name_of(graph, first.node), ways])
-    return Mark(0, "differs by rank", words + more, tuple(varied.node for varied in items), kind="changed")
-
-
-def _place_of(graph: Graph, node: int) -> str:
+def _place(graph: Graph, node: int) -> str:
     """Module and line of a node, "" for a leaf, and where nothing was recorded."""
     record = graph.nodes[node]
     if node in graph.leaf_of:
@@ -220,7 +167,7 @@ def _place_of(graph: Graph, node: int) -> str:
     return ", ".join(filter(None, (one_line(path), place)))
 
 
-def _name_of(graph: Graph, node: int) -> str:
+def _name(graph: Graph, node: int) -> str:
     """A leaf's name, else the op."""
     leaf = graph.leaf_of.get(node)
     return one_line(leaf.names[0] if leaf is not None and leaf.names else graph.nodes[node].op)

@@ -9,10 +9,8 @@ from dataclasses import replace
 import torch
 
 from gradviz.graph import Graph, Process, RankMemory
+from gradviz.graph.amounts import held_bytes
 from gradviz.rank import Rank
-from gradviz.ranks.calls import noted
-from gradviz.ranks.view import saved_bytes
-from gradviz.run.engine import microbatch_of
 from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.isolation import isolated
@@ -25,38 +23,37 @@ def with_process(graph: Graph, live: LiveOutputs, place: Rank) -> Graph:
     """The graph with the process that this is, one of several."""
     with isolated():
         models = outermost_modules(None, live.variables)
-        known = [every for prefix, model in models for every in registered(prefix, model)]
-        parameters = [(name, tensor) for name, tensor, kind in known if kind == "parameter"]
+        parameters = {
+            name: tensor
+            for prefix, model in models
+            for name, tensor, kind in registered(prefix, model)
+            if kind == "parameter"
+        }
         process = Process(
             place.number,
             place.world,
             socket.gethostname(),
-            _memory(graph, [*(tensor for _, tensor in parameters), *_sharded(models)], live.variables),
-            noted(),
-            tuple(dict.fromkeys(name for name, _ in parameters)),
-            ", ".join(dict.fromkeys(wrapper for _, model in models for wrapper in _wrappers(model))),
-            _stage(live),
+            _memory(graph, [*parameters.values(), *_sharded(models)], live.variables),
+            tuple(parameters),
+            ", ".join(dict.fromkeys(_wrappers(models))),
+            _stage(live.variables),
         )
     return replace(graph, process=process)
 
 
-def _wrappers(model: torch.nn.Module) -> Iterator[str]:
-    """What shares the work among ranks, with the options that matter for backward."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-            options = [name for name in ("find_unused_parameters", "static_graph") if getattr(module, name, False)]
-            said = ", ".join(f"{name}=True" for name in options)
-            yield f"DistributedDataParallel({said})" if said else "DistributedDataParallel"
-        elif any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
-            yield "FSDP2"
+def _wrappers(models: Iterable[tuple[str, torch.nn.Module]]) -> Iterator[str]:
+    """What shares the work among ranks."""
+    for _, model in models:
+        for module in model.modules():
+            if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+                yield "DistributedDataParallel"
+            elif any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
+                yield "FSDP2"
 
 
-def _stage(live: LiveOutputs) -> int | None:
-    """The stage of a pipeline that called backward, or that a variable holds."""
-    microbatch = microbatch_of(live.frame)
-    if microbatch is not None:
-        return microbatch.stage
-    for namespace in live.variables:
+def _stage(variables: Sequence[Namespace]) -> int | None:
+    """The stage of a pipeline that a variable holds."""
+    for namespace in variables:
         for value in list(namespace.values()):
             bases = {base.__name__ for base in type(value).__mro__ if base.__module__.startswith("torch.distributed.")}
             number = getattr(value, "stage_index", None) if "_PipelineStageBase" in bases else None
@@ -79,11 +76,11 @@ def _sharded(models: Iterable[tuple[str, torch.nn.Module]]) -> Iterator[torch.Te
 
 def _memory(graph: Graph, parameters: Sequence[torch.Tensor], variables: Sequence[Namespace]) -> RankMemory:
     """What is held now, of these parameters."""
-    gradients = [gradient for tensor in parameters if tensor.is_leaf and (gradient := tensor.grad) is not None]
+    gradients = [tensor.grad for tensor in parameters if tensor.is_leaf and tensor.grad is not None]
     states = [variable.value.state for variable in scan(variables) if variable.kind == "optimizer"]
     held = [value for state in states for values in dict(state).values() for value in dict(values).values()]
     optimizer = [value for value in held if isinstance(value, torch.Tensor)]
-    return RankMemory(saved_bytes(graph), _bytes(parameters), _bytes(gradients), _bytes(optimizer))
+    return RankMemory(sum(held_bytes(graph)), _bytes(parameters), _bytes(gradients), _bytes(optimizer))
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -1,4 +1,4 @@
-"""What merging needs to know of one rank's graph: where its ops belong, what they computed, and bytes."""
+"""What merging needs to know of one rank's graph: where its ops belong, and what they computed, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from gradviz.comparison.merging import Place, View
 from gradviz.errors import GraphFileError
-from gradviz.graph import Graph, RankShare, TensorInfo, column
-from gradviz.graph.amounts import COUNTED, forward_order
+from gradviz.graph import Graph, TensorInfo
+from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import own_line
 from gradviz.rank import named
 from gradviz.wording import bytes_text, clip, tensor_line
@@ -21,10 +21,6 @@ Alike = dict[Hashable, Any]
 """Equal places and contents as one object, which makes comparing them cheap."""
 
 
-Ways = Sequence[tuple[Hashable, int]]
-"""What one node computed, each with the set of ranks that have them: a number with a bit for each."""
-
-
 class Computed(NamedTuple):
     """What a node computed. Devices are told apart by type only: that rank 3 computes on cuda:3 is no difference."""
 
@@ -35,8 +31,14 @@ class Computed(NamedTuple):
 
 
 def of_graph(graph: Graph, alike: Alike) -> View:
-    """The view of a graph in memory. In `alike` equal places and contents of several views become one object."""
-    _refuse_merged(graph.by_rank)
+    """The view of a graph in memory. In `alike` equal places and contents of several views become one object.
+
+    Raises GraphFileError for a graph that is merged itself: which node is whose is not known well enough.
+    """
+    if graph.by_rank:
+        ranks = named(rank for share in graph.by_rank for rank in share.ranks)
+        raise GraphFileError(f"a graph is merged of {ranks} already: give the file that each of these ranks wrote.")
+
     plain, leaf_of = _Plain(), graph.leaf_of
     calls = [scope[:3] for scope in graph.scopes]
     place: dict[int, Place] = {}
@@ -46,20 +48,13 @@ def of_graph(graph: Graph, alike: Alike) -> View:
             line = own_line(node)
             where = node.op, None if node.scope is None else calls[node.scope], line and line[:2]
             place[node.id] = alike.setdefault(where, where)
+
             saved = tuple([(slot.slot, slot.nbytes or 0) for slot in node.saved])
             outputs = tuple([plain[output] for output in node.outputs])
             made = Computed(outputs, saved, node.flags, _attributes_text(node.attributes))
             content[node.id] = alike.setdefault(made, made)
+
     return View(graph, [node for node in forward_order(graph) if node not in leaf_of], place, content)
-
-
-def _refuse_merged(shares: Sequence[RankShare]) -> None:
-    """Raise GraphFileError for a graph that is of several ranks itself: which node is whose is not known well enough."""
-    if shares:
-        ranks = named(rank for share in shares for rank in share.ranks)
-        raise GraphFileError(
-            f"a graph is merged of {ranks} already: give that of each rank, which --ranks each writes."
-        )
 
 
 class _Plain(dict["TensorInfo | None", "TensorInfo | None"]):
@@ -74,13 +69,6 @@ def _attributes_text(attributes: Mapping[str, Any]) -> str:
     """What a node keeps besides tensors, for comparing: not what it multiplies by, such as the size of a rank's own batch."""
     kept = {name: value for name, value in attributes.items() if name != "other"}
     return str(kept) if kept else ""
-
-
-def saved_bytes(graph: Graph) -> int:
-    """Bytes held for backward, each storage once, without parameters and buffers."""
-    kept = {storage for saved in column(graph.nodes, "saved") for slot in saved for storage in slot.storages}
-    sizes, kinds = column(graph.storages, "nbytes"), column(graph.storages, "kind")
-    return sum(sizes[storage] or 0 for storage in kept if kinds[storage] in COUNTED)
 
 
 def in_words(ways: Sequence[Hashable]) -> list[tuple[str, ...]]:

@@ -120,6 +120,13 @@ class Recorded:
                     forward=call.seconds if self._timed else None,
                 )
             )
+
+        inner = {(scope.parent, scope.path) for scope in scopes}
+        for i, call in enumerate(kept):
+            wrapper = call.module.ref()
+            if wrapper is not None and is_compiled(wrapper) and (i, scopes[i].path) not in inner:
+                for _, module in children("", wrapper):  # which is compiled, so its own call is not recorded
+                    scopes[i] = scopes[i]._replace(type=type(module).__name__)
         return scopes
 
     def _add_checkpointed(

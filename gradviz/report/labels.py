@@ -42,10 +42,8 @@ FLAG_WORDS: dict[NodeFlag, str] = {
     "modified": "modified in place",
     "packed": "packed by a hook",
     "checkpoint": "checkpoint: hides what it recomputes",
-    "compiled": "compiled: hides what it contains",
+    "compiled": "compiled",
     "hidden": "state that Python cannot read",
-    "in_compiled": "compiled",
-    "recomputed": "computed again in backward",
     "cut": "cut off: no gradient passes",
 }
 ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")  # what backward stumbles over; the others only tell what a node is
@@ -225,12 +223,13 @@ def source_text(source: SourceLine) -> str:
 
 
 def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:
-    """Flags of a node in words: `freed`, `custom function`. What only checkpoints packed is said to be theirs."""
+    """Flags of a node in words: `freed`, `compiled: 80 operations`. What only checkpoints packed is said to be theirs."""
     words = {flag: FLAG_WORDS[flag] for flag in node.flags}
     if "packed" in words and _is_checkpointed(graph, node):
         words["packed"] = RECOMPUTED
-    if "in_compiled" in words and "custom" not in words:  # said once, at the function that runs them
-        del words["in_compiled"]
+    if "compiled" in words and "operations" in node.attributes:
+        del words["custom"]  # of torch's own
+        words["compiled"] = f"compiled: {plural(node.attributes['operations'], 'operation')}"
     return words
 
 

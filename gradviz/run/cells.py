@@ -23,10 +23,6 @@ _ONLY_IPYTHON = re.compile(r"\s*[%!?]|\s*[\w.,\s]+=\s*[%!]|.*\?\s*$")
 _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.DOTALL)  # of a text in JSON
 
 
-CHANGES: dict[str, Callable[[str], str]] = {}
-"""What is done to the text of a cell before it runs, by the name of its file."""
-
-
 class Notebook(NamedTuple):
     """The text of each cell by file name, and the lines that are left out."""
 
@@ -53,7 +49,7 @@ def read_notebook(path: str, place: str, text: bytes) -> Notebook:
     for number, source in enumerate(filter(str.strip, _code(place, text)), 1):
         file = f"{path}{CELL}{number}"
         python, lines = _python(source)
-        cells[file] = CHANGES.get(file, str)(python)
+        cells[file] = python
         left_out += [f"`{clip(line.strip())}` ({place_text(file, at)})" for at, line in lines]
         linecache.cache[file] = len(cells[file]), None, cells[file].splitlines(keepends=True), file
     return Notebook(cells, tuple(left_out))

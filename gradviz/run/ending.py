@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from gradviz.errors import ScriptError, TargetError, text_of
 from gradviz.packages import runs_around_user
+from gradviz.rank import rank
 from gradviz.run.program import Target, as_module
 
 T = TypeVar("T")
@@ -171,6 +172,15 @@ def users_part(traceback: TracebackType | None) -> TracebackType | None:
     for link in reversed(kept):
         made = TracebackType(made, link.tb_frame, link.tb_lasti, link.tb_lineno or 0)  # some instructions have none
     return made
+
+
+def outlast_launcher() -> None:
+    """Ignore SIGTERM from now on where this is one of several ranks: a launcher ends all when one fails.
+
+    The script has ended, and what was read of it is still to be written.
+    """
+    if rank() is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 # Stops the main thread from another one, where the system can. By a real-time signal, which nobody else uses and

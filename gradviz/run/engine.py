@@ -194,7 +194,7 @@ def call_place(frame: FrameType, outermost: CodeType) -> str:
     )
 
 
-def calling(frame: FrameType, outermost: CodeType | None = None) -> FrameType | None:
+def calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
     """The frame of the user's own code that led here; the nearest of a library's where there is none."""
     nearest = None
     for around in frames_from(frame, outermost):
@@ -219,27 +219,3 @@ def _names(outputs: Sequence[Any], variables: Sequence[Namespace]) -> list[str]:
     if not all(names):
         return []
     return [*names, "..."] if len(outputs) > _NAMED else names
-
-
-class Microbatch(NamedTuple):
-    """The part of a batch that a stage of `torch.distributed.pipelining` calls backward for, of so many that there are."""
-
-    stage: int
-    number: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
-
-
-_OF_STAGES = "torch.distributed.pipelining.stage", ("backward_one_chunk", "backward_weight_one_chunk")
-
-
-def microbatch_of(frame: FrameType | None) -> Microbatch | None:
-    """What a backward call is for that a pipeline makes; None for other calls, and where this torch does not tell."""
-    module, functions = _OF_STAGES
-    for around in frames_from(frame):
-        if around.f_code.co_name in functions and _module(around) == module:
-            stage, number = around.f_locals.get("self"), around.f_locals.get("bwd_chunk_id")
-            index, count = getattr(stage, "stage_index", None), getattr(stage, "chunks", None)
-            if isinstance(index, int) and isinstance(number, int) and isinstance(count, int):
-                return Microbatch(index, number, count)
-            break
-    return None

@@ -19,11 +19,11 @@ from gradviz.errors import GradvizError, NoGraphError, TargetError
 from gradviz.features import hook
 from gradviz.graph import Graph
 from gradviz.rank import rank
-from gradviz.run.ending import Failure, RunResult, Stopped, stoppable_main, users_code
+from gradviz.run.ending import Failure, RunResult, Stopped, outlast_launcher, stoppable_main, users_code
 from gradviz.run.engine import Afterwards, EngineCall, call_place, call_words, watching_backward, when_imported
 from gradviz.run.outputs import LiveOutputs, check_tensors, final_tensors, lookup, no_graph_words, outputs_of
 from gradviz.run.program import Program, Target
-from gradviz.run.selection import Chosen, FirstBackward, FirstStep, InARow, Look, RunOn, Selection, WholeStep
+from gradviz.run.selection import Chosen, FirstBackward, FirstStep, InARow, Look, RunOn, Selection
 from gradviz.variables.scanner import Namespace, name_of, variables_at
 from gradviz.walker.signals import handlers_of_script, signalled
 from gradviz.wording import place_text
@@ -48,10 +48,9 @@ def _recording_from_torch_on() -> Iterator[Callable[[], Recording | None]]:
 
     def begin() -> None:
         from gradviz.recording.record import record
-        from gradviz.walker.private import CAN_RECORD, compiled_anew
+        from gradviz.walker.private import CAN_RECORD
 
         if CAN_RECORD:
-            until.enter_context(compiled_anew())
             recordings.append(until.enter_context(record()))
 
     with ExitStack() as until, when_imported("torch", begin):
@@ -98,7 +97,6 @@ class Run(Generic[T]):
             without such a step when it has ended, or at the first call, if no global variable holds a tensor there. With
             `keep_going` it is read when it has ended, if one does. With `at` it is read at that call. A name may be anything.
         around: makes a context that is entered while tensors are read, and left while the user's code runs.
-        whole_step: where a pipeline calls backward, read its other microbatches of that step, too, as `RunResult.later`.
         steps: how many backward calls in a row to read, from the first one looked at on. Those with `create_graph` are
             read in addition, as parts of a step. A script may end before.
         look: lets the script run on after those steps, and says which later calls to read (`gradviz.run.selection`). A call
@@ -117,7 +115,6 @@ class Run(Generic[T]):
     record: bool = True
     need_graph: bool = True
     around: Callable[[], AbstractContextManager[object]] = nullcontext
-    whole_step: bool = False
     steps: int | None = None
     look: Look | None = None
     to_end: bool = False
@@ -149,16 +146,12 @@ class Run(Generic[T]):
                 else RunOn(first, self.steps, self.look, self._out_of_patience, self.to_end)
             )
         if self._at:
-            selection: Selection = Chosen(self._at)
-        elif self.target.name:
+            return Chosen(self._at)
+        if self.target.name:
             return Selection()
-        else:
-            selection = (
-                FirstBackward(self._out_of_patience)
-                if self.need_graph
-                else FirstStep(self._no_global_tensors, self._read_after_step)
-            )
-        return WholeStep(selection) if self.whole_step else selection
+        if self.need_graph:
+            return FirstBackward(self._out_of_patience)
+        return FirstStep(self._no_global_tensors, self._read_after_step)
 
     def captured(self) -> RunResult[T]:
         """Run it and read.
@@ -176,6 +169,7 @@ class Run(Generic[T]):
             recording = _recording_from_torch_on() if self.record else nullcontext(lambda: None)
             with recording as self._recording:
                 self._run()
+                outlast_launcher()
                 return self._ended()
 
     def _run(self) -> None:
@@ -197,8 +191,7 @@ class Run(Generic[T]):
         self._failure = self._failure or outcome.failure
         explanation = hook("gradviz.memory.oom:explanation") if "torch" in sys.modules and self._failure else None
         if explanation is not None and self._failure is not None:
-            first = self._results[0] if self._results else None
-            told = explanation(self._failure.error, self._recording(), [self._program.namespace], first)
+            told = explanation(self._failure.error, self._recording(), [self._program.namespace])
             self._failure = replace(self._failure, explanation=told)
 
     def _ended(self) -> RunResult[T]:
@@ -283,7 +276,6 @@ class Run(Generic[T]):
             self._calls += 1
             before, wanted = len(self._results), False
             with self._guarded(), _isolated():
-                _remember_regions()
                 wanted = not self._done and self._selection.wants(self._calls, call) and self._has_name(call)
             if wanted:
                 self._read_wanted(call)
@@ -457,9 +449,3 @@ def _isolated() -> AbstractContextManager[None]:
     from gradviz.walker.isolation import isolated
 
     return isolated()
-
-
-def _remember_regions() -> None:
-    from gradviz.walker.regions import remember_regions
-
-    remember_regions()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from gradviz.run.engine import EngineCall, microbatch_of
+from gradviz.run.engine import EngineCall
 
 PARTS = 4
 """Of several calls, at most this many for each: a call with `create_graph` is a part of a step, read with the one that ends it."""
@@ -98,48 +98,6 @@ class Chosen(Selection):
 
     def took(self, call: EngineCall) -> None:
         self.enough = not self._left
-
-
-class WholeStep(Selection):
-    """What another selection chooses and, where a pipeline calls, the other microbatches of that stage in the same step."""
-
-    def __init__(self, chosen: Selection) -> None:
-        super().__init__()
-        self._chosen = chosen
-        self._stage: int | None = None
-        self._left: set[int] = set()
-
-    def wants(self, number: int, call: EngineCall) -> bool:
-        if self._stage is None:
-            wanted = self._chosen.wants(number, call)
-            self.enough = self._chosen.enough
-            return wanted
-        microbatch = microbatch_of(call.frame)
-        return microbatch is not None and microbatch.stage == self._stage and microbatch.number in self._left
-
-    def took(self, call: EngineCall) -> None:
-        microbatch = microbatch_of(call.frame)
-        if self._stage is None:
-            self._chosen.took(call)
-            if microbatch is None:
-                self.standing_in, self.enough = self._chosen.standing_in, self._chosen.enough
-                return
-            self._chosen.settle()
-            self._stage, self._left = microbatch.stage, set(range(microbatch.number, microbatch.count))
-        if microbatch is not None:
-            self._left.discard(microbatch.number)
-        self.enough = not self._left
-
-    def remarks(self, number: int, call: EngineCall, place: str) -> tuple[str, ...]:
-        return self._chosen.remarks(number, call, place)
-
-    def settle(self) -> None:
-        super().settle()
-        self._chosen.settle()
-
-    def close(self) -> None:
-        super().close()
-        self._chosen.close()
 
 
 class InARow(Selection):
@@ -245,8 +203,6 @@ class FirstBackward(Selection):
 
     def remarks(self, number: int, call: EngineCall, place: str) -> tuple[str, ...]:
         """Which calls were passed over for it, or what it stands in for."""
-        if microbatch_of(call.frame) is not None:
-            return ()
         if not call.accumulates:
             self._first_place = place
             return ("no backward() followed it in the same step; --at 2 shows the next call, if there is one",)

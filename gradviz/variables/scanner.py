@@ -41,7 +41,6 @@ _OPAQUE = (
     *(type, PythonModule, FunctionType, BuiltinFunctionType, MethodType),
     *(str, bytes, bytearray, int, float, complex, type(None), set, frozenset, range, slice),
 )
-_OURS = ("gradviz.graph.", "gradviz.watching.")
 _ITERATE: dict[type, Callable[[Any], Iterator[Any]]] = {
     list: list.__iter__,
     tuple: tuple.__iter__,
@@ -199,8 +198,8 @@ class _Scanner:
                 return kind
         if issubclass(type, self._functions):
             return "function"
-        if issubclass(type, _OPAQUE) or str(own_class(type).get("__module__")).startswith(_OURS):
-            return ""  # a graph or a watch of gradviz's that is kept in a variable has many records
+        if issubclass(type, _OPAQUE) or str(own_class(type).get("__module__")).startswith("gradviz.graph."):
+            return ""  # a graph of gradviz's that is kept in a variable has many records
         return "container" if issubclass(type, (dict, *_ITERATE)) else "object"
 
 

@@ -13,7 +13,6 @@ import _thread
 import re
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -226,67 +225,30 @@ class FunctionModes:
 # -- torch.compile -----------------------------------------------------------------------------------------------------
 
 COMPILED = "CompiledFunctionBackward"
+"""The nodes that run the backward of what `torch.compile` compiled: a type for each compiled graph."""
 
 
-def is_compiled(kind: type) -> bool:
-    """Whether nodes of this type run the backward of what `torch.compile` compiled."""
-    return kind.__name__ == COMPILED and hasattr(getattr(kind, "_forward_cls", None), "_lazy_backward_info")
+def compiled_program(kind: Any) -> str | None:
+    """The program that nodes of this type run, as Python text; None where this torch does not tell.
 
-
-def compiled_kinds() -> list[type]:
-    """The types of such nodes that exist: one for each compiled graph that records gradients."""
-    return [kind for kind in BackwardCFunction.__subclasses__() if is_compiled(kind)]
-
-
-def compiled_backward(kind: Any) -> tuple[int, Any, str | None]:
-    """How many sizes the backward takes first, and the backward itself: as a module of torch.fx, or as Python text.
-
-    Text is what the cache on disk keeps. torch would run it to make a module of it; here it is only read.
+    The cache on disk keeps it as text, too. torch would run that to make a module of it; here it is only read.
     """
-    forward = kind._forward_cls
-    lazy = getattr(forward, "_lazy_backward_info", None)
-    sizes = getattr(forward, "num_symints_saved_for_bw", None) or 0
-    module = getattr(lazy, "bw_module", None)
+    lazy = getattr(kind._forward_cls, "_lazy_backward_info", None)
+    graph = getattr(getattr(lazy, "bw_module", None), "graph", None)
+    if isinstance(graph, torch.fx.Graph):
+        return graph.python_code("self").src
+
     serialized = getattr(getattr(lazy, "bw_module_fn", None), "__self__", None)
     arguments = getattr(serialized, "args", None)
     body = arguments[0] if type(arguments) is tuple and arguments else None
     text = body.get("_code") if isinstance(body, dict) else None
-    return sizes, module if hasattr(module, "graph") else None, text if type(text) is str else None
+    return text if type(text) is str else None
 
 
 def is_backward_compiled(kind: Any) -> bool | None:
     """Whether the backward is compiled by now. torch mostly does it when backward() first runs. None: it does not tell."""
     forward = kind._forward_cls
     return forward.compiled_bw is not None if hasattr(forward, "compiled_bw") else None
-
-
-def compiled_state(node: Any) -> tuple[int, tuple[int, ...], tuple[bool, ...]]:
-    """Of one such node: how many tensors it saved beside autograd's own list, the sizes it saved, and which inputs need a
-    gradient."""
-    attributes = vars(node)
-    unwatched = attributes.get("_tensors_no_vc_check") or ()
-    sizes = tuple([int(size) if type(size) is int else 0 for size in attributes.get("symints") or ()])
-    return len(unwatched), sizes, tuple(getattr(node, "needs_input_grad", None) or ())
-
-
-def compiled_inputs(node: Any) -> tuple[Any, ...]:
-    """What one such node gives its backward before the gradients: the sizes, then the saved tensors. Runs their unpack hooks.
-
-    Raises RuntimeError where backward would: for a graph that was freed, or a tensor that was changed in place.
-    """
-    attributes = vars(node)
-    return (*attributes.get("symints", ()), *node.saved_tensors, *(attributes.get("_tensors_no_vc_check") or ()))
-
-
-def takes_subclasses(kind: Any) -> bool:
-    """Whether torch takes the inputs of a compiled function apart, because they are of a class of tensors with parts."""
-    return getattr(kind._forward_cls, "maybe_subclass_metadata", None) is not None
-
-
-def without_autocast() -> Any:
-    """A context in which operations run in the dtypes that they are given."""
-    disable = getattr(torch._C, "_DisableAutocast", None)
-    return disable() if disable is not None else nullcontext()
 
 
 _frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
@@ -325,24 +287,3 @@ def break_reasons() -> list[tuple[str, Any]]:
         for reason in kept
         if getattr(reason, "graph_break", False) and hasattr(reason, "user_stack")
     ]
-
-
-@contextmanager
-def compiled_anew() -> Iterator[None]:
-    """Inside, `torch.compile` does not take regions from the cache that keeps neither their shapes, modules nor lines.
-
-    What is compiled is the same: kernels still come from their own cache. A script that sets this itself has its way.
-    """
-    try:
-        import torch._functorch.config as config
-
-        before = config.enable_autograd_cache
-        config.enable_autograd_cache = False
-    except (ImportError, AttributeError):
-        yield
-        return
-    try:
-        yield
-    finally:
-        if config.enable_autograd_cache is False:
-            config.enable_autograd_cache = before

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from gradviz.errors import NoGraphError
+from gradviz.features import hook
 from gradviz.graph import Graph
 from gradviz.graph.columns import Columns, EdgeColumns, paused
 from gradviz.stages import Stage
@@ -28,7 +29,6 @@ from gradviz.walker.description import Attribution, Description, Traversal, find
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import Names, Output, flatten
 from gradviz.walker.private import LAST, Node
-from gradviz.walker.regions import Opened, RegionPart, opened
 
 RECORDS_UP_TO = 50_000
 """Above, a graph keeps its nodes, edges and storages in columns: a tenth of the memory, and slower to read one by one."""
@@ -41,7 +41,6 @@ class Walked(NamedTuple):
 
     `nodes` are the live nodes by id, `position_of` their ids, `variables` the tensors behind AccumulateGrad nodes by id.
     `storage_id` gives the id of the graph's storage that a tensor is in, None when no saved tensor and no leaf is in it.
-    `parts` says what is part of a compiled function; the live node of such a part is the one that runs it all.
     """
 
     graph: Graph
@@ -50,7 +49,6 @@ class Walked(NamedTuple):
     variables: Mapping[int, torch.Tensor]
     names: Names
     storage_id: Callable[[torch.Tensor], int | None]
-    parts: Mapping[int, RegionPart]
 
 
 def capture(
@@ -64,14 +62,14 @@ def capture(
     need_graph: bool = True,
     attribution: Attribution | None = None,
     inspect: Callable[[Walked], None] | None = None,
-    open_compiled: bool = True,
+    read_compiled: bool = True,
 ) -> Graph:
     """The graph behind `outputs`, with names from `model`, else `params`, else `variables` (inner namespace first).
 
     `attribution` knows the scopes and source lines of the nodes. With `saved=False` saved tensors and attributes are not
     read. Raises NotATensorError when there is no tensor in `outputs`, and with `need_graph` NoGraphError when none of them
-    has a graph. `inspect` is shown the live nodes behind the graph before they are let go. `open_compiled` puts the operations
-    of compiled functions into the graph, behind all other nodes.
+    has a graph. `inspect` is shown the live nodes behind the graph before they are let go. With `read_compiled`, compiled
+    functions say what they run, and have no edge to an input that they give no gradient.
     """
     with paused(), isolated():
         tensors = flatten(outputs)
@@ -97,14 +95,13 @@ def capture(
                 attribution=attribution.kind if attribution is not None else "",
                 notes=(*private.missing(), *described.places.notes),
             )
-            graph, parts = opened(graph, traversed.nodes, model, variables) if open_compiled else Opened(graph, {})
+            with_regions = hook("gradviz.compiled.live:with_regions") if read_compiled else None
+            if with_regions is not None:
+                graph = with_regions(graph, traversed.nodes)
         if inspect is not None:
+            # a leaf that is an output has no live node
             nodes: list[Node] = [*traversed.nodes, *[None] * (len(graph.nodes) - len(traversed.nodes))]
-            for i, part in parts.items():  # what is none of these has no live node: a leaf that is an output
-                nodes[i] = traversed.nodes[part.region]
-            inspect(
-                Walked(graph, nodes, traversed.position_of, described.variables, names, described.storages.known, parts)
-            )
+            inspect(Walked(graph, nodes, traversed.position_of, described.variables, names, described.storages.known))
         return graph
 
 

@@ -36,7 +36,7 @@ loss.backward()
 COMMANDS = (
     ("render", "script.py", "-o", "graph.svg"),
     ("render", "script.py", "-o", "graph.json"),
-    ("render", "script.py", "-o", "graph.svg", "--depth", "all", "--layout", "dot"),
+    ("render", "script.py", "-o", "graph.svg", "--depth", "all"),
     ("check", "script.py", "--values"),
     ("flow", "script.py"),
 )

@@ -38,11 +38,11 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, request: pytest.Fixture
     random, count = Random(SEED), 0
     for suffix in FORMATS:
         graph, path = random_dag(random.randrange(99), 15), tmp_path / f"graph.{suffix}"
-        size = os.path.getsize(graph.save(str(path), layout="layered"))
+        size = os.path.getsize(graph.save(str(path)))
         path.write_text("old")
         for nbytes in (0, 1, size - 1, *(random.randrange(size) for _ in range(2))):
             with _disk_of(nbytes), pytest.raises(OutputError) as caught:
-                graph.save(str(path), layout="layered")
+                graph.save(str(path))
             assert "\n" not in str(caught.value)
             assert [one.name for one in tmp_path.iterdir()] == [path.name], f"{suffix} at {nbytes} of {size} bytes"
             assert path.read_text() == "old"
@@ -89,6 +89,6 @@ def test_a_place_where_nothing_can_be_written(make: Callable[[Path], Path], tmp_
     path = make(tmp_path)
     before = sorted(one.name for one in tmp_path.iterdir())
     with pytest.raises(OutputError) as caught:
-        everything().save(str(path), layout="layered")
+        everything().save(str(path))
     assert "\n" not in str(caught.value)
     assert sorted(one.name for one in tmp_path.iterdir()) == before

@@ -137,9 +137,9 @@ def test_json_is_a_short_name_of_a_format(tmp_path: Path) -> None:
 
 
 def test_a_finding_says_its_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     path = written(tmp_path, UNUSED)
-    assert [one["rank"] for one in check(path)[0]] == [1]
-    assert "1. warning on rank 1: 2 parameters" in CliRunner().invoke(cli, ["check", str(path)]).stdout
-    assert log(path)["runs"][0]["results"][0]["properties"]["rank"] == 1
+    assert [one["rank"] for one in check(path)[0]] == [0]
+    assert "1. warning on rank 0: 2 parameters" in CliRunner().invoke(cli, ["check", str(path)]).stdout
+    assert log(path)["runs"][0]["results"][0]["properties"]["rank"] == 0

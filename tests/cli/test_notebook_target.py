@@ -169,13 +169,3 @@ def test_the_numbers_of_cells_are_those_of_a_run_in_jupyter(train: Path) -> None
     assert ran.cells[-1].execution_count == 3
     ended = process("tree", train.name, cwd=train.parent)
     assert "n.ipynb, cell 3" in ended.stderr
-
-
-@pytest.mark.slow
-def test_a_fix_is_tried_in_its_cell(tmp_path: Path) -> None:
-    setup = "import torch\nmodel = torch.nn.Linear(3, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
-    loop = "for step in range(4):\n    model(torch.ones(2, 3)).square().mean().backward()\n    optimizer.step()"
-    path = notebook(tmp_path / "n.ipynb", setup, f"%%time\n{loop}")
-    before = path.read_bytes()
-    report = process("check", path.name, "--try", cwd=tmp_path).stdout
-    assert "for 1 fix: 1 healed it." in " ".join(report.split()) and path.read_bytes() == before

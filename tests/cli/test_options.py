@@ -49,8 +49,6 @@ def test_help_has_every_field_with_its_own_words() -> None:
     ("arguments", "name", "value"),
     [
         (("--max-rows", "7"), "max_rows", 7),
-        (("--layout-timeout", "2.5"), "layout_timeout", 2.5),
-        (("--layout-timeout", "2"), "layout_timeout", 2.0),
         (("--leaves", "hidden"), "leaves", "hidden"),
         (("--saved",), "saved", True),
         (("--no-saved",), "saved", False),

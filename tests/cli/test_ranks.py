@@ -1,12 +1,15 @@
-"""Several processes of one launcher, such as torchrun, do not write over each other's files, and say which one they are."""
+"""Each of several processes of a launcher, such as torchrun, writes files of its own, and one of them reports."""
 
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gradviz.draw.output import save
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
 
@@ -21,27 +24,52 @@ def second_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_of_its_own(gradviz: Gradviz, tmp_path: Path) -> None:
     path = script(tmp_path, TRAINING)
     result = gradviz("render", path)
-    assert (result.stdout, "This is" in result.stderr) == ("script.rank1.svg\n", False)
-    result = gradviz("render", path, "-o", "out.json")
+    assert "script.rank1.svg" not in result.output
+    result = gradviz("render", path, "-o", "out.json", "--rank", 1)
     assert result.stdout.splitlines()[-1] == "out.rank1.json"
-    assert "This is rank 1 of 2, so it writes out.rank1.json and not out.json." in result.stderr
-    gradviz("diff", path, "--at", 1, "--at", 2, "-o", "diff.svg")
-    assert {one.name for one in tmp_path.iterdir()} >= {"out.rank1.json", "diff.rank1.svg"}
-    assert not {"script.svg", "out.json", "diff.svg"} & {one.name for one in tmp_path.iterdir()}
+    assert "Each of 2 ranks writes a file of its own: rank 1 writes out.rank1.json." in result.stderr
+    assert gradviz("diff", path, "--at", 1, "--at", 2, "-o", "diff.svg").stdout == ""  # and 0, which another rank says
+    names = {one.name for one in tmp_path.iterdir()}
+    assert names >= {"script.rank1.svg", "out.rank1.json", "diff.rank1.svg"}
+    assert not {"script.svg", "out.json", "diff.svg"} & names
 
 
 @pytest.mark.usefixtures("second_of_two")
 @pytest.mark.parametrize("command", ["tree", "info", "saved", "flow", "check", "tensors", "paths"])
-def test_the_first_line_of_a_report_says_the_rank(gradviz: Gradviz, tmp_path: Path, command: str) -> None:
+def test_one_rank_reports_and_says_which_it_is(gradviz: Gradviz, tmp_path: Path, command: str) -> None:
     extra = ["--to", "model.weight"] if command == "paths" else []
-    assert "rank 1 of 2" in gradviz(command, script(tmp_path, TRAINING), *extra).stdout.splitlines()[0]
+    path = script(tmp_path, TRAINING)
+    assert "rank 1 of 2" in gradviz(command, path, *extra, "--rank", 1).stdout.splitlines()[0]
+    assert gradviz(command, path, *extra).stdout == ""
+
+
+@pytest.mark.usefixtures("second_of_two")
+def test_what_a_launcher_ends_writes_its_file_first(
+    gradviz: Gradviz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def noting(*arguments: Any, **options: Any) -> str:
+        seen.append(signal.getsignal(signal.SIGTERM))
+        return save(*arguments, **options)
+
+    monkeypatch.setattr("gradviz.draw.output.save", noting)
+    before = signal.getsignal(signal.SIGTERM)
+    gradviz("render", script(tmp_path, TRAINING))
+    assert seen == [signal.SIG_IGN] and signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.usefixtures("second_of_two")
+def test_a_rank_that_is_not_there(gradviz: Gradviz, tmp_path: Path) -> None:
+    told = gradviz("tree", script(tmp_path, TRAINING), "--rank", 2, code=2).stderr
+    assert "there is no rank 2: 2 processes run this command." in told
 
 
 @pytest.mark.usefixtures("second_of_two")
 def test_a_pipe_is_everybodys(gradviz: Gradviz, tmp_path: Path) -> None:
-    assert (
-        gradviz("render", script(tmp_path, TRAINING), "-o", os.devnull, "--format", "dot").stdout == f"{os.devnull}\n"
-    )
+    path = script(tmp_path, TRAINING)
+    told = gradviz("render", path, "-o", os.devnull, "--format", "dot", "--rank", 1)
+    assert told.stdout == f"{os.devnull}\n"
 
 
 @pytest.mark.parametrize(("rank", "world"), [("", ""), ("0", "1"), ("0", ""), ("x", "2")])
@@ -51,3 +79,4 @@ def test_a_process_that_is_alone(
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", world)
     assert gradviz("render", script(tmp_path, TRAINING)).stdout == "script.svg\n"
+    assert "there is no rank 1: 1 process runs this command." in gradviz("tree", "x.py", "--rank", 1, code=2).stderr

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -89,23 +87,3 @@ def test_a_failing_script_leaves_the_old_file(gradviz: Gradviz, tmp_path: Path) 
 
 WAY = (Graph, RunResult, Scene, Placement, Curves, Picture)
 """What is handed on between the script's loss and the file of the picture."""
-
-
-def test_the_way_from_the_loss_to_the_picture_comes_back_to_few_modules(gradviz: Gradviz, tmp_path: Path) -> None:
-    path, returns = script(tmp_path, TRAINING), set()
-
-    def watch(frame: FrameType, event: str, value: object) -> None:
-        made = str(frame.f_globals.get("__name__"))
-        if event == "return" and isinstance(value, WAY) and made.startswith("gradviz.") and made != Graph.__module__:
-            caller = frame.f_back
-            while caller is not None and not (user := str(caller.f_globals.get("__name__"))).startswith("gradviz."):
-                caller = caller.f_back
-            if caller is not None and made != user:
-                returns.add((made, user))
-
-    sys.setprofile(watch)
-    try:
-        gradviz("render", path, "-o", "net.svg", "--layout", "layered")
-    finally:
-        sys.setprofile(None)
-    assert len(returns) <= 10, sorted(returns)

@@ -10,6 +10,7 @@ import gradviz
 import gradviz.retired
 from gradviz.cli.main import cli
 from gradviz.errors import FormatError, RetiredName
+from gradviz.graph import Graph, Node, Root, TensorInfo
 from gradviz.retired import (
     ANY,
     RetiredOption,
@@ -17,10 +18,8 @@ from gradviz.retired import (
     without_retired_flags,
     without_retired_names,
 )
-from tests.cli.conftest import Gradviz
 from tests.command_line import CliRunner
 
-OPTIONS = gradviz.retired.OPTIONS
 _ROWS = (
     RetiredOption("--engine", "There is one engine.", ("render",), harmless=("own",)),
     RetiredOption("--engine-timeout", "There is one engine.", harmless=ANY),
@@ -29,7 +28,7 @@ _ROWS = (
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradviz.retired.OPTIONS", _ROWS)
     monkeypatch.setattr("gradviz.retired.CHECKS", {"seeds": "", "sleeps": "wrong-mode"})
@@ -48,6 +47,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
         ("flow", "a.py --engine-timeout", "a.py", 1),
     ],
 )
+@pytest.mark.usefixtures("rows")
 def test_what_changes_nothing_is_passed_over_with_a_note(command: str, words: str, kept: str, notes: int) -> None:
     told: list[str] = []
     assert without_retired_flags(command, words.split(), told.append) == kept.split()
@@ -55,16 +55,19 @@ def test_what_changes_nothing_is_passed_over_with_a_note(command: str, words: st
 
 
 @pytest.mark.parametrize("words", ["a.py --engine dot", "--engine=dot a.py", "a.py --clock", "a.py --engine"])
+@pytest.mark.usefixtures("rows")
 def test_what_would_change_something_is_refused_with_the_sentence(words: str) -> None:
     with pytest.raises(FormatError, match=r"There is one engine|Times are gone"):
         without_retired_flags("render", words.split(), print)
 
 
+@pytest.mark.usefixtures("rows")
 def test_a_retired_value_of_an_option_that_stays() -> None:
     with pytest.raises(FormatError, match="by term"):
         without_retired_flags("flow", ["a.py", "--by", "term"], print)
 
 
+@pytest.mark.usefixtures("rows")
 def test_options_by_name() -> None:
     told: list[str] = []
     given = {"engine": "own", "direction": "right", "engine_timeout": 3}
@@ -74,6 +77,7 @@ def test_options_by_name() -> None:
         without_retired_names("render", {"engine": "dot"}, told.append)
 
 
+@pytest.mark.usefixtures("rows")
 def test_ids_of_checks() -> None:
     told: list[str] = []
     assert without_retired_checks(["seeds", "no-graph", "sleeps"], told.append) == ["no-graph"]
@@ -83,6 +87,7 @@ def test_ids_of_checks() -> None:
     ]
 
 
+@pytest.mark.usefixtures("rows")
 def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
     assert not hasattr(gradviz, "look_on")
     with pytest.raises(RetiredName, match=r"Use gradviz\.check"):
@@ -91,34 +96,63 @@ def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
         gradviz.wlak  # noqa: B018
 
 
-# The real tables
+# -- what was really retired -------------------------------------------------------------------------------------------
+
+ENDS = {
+    "fit train.py --memory 24GiB": "see `gradviz saved --budget`",
+    "saved train.py --time": "see `gradviz tree train.py --time`",
+    "flow train.py --by term": "gradviz flow train.py:reconstruction --at 1",
+    "info train.py --format md": "gradviz check train.py --format md",
+    "check train.py --try": "run gradviz check again",
+    "tree train.py --ranks merged": "compare them with gradviz merge net.rank*.json.",
+    "render train.py --layout dot": "gradviz render train.py -o net.dot",
+}
+GOES_ON = {
+    "--layout layered": "gradviz has one layout",
+    "--layout=auto": "gradviz has one layout",
+    "--ranks each": "compare them with gradviz merge",
+    "--ranks-wait 3": "No rank waits for another",
+    "--layout-timeout 3": "no longer waits for Graphviz",
+}
+ATTRIBUTES = {
+    "apply_checkpoints": r"call torch\.utils\.checkpoint\.checkpoint\(module, x",
+    "watch": r"gradviz\.check\(loss, model=model\) inside the loop",
+    "integrations": r"gradviz\.check\(loss, model=model\) inside the loop",
+}
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("fit train.py --memory 24GiB", "gradviz no longer predicts memory: see `gradviz saved --budget`."),
-    ],
-)
-def test_a_retired_command_says_what_to_use(gradviz: Gradviz, line: str, sentence: str) -> None:
-    assert sentence in " ".join(gradviz(*line.split(), code=2).output.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "instead"),
-    [
-        ("flow --by term", "gradviz flow train.py:reconstruction --at 1"),
-        ("info --format md", "gradviz check train.py --format md"),
-    ],
-)
-def test_a_command_line_with_a_retired_option_ends_with_what_to_use(
-    words: str, instead: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("gradviz.retired.OPTIONS", OPTIONS)
+@pytest.mark.parametrize("line", ENDS)
+def test_a_command_line_ends_with_what_to_use_and_runs_nothing(line: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("raise SystemExit('it ran')")
-
-    told = CliRunner().invoke(cli, [*words.split(), str(script)])
-
+    told = CliRunner().invoke(cli, line.replace("train.py", str(script), 1).split())
     assert told.exit_code == 2
-    assert instead in " ".join(told.stderr.split())
+    assert ENDS[line] in " ".join(told.stderr.split())
+
+
+@pytest.mark.parametrize("words", GOES_ON)
+def test_a_command_line_goes_on_with_a_note(words: str, tmp_path: Path) -> None:
+    graph = saved(tmp_path)
+    told = CliRunner().invoke(cli, ["render", graph, "-o", str(tmp_path / "g.svg"), *words.split()])
+    assert told.exit_code == 0 and (tmp_path / "g.svg").exists()
+    assert told.stderr.count(GOES_ON[words]) == 1
+
+
+def test_so_does_saving_from_python(tmp_path: Path) -> None:
+    graph = gradviz.load(saved(tmp_path))
+    with pytest.warns(UserWarning, match="one layout"):
+        graph.save(str(tmp_path / "g.svg"), layout="layered")
+    with pytest.raises(FormatError, match="one layout"):
+        graph.save(str(tmp_path / "g.svg"), layout="dot")
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_an_attribute_says_what_to_use(name: str) -> None:
+    assert not hasattr(gradviz, name)
+    with pytest.raises(RetiredName, match=ATTRIBUTES[name]):
+        getattr(gradviz, name)
+
+
+def saved(folder: Path) -> str:
+    root = Root(0, 0, "y", TensorInfo((), "float32", "cpu"))
+    return Graph((Node(0, "ExpBackward0"),), roots=(root,)).save(str(folder / "g.json"))

@@ -1,4 +1,4 @@
-"""Checks inside compiled functions: parameters without a gradient, and where compiling broke off."""
+"""Parameters that a compiled function takes: which get a gradient is exact."""
 
 from __future__ import annotations
 
@@ -64,19 +64,6 @@ def test_what_gets_a_gradient_from_another_region_or_from_eager_code_is_not_unus
         assert [one.id for one in gradviz.check(loss, model=net)] == []
 
 
-def test_breaks_of_functions_that_are_not_in_the_graph_are_not_listed() -> None:
-    def elsewhere(x: torch.Tensor) -> torch.Tensor:
-        torch._dynamo.graph_break()
-        return x.cos()
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        return x.sin().sum()
-
-    torch.compile(elsewhere, backend="aot_eager")(torch.ones(3))
-    loss = torch.compile(step, backend="aot_eager", fullgraph=True)(torch.ones(3, requires_grad=True))
-    assert [one.id for one in gradviz.check(loss)] == []
-
-
 def test_frozen_parameters_are_told_as_in_eager_code() -> None:
     net, x = Shared(), torch.randn(3, 4)
     net.first.requires_grad_(False)
@@ -96,6 +83,7 @@ def test_info_says_whether_backward_is_compiled(tmp_path: Path, backend: str, co
     found = json.loads(CliRunner().invoke(cli, ["info", "--json", str(script)]).stdout)
     assert len(found["compiled"]) == compiled
     if compiled:
-        assert found["compiled"][0]["backward_compiled"] is False and found["compiled"][0]["operations"] > 10
+        (one,) = found["compiled"]
+        assert one["backward_compiled"] is False and one["operations"] > 10 and one["ops"].startswith("t ×")
     told = CliRunner().invoke(cli, ["info", str(script)]).stdout
     assert ("backward is not compiled" in told) == (not compiled)

@@ -75,8 +75,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]] = 
 
 
 def kept(graph: Graph) -> int:
-    """Bytes of the storages that the nodes in compiled functions save, each once."""
-    slots = [slot for node in graph.nodes if "in_compiled" in node.flags for slot in node.saved]
+    """Bytes of the storages that the nodes of compiled functions save, each once."""
+    slots = [slot for node in graph.nodes if "compiled" in node.flags for slot in node.saved]
     return sum(graph.storages[i].nbytes or 0 for i in {slot.storage for slot in slots} if i is not None)
 
 

@@ -32,7 +32,7 @@ def in_a_column(drawing: Drawing) -> Placement:
     inside = [drawing.frame_of == i for i in range(len(drawing.frames))]
     frames = tuple(_around(drawing, x, y, boxes) for boxes in inside)
     height = float(below[-1] - gap) if drawing.size else 0.0
-    return Placement(x, y, np.array(points).reshape(-1, 2), starts, frames, width, height, "column")
+    return Placement(x, y, np.array(points).reshape(-1, 2), starts, frames, width, height)
 
 
 def _around(drawing: Drawing, x: Floats, y: Floats, boxes: npt.NDArray[np.bool_]) -> Rect:
@@ -52,5 +52,5 @@ def composed(
     graph: Graph, drawn: Scene, options: Options, placer: Callable[[Drawing], Placement] = in_a_column
 ) -> Picture:
     """The picture of a scene, with the boxes where `placer` puts them."""
-    with patch("gradviz.draw.picture.place", lambda drawing, **asked: placer(drawing)):
+    with patch("gradviz.layout.layered.place", placer):
         return compose(graph, drawn, options)

@@ -19,21 +19,18 @@ def test_every_field_has_what_the_command_line_needs() -> None:
 
 def test_defaults() -> None:
     options = Options()
-    assert (options.direction, options.leaves, options.layout, options.layout_timeout) == ("down", "auto", "auto", 20.0)
+    assert (options.direction, options.leaves) == ("down", "auto")
     assert (options.max_rows, options.max_depth, options.saved, options.attributes) == (None, None, False, False)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"directoin": "up"}, ["directoin", "Did you mean direction?", "layout_timeout"]),
+        ({"directoin": "up"}, ["directoin", "Did you mean direction?", "link_source"]),
         ({"zzz": 1}, ["zzz", "The options are", "direction", "theme"]),
         ({"direction": "dwn"}, ["direction", "'dwn'", "down, up, right, left", "Did you mean down?"]),
         ({"direction": None}, ["direction", "None", "down, up, right, left"]),
         ({"leaves": 3}, ["leaves", "per-use"]),
-        ({"layout_timeout": 0}, ["layout_timeout", "above 0"]),
-        ({"layout_timeout": float("nan")}, ["layout_timeout"]),
-        ({"layout_timeout": True}, ["layout_timeout"]),
         ({"max_rows": -1}, ["max_rows", "-1"]),
         ({"max_rows": "10"}, ["max_rows", "'10'"]),
         ({"saved": 1}, ["saved", "True, False"]),
@@ -49,7 +46,3 @@ def test_what_is_not_valid_is_refused_with_what_is(given: dict[str, object], wor
 def test_direct_construction_is_checked_too() -> None:
     with pytest.raises(FormatError, match="sideways"):
         Options(direction="sideways")  # type: ignore[arg-type]
-
-
-def test_whole_seconds_become_a_float() -> None:
-    assert isinstance(Options(layout_timeout=3).layout_timeout, float)

@@ -22,15 +22,22 @@ def shown(graph: Graph, **options: object) -> str:
 
 def test_modules_come_in_the_order_they_ran_with_what_they_hold() -> None:
     rows = list(outline.modules(blocks(2)))
-    assert [(row.depth, row.path, row.type) for row in rows[:5]] == [
+    assert [(row.depth, row.path, row.type or row.beside) for row in rows] == [
         (0, "", "Net"),
+        (1, "", "exp"),
         (1, "blocks.0", "Block"),
         (2, "blocks.0.linear", "Linear"),
+        (2, "", "relu"),
         (1, "blocks.1", "Block"),
         (2, "blocks.1.linear", "Linear"),
+        (2, "", "relu"),
+        (0, "", ""),
     ]
     assert [(row.ops, row.parameters, row.nbytes) for row in rows] == [
-        (5, 36, 40), (2, 12, 16), (1, 12, 8), (2, 12, 16), (1, 12, 8), (1, 0, 8),
+        (5, 36, 40), (1, 12, 8),
+        (2, 12, 16), (1, 12, 8), (1, 0, 8),
+        (2, 12, 16), (1, 12, 8), (1, 0, 8),
+        (1, 0, 8),
     ]  # fmt: skip
 
 
@@ -44,7 +51,7 @@ def test_top_rows_add_up_to_the_graph() -> None:
 def test_alike_siblings_are_one_row_and_repeated_calls_too() -> None:
     rows = list(outline.modules(blocks(12)))
     assert [(row.path, row.alike, row.ops) for row in rows if row.alike > 1] == [("blocks.1 … blocks.11", 11, 22)]
-    assert len(list(outline.modules(blocks(12), every=True))) == 1 + 2 * 12 + 1
+    assert len(list(outline.modules(blocks(12), every=True))) == 2 + 3 * 12 + 1
     (cell,) = [row for row in outline.modules(loop(9)) if row.path == "cell"]
     assert (cell.calls, cell.ops, cell.parameters) == (9, 18, 12)
 
@@ -94,8 +101,8 @@ def test_the_path_gives_way_to_the_numbers(width: int) -> None:
 
 def test_paths_are_relative_to_the_module_around() -> None:
     graph = blocks(12)
-    shown = [title(graph, row) for row in outline.modules(graph)][:4]
-    assert shown == ["Net", "blocks.0 Block", "linear Linear", "blocks.1 … blocks.11 Block, 11 alike"]
+    shown = [title(graph, row) for row in outline.modules(graph)][:6]
+    assert shown == ["Net", "exp", "blocks.0 Block", "linear Linear", "relu", "blocks.1 … blocks.11 Block, 11 alike"]
 
 
 def long_names() -> Graph:

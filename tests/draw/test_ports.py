@@ -29,10 +29,10 @@ def drawing(widths: list[float], edges: Ints) -> Drawing:
     return Drawing(np.array(widths), np.full(size, 20.0), edges, np.full(size, -1))
 
 
-def placement(x: Floats, y: Floats, lines: Sequence[Sequence[tuple[float, float]]], curved: bool = False) -> Placement:
+def placement(x: Floats, y: Floats, lines: Sequence[Sequence[tuple[float, float]]]) -> Placement:
     starts = np.cumsum([0, *(len(line) for line in lines)])
     points = np.array([point for line in lines for point in line], dtype=float).reshape(-1, 2)
-    return Placement(x, y, points, starts, (), 500.0, 100.0, "fixed", curved)
+    return Placement(x, y, points, starts, (), 500.0, 100.0)
 
 
 def ends(placed: Placement) -> list[float]:
@@ -88,12 +88,6 @@ def test_a_short_straight_end_moves_as_a_whole_and_a_long_one_stays() -> None:
     first = moved.points[:3, 0]
     assert first[1] == first[2] < 0
     assert moved.points[5:, 0].tolist() == [0, 0]
-
-
-def test_curved_placements_stay_as_they_are() -> None:
-    given, placed = star([-100.0, 100.0])
-    curved = Placement(placed.x, placed.y, placed.points, placed.starts, (), 1, 1, "dot", True)
-    assert spread(given, curved) is curved
 
 
 def test_lines_that_are_not_drawn_stay_so() -> None:

@@ -6,7 +6,6 @@ import random
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -21,7 +20,6 @@ from gradviz.graph import (
     Root,
     Scope,
 )
-from gradviz.layout.engines import Engine
 from tests.builders import cycles, tensor
 from tests.fold.test_fold import (
     Program,
@@ -137,21 +135,19 @@ def test_any_assignment_folds_without_cycles_or_loss(graph: Graph, depth: Depth,
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(scattered(), st.sampled_from([1, 2, "all", "auto"]))
-def test_any_assignment_from_a_file_has_a_picture_by_every_layout(graph: Graph, depth: Depth) -> None:
+def test_any_assignment_from_a_file_has_a_picture(graph: Graph, depth: Depth) -> None:
     with tempfile.TemporaryDirectory() as folder:
         loaded = gradviz.load(graph.save(str(Path(folder, "g.json")), depth="all"))
         assert loaded == replace(graph, marks=())
-        for layout in get_args(Engine):
-            path = loaded.save(str(Path(folder, "g.svg")), depth=depth, layout=layout)
-            assert "</svg>" in Path(path).read_text()
+        path = loaded.save(str(Path(folder, "g.svg")), depth=depth)
+        assert "</svg>" in Path(path).read_text()
 
 
-@pytest.mark.parametrize("layout", get_args(Engine))
-def test_a_graph_that_goes_in_circles_has_a_picture(layout: Engine, tmp_path: Path) -> None:
+def test_a_graph_that_goes_in_circles_has_a_picture(tmp_path: Path) -> None:
     nodes = tuple(Node(i, "AddBackward0", (tensor(2),), i) for i in range(12))
     edges = tuple(sorted([Edge(i, (i + 1) % 12, 0, 0) for i in range(12)]))
     graph = Graph(nodes, edges, roots=(Root(0, 0, "y", tensor(2)),))
-    folded = Path(graph.save(str(tmp_path / "folded.svg"), depth=1, layout=layout)).read_text()
+    folded = Path(graph.save(str(tmp_path / "folded.svg"), depth=1)).read_text()
     assert "×12" in folded  # a loop, when seen from outside
-    drawn = Path(graph.save(str(tmp_path / "full.svg"), depth="all", layout=layout)).read_text()
+    drawn = Path(graph.save(str(tmp_path / "full.svg"), depth="all")).read_text()
     assert "1 line runs against the direction" in drawn

@@ -81,7 +81,7 @@ def check_routes(drawn: Drawing, placed: Placement, *, slack: float = 1.0) -> No
         if above == below:
             assert len(route) == 0
             continue
-        assert len(route) >= 2 and (not placed.curved or len(route) % 3 == 1)
+        assert len(route) >= 2
         for box, point in ((above, route[0]), (below, route[-1])):
             left, top, right, bottom = rects[box]
             outside = max(left - point[0], point[0] - right, top - point[1], point[1] - bottom)

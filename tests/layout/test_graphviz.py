@@ -174,7 +174,7 @@ def test_nothing_of_the_users_can_hide_a_module(engine, tmp_path, monkeypatch):
 def test_none_forbids_graphviz(monkeypatch):
     monkeypatch.setenv(graphviz.VARIABLE, "none")
     assert graphviz.which() is None
-    with pytest.raises(GraphvizNotFound, match="Unset GRADVIZ_GRAPHVIZ, or use the layered layout"):
+    with pytest.raises(GraphvizNotFound, match="Unset GRADVIZ_GRAPHVIZ, or write an SVG"):
         graphviz.run("graph {}")
     with pytest.raises(GraphvizNotFound):
         graphviz.version()

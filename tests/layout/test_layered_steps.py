@@ -48,16 +48,23 @@ def test_ranks_go_down_along_every_edge(edges: list[tuple[int, int]]) -> None:
 
 
 @given(pairs)
-def test_the_straight_edges_of_a_component_are_one_longest_way(edges: list[tuple[int, int]]) -> None:
+def test_the_straight_edges_of_a_component_are_one_longest_way(
+    edges: list[tuple[int, int]],
+) -> None:
     above, below = _ends(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]}))
     near, (component, count) = neighbours(15, above, below), components(15, above, below)
     height = rank_nodes(near).height
-    straight = longest_ways(near, height, component, np.zeros(15, np.bool_))
+
+    straight = longest_ways(near, height, component, np.zeros(15, np.bool_), above >= 0)
     for number in range(count):
         way = np.flatnonzero(straight & (component[above] == number))
         assert len(way) == height[component == number].max()
         ends = sorted(zip(above[way].tolist(), below[way].tolist()))
         assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
+
+    fewer = longest_ways(near, height, component, np.zeros(15, np.bool_), above < 0)
+    assert not (fewer & ~straight).any()
+    assert (straight & ~fewer).sum() <= 2 * count
 
 
 def test_place_in_group_counts_occurrences() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.layout import Drawing, engines, leading_back, turned
+from gradviz.layout import Drawing, layered, leading_back, turned
 from tests.layout.drawings import (
     check_boxes,
     check_frames,
@@ -17,8 +17,6 @@ from tests.layout.drawings import (
     random_dag,
     routes,
 )
-
-ENGINES: tuple[engines.Engine, ...] = ("auto", "dot", "layered")
 
 
 @st.composite
@@ -35,13 +33,12 @@ def with_cycles(drawn: Drawing) -> Drawing:
     return turned(drawn, rows)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("framed", [False, True], ids=["plain", "framed"])
-def test_cycles_are_drawn_upwards_and_said(engine: engines.Engine, framed: bool) -> None:
+def test_cycles_are_drawn_upwards_and_said(framed: bool) -> None:
     drawn = with_cycles(random_dag(3))
     if not framed:
         drawn = replace(drawn, frames=(), frame_of=np.full(drawn.size, -1))
-    placed = engines.place(drawn, engine=engine)
+    placed = layered.place(drawn)
     count = len(leading_back(drawn))
     assert count > 1
     assert placed.notes == (
@@ -49,13 +46,12 @@ def test_cycles_are_drawn_upwards_and_said(engine: engines.Engine, framed: bool)
     )
     check_boxes(drawn, placed)
     check_routes(drawn, placed)
-    if placed.engine == "layered":
-        check_frames(drawn, placed)
+    check_frames(drawn, placed)
 
 
 def test_one_line_of_a_circle_runs_upwards() -> None:
     circle = drawing(4, [(0, 1), (1, 2), (2, 1), (2, 3), (3, 3)])
-    placed = engines.place(circle, engine="layered")
+    placed = layered.place(circle)
     ways = [np.sign(route[-1, 1] - route[0, 1]) for route in routes(placed) if len(route)]
     assert ways == [1, 1, -1, 1]
     assert placed.notes == (
@@ -64,7 +60,7 @@ def test_one_line_of_a_circle_runs_upwards() -> None:
 
 
 def test_without_a_cycle_nothing_is_turned() -> None:
-    assert engines.place(random_dag(3), engine="layered").notes == ()
+    assert layered.place(random_dag(3)).notes == ()
     assert leading_back(random_dag(3)).tolist() == []
 
 
@@ -76,7 +72,7 @@ def test_any_edges_can_be_placed(drawn: Drawing) -> None:
     for row in back.tolist():  # each of them is on a cycle: nothing is turned without need
         above, below = drawn.edges[row].tolist()
         assert above in _reached(drawn, below)
-    placed = engines.place(drawn, engine="layered")
+    placed = layered.place(drawn)
     check_boxes(drawn, placed)
     check_routes(drawn, placed)
 

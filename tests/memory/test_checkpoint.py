@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 import gradviz
 from gradviz.errors import FormatError
@@ -25,10 +28,10 @@ from gradviz.graph import (
     StorageKind,
     TensorInfo,
 )
-from gradviz.memory.checkpoint import StepTime, checkpoint_plan
+from gradviz.memory.checkpoint import checkpoint_plan
+from gradviz.memory.freed import Checkpointed, ModuleCosts, memory_of_tensors
 from gradviz.memory.saved import saved
 from gradviz.memory.table import advice_table
-from gradviz.memory.wrapping import CallCosts, TensorStorage, Wrapping
 from gradviz.report.results import plain
 from tests.walker.graphs import needs_raw
 
@@ -53,16 +56,16 @@ def stack(*saving: tuple[int | None, tuple[Saving, ...]], kinds: dict[int, Stora
     return Graph(tuple(nodes), tuple(Edge(i, i + 1, 0, 0) for i in range(count - 1)), storages=storages, scopes=scopes)
 
 
-def wrapped(graph: Graph, *paths: str) -> Wrapping:
+def wrapped(graph: Graph, *paths: str) -> Checkpointed:
     """The bookkeeping for these modules."""
-    return Wrapping(CallCosts(graph), paths)
+    return Checkpointed(ModuleCosts(graph), paths)
 
 
 def test_a_wrapped_module_keeps_its_input_and_frees_what_only_it_saved() -> None:
     graph = stack((0, (("result", 0),)), (1, (("x", 1),)), (1, (("y", 2),)), (1, (("z", 3),)))
     state = wrapped(graph, "a")
-    assert (state.held, state.ops, CallCosts(graph).again("a")) == (100, 3, 300)
-    assert state.peak() == 400  # it all comes back at once
+    assert (state.held, state.ops, ModuleCosts(graph).again("a")) == (100, 3, 300)
+    assert state.peak == 400  # it all comes back at once
 
 
 def test_an_input_that_nobody_saved_is_held_by_the_checkpoint() -> None:
@@ -91,7 +94,7 @@ def test_backward_has_let_go_of_later_calls_when_it_comes_to_earlier_ones() -> N
     graph = stack((0, (("result", 0),)), (1, half), (0, (("result", 11),)), (2, other), (0, (("result", 12),)))
     state = wrapped(graph, "a", "b")
     assert state.held == 300
-    assert state.peak() == 200 + 500  # while inside b: its input and the one before a are held, the last result is gone
+    assert state.peak == 200 + 500  # while inside b: its input and the one before a are held, the last result is gone
 
 
 def test_an_outer_module_takes_the_place_of_inner_ones() -> None:
@@ -134,11 +137,10 @@ def test_views_share_the_storage_of_what_they_look_at() -> None:
     w, x = torch.randn(4, 4, requires_grad=True), torch.randn(3, 4)
     graph = gradviz.walk((x @ w).exp().view(4, 3).t().mm(torch.ones(4, 2, requires_grad=True)))
     at = {node.op: node.id for node in graph.nodes}
-    tensors = TensorStorage(graph)
+    memory = memory_of_tensors(graph)
     slot = graph.nodes[at["ExpBackward0"]].saved[0]
-    storages = {tensors.storage((at[op], 0)) for op in ("ExpBackward0", "ViewBackward0", "TBackward0")}
-    assert storages == {slot.storage}
-    assert tensors.storage((at["MmBackward0"], 0)) is None
+    assert {memory[at[op], 0] for op in ("ExpBackward0", "ViewBackward0", "TBackward0")} == {slot.storage}
+    assert memory[at["MmBackward0"], 0] == (at["MmBackward0"], 0)
 
 
 # -- what wrapping really does ---------------------------------------------------------------------------------------
@@ -222,6 +224,17 @@ def gradients(model: nn.Module, tokens: torch.Tensor) -> list[torch.Tensor]:
     return list(torch.autograd.grad(model(tokens), list(model.parameters())))
 
 
+@contextmanager
+def checkpointed(model: nn.Module, paths: Iterable[str]) -> Iterator[None]:
+    """The modules at these paths run in checkpoints inside the block."""
+    modules = [model.get_submodule(path) for path in paths]
+    for module in modules:
+        module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+    yield
+    for module in modules:
+        del module.forward
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [0.9, 0.6, 0.4, 0.25])
 def test_wrapping_frees_what_was_foretold(part: float) -> None:
@@ -237,16 +250,29 @@ def test_wrapping_frees_what_was_foretold(part: float) -> None:
     assert advice.before == held == pytest.approx(held_after_forward(model, tokens) + outside, rel=0.01)
     assert advice.steps and advice.fits
     before = gradients(model, tokens)
-    undo = gradviz.apply_checkpoints(model, advice)
-    assert all(map(torch.equal, before, gradients(model, tokens)))
-    measured = held_after_forward(model, tokens) + outside
-    wrapped_graph = gradviz.walk(model(tokens), model=model, params={"tokens": tokens})
+    with checkpointed(model, (step.path for step in advice.steps)):
+        assert all(map(torch.equal, before, gradients(model, tokens)))
+        measured = held_after_forward(model, tokens) + outside
+        wrapped_graph = gradviz.walk(model(tokens), model=model, params={"tokens": tokens})
     assert saved(wrapped_graph).total.held == pytest.approx(measured, rel=0.01)
     assert measured == pytest.approx(advice.held, rel=0.01)
     assert advice.held == advice.before - sum(step.freed for step in advice.steps)
-    undo()
-    assert held_after_forward(model, tokens) + outside == pytest.approx(held, rel=0.01)
-    assert not any("forward" in vars(module) for module in model.modules())
+
+
+@pytest.mark.slow
+def test_each_module_frees_what_its_row_says() -> None:
+    torch.manual_seed(0)
+    model, tokens = GPT(layers=2), torch.randint(100, (4, 48))
+    with gradviz.record() as recording:
+        loss = model(tokens)
+    rows = saved(recording.graph(loss, model=model, params={"tokens": tokens}), "module").rows
+    del loss
+    held = held_after_forward(model, tokens)
+    freed = {row.name: row.freed for row in rows if row.name in dict(model.named_modules()) and row.freed is not None}
+    assert sum(nbytes > 0 for nbytes in freed.values()) > 3 and 0 in freed.values()
+    for path, nbytes in freed.items():
+        with checkpointed(model, [path]):
+            assert held - held_after_forward(model, tokens) == pytest.approx(nbytes, abs=0.01 * held)
 
 
 def test_alike_modules_stand_in_one_row() -> None:
@@ -259,67 +285,22 @@ def test_alike_modules_stand_in_one_row() -> None:
     assert "estimate" in text and "the budget of 488.3 KiB" in text
 
 
-def timed(graph: Graph) -> Graph:
-    """The same, in which the forward of a module takes as many seconds as its path has letters."""
-    scopes = tuple(scope._replace(forward=float(len(scope.path) ** 2 % 7 + 1)) for scope in graph.scopes)
-    return replace(graph, scopes=scopes)
-
-
 @pytest.mark.parametrize("part", [0.9, 0.75, 0.5, 0.3])
-@pytest.mark.parametrize("measured", [False, True])
-def test_no_set_of_modules_is_cheaper_and_fits(part: float, measured: bool) -> None:
+def test_a_budget_that_a_set_of_modules_keeps_is_kept(part: float) -> None:
     torch.manual_seed(0)
     model, tokens = GPT(layers=1, width=16), torch.randint(100, (2, 32))
     with gradviz.record() as recording:
         loss = model(tokens)
     graph = recording.graph(loss, model=model)
-    graph = timed(graph) if measured else graph
     plan = checkpoint_plan(graph, int(saved(graph).total.held * part))
-    calls = CallCosts(graph)
-    useful = [path for path in calls.by_path if wrapped(graph, path).held < calls.total]
-    costs = []
+    costs = ModuleCosts(graph)
+    useful = [path for path in costs.scopes if wrapped(graph, path).held < costs.total]
+    ops = []
     for count in range(len(useful) + 1):
         for paths in combinations(useful, count):
-            if not any(a != b and b.startswith(f"{a}." if a else "") for a in paths for b in paths):
-                state = wrapped(graph, *paths)
-                if max(state.held, state.peak()) <= plan.budget:
-                    ops = sum(sum(len(call.nodes) for call in calls.by_path[path]) for path in paths)
-                    costs.append(sum(calls.seconds(path) or 0.0 for path in paths) if measured else ops)
-    assert plan.fits == bool(costs)
-    if costs:
-        assert (plan.seconds if measured else plan.again) == min(costs)
-
-
-def test_what_frees_nothing_is_said() -> None:
-    model, tokens = GPT(), torch.randint(100, (4, 48))
-    with gradviz.record() as recording:
-        loss = model(tokens)
-    plan = checkpoint_plan(recording.graph(loss, model=model), 4_000_000)
-    assert {f"blocks.{i}.feed_forward.1" for i in range(6)} <= set(plan.useless)
-    assert "frees nothing if wrapped alone" in plain(advice_table(plan))
-
-
-@pytest.mark.parametrize(("last", "counted"), [("mat1", 1.0), ("result", 3.0)])
-def test_what_a_checkpoint_need_not_run_again_costs_nothing(last: str, counted: float) -> None:
-    """It stops at the last tensor that backward needs: before an op that needs only its inputs, after one with its result."""
-    graph = stack((2, (("result", 0),)), (3, ((last, 1),)))
-    scopes = tuple(scope._replace(forward=seconds) for scope, seconds in zip(graph.scopes, (4.0, 1.0, 3.0, 2.0)))
-    assert CallCosts(replace(graph, scopes=scopes)).seconds("b") == counted
-
-
-def test_a_measured_step_is_foretold_with_its_error() -> None:
-    graph = timed(stack((0, (("result", 0),)), (1, (("x", 1),)), (1, (("y", 2),)), (1, (("z", 3),))))
-    plan = checkpoint_plan(graph, 400 - 1, StepTime(1.0, 2.0, 0.5, 5))
-    text = plain(advice_table(plan))
-    assert plan.seconds == 2.0 or not plan.steps
-    assert f"step: 3.00 s now, {3 + (plan.seconds or 0):.2f} s with this plan (± 500 ms)" in text or not plan.steps
-
-
-def test_a_path_that_is_no_module_changes_nothing() -> None:
-    net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
-    with pytest.raises(FormatError, match=r"no module 'net\.7'"):
-        gradviz.apply_checkpoints(net, ["net.0", "net.7"])
-    assert not any("forward" in vars(module) for module in net.modules())
-    undo = gradviz.apply_checkpoints(net, ["net.0"])
-    assert "forward" in vars(net[0]) and [*net.state_dict()] == ["0.weight", "0.bias"]
-    undo()
+            state = Checkpointed(costs, paths)
+            if state.peak <= plan.budget:
+                ops.append(state.ops)
+    assert plan.fits == bool(ops)
+    if ops:
+        assert plan.again == min(ops)

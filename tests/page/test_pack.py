@@ -9,9 +9,7 @@ import zlib
 import pytest
 from hypothesis import given, strategies as st
 
-from gradviz.graph import Graph, Node
 from gradviz.page.pack import LARGEST, Pack
-from gradviz.page.records import records
 
 
 def unpacked(text: str) -> tuple[dict[str, list[int]], dict[str, object]]:
@@ -51,16 +49,3 @@ def test_what_no_browser_can_count_is_cut(number: int) -> None:
     pack = Pack()
     pack.add(a=[number, 1])
     assert unpacked(pack.base64())[0] == {"a": [LARGEST, 1]}
-
-
-def test_what_is_compiled_is_said_at_the_function_that_runs_it() -> None:
-    graph = Graph(
-        (
-            Node(0, "CompiledFunctionBackward", flags=("custom", "in_compiled")),
-            Node(1, "aten.mm", flags=("in_compiled",)),
-        )
-    )
-    columns, head = unpacked(records(graph).base64())
-    told = head["flags"]
-    assert isinstance(told, list)
-    assert [told[i] for i in columns["flag"]] == [[["custom", "custom function"], ["compiled", "compiled"]], []]

@@ -1,48 +1,127 @@
-"""`torchrun -m gradviz COMMAND train.py`: one report for all ranks, also when one of them raises, is killed or hangs."""
+"""`torchrun -m gradviz COMMAND train.py`: every rank runs it by itself, one reports, and `gradviz merge` compares their files."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 import gradviz
-from tests.ranks.launch import launch, machines, torchrun
+from gradviz.checks.output import EXAMPLE, page
+from gradviz.checks.registry import Check, checks
+from gradviz.cli.main import cli
+from tests.command_line import CliRunner
+from tests.ranks.launch import launch, torchrun
 
+SAMPLES = Path(__file__).parents[2] / "samples"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="starts processes and looks for those left in /proc"),
+    pytest.mark.skipif(sys.platform != "linux", reason="starts processes that find each other"),
 ]
 
 
-def test_one_tree_of_two_ranks_that_differ(tmp_path: Path) -> None:
-    done = torchrun(2, tmp_path, "tree", "train.py", "--", "other-branch")
-    assert (done.code, done.left) == (0, ())
-    assert done.stdout.count("train.py, ranks 0-1 of 2") == 1
-    assert "  [3. rank 1 only]" in done.stdout
-    assert "3. rank 1: net, train.py:18: MulBackward0" in done.stdout
+def merged(folder: Path, *options: str, code: int) -> str:
+    """What `gradviz merge` prints of the files of a launch."""
+    files = sorted(str(path) for path in folder.glob("net.rank*.json"))
+    done = CliRunner().invoke(cli, ["merge", *files, *options])
+    assert done.exit_code == code, done.output
+    return done.stdout if code < 2 else done.stderr
 
 
-@pytest.mark.long
-def test_the_files_of_two_machines_are_merged_later(tmp_path: Path) -> None:
-    """Each machine has a launcher of its own. Here a rank is alone on its machine, so that there is nobody to report with."""
-    done = machines(2, tmp_path, "render", "train.py", "-o", "net.json", "--", "other-branch")
-    assert (done.code, done.left) == (0, ()), done.stderr
-    graphs = [gradviz.load(str(tmp_path / f"net.rank{rank}.json")) for rank in (1, 0)]
-    assert [graph.process.rank for graph in graphs if graph.process is not None] == [1, 0]
-    found = gradviz.merge(graphs)
-    assert found.groups == ((0,), (1,)) and found.missing == ()
-    assert sorted(found.graph.nodes[i].op for i in found.only[1]) == ["MulBackward0"]
-    assert len(found.graph.leaves) == 6
+def findings(folder: Path) -> dict[str, dict[str, str]]:
+    told = json.loads(merged(folder, "--json", code=1))["findings"]
+    return {part["id"]: finding for finding in told for part in (finding, *finding["consequences"])}
 
 
-def test_a_rank_that_is_killed(tmp_path: Path) -> None:
-    done = torchrun(2, tmp_path, "info", "train.py", "--ranks-wait", 3, "--", "die")
-    assert done.code != 0 and done.left == ()
-    assert "Rank 1: the process was ended by SIGKILL after init_process_group at train.py:25" in done.stderr
+@pytest.mark.fresh
+def test_torchrun_writes_a_file_for_each_rank_and_merge_compares_them(tmp_path: Path) -> None:
+    done = torchrun(2, tmp_path, "render", "train.py", "-o", "net.json", "--", "other-branch")
+    assert done.codes == [0], done.stderr
+    assert done.stdout.splitlines()[-1] == "net.rank0.json" and "net.rank1.json" not in done.stdout
+    assert {path.name for path in tmp_path.glob("*.json")} == {"net.rank0.json", "net.rank1.json"}
 
+    said = merged(tmp_path, "-o", str(tmp_path / "all.svg"), code=1)
+    assert said.startswith("train.py, ranks 0-1 of 2: loss.backward() at train.py:")
+    assert re.search(r"3\. rank 1: net, train\.py:\d+: MulBackward0", said)
+    assert "[unused-on-some-ranks]" in said and "[ranks-differ]" in said
+    assert "only some ranks have it" in (tmp_path / "all.svg").read_text()
+    assert set(findings(tmp_path)) == {"unused-on-some-ranks", "ranks-differ"}
+
+
+@pytest.mark.fresh
+def test_torchrun_prints_one_report_and_ends_with_its_code(tmp_path: Path) -> None:
+    done = torchrun(2, tmp_path, "check", "train.py", "--html", "page.html", "--", "unused")
+    assert done.codes == [1] and "exitcode  : 1 " in done.stderr
+    assert done.stdout.startswith("rank 0 of 2\n") and done.stdout.count("[unused-parameter]") == 1
+    assert {path.name for path in tmp_path.glob("*.html")} == {"page.rank0.html", "page.rank1.html"}
+
+
+@pytest.mark.parametrize(("reporter", "codes"), [(0, [1, 0]), (1, [0, 1])])
+def test_only_the_rank_that_reports_ends_with_1(reporter: int, codes: list[int], tmp_path: Path) -> None:
+    done = launch(2, tmp_path, "check", "train.py", "--rank", reporter, "--", "unused")
+    assert done.codes == codes, done.stderr
+    assert done.stdout.startswith(f"rank {reporter} of 2\n") and done.stdout.count("[unused-parameter]") == 1
+
+
+def test_a_script_that_fails_on_one_rank_ends_there_with_3_and_every_file_is_written(tmp_path: Path) -> None:
+    done = launch(2, tmp_path, "render", "train.py", "-o", "net.svg", "--", "raise")
+    assert done.codes == [0, 3]
+    assert done.stdout.splitlines()[-1] == "net.rank0.svg"
+    assert "ValueError: no data for this rank" in done.stderr
+    assert "until it failed at train.py:" in (tmp_path / "net.rank1.svg").read_text()
+    assert (tmp_path / "net.rank0.svg").exists()
+
+
+def test_ranks_that_are_alike(tmp_path: Path) -> None:
+    assert launch(2, tmp_path, "render", "train.py", "-o", "net.json").codes == [0, 0]
+    assert "ranks 0-1 alike; 16 nodes shared" in merged(tmp_path, code=0)
+
+
+@pytest.mark.parametrize("one", [one for one in checks() if one.ranks], ids=lambda one: one.id)
+def test_the_example_triggers_the_check(one: Check, tmp_path: Path) -> None:
+    done = launch(2, tmp_path, "render", "train.py", "-o", "net.json", text=page(one)[EXAMPLE])
+    assert done.codes == [0, 0], done.stderr
+    finding = findings(tmp_path)[one.id]
+    assert finding["severity"] == one.severity and "train.py:" in finding["where"]
+
+
+# -- the samples -------------------------------------------------------------------------------------------------------
+
+
+def test_merge_finds_what_is_wrong_with_the_sample_of_data_parallel_training(tmp_path: Path) -> None:
+    text = (SAMPLES / "ddp.py").read_text()
+    done = launch(2, tmp_path, "render", "train.py", "-o", "net.json", "--", "--fault", "branch", text=text)
+    assert done.codes == [0, 0], done.stderr
+    assert set(findings(tmp_path)) == {"unused-on-some-ranks", "ranks-differ"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "fault", "id"),
+    [
+        ("ddp.py", (), "checkpoint", "raised"),
+        ("fsdp.py", (), "early", "nonleaf-parameter"),
+        ("pipeline.py", ("--continue", "--rank", "1"), "unused", "unused-parameter"),
+    ],
+)
+def test_check_finds_the_fault(name: str, options: tuple[str, ...], fault: str, id: str, tmp_path: Path) -> None:
+    text = (SAMPLES / name).read_text()
+    done = launch(2, tmp_path, "check", "train.py", "--json", *options, "--", "--fault", fault, text=text)
+    assert id in [finding["id"] for finding in json.loads(done.stdout)["findings"]]
+
+
+def test_stages_of_a_pipeline_need_the_whole_run_and_are_not_merged(tmp_path: Path) -> None:
+    """A stage that stopped at its first backward() would never send the gradient that the stage before waits for."""
+    text = (SAMPLES / "pipeline.py").read_text()
+    done = launch(2, tmp_path, "render", "train.py", "--continue", "-o", "net.json", text=text)
+    assert done.codes == [0, 0], done.stderr
+    said = " ".join(merged(tmp_path, code=2).split())
+    assert "rank 1 runs another stage of a pipeline than the ranks before it" in said
+
+
+# -- names and bytes of what is sharded --------------------------------------------------------------------------------
 
 FSDP = """
 import json
@@ -73,13 +152,13 @@ dist.destroy_process_group()
 
 
 def test_memory_is_what_torch_tracks_and_gathered_parameters_have_names(tmp_path: Path) -> None:
-    done = launch(2, tmp_path, "render", "train.py", "-o", "net.json", "--ranks", "each", "--at", 2, text=FSDP)
-    assert (done.code, done.left) == (0, ()), done.stderr
+    done = launch(2, tmp_path, "render", "train.py", "-o", "net.json", "--at", 2, text=FSDP)
+    assert done.codes == [0, 0], done.stderr
     for rank in (0, 1):
         graph = gradviz.load(str(tmp_path / f"net.rank{rank}.json"))
         names = {name for leaf in graph.leaves for name in leaf.names}
         assert names == {"net.0.weight", "net.0.bias", "net.2.weight", "net.2.bias"}
-        assert graph.process is not None
+        assert graph.process is not None and graph.process.wrapped == "FSDP2"
         held, tracked = graph.process.memory, json.loads((tmp_path / f"tracked{rank}.json").read_text())
         assert held.parameters == tracked["Sharded Param"] + tracked["Unsharded Param"]
         assert tracked["Unsharded Param"] > 0  # those of the outermost module stay gathered until backward
@@ -112,7 +191,7 @@ dist.destroy_process_group()
 
 def test_tensor_parallel_shows_placements_and_the_collective_between(tmp_path: Path) -> None:
     done = launch(2, tmp_path, "tree", "train.py", "--by", "node", text=SHARDED)
-    assert (done.code, done.left) == (0, ())
+    assert done.codes == [0, 0], done.stderr
     assert "net.0.weight  (16, 8) float32  S(0) on tp=2" in done.stdout
     assert "from P(sum) on tp=2 to R  all_reduce 48 B" in done.stdout
     assert done.stdout.count("all_reduce") == 1

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 import gradviz
-from gradviz.draw.summary import rank_bars
+from gradviz.draw.chart import chart_of
 from gradviz.errors import GraphFileError
 from gradviz.graph import (
-    CollectiveCall,
     Edge,
     Graph,
     Leaf,
@@ -146,7 +145,7 @@ def test_the_merged_graph_is_drawn_with_badges_and_a_chart_of_bytes(tmp_path: Pa
 
 
 def test_of_many_ranks_that_differ_the_largest_have_a_bar() -> None:
-    bars = rank_bars(gradviz.merge([holding(chain("A"), rank, rank) for rank in range(64)]).graph)
+    bars = chart_of(gradviz.merge([holding(chain("A"), rank, rank) for rank in range(64)]).graph).bars
     assert (bars[0].text[:8], bars[0].part < 1, bars[-2].part) == ("rank 48:", True, 1)
     assert bars[-1] == (0, "48 ranks with less, from 24 B on")
 
@@ -161,11 +160,16 @@ def test_a_file_of_merged_ranks_keeps_who_has_what(tmp_path: Path) -> None:
 
 
 def test_what_a_process_says_of_itself_is_in_its_file(tmp_path: Path) -> None:
-    line = SourceLine("/code/train.py", 7, "main", "dist.broadcast(x, 0)")
-    call = CollectiveCall("broadcast", line, CPU._replace(dtype="int64"), (0, 2), 0, ended=False)
-    process = Process(2, 4, "machine", RankMemory(1, None, 3, 0), (call, CollectiveCall("barrier")), ("w",), "FSDP2", 1)
+    process = Process(2, 4, "machine", RankMemory(1, None, 3, 0), ("w",), "FSDP2", 1)
     graph = replace(chain("AB"), process=process)
-    assert gradviz.load(graph.save(str(tmp_path / "net.json"))) == graph
+    path = graph.save(str(tmp_path / "net.json"))
+    assert gradviz.load(path) == graph
+
+    older = (
+        Path(path).read_text().replace('"parameters":["w"]', '"calls":[{"op":"barrier","source":0}],"parameters":["w"]')
+    )
+    Path(path).write_text(older)
+    assert '"calls"' in older and gradviz.load(path) == graph and merge_files([path]).processes == {2: process}
 
 
 def test_a_rank_is_given_once() -> None:
@@ -175,10 +179,11 @@ def test_a_rank_is_given_once() -> None:
         gradviz.merge([])
 
 
-def test_stages_of_a_pipeline_are_not_merged_with_what_is_none() -> None:
-    stage = replace(chain("A", rank=0), process=Process(0, 2, stage=0))
-    with pytest.raises(GraphFileError, match="only some of these graphs are of stages"):
-        gradviz.merge([stage, chain("A", rank=1)])
+@pytest.mark.parametrize("other", [None, 1])
+def test_stages_of_a_pipeline_are_not_merged_with_others(other: int | None) -> None:
+    stages = [replace(chain("A"), process=Process(rank, 2, stage=stage)) for rank, stage in enumerate((0, other))]
+    with pytest.raises(GraphFileError, match="rank 1 runs another stage of a pipeline"):
+        gradviz.merge(stages)
 
 
 def test_a_mapping_says_the_ranks() -> None:

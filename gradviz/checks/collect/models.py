@@ -160,8 +160,8 @@ def _beside(path: str, hooked: Sequence[str]) -> str | None:
 
 
 def _ignored(graph: Graph) -> set[int]:
-    """Leaves that a compiled function takes, and for which its backward gives nothing: no edge of its inside leads there."""
-    if not any("in_compiled" in flags for flags in column(graph.nodes, "flags")):
+    """Leaves that a compiled function takes, and for which its backward gives nothing: no edge leads there."""
+    if not any("compiled" in flags for flags in column(graph.nodes, "flags")):
         return set()
     reached = {edge.producer for edge in graph.edges} | {root.node for root in graph.roots}
     return {leaf.node for leaf in graph.leaves} - reached

@@ -62,56 +62,15 @@ Listener = tuple[Any, Callable[..., "Ended | None"]]
 """A function of torch's own, and what is told of its calls."""
 
 
-StepListener = Callable[[torch.optim.Optimizer, Any, Any], None]
-"""Told of a step of an optimizer, and of the arguments and options that step() was called with."""
+def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
+    """A hook of steps that torch's compiler does not trace, as it would break the graph: `look` sees a compiled step."""
 
-
-class _StepHooks:
-    """Who is told of steps. A listener may come or go while one is told: torch's own hooks stay until the last one has gone."""
-
-    def __init__(self) -> None:
-        self._listeners: tuple[tuple[StepListener, StepListener], ...] = ()
-        self._undo = ExitStack()
-
-    def listen(self, listeners: tuple[tuple[StepListener, StepListener], ...]) -> None:
-        if listeners and not self._listeners:
-            self._undo.callback(register_optimizer_step_pre_hook(self._begin).remove)
-            self._undo.callback(register_optimizer_step_post_hook(self._end).remove)
-        self._listeners = listeners
-        if not listeners:
-            self._undo.close()
-
-    @contextmanager
-    def told(self, begins: StepListener, ends: StepListener) -> Iterator[None]:
-        """Inside, `begins` and `ends` are told of every step."""
-        pair = begins, ends
-        self.listen((*self._listeners, pair))
-        try:
-            yield
-        finally:
-            self.listen(tuple(known for known in self._listeners if known is not pair))
-
-    @uninterrupted
-    def _begin(self, optimizer: torch.optim.Optimizer, given: Any, options: Any) -> None:
-        if not torch.compiler.is_compiling():  # that must not get a graph break from this: `look`
-            for begins, _ in self._listeners:
-                begins(optimizer, given, options)
-
-    @uninterrupted
-    def _end(self, optimizer: torch.optim.Optimizer, given: Any, options: Any) -> None:
+    @functools.wraps(hook)
+    def called(*arguments: Any) -> None:
         if not torch.compiler.is_compiling():
-            for _, ends in self._listeners:
-                ends(optimizer, given, options)
+            hook(*arguments)
 
-
-_steps = _StepHooks()
-
-
-@contextmanager
-def hooked(begins: StepListener, ends: StepListener, listeners: Iterable[Listener]) -> Iterator[None]:
-    """Inside, `begins` and `ends` are told of every step of an optimizer, and listeners of calls of other functions."""
-    with _steps.told(begins, ends), all_tapped(listeners):
-        yield
+    return called
 
 
 class RunRecorder:
@@ -206,7 +165,10 @@ class RunRecorder:
         else:  # an older torch, as 2.6: the guard that only step() makes
             guard = torch.optim.lr_scheduler._enable_get_lr_call
             listeners.append((guard.__init__, lambda frame, _, scheduler: self._scheduled(frame, scheduler)))
-        with hooked(self._step_begins, self._step_ends, listeners):
+        with ExitStack() as until:
+            until.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
+            until.callback(register_optimizer_step_post_hook(self._step_ends).remove)
+            until.enter_context(all_tapped(listeners))
             yield
 
     def _made(self, frame: FrameType, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> Ended:
@@ -290,6 +252,7 @@ class RunRecorder:
     # -- a step of an optimizer -------------------------------------------------------------------------------------------
 
     @uninterrupted
+    @_untraced
     def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._note("step", _tensors_of(optimizer), sys._getframe(1))
         self.record.updates += not self._stepping
@@ -341,6 +304,7 @@ class RunRecorder:
         self._spent += time.perf_counter() - began
 
     @uninterrupted
+    @_untraced
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         with isolated(), suppress(Exception):
             self.between.stepped(optimizer)

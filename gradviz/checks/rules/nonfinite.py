@@ -10,26 +10,24 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from gradviz.checks.context import CheckContext, Gradients
-from gradviz.checks.flow import POLES, born, function, left_out, reason, remedy, suspect, too_few
+from gradviz.checks.flow import POLES, born, left_out, reason, remedy, suspect, too_few
 from gradviz.checks.ops import kind, maker, makers
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
     all_names,
     code,
     first_names,
-    forward_op,
     line,
     listed,
     made_at,
     nodes_of,
-    op,
     title_and_code,
     where as place,
 )
 from gradviz.gradients.values import Value
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import forward_order
-from gradviz.graph.origins import own_line
+from gradviz.graph.origins import forward_name, own_line
 from gradviz.source.search import lines_behind, passes
 from gradviz.wording import one_line, plural
 
@@ -107,7 +105,7 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
         return Diagnosis(summary, names, why, f"{remedy('')}.", nodes_of(leaves), where=line(context.backward))
     why = reason(graph, first)
     return Diagnosis(
-        f"{summary} in {forward_op(graph.nodes[first])}{'' if certain else ', most likely'}",
+        f"{summary} in {forward_name(graph.nodes[first])}{'' if certain else ', most likely'}",
         names,
         f"{title_and_code(graph, first)} {'receives' if certain else 'can receive'} a finite gradient and "
         f"{'returns' if certain else 'return'} one that is not{f': {why}' if why else ''}; the outputs are finite",
@@ -130,8 +128,8 @@ def _remedy(context: CheckContext, node: int) -> str:
     graph = context.graph
     record, here, given = graph.nodes[node], made_at(graph, node), maker(graph, node, ("ToCopy",))
     half, small = _is_half(graph, node), given is not None and _is_half(graph, given)
-    pole = not half or (node in context.poles and not function(record).startswith(_OVERFLOWS))
-    advice = remedy("Where" if pole and left_out(graph, node) else function(record), half or small, pole)
+    pole = not half or (node in context.poles and not record.op.startswith(_OVERFLOWS))
+    advice = remedy("Where" if pole and left_out(graph, node) else record.op, half or small, pole)
     if too_few(record) is not None:
         advice = (
             "A last batch that is smaller than the others is left out by drop_last=True of the DataLoader; of a single "
@@ -155,7 +153,7 @@ def _bad(context: CheckContext) -> Sequence[Value]:
     worse = [value for value in every if value.nonfinite > value.log_of_zero]
     if worse:
         made = ((value, context.graph.nodes[value.made_by] if value.made_by is not None else None) for value in every)
-        return [value for value, by in made if value in worse or (by is not None and function(by).startswith(POLES))]
+        return [value for value, by in made if value in worse or (by is not None and by.op.startswith(POLES))]
     return every if context.gradients is None or _reached(context) else ()
 
 
@@ -217,7 +215,7 @@ def _from_an_operation(
     if below:
         fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero "
         fix += "alone"
-    elif function(graph.nodes[at]).startswith("Div") and not _measured(context, at):
+    elif graph.nodes[at].op.startswith("Div") and not _measured(context, at):
         cause, fix = (
             "its divisor has no zero: what came in without a graph has them already",
             "Look where that is computed",
@@ -229,7 +227,7 @@ def _from_an_operation(
             fix = f"In {line(source)}, pass correction=0, which gives 0 for a single element; or leave out a last batch of one: "
             fix += "drop_last=True"
     return Diagnosis(
-        f"{op(graph.nodes[at])} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
+        f"{graph.nodes[at].op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
         why + (f". {cause[:1].upper()}{cause[1:]}" if cause else ""),
         f"{fix}.",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # -- ranks-differ ------------------------------------------------------------------------------------------------------
 
 
-@check("ranks-differ", "warning", "some ranks run other functions than the others", ranks=2)
+@check("ranks-differ", "warning", "some ranks run other functions than the others", ranks=True)
 def ranks_differ(context: CheckContext) -> Diagnoses:
     """Some ranks run functions that the others do not: a branch that depends on the data, or on the rank.
 
@@ -84,8 +84,8 @@ def ranks_differ(context: CheckContext) -> Diagnoses:
 
 def _comparable(context: CheckContext) -> RankDiff | None:
     """The graphs of ranks that compute the same model, None when there are not two of them."""
-    diff = context.ranks.diff if context.ranks is not None else None
-    if diff is None or len(diff.ranks) < 2 or diff.stages:
+    diff = context.ranks
+    if diff is None or len(diff.ranks) < 2:
         return None
     known = [set(process.parameters) for process in diff.processes.values() if process.parameters]
     return None if len(known) > 1 and not set.intersection(*known) else diff
@@ -107,7 +107,7 @@ def _ops(graph: Graph, nodes: Sequence[int]) -> str:
     "unused-on-some-ranks",
     "error",
     "a parameter gets a gradient on some ranks only",
-    ranks=2,
+    ranks=True,
     follows=("ranks-differ",),
 )
 def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
@@ -137,8 +137,8 @@ def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    diff = context.ranks.diff if context.ranks is not None else None
-    if diff is None or diff.stages:
+    diff = context.ranks
+    if diff is None:
         return
     for (using, lacking), nodes in _unused(diff).items():
         names = [diff.graph.leaf_of[node].names[0] for node in nodes]

@@ -1,4 +1,4 @@
-"""Our own layout engine for large drawings: rows from top to bottom, close to linear in boxes and edges.
+"""The layout: rows from top to bottom, close to linear in boxes and edges.
 
 The steps are those of Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures"
 (1981): rows, order within rows, coordinates. What makes them fast and keeps deep drawings narrow is said in `ranks`,
@@ -13,7 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
+from gradviz.layout import (
+    CycleError,
+    Drawing,
+    Floats,
+    Ints,
+    Placement,
+    Rect,
+    leading_back,
+    turned,
+    turned_back,
+)
 from gradviz.layout.layered.coordinates import first_coordinates, pieces_by_place, polish, spacing
 from gradviz.layout.layered.grouping import by_key, components, distinct_pairs, group, places, starts_of
 from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, cut_into_layers, plain_sheet
@@ -49,10 +59,19 @@ class SheetPlacement(NamedTuple):
 
 
 def place(drawing: Drawing) -> Placement:
-    """Place boxes in rows from top to bottom.
+    """Place boxes in rows from top to bottom. An edge from a box to itself gets no points.
 
-    Raises Cycle when the edges form one; an edge from a box to itself is allowed and gets no points.
+    Of edges that form a cycle as few as possible run upwards, and `notes` says so.
     """
+    try:
+        return _in_rows(drawing)
+    except CycleError:
+        back = leading_back(drawing)
+        return turned_back(_in_rows(turned(drawing, back)), back)
+
+
+def _in_rows(drawing: Drawing) -> Placement:
+    """The placement. Raises CycleError when the edges form a cycle."""
     with Stage("layout"):
         phase("grids", of=PHASES + 2)  # with frames it turns out to be more
         edges, which = _distinct_edges(drawing)
@@ -70,7 +89,7 @@ def place(drawing: Drawing) -> Placement:
         routes = _whole_routes(grids, placed.routes, leaf_routes(grids, middles, heights), which)
         x, y = middles.T.copy()
         width, height = placed.sizes[0].tolist()
-        return Placement(x, y, routes.points, routes.starts, frames, width, height, "layered")
+        return Placement(x, y, routes.points, routes.starts, frames, width, height)
 
 
 def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:
@@ -214,10 +233,11 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     ranking = rank_nodes(near)
     rank = with_towers_beside(ranking.rank, near, sheet.heights)
     row = rows_by_component(rank, component, count, sheet.pin)
-    main = longest_ways(near, ranking.height, component, sheet.pin == TOP)
+    ported = (sheet.above_offset != 0) | (sheet.below_offset != 0)
+    main = longest_ways(near, ranking.height, component, sheet.pin == TOP, ported)
     layers = cut_into_layers(sheet, row, component, count, main)
     phase("ordering")
-    starts = (lambda: depth_order(near, row, sheet.pin != FREE), lambda: given_order(near))
+    starts = (lambda: depth_order(near, row, sheet.pin != FREE, main), lambda: given_order(near))
     order = best_order(layers, starts)
     phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)

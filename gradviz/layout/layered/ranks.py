@@ -11,13 +11,14 @@ Rows count downwards from 0. Knows nothing of sizes, of coordinates or of crossi
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from gradviz.layout import CycleError, Floats, Ints
-from gradviz.layout.layered.grouping import Mask, by_key, counts, group, place_in_group, unsorted
+from gradviz.layout.layered.grouping import Mask, by_key, counts, first_of_runs, group, place_in_group, unsorted
 
 
 class Neighbours(NamedTuple):
@@ -193,23 +194,67 @@ def rows_by_component(rank: Ints, component: Ints, count: int, pin: Ints) -> Int
 # -- straight edges ------------------------------------------------------------------------------------------------------
 
 
-def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask) -> Mask:
-    """True for the edges on the longest way down through each component; of equal ones, the one in the middle of the others.
+def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask, ported: Mask) -> Mask:
+    """True for the straight edges on the longest way down through each component.
 
-    It begins at an `entry` where there is one: what comes from outside is the main stream.
+    It begins at an `entry` where there is one: what comes from outside is the main stream. Of
+    equal ways it is the one in the middle. Where an even number of them part at the very first
+    box, or meet for the first time, none is in the middle and none goes straight on, except by
+    `ported` edges: those lead to a frame where a line inside it goes on.
     """
     below, start, length = near.below, near.below_start, height.tolist()
-    ends = (counts(near.upper, near.size) + counts(near.lower, near.size) < 2) & ~entry
-    begins = np.lexsort((ends, -height, ~entry))
-    _, first = np.unique(component[begins], return_index=True)
-    ways: list[int] = []
-    for node in begins[first].tolist():
-        while equal := [i for i in range(start[node], start[node + 1]) if length[below[i]] == length[node] - 1]:
-            ways.append(equal[len(equal) // 2])
-            node = below[ways[-1]]
+
+    def onwards(node: int) -> list[int]:
+        return [i for i in range(start[node], start[node + 1]) if length[below[i]] == length[node] - 1]
+
     straight = np.zeros(len(near.upper), np.bool_)
-    straight[near.below_edge[ways]] = True
+    for beginnings in _beginnings(near, height, component, entry):
+        way: list[int] = []
+        node = beginnings[len(beginnings) // 2]
+        while equal := onwards(node):
+            way.append(equal[len(equal) // 2])
+            node = below[way[-1]]
+
+        edges = near.below_edge[way]
+        straight[edges] = True
+        if not entry[beginnings[0]]:
+            uneven = edges[_even_steps(beginnings, below, onwards)]
+            straight[uneven] = ported[uneven]
     return straight
+
+
+def _beginnings(near: Neighbours, height: Ints, component: Ints, entry: Mask) -> Iterator[list[int]]:
+    """Where the longest ways of each component begin, all that are equal; an entry alone."""
+    ends = (counts(near.upper, near.size) + counts(near.lower, near.size) < 2) & ~entry
+    order = np.lexsort((ends, -height, ~entry, component))
+    first = first_of_runs(component[order]).tolist()
+
+    for begin, end in pairwise([*first, len(order)]):
+        if end - begin == 1:
+            continue  # a box alone has no way
+
+        nodes = order[begin:end]
+        if not entry[nodes[0]]:
+            best = (height[nodes] == height[nodes[0]]) & (ends[nodes] == ends[nodes[0]])
+            yield nodes[best].tolist()
+        else:
+            yield nodes[:1].tolist()
+
+
+def _even_steps(beginnings: list[int], below: list[int], onwards: Callable[[int], list[int]]) -> list[int]:
+    """Steps down where an even number of equal ways part at the only beginning, or first meet."""
+    even: list[int] = []
+    level, step = beginnings, 0
+    while step == 0 or len(level) > 1:
+        edges = [below[i] for node in level for i in onwards(node)]
+        if not edges:
+            break  # they end apart
+
+        following = list(dict.fromkeys(edges))
+        if len(edges) % 2 == 0 and (len(level) == 1 or len(following) == 1):
+            even.append(step)
+        level, step = following, step + 1
+    return even
 
 
 # -- first orders --------------------------------------------------------------------------------------------------------
@@ -233,17 +278,19 @@ def given_order(near: Neighbours) -> FirstOrder:
     return FirstOrder(np.arange(near.size), near.upper)
 
 
-def depth_order(near: Neighbours, rank: Ints, port: Mask) -> FirstOrder:
+def depth_order(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> FirstOrder:
     """The order in which a depth-first walk upwards from the ends meets boxes and edges, deepest inputs first."""
-    order = np.lexsort((_preference(near, rank, port), near.lower))
+    order = np.lexsort((_preference(near, rank, port, main), near.lower))
     node_key, sorted_edge_key = _walk(near.upper[order].tolist(), near.above_start, near.ends())
     return FirstOrder(np.array(node_key, np.int64), unsorted(np.array(sorted_edge_key, np.int64), order))
 
 
-def _preference(near: Neighbours, rank: Ints, port: Mask) -> Floats:
-    """Small values are walked first: the node farthest up. Twigs go by turns to the left and right of everything."""
+def _preference(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> Floats:
+    """Small values are walked first: the node farthest up. Twigs go by turns to the right and left of the main stream."""
     preference: Floats = rank[near.upper] / (float(rank.max(initial=0)) + 1.0)
-    from_twig = np.flatnonzero(_twigs(near, port)[near.upper])
+    twig = _twigs(near, port)[near.upper] & ~main
+    beside = np.bincount(near.lower[~twig], minlength=near.size) > 0
+    from_twig = np.flatnonzero(twig & beside[near.lower])
     place = place_in_group(near.lower[from_twig])
     preference[from_twig] = np.where(place % 2, -1.0 - place, 2.0 + place)
     return preference

@@ -1,0 +1,73 @@
+"""Rows of a tree of modules add up to the row around them, in the order in which they ran."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gradviz
+from gradviz.fold.outline import OutlineRow, modules
+from gradviz.graph import Graph
+from tests.fold.test_true_boxes import Block
+
+
+class Skips(nn.Module):
+    """Pools and concatenates between its modules, as a U-Net does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up, self.out = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(8, 1, 1)
+        self.unused = nn.Parameter(torch.zeros(100))
+
+    def forward(self, x: Tensor) -> Tensor:
+        skip = torch.relu(self.down(x))
+        small = torch.relu(self.up(nn.functional.max_pool2d(skip, 2)))
+        grown = nn.functional.interpolate(small, scale_factor=2)
+        return self.out(torch.cat([skip, grown], 1))
+
+
+def recorded(net: nn.Module, x: Tensor) -> Graph:
+    with gradviz.record() as recording:
+        loss = net(x).pow(2).mean()
+    return recording.graph(loss, model=net)
+
+
+GRAPHS = {
+    "skips": lambda: recorded(Skips(), torch.randn(1, 1, 8, 8)),
+    "blocks": lambda: recorded(nn.Sequential(*[Block() for _ in range(5)]), torch.randn(2, 5, 16)),
+    "twice": lambda: recorded(nn.Sequential(shared := nn.Linear(4, 4), nn.Tanh(), shared), torch.randn(2, 4)),
+}
+
+
+def children(rows: list[OutlineRow], at: int) -> list[OutlineRow]:
+    below = []
+    for row in rows[at + 1 :]:
+        if row.depth <= rows[at].depth:
+            break
+        if row.depth == rows[at].depth + 1:
+            below.append(row)
+    return below
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("ops", [False, True])
+def test_rows_add_up(name: str, ops: bool) -> None:
+    graph = GRAPHS[name]()
+    rows = list(modules(graph, ops=ops))
+    for at, row in enumerate(rows):
+        below = children(rows, at)
+        if below:
+            assert sum(inner.ops for inner in below) == row.ops
+            assert sum(inner.nbytes for inner in below) == row.nbytes
+    assert sum(row.ops for row in rows if row.depth == 0) == len(graph.nodes) - len(graph.leaves)
+
+
+def test_what_a_module_does_beside_its_modules_has_a_row_where_it_ran() -> None:
+    rows = [row for row in modules(GRAPHS["skips"]()) if row.depth == 1]
+    assert [row.path or row.beside for row in rows][:2] == ["down", "max_pool2d, cat"]
+
+
+def test_parameters_that_the_graph_does_not_use_are_said() -> None:
+    rows = list(modules(GRAPHS["skips"]()))
+    assert rows[0].registered == rows[0].parameters + 100
