@@ -13,7 +13,7 @@ from typing import Any
 NEEDS: dict[str, tuple[str, ...]] = {
     "source": ("cuts",),
     "gradients": ("cuts",),
-    "checks": ("cuts", "source", "gradients", "compiled", "memory", "formulas"),
+    "checks": ("cuts", "source", "gradients"),
     "ranks": ("checks", "comparison"),
 }
 """What a feature needs of other features, where it needs any: it is as good as deleted without them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -258,26 +258,39 @@ def _square(graph: Graph, node: int) -> _Square | None:
     edges, source = graph.inputs(node), made_at(graph, node)
     operands = [_operand(graph, edge.producer, source) for edge in edges]
     spread_out = any(operand != edge.producer for operand, edge in zip(operands, edges))
-    sizes = shape(graph, edges[0].producer if spread_out else node) if edges else None
-    if sizes is None or len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] < 2:
+    sizes = _square_sizes(graph, edges[0].producer if spread_out else node) if edges else None
+    if sizes is None:
         return None
 
+    shapes = _given(graph, node, operands, spread_out)
     column, row = (sizes[0], 1), sizes[:1]
+    likely = None in shapes and (column in shapes or (spread_out and row in shapes))
+    if {*shapes} != {column, row} and not likely:
+        return None
+
+    columns = [operand for operand in operands if shape(graph, operand) == column]
+    if _is_meant(graph, columns, source, likely) or not _is_averaged(graph, node, sizes):
+        return None
+    return _Square(node, shapes, sizes[0], shapes[0] == column or shapes[1] == row)
+
+
+def _square_sizes(graph: Graph, node: int) -> tuple[int, ...] | None:
+    """The shape of what an operation makes, where it is a square of at least 2 x 2."""
+    sizes = shape(graph, node)
+    if sizes is None or len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] < 2:
+        return None
+    return sizes
+
+
+def _given(graph: Graph, node: int, operands: Sequence[int], spread_out: bool) -> tuple[tuple[int, ...] | None, ...]:
+    """The shapes of both arguments of an operation, None where one is not known."""
+    edges = graph.inputs(node)
     shapes: list[tuple[int, ...] | None] = [None, None]
     for edge, operand in zip(edges, operands):
         shapes[edge.position] = shape(graph, operand, edge.output if operand == edge.producer else 0)
     if graph.nodes[node].none_inputs and not spread_out:
         shapes[1 - edges[0].position] = _saved_shape(graph, node)
-
-    known = {one for one in shapes if one is not None}
-    likely = None in shapes and (known == {column} or (spread_out and known == {row}))
-    if not (known == {column, row} or likely) or not _is_averaged(graph, node, sizes):
-        return None
-    columns = [operand for operand in operands if shape(graph, operand) == column]
-    if any(_is_meant(graph, operand, source, likely) for operand in columns):
-        return None
-    first = shapes[0] == column or (shapes[0] is None and column not in shapes)
-    return _Square(node, tuple(shapes), sizes[0], first)
+    return tuple(shapes)
 
 
 def _operand(graph: Graph, node: int, source: SourceLine | None) -> int:
@@ -294,10 +307,13 @@ def _saved_shape(graph: Graph, node: int) -> tuple[int, ...] | None:
     return tuple(size for size in sizes if isinstance(size, int)) if sizes is not None else None
 
 
-def _is_meant(graph: Graph, column: int, source: SourceLine | None, likely: bool) -> bool:
+def _is_meant(graph: Graph, columns: Sequence[int], source: SourceLine | None, likely: bool) -> bool:
     """Whether a column was made for all pairs: by a reduction, or in the same line. `likely`: the other side is not known."""
-    op = kind(graph, column)
-    return op in _KEPT or (op in _LIFTED and made_at(graph, column) == source) or (likely and column in graph.leaf_of)
+    for column in columns:
+        op = kind(graph, column)
+        if op in _KEPT or (op in _LIFTED and made_at(graph, column) == source) or (likely and column in graph.leaf_of):
+            return True
+    return False
 
 
 def _is_averaged(graph: Graph, node: int, sizes: tuple[int, ...]) -> bool:

@@ -257,6 +257,12 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
     fed = _fed_zeros(context, zero)
     if fed:  # a state is zero at the first call
         return _FED._replace(severity=None if context.looked_after else "note"), made_at(graph, fed[0])
+    return _stopped(context, zero)
+
+
+def _stopped(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, SourceLine | None]:
+    """The operation above these leaves that a gradient does not pass, if one is known."""
+    graph = context.graph
     above = [] if _only_biases(first_names(zero)) else sorted(_above(graph, nodes_of(zero)))
     lines = [at for i in above if graph.nodes[i].op.startswith(_STOPS) and (at := made_at(graph, i)) is not None]
     for written in lines:

@@ -22,7 +22,7 @@ TIMES = 2
 """Times from which an order is a habit of the code."""
 
 
-class Order(NamedTuple):
+class CallOrder(NamedTuple):
     """A wrong order. The group `call` of the pattern is the call to move, `other` where to; in the texts {call} and {other} are
     their lines with the code, {text} and {there} their code alone, {times} and {count} how often it was seen, and backward in it.
 
@@ -41,7 +41,7 @@ class Order(NamedTuple):
     unless: str = "-"
 
 
-def found(context: CheckContext, *orders: Order) -> Diagnoses:
+def found(context: CheckContext, *orders: CallOrder) -> Diagnoses:
     """What is said of these orders."""
     record = context.record
     for order in orders:
@@ -57,7 +57,7 @@ def found(context: CheckContext, *orders: Order) -> Diagnoses:
 
 
 def _told(
-    order: Order, call: SourceLine | None, other: SourceLine | None, names: Names, counts: dict[str, int]
+    order: CallOrder, call: SourceLine | None, other: SourceLine | None, names: Names, counts: dict[str, int]
 ) -> Diagnosis:
     words = {"call": code(call), "other": code(other), "text": _text(call), "there": _text(other)}
     words |= {"times": plural(counts["times"], "time"), "count": str(counts["count"]), "optimizer": "".join(names)}
@@ -87,14 +87,14 @@ def _adds_up(context: CheckContext, optimizer: OptimizerRow, part: Log) -> bool:
     )
 
 
-_LATE = Order(
+_LATE = CallOrder(
     r"b[^cs]*(?P<other>s)[^bcsS]*(?P<call>c)",
     "gradients are clipped after the step that uses them",
     "{call} runs after {other} and before the next backward(), so no step ever sees a clipped gradient",
     "Move {text} above {there}, behind backward().",
     lambda call, other, words: swapped(call, other),
 )
-_WITH_SCALE = Order(
+_WITH_SCALE = CallOrder(
     r"S[^bucsx]*b[^ucsx]*(?P<call>c)[^s]*?(?P<other>x)?",
     "gradients are clipped while the scaler's factor is in them",
     "{call} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times the scale, so nearly "
@@ -102,7 +102,7 @@ _WITH_SCALE = Order(
     "Call {scaler}.unscale_({opt}) directly before {text}.",
     lambda call, other, words: before(call, "{scaler}.unscale_({opt})".format(**words)),
 )
-_IN_PARTS = Order(
+_IN_PARTS = CallOrder(
     r"(?:b[^bczs]*(?P<call>c)[^bczs]*)+b[^bczs]*c?[^bczs]*(?P<other>s)",
     "gradients are clipped after each of {count} backward calls that add up",
     "{call} runs after each of the {count} backward calls before {other}: clipping runs on the accumulated sum, so earlier batches "
@@ -111,14 +111,14 @@ _IN_PARTS = Order(
     of_each=True,
     holds=_adds_up,
 )
-_PAST_SCALER = Order(
+_PAST_SCALER = CallOrder(
     r"S[^uxs]*(?P<call>(?P<other>s))",
     "optimizer.step() bypasses the GradScaler: gradients are still scaled",
     "{call} uses gradients of a loss that scaler.scale() multiplied, and nothing unscaled them",
     "Replace {text} with scaler.step(optimizer) and then scaler.update().",
     holds=lambda context, optimizer, part: not context.reads_grad,  # such code may unscale them itself
 )
-_NEVER_UPDATED = Order(
+_NEVER_UPDATED = CallOrder(
     r"(?P<call>(?P<other>x))",
     "the scaler is never updated",
     "{call} has run {times} and scaler.update() never: the scale is not adapted, and a second step() without it raises an error",
@@ -126,7 +126,7 @@ _NEVER_UPDATED = Order(
     lambda call, other, words: behind(call, "{scaler}.update()".format(**words)),
     unless="U",
 )
-_TOO_EARLY = Order(
+_TOO_EARLY = CallOrder(
     r"b[^bzs]*(?P<call>z)[^bs]*(?P<other>s)",
     "{optimizer} updates nothing: the gradients are reset before it takes its step",
     "{call} runs between backward() and step(): {times} a step found no gradient any more",

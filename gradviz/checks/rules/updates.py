@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import behind, instead
+from gradviz.checks.edit import Edit, behind, instead
 from gradviz.checks.record import LeafRow, OptimizerRow, RunRecord, calls_in, letters, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import all_cut_words, mend_all
@@ -60,16 +60,29 @@ def never_updated(context: CheckContext) -> Diagnoses:
     if not record.stepped or any(model.sharded for model in record.models):
         return  # the leaves of a sharded graph are not the tensors that the optimizer holds
     still = [leaf for leaf in record.rows if leaf.moved is False and not leaf.holders and leaf.reached >= ENOUGH]
-    trained = any(leaf.parameter and leaf.holders for leaf in record.rows)
-    for name in dict.fromkeys(leaf.model for leaf in still if leaf.parameter and trained):
+    yield from _of_models(context, [leaf for leaf in still if leaf.parameter])
+    yield from _of_no_model(context, [leaf for leaf in still if not leaf.parameter])
+
+
+def _of_models(context: CheckContext, still: Sequence[LeafRow]) -> Diagnoses:
+    """A finding for each model that has such parameters, where an optimizer holds others."""
+    record = context.record
+    if not any(leaf.parameter and leaf.holders for leaf in record.rows):
+        return
+    for name in dict.fromkeys(leaf.model for leaf in still):
         model = record.model(name)
         if model is None or model.held or model.training:
-            yield _forgotten(context, name, [leaf for leaf in still if leaf.parameter and leaf.model == name])
-    equation = any("BackwardBackward" in node.op for node in context.graph.nodes)  # whose inputs are leaves
-    for leaf in still if not equation else ():
+            yield _forgotten(context, name, [leaf for leaf in still if leaf.model == name])
+
+
+def _of_no_model(context: CheckContext, still: Sequence[LeafRow]) -> Diagnoses:
+    """A finding for each attribute of a module that is no parameter, and for each number that nothing reads."""
+    if any("BackwardBackward" in node.op for node in context.graph.nodes):
+        return  # the inputs of an equation are leaves
+    for leaf in still:
         single = leaf.tensor.shape in ((), (1,)) and leaf.names and not _is_read(context, leaf)
-        if not leaf.parameter and leaf.node not in context.homes and (leaf.module or single):
-            yield _no_parameter(record, leaf)
+        if leaf.node not in context.homes and (leaf.module or single):
+            yield _no_parameter(context.record, leaf)
 
 
 def _forgotten(context: CheckContext, name: str, leaves: Sequence[LeafRow]) -> Diagnosis:
@@ -79,65 +92,95 @@ def _forgotten(context: CheckContext, name: str, leaves: Sequence[LeafRow]) -> D
     whole = model is None or not model.held
     makers = [one for one in record.optimizers if one.steps and one.last_call >= min(leaf.first for leaf in leaves)]
     in_time = [one for one in makers if all(one.number >= leaf.after for leaf in leaves if leaf.born)]
-    astray = next(((one, other) for one, other in combinations(makers[::-1], 2) if one.held <= other.held), None)
-    at, edit = (in_time or makers)[0], None
-    run = next((one.called for one in context.models if one.name == name), None)
-    inside = [one for one in context.parameters if one.names[0].startswith(f"{leaves[0].module}.")]
-    what = f"{as_code(leaves[0].module)}.parameters()"
-    if {one.names[0] for one in inside} != {*first_names(leaves)}:
-        held = f"for g in {at.name or 'optimizer'}.param_groups for q in g['params']"
-        what = f"[p for p in {as_code(name)}.parameters() if all(p is not q {held})]"
-    add = f"{at.name or 'optimizer'}.add_param_group({{'params': {what}}})"
-    fix = f"Give {them} to the optimizer, right after it is made: {add}. If {verb(leaves, 'it is', 'they are')} not to be trained, compute the output inside "
-    fix += f"`with torch.no_grad():`, or freeze {them}: requires_grad_(False)."
-    if whole and astray is not None:
-        at = astray[0]
-        fix = f"In {line(at.source)}, give {at.name} {as_code(name)}.parameters(): all that it holds now, {astray[1].name} holds, too."
-    elif not in_time:
-        born = leaves[0].born
-        fix = f"Put {line(at.source)} behind {line(born)}, so that the optimizer is made when all is there; or run the model once, in "
-        fix += f"front of {line(at.source)}, so that its parameters are there."
-    elif at.source is not None and at.source.function == "<module>":
-        edit = behind(at.source, add)
+    optimizer, fix, edit = _hand_over(context, name, leaves, makers, in_time, whole)
+    gets = f"{name or 'the model'} {verb(leaves, 'gets', 'get')}"
+    calls, they = plural(min(leaf.reached for leaf in leaves), "call"), verb(leaves, "it", "they")
+    holds = f"{listed(one.title for one in makers)} {verb(makers, 'does', 'do')} not hold {them}"
+    ran = _ran_in(context, name) if whole else ""
     return Diagnosis(
-        f"{plural(len(leaves), 'parameter')} of {name or 'the model'} {verb(leaves, 'gets', 'get')} a gradient, and nothing updates {them}",
+        f"{plural(len(leaves), 'parameter')} of {gets} a gradient, and nothing updates {them}",
         first_names(leaves),
-        f"backward() filled .grad at {plural(min(leaf.reached for leaf in leaves), 'call')}, {verb(leaves, 'it', 'they')} did not "
-        f"change in between, and {listed(one.title for one in makers)} {verb(makers, 'does', 'do')} not hold {them}"
-        + (f". It ran in {code(run)}" if whole and run else ""),
+        f"backward() filled .grad at {calls}, {they} did not change in between, and {holds}{ran}",
         fix,
         tuple(leaf.node for leaf in leaves if leaf.call == context.call),
-        where=places(name, line(at.source)),
-        source=at.source,
+        where=places(name, line(optimizer.source)),
+        source=optimizer.source,
         edit=edit,
         follows=("idle-optimizer",) if whole and not in_time else (),
+    )
+
+
+def _ran_in(context: CheckContext, name: str) -> str:
+    called = next((one.called for one in context.models if one.name == name), None)
+    return f". It ran in {code(called)}" if called else ""
+
+
+def _hand_over(
+    context: CheckContext,
+    name: str,
+    leaves: Sequence[LeafRow],
+    makers: Sequence[OptimizerRow],
+    in_time: Sequence[OptimizerRow],
+    whole: bool,
+) -> tuple[OptimizerRow, str, Edit | None]:
+    """The optimizer to change, how, and the edit that does it."""
+    astray = next(((one, other) for one, other in combinations(makers[::-1], 2) if one.held <= other.held), None)
+    if whole and astray is not None:
+        first, second = astray
+        given = f"give {first.name} {as_code(name)}.parameters()"
+        return first, f"In {line(first.source)}, {given}: all that it holds now, {second.name} holds, too.", None
+
+    optimizer = (in_time or makers)[0]
+    if not in_time:
+        made, born = line(optimizer.source), line(leaves[0].born)
+        fix = f"Put {made} behind {born}, so that the optimizer is made when all is there; or run the model once, in "
+        return optimizer, f"{fix}front of {made}, so that its parameters are there.", None
+
+    add = _adds(context, name, leaves, optimizer)
+    them, are = verb(leaves, "it", "them"), verb(leaves, "it is", "they are")
+    fix = (
+        f"Give {them} to the optimizer, right after it is made: {add}. If {are} not to be trained, compute the output "
+    )
+    fix += f"inside `with torch.no_grad():`, or freeze {them}: requires_grad_(False)."
+    at_top = optimizer.source is not None and optimizer.source.function == "<module>"
+    return optimizer, fix, behind(optimizer.source, add) if at_top else None
+
+
+def _adds(context: CheckContext, name: str, leaves: Sequence[LeafRow], optimizer: OptimizerRow) -> str:
+    """The call that gives an optimizer these parameters, and none that it holds."""
+    called = optimizer.name or "optimizer"
+    what = f"{as_code(leaves[0].module)}.parameters()"
+    inside = [one for one in context.parameters if one.names[0].startswith(f"{leaves[0].module}.")]
+    if {one.names[0] for one in inside} != {*first_names(leaves)}:
+        held = f"for g in {called}.param_groups for q in g['params']"
+        what = f"[p for p in {as_code(name)}.parameters() if all(p is not q {held})]"
+    return f"{called}.add_param_group({{'params': {what}}})"
+
+
+def _no_parameter(record: RunRecord, leaf: LeafRow) -> Diagnosis:
+    """A tensor that requires grad, and that a module holds as an attribute, or nobody."""
+    name, optimizer = one_line(leaf.names[0]), next(one for one in record.optimizers if one.steps)
+    why = f"no optimizer holds it, and it did not change between {plural(leaf.reached, 'call')}"
+    fix = f"Give it to the optimizer: {optimizer.name or 'optimizer'}.add_param_group({{'params': [{leaf.names[0]}]}})."
+    parameter = ""
+    if leaf.module:
+        parameter = _as_parameter(leaf.source, leaf.names[0].rpartition(".")[2])
+        why += f"; parameters() of {one_line(leaf.type)} does not list it, since it is no nn.Parameter"
+        fix = f"Make it a parameter: {parameter}."
+    return Diagnosis(
+        f"{name} requires grad and gets a gradient, and nothing updates it",
+        leaf.names,
+        why,
+        fix,
+        source=leaf.source or optimizer.source,
+        edit=instead(leaf.source, parameter),
+        follows=() if leaf.module else ("idle-optimizer",),
     )
 
 
 def _is_read(context: CheckContext, leaf: LeafRow) -> bool:
     """Whether the code reads its `.grad`, and does something with it."""
     return any(one.grad_read is not None and {*one.names} & {*leaf.names} for one in context.named_tensors)
-
-
-def _no_parameter(record: RunRecord, leaf: LeafRow) -> Diagnosis:
-    """A tensor that requires grad, and that a module holds as an attribute, or nobody."""
-    name, optimizer = one_line(leaf.names[0]), next(one for one in record.optimizers if one.steps)
-    fix = f"Give it to the optimizer: {optimizer.name or 'optimizer'}.add_param_group({{'params': [{leaf.names[0]}]}})."
-    parameter = _as_parameter(leaf.source, leaf.names[0].rpartition(".")[2]) if leaf.module else ""
-    return Diagnosis(
-        f"{name} requires grad and gets a gradient, and nothing updates it",
-        leaf.names,
-        f"no optimizer holds it, and it did not change between {plural(leaf.reached, 'call')}"
-        + (
-            f"; parameters() of {one_line(leaf.type)} does not list it, since it is no nn.Parameter"
-            if leaf.module
-            else ""
-        ),
-        f"Make it a parameter: {parameter}." if parameter else fix,
-        source=leaf.source or optimizer.source,
-        edit=instead(leaf.source, parameter),
-        follows=() if leaf.module else ("idle-optimizer",),
-    )
 
 
 def _as_parameter(source: SourceLine | None, attribute: str) -> str:
@@ -212,7 +255,8 @@ _IDLE = (
             optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached or context.record.scaler)
         ),
         "updates nothing: what it holds never gets a gradient",
-        "it took {steps}, and none of what it holds had a gradient in any of them, nor was in a graph that backward() ran through{cuts}",
+        "it took {steps}, and none of what it holds had a gradient in any of them, nor was in a graph that backward() ran "
+        "through{cuts}",
         "{mend}",
         lambda context, optimizer: next((cut.source for cut in _cuts(context, optimizer)), None),
         ("nonleaf-parameter", "no-graph"),
