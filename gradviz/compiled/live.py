@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,15 +9,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from gradviz.compiled.region import GraphBreak, Region, region_of
-from gradviz.graph import Edge, Graph, SourceLine
-from gradviz.packages import package_of, with_text
+from gradviz.compiled.region import Region, region_of
+from gradviz.graph import Edge, Graph
 from gradviz.walker import private
 from gradviz.walker.private import Node
 from gradviz.walker.slots import nodes_of
 from gradviz.wording import few, plural, verb
 
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")  # what runs on after a break, as part of the function
 _regions: WeakKeyDictionary[type, Region] = WeakKeyDictionary()
 
 
@@ -83,21 +80,3 @@ def _notes(graph: Graph, without: set[Edge], unread: int) -> Iterator[str]:
     if unread:
         which = plural(unread, "compiled function")
         yield f"what the backward of {which} does cannot be read with this torch, {torch.__version__}"
-
-
-def graph_breaks() -> Iterator[GraphBreak]:
-    """Where `torch.compile` broke graphs apart in this process, each line once, in the order in which it met them."""
-    seen: set[tuple[str, int]] = set()
-    for reason, frames in private.break_reasons():
-        lines = [line for frame in frames if (line := _frame_line(frame)).package != "torch"]
-        if lines and (lines[-1].file, lines[-1].line) not in seen:
-            seen.add((lines[-1].file, lines[-1].line))
-            told = [line.strip() for line in reason.splitlines() if line.strip()]
-            hint = next((line.removeprefix("Hint: ") for line in told if line.startswith("Hint: ")), "")
-            yield GraphBreak(with_text(lines[-1]), told[0] if told else "", hint)
-
-
-def _frame_line(frame: Any) -> SourceLine:
-    return SourceLine(
-        frame.filename, frame.lineno or 0, _RESUMED.sub(r"\1", frame.name), "", package_of(frame.filename)
-    )

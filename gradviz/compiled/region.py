@@ -10,18 +10,8 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from gradviz.graph import SourceLine
-
 _CALL = re.compile(r"= torch\.ops\.(\w+)\.(\w+)")
 _RETURN = re.compile(r"^ +return [(\[](.*)[)\]]$", re.MULTILINE)
-
-
-class GraphBreak(NamedTuple):
-    """A line at which `torch.compile` gave up on a function and began another one after it, and why."""
-
-    source: SourceLine
-    reason: str
-    hint: str = ""
 
 
 class Region(NamedTuple):

@@ -274,16 +274,3 @@ def has_compiled() -> bool:
     """Whether `torch.compile` has compiled anything in this process."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None) or {}
     return bool(counters.get("frames"))
-
-
-def break_reasons() -> list[tuple[str, Any]]:
-    """Why `torch.compile` broke graphs apart in this process, and the frames of the user's code at that time, outermost first.
-
-    Nothing while nobody has imported what compiles.
-    """
-    kept = getattr(sys.modules.get("torch._dynamo.utils"), "graph_break_reasons", None) or ()
-    return [
-        (str(reason.reason), reason.user_stack)
-        for reason in kept
-        if getattr(reason, "graph_break", False) and hasattr(reason, "user_stack")
-    ]

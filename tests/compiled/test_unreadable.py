@@ -62,12 +62,6 @@ def test_a_function_that_cannot_be_read_is_a_node_all_the_same_and_it_is_said(
     loss.backward()
 
 
-def test_a_torch_without_notes_on_breaks_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch._dynamo.utils, "graph_break_reasons")
-    assert private.break_reasons() == []
-    assert gradviz.check(compiled()[0]) is not None
-
-
 @pytest.mark.parametrize("frames", [None, object()])
 def test_a_torch_that_cannot_pause_its_compiler_runs_on(monkeypatch: pytest.MonkeyPatch, frames: object) -> None:
     monkeypatch.setattr(private, "_frames", frames)
