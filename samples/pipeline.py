@@ -1,7 +1,7 @@
 """Pipeline parallel: each rank has some of the layers, and passes what they computed on to the next.
 
-A batch is cut into microbatches. Forward, the stages send activations on; backward, they send gradients back. So every stage
-must run to the end, or the others wait for it: gradviz needs `--continue`. Each rank shows the graph of its own stage.
+A batch is cut into parts. Forward, the stages send activations on; backward, they send gradients back. So every stage must
+run to the end, or the others wait for it: gradviz needs `--continue`. Each rank shows the graph of its own stage.
 
 --fault unused   The last stage has a layer that it does not use.
 

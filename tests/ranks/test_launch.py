@@ -101,7 +101,6 @@ def test_merge_finds_what_is_wrong_with_the_sample_of_data_parallel_training(tmp
 @pytest.mark.parametrize(
     ("name", "options", "fault", "id"),
     [
-        ("ddp.py", (), "checkpoint", "raised"),
         ("fsdp.py", (), "early", "nonleaf-parameter"),
         ("pipeline.py", ("--continue", "--rank", "1"), "unused", "unused-parameter"),
     ],
