@@ -201,11 +201,9 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
     """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update also repeats those of all earlier steps.
 
     Reported when a leaf was updated twice between backward calls, by its optimizer or else in place, and `.grad` was reset neither
-    then nor in between (three calls are needed, see `--steps`); or when an optimizer twice took its step with what the loss of a
-    network in front of its own had left there, as a generator's loss does in a discriminator, or an attack that calls
-    `backward()` for the gradient of its input. Adding up the gradients of several
-    calls before one update is no sign. Whether the gradient of an updated leaf is all zeros is the one thing that is read without
-    `--values`.
+    then nor in between (three calls are needed, see `--steps`); or when an optimizer twice took its step with gradients that an
+    attack had left there, by calling `backward()` for the gradient of its input. Adding up the gradients of several calls before
+    one update is no sign.
 
     How it is found: Between the backward calls, it is noted which leaves an optimizer or an in-place change has updated, and
     whether their `.grad` was emptied, replaced or zeroed.
