@@ -25,9 +25,18 @@ HEAD = """<!-- Written by docs/make_checks.py. Change the checks' docstrings ins
 
 `gradviz check script.py` reads three backward calls of a script (`--steps`), watches it run on, and says what is wrong,
 where, why, and what to do. `gradviz.check(loss, model=net)` does the same for what you hold. Nothing is
-disturbed: no hook runs, no `.grad` is written, nothing is freed, and without `--values` few numbers are read: the loss, the
-norms of the gradients after a call, whether gradients and weights are all zero, a few elements of leaves that nothing seems
-to update, and all numbers of a call that is not finite.
+disturbed: no hook runs, no `.grad` is written, nothing is freed.
+
+`--values` reads all numbers of the calls that are read, and computes their gradients. Without it, `gradviz.check` reads no
+number, and `gradviz check` only these:
+
+- the loss, and the norms of the gradients that a call leaves in `.grad`;
+- up to 4,096 elements of parameters at a few optimizer steps, and 8 of leaves that no optimizer holds, to see whether they move;
+- whether all inputs or weights of a layer are zero, and whether a logarithm, a root or a division stands at a number where its
+  derivative is infinite;
+- copies of what custom Functions are given, which are replayed in a child process (`wrong-backward`).
+
+If a loss or gradient is NaN or infinite, or an operation stands at such a number, all numbers of that call are read.
 
 An *error* makes `backward()` fail, or the gradient useless. A *warning* is a mistake in most cases. A *note* is good to know. The
 exit code is 1 when an error or a warning was found; `--fail-on` says what counts, `--only` and `--ignore` choose checks by id.
@@ -36,7 +45,7 @@ exit code is 1 when an error or a warning was found; `--fail-on` says what count
 What the findings rest on:
 
 - The graph itself, with names from your variables and models, and module and line of every operation, as recorded.
-- Models and optimizers among the script's variables, one attribute deep (`trainer.model`).
+- Models and optimizers that the script's variables lead to (`trainer.model`).
 - Who updates what, over the whole run: optimizers as they are made and as they step, which parameters they hold, which
   parameters got a gradient, and which moved.
 - Which modules ran, under which mode, and whether their results had a graph.

@@ -1,16 +1,14 @@
 """Data parallel: every rank has the whole model and a part of the data, and gradients are averaged.
 
 `DistributedDataParallel` averages a gradient as soon as it is there on every rank. So all ranks must use the same
-parameters. What happens when they do not:
+parameters.
 
---fault branch       The last rank skips a layer. The others wait for its gradient for ever.
---fault checkpoint   A reentrant checkpoint together with find_unused_parameters: "marked as ready twice".
+--fault branch   The last rank skips a layer. The others wait for its gradient for ever.
 
 Try:
     torchrun --nproc-per-node 2 samples/ddp.py
     torchrun --nproc-per-node 2 -m gradviz render samples/ddp.py -o ddp.json -- --fault branch
     gradviz merge ddp.rank*.json -o ddp.svg
-    torchrun --nproc-per-node 2 -m gradviz check samples/ddp.py -- --fault checkpoint
 """
 
 import argparse
@@ -19,10 +17,9 @@ import os
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 parser = argparse.ArgumentParser(description="Data parallel training, right and wrong.")
-parser.add_argument("--fault", choices=["none", "branch", "checkpoint"], default="none")
+parser.add_argument("--fault", choices=["none", "branch"], default="none")
 arguments = parser.parse_args()
 
 
@@ -35,9 +32,7 @@ class Model(nn.Module):
 
     def forward(self, x):
         x = self.first(x).relu()
-        if arguments.fault == "checkpoint":
-            x = checkpoint(self.second, x, use_reentrant=True)
-        elif arguments.fault == "branch" and is_last:
+        if arguments.fault == "branch" and is_last:
             x = x * 2
         else:
             x = self.second(x)
@@ -51,7 +46,7 @@ else:  # started as `python samples/ddp.py`: one rank
 is_last = dist.get_rank() == dist.get_world_size() - 1
 
 torch.manual_seed(0)
-model = nn.parallel.DistributedDataParallel(Model(), find_unused_parameters=arguments.fault == "checkpoint")
+model = nn.parallel.DistributedDataParallel(Model())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())  # each rank has its own data
 

@@ -142,8 +142,8 @@ def command(
     """Report what is wrong, where, why, and how to fix it.
 
     Reads the first backward calls, because some faults show only from step to step, then watches the script run on. Without
-    --values it reads only the loss, the norms of the gradients after a call, and all numbers of a call that is not finite.
-    Exit code 1 if there are findings.
+    --values it reads the loss, the norms of the gradients after a call, a few elements of parameters, and all numbers of a
+    call that is not finite. Exit code 1 if there are findings.
     """
     options["only"], options["ignore"] = present_checks(only, ignore, complain)
     if page is None and opens():

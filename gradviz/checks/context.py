@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gradviz.checks.record import OptimizerRow, RetainedHistory, RunRecord
+from gradviz.checks.record import Intervals, OptimizerRow, RetainedHistory, RunRecord
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
@@ -181,7 +181,7 @@ class CheckContext:
     cycles: tuple[Cycle, ...] = ()
     earlier: tuple[Earlier, ...] = ()
     # by node of the leaf: what was done with it between the calls, the last time last
-    intervals: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    intervals: Intervals = field(default_factory=dict)
     used_later: frozenset[str] = frozenset()  # names of parameters that other backward calls of the run use
     nonzero_after: frozenset[str] = frozenset()  # the same at calls that came later
     looked_after: int = 0  # calls that came later, of which the gradients were looked at

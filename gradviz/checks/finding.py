@@ -67,11 +67,11 @@ class Findings(Sequence[Finding]):
     """The findings of one run, the worst first, and what was checked. A sequence of `Finding`; `print` shows a report."""
 
     found: tuple[Finding, ...]
-    checked: tuple[str, ...]  # ids of the checks that ran
+    checked: Names  # ids of the checks that ran
     graphs: tuple[Graph, ...] = ()  # what they looked at, in order
     calls: tuple[int | None, ...] = ()  # the backward call of each graph
     skipped: tuple[tuple[str, str], ...] = ()  # id and reason
-    notes: tuple[str, ...] = ()
+    notes: Names = ()
     failed: str = ""  # the exception that ended the script, "" when none did
 
     @overload

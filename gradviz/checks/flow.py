@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.ops import RESHAPES, kind, makers, spread
 from gradviz.gradients.values import tensor_in, why_unreadable
 from gradviz.graph import Graph, Node
 from gradviz.graph.amounts import known_elements
@@ -23,15 +24,8 @@ from gradviz.wording import plural
 
 def behind(graph: Graph, start: Iterable[int | None], without: Collection[int] = ()) -> Iterator[int]:
     """The nodes that these lead to, they themselves among them. Ways end at nodes that are to be left `without`."""
-    seen = {node for node in start if node is not None}
-    waiting = list(seen)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for edge in graph.inputs(node) if node not in without else ():
-            if edge.producer not in seen:
-                seen.add(edge.producer)
-                waiting.append(edge.producer)
+    known = (node for node in start if node is not None)
+    return spread(known, lambda node: makers(graph, node) if node not in without else ())
 
 
 def from_outputs(graph: Graph, without: Collection[int] = ()) -> Collection[int]:
@@ -89,31 +83,20 @@ def _bypass(graph: Graph, layer: Layer) -> str:
 def _is_behind(graph: Graph, node: int, start: int) -> bool:
     """Whether an operation, not a leaf, is among those that `start` was computed from."""
     number = graph.nodes[node].sequence
-    waiting, seen = [start], {start}
-    while waiting and number is not None and node not in graph.leaf_of:
-        for edge in graph.inputs(waiting.pop()):
-            if edge.producer == node:
-                return True
-            if edge.producer not in seen and (graph.nodes[edge.producer].sequence or 0) > number:
-                seen.add(edge.producer)
-                waiting.append(edge.producer)
-    return False
+    if number is None or node in graph.leaf_of:
+        return False
 
+    def younger(at: int) -> list[int]:
+        return [maker for maker in makers(graph, at) if (graph.nodes[maker].sequence or 0) >= number]
 
-_SHAPES = tuple(
-    f"{name}Backward"
-    for name in (
-        *("T", "Transpose", "Permute", "View", "UnsafeView", "Reshape"),
-        *("Expand", "ToCopy", "Unsqueeze", "Slice", "Alias"),
-    )
-)
+    return node in spread([start], younger)
 
 
 def _first_user(graph: Graph, layer: Layer) -> int | None:
     """The first operation that uses a parameter of a module, behind those that only give it another shape or dtype."""
     users = []
     for node in (edge.consumer for leaf in layer for edge in graph.consumers(leaf)):
-        while graph.nodes[node].op.startswith(_SHAPES) and graph.consumers(node):
+        while kind(graph, node) in RESHAPES and graph.consumers(node):
             node = graph.consumers(node)[0].consumer
         users.append(node)
     return min(users, key=lambda node: graph.nodes[node].sequence or 0, default=None)
@@ -163,18 +146,16 @@ def born(graph: Graph, node: int, finite: frozenset[int], poles: Collection[int]
 
     `poles` are those that were given a number at which they have their pole, as far as that can be read: they come first.
     """
-    waiting, seen, likely = [node], {node}, node
-    while waiting:
-        at = waiting.pop(0)
+    likely = node
+
+    def unknown(at: int) -> list[int]:
+        return [maker for maker in makers(graph, at) if maker not in finite and maker not in graph.leaf_of]
+
+    for at in spread([node], unknown):
         if at in poles:
             return at
         if likely == node and graph.nodes[at].op.startswith(_BIRTHS) and not _by_a_number(graph.nodes[at]):
             likely = at
-        behind = [edge.producer for edge in graph.inputs(at) if edge.producer not in finite]
-        waiting += [
-            producer for producer in dict.fromkeys(behind) if producer not in seen and producer not in graph.leaf_of
-        ]
-        seen.update(behind)
     return likely
 
 
@@ -282,21 +263,21 @@ def remedy(op: str, half: bool = False, pole: bool = False) -> str:
 
 
 _Test = tuple[str, Callable[[torch.Tensor], Any]]
-_TESTS: tuple[tuple[str, Callable[[torch.Tensor], Any], tuple[str, ...]], ...] = (
-    ("result", lambda x: (x == 0).any(), ("Sqrt", "Std", "Norm", "LinalgVectorNorm")),
-    ("result", lambda x: ~torch.isfinite(x).all(), ("Rsqrt", "Reciprocal", "Exp", "Expm1", "Logsumexp")),
-    ("result", lambda x: torch.isnan(x).any(), ("Softmax", "LogSoftmax")),
-    ("self", lambda x: (x <= 0).any(), ("Log", "Log2", "Log10", "Pow")),
-    ("self", lambda x: (x <= -1).any(), ("Log1P",)),
-    ("self", lambda x: (x <= 1).any(), ("Acosh",)),
-    ("self", lambda x: (x.abs() >= 1).any(), ("Acos", "Asin", "Atanh")),
-    ("self", lambda x: (x == 0).any(), ("Atan2",)),
-    ("other", lambda x: (x == 0).any(), ("Div", "Xlogy")),
-    ("eigenvalues", lambda x: (x.diff(dim=-1) == 0).any(), ("LinalgEigh",)),
-    ("S", lambda x: (x.diff(dim=-1) == 0).any(), ("LinalgSvd",)),
-)
-"""What operations have saved, when that is a pole, and which operations they are."""
-_SAVED_AT = {f"{name}Backward": (slot, test) for slot, test, names in _TESTS for name in names}
+_TESTS: dict[tuple[str, ...], _Test] = {
+    ("Sqrt", "Std", "Norm", "LinalgVectorNorm"): ("result", lambda x: (x == 0).any()),
+    ("Rsqrt", "Reciprocal", "Exp", "Expm1", "Logsumexp"): ("result", lambda x: ~torch.isfinite(x).all()),
+    ("Softmax", "LogSoftmax"): ("result", lambda x: torch.isnan(x).any()),
+    ("Log", "Log2", "Log10", "Pow"): ("self", lambda x: (x <= 0).any()),
+    ("Log1P",): ("self", lambda x: (x <= -1).any()),
+    ("Acosh",): ("self", lambda x: (x <= 1).any()),
+    ("Acos", "Asin", "Atanh"): ("self", lambda x: (x.abs() >= 1).any()),
+    ("Atan2",): ("self", lambda x: (x == 0).any()),
+    ("Div", "Xlogy"): ("other", lambda x: (x == 0).any()),
+    ("LinalgEigh",): ("eigenvalues", lambda x: (x.diff(dim=-1) == 0).any()),
+    ("LinalgSvd",): ("S", lambda x: (x.diff(dim=-1) == 0).any()),
+}
+"""What operations have saved when that is a pole, by the operations."""
+_SAVED_AT = {f"{name}Backward": test for names, test in _TESTS.items() for name in names}
 _BELOW_ZERO: dict[str, _Test] = {
     **dict.fromkeys(("LogBackward", "Log2Backward", "Log10Backward"), ("self", lambda x: (x < 0).any())),
     **dict.fromkeys(("SqrtBackward", "RsqrtBackward"), ("result", lambda x: torch.isnan(x).any())),

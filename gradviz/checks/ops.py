@@ -9,13 +9,27 @@ from gradviz.graph import Graph, TensorInfo
 
 RESHAPES = frozenset(
     [
-        *("View", "UnsafeView", "Squeeze", "Unsqueeze", "Permute", "Transpose", "T"),
-        *("ToCopy", "Slice", "Clone", "Alias", "Reshape", "Expand"),
+        "View",
+        "UnsafeView",
+        "Squeeze",
+        "Unsqueeze",
+        "Permute",
+        "Transpose",
+        "T",
+        "ToCopy",
+        "Slice",
+        "Clone",
+        "Alias",
+        "Reshape",
+        "Expand",
     ]
 )
 """Kinds that give the same numbers another shape, dtype or place."""
 PRODUCTS = frozenset(("Addmm", "Mm", "Convolution"))
 """Kinds that a layer with weights consists of."""
+
+Sizes = tuple[int, ...] | None
+"""The shape of a tensor in numbers; None where it is not known."""
 
 
 def kind_of(op: str) -> str:
@@ -36,11 +50,17 @@ def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
     return outputs[output] if output < len(outputs) else None
 
 
-def shape(graph: Graph, node: int, output: int = 0) -> tuple[int, ...] | None:
+def shape(graph: Graph, node: int, output: int = 0) -> Sizes:
     """The shape of what an operation made, where that is known in numbers."""
-    known = made(graph, node, output)
-    sizes = tuple(size for size in known.shape if isinstance(size, int)) if known and known.shape is not None else None
-    return sizes if known is not None and sizes == known.shape else None
+    return sizes_of(made(graph, node, output))
+
+
+def sizes_of(tensor: TensorInfo | None) -> Sizes:
+    """The shape of a tensor, where that is known in numbers."""
+    if tensor is None or tensor.shape is None:
+        return None
+    sizes = tuple(size for size in tensor.shape if isinstance(size, int))
+    return sizes if sizes == tensor.shape else None
 
 
 def makers(graph: Graph, node: int) -> list[int]:
@@ -78,11 +98,11 @@ def maker(graph: Graph, node: int, passed: Collection[str] = RESHAPES) -> int | 
     return None
 
 
-def user(graph: Graph, node: int, passed: Collection[str] = RESHAPES) -> int | None:
-    """The operation that takes what a node made, behind those of some kinds, when there is one only."""
+def user(graph: Graph, node: int) -> int | None:
+    """The operation that takes what a node made, behind changes of shape, when there is one only."""
     while len(edges := graph.consumers(node)) == 1:
         node = edges[0].consumer
-        if kind(graph, node) not in passed:
+        if kind(graph, node) not in RESHAPES:
             return node
     return None
 

@@ -7,7 +7,7 @@ together are found. Invariants of a training run are asked of it: what is held g
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +17,9 @@ from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from gradviz.cuts.lines import Cut
+
+Intervals = Mapping[int, Names]
+"""By node, or by whatever tells leaves apart: what was done with a leaf between its calls, a word of letters for each time."""
 
 LETTERS = {
     **{"backward": "b", "zero": "z", "clip": "c", "scale": "S", "unscale": "u", "scaler_step": "x", "update": "U"},
@@ -74,8 +77,7 @@ class LeafRow:
     model: str = ""
     module: str = ""
     type: str = ""  # class of that module
-    holders: tuple[str, ...] = ()  # names of the optimizers that hold it
-    updates: int = 0  # steps of these that found a gradient in it
+    holders: Names = ()  # names of the optimizers that hold it
     moved: bool | None = None  # whether it changed between the calls; None where that was not looked at
     pushed: int = 0  # sampled steps that found a gradient in it that is not zero, at a rate that is not zero
     # of these: the sum of the parts of its sampled elements that were the same afterwards, bit for bit
@@ -267,16 +269,6 @@ class RunRecord:
         """The first names of leaves, by identity, in the order in which they were met."""
         wanted = set(keys)
         return tuple(names[0] for key, names in self.names.items() if names and key in wanted)
-
-    @property
-    def held(self) -> set[str]:
-        """The names of what optimizers hold."""
-        return set(self.named(self.holding))
-
-    @property
-    def updated(self) -> set[str]:
-        """The names of what optimizers have updated."""
-        return {name for leaf in self.rows if leaf.updates for name in leaf.names}
 
     def model(self, name: str) -> ModelState | None:
         """The model of this name."""

@@ -71,22 +71,17 @@ class Diagnosis(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What is said of one kind of finding. {code} is the line, {line} its place, {text} its code alone; other words are given.
-
-    `follows` are checks whose findings explain it. `passes`: a keyword argument that heals it, and the functions that take it.
-    """
+    """What is said of one kind of finding. {code} is the line, {line} its place, {text} its code alone; other words are given."""
 
     summary: str
     why: str
     fix: str
-    follows: Names = ()
-    passes: Names = ()
 
     def told(self, names: Names, source: SourceLine | None, *given: object, **words: object) -> Diagnosis:
         """The same with the words filled in, of the things with these names, at a line."""
         words = {"code": code(source), "line": line(source), "text": source.text if source else ""} | words
-        summary, why, fix = (part.format(*given, **words) for part in self[:3])
-        return Diagnosis(summary, names, why, fix, source=source, follows=self.follows)
+        summary, why, fix = (part.format(*given, **words) for part in self)
+        return Diagnosis(summary, names, why, fix, source=source)
 
 
 Diagnoses = Iterator[Diagnosis]
@@ -120,8 +115,6 @@ def check(id: str, severity: Severity, summary: str, **options: Any) -> Callable
     """Registers the function below as the check `id`. `options` are further fields of `Check`."""
 
     def register(function: Function) -> Function:
-        if id in _CHECKS and _CHECKS[id].function.__module__ != function.__module__:
-            raise ValueError(f"there are two checks {id!r}")
         _CHECKS[id] = Check(id, severity, summary, function, **options)
         return function
 
@@ -239,15 +232,16 @@ def joined(explained: Sequence[Explained]) -> list[Finding]:
 def _cause(explained: Sequence[Explained], i: int) -> int | None:
     """The finding that explains another one; of several the worst, and of these one about the same."""
     finding, by, by_same_names = explained[i]
-    mine, causes = set(finding.names), list[int]()
+    mine, causes = set(finding.names), dict[int, Finding]()
     for j, (other, _, _) in enumerate(explained):
         same = bool(mine) and mine.issubset(other.names)
         if j != i and (other.id in by or (other.id in by_same_names and same)):
-            causes.append(j)
-    others = {j: explained[j].finding for j in causes}
-    return min(
-        others, key=lambda j: (SEVERITIES.index(others[j].severity), mine.isdisjoint(others[j].names)), default=None
-    )
+            causes[j] = other
+
+    def rank(j: int) -> tuple[int, bool]:
+        return SEVERITIES.index(causes[j].severity), mine.isdisjoint(causes[j].names)
+
+    return min(causes, key=rank, default=None)
 
 
 def _first(causes: Mapping[int, int], i: int) -> int:

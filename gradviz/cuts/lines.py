@@ -47,6 +47,10 @@ wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed withou
 `copy.deepcopy` copies."""
 
 
+Stack = tuple[tuple[str, int, bool], ...]
+"""Lines of the user's around a cut, innermost first: file, line, and whether a decorator stands above it."""
+
+
 class Cut(NamedTuple):
     """A line that drops a graph, as plain data.
 
@@ -56,8 +60,7 @@ class Cut(NamedTuple):
     `source` is the script's own line, and `inside` the function, or the library and line, that cut there. `leaf` are the names
     of what was cut off when it was a leaf, `behind` those of the leaves that its graph led to. `entered` is the sequence number
     of the last node that took in what the cut gave, `at` the one that the next node would have got. `chosen`: what it gave was
-    used to choose, as an index or a draw. `switched_off` are lines of the user's around it, innermost first, where it was made
-    without recording: file, line, and whether a decorator stands above it.
+    used to choose, as an index or a draw. `switched_off` are the lines around it, where it was made without recording.
     """
 
     kind: DetachKind
@@ -69,7 +72,7 @@ class Cut(NamedTuple):
     behind: frozenset[str] = frozenset()
     entered: int | None = None
     chosen: bool = False
-    switched_off: tuple[tuple[str, int, bool], ...] = ()
+    switched_off: Stack = ()
     of: str = ""
     alive: bool = False
     off: SourceLine | None = None
@@ -84,31 +87,37 @@ MOST_PARTS = 100
 EVENTS = 200_000
 """Cuts after which no more are noted, so that a long run costs no more."""
 
-_SHAPE_ONLY = frozenset(
-    (
-        *(f"{kind}_like" for kind in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")),
-        *(f"new_{kind}" for kind in ("zeros", "ones", "empty", "full", "empty_strided")),
-        *("size", "dim", "is_same_size", "result_type", "_is_all_true", "isnan", "isinf", "isfinite"),
-        *(
-            "numel",
-            "nelement",
-            "ndimension",
-            "element_size",
-            "stride",
-            "storage_offset",
-            "data_ptr",
-            "get_device",
-            "__len__",
-        ),
-    )
-)
+_SHAPE_ONLY = {
+    *(f"{kind}_like" for kind in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")),
+    *(f"new_{kind}" for kind in ("zeros", "ones", "empty", "full", "empty_strided")),
+    "size",
+    "dim",
+    "is_same_size",
+    "result_type",
+    "_is_all_true",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "numel",
+    "nelement",
+    "ndimension",
+    "element_size",
+    "stride",
+    "storage_offset",
+    "data_ptr",
+    "get_device",
+    "__len__",
+}
 """Functions that take no number from their tensor, or only ask whether something is wrong with it."""
 _KINDS: dict[str, DetachKind] = {
-    **dict.fromkeys(("detach", "detach_"), "detach"),
+    "detach": "detach",
+    "detach_": "detach",
     "data": "data",
-    **dict.fromkeys(("numpy", "__array__"), "numpy"),
+    "numpy": "numpy",
+    "__array__": "numpy",
     **dict.fromkeys(("item", "tolist", "__float__", "__int__", "__index__"), "number"),
-    **dict.fromkeys(("tensor", "new_tensor"), "new"),
+    "tensor": "new",
+    "new_tensor": "new",
     "grad": "grad",
 }
 """Functions that drop a graph in one way, whatever they are given."""
@@ -120,6 +129,7 @@ _TIMES, _NODES = 4, 5000  # that one looks what is behind a line that cuts, and 
 _FRAMES = 20  # of the user's, in which a switch is looked for
 
 Names = tuple[str, ...]
+_Leaves = dict[int, weakref.ref[torch.Tensor]]
 
 
 class CutPlace(NamedTuple):
@@ -128,7 +138,7 @@ class CutPlace(NamedTuple):
     kind: DetachKind
     operation: str
     place: Place | None
-    stack: tuple[tuple[str, int, bool], ...] = ()  # where recording was off: see `_stack_of`
+    stack: Stack = ()  # where recording was off: see `_stack_of`
 
 
 class CutEvent(NamedTuple):
@@ -157,7 +167,7 @@ class CutWatch:
         self._numbers: dict[int, _Loose] = {}  # by identity, and held: equal numbers come from many places
         self._arrays: Cuts = ()  # what NumPy was given since the last step
         self._places: dict[tuple[object, ...], CutPlace] = {}
-        self._behind: dict[CutPlace, list[dict[int, weakref.ref[torch.Tensor]]]] = {}  # leaves, each time one looked
+        self._behind: dict[CutPlace, list[_Leaves]] = {}  # leaves, each time one looked
         self._last: dict[CutPlace, CutEvent] = {}
         self._enters: dict[CutPlace, int] = {}  # the last node that took in what a place gave
         self._left = EVENTS
@@ -246,12 +256,14 @@ class CutWatch:
 
     def _wrapped(self, parameter: Any, data: Any, frame: FrameType) -> None:
         """A parameter was made of a tensor."""
-        if type(data) in PLAIN and (data.requires_grad or id(data) in self._loose):
-            made_here = data.requires_grad
-            event = (self._event("parameter", "Parameter", data, frame),) if made_here else self._known((data,))
-            self._keep(parameter, event)
-            if made_here:
-                self._walk(event[0], (data,))
+        if type(data) not in PLAIN:
+            return
+        if data.requires_grad:
+            event = self._event("parameter", "Parameter", data, frame)
+            self._keep(parameter, (event,))
+            self._walk(event, (data,))
+        elif id(data) in self._loose:
+            self._keep(parameter, self._known((data,)))
 
     def _cut(self, function: Any, arguments: Given, options: Any, results: Sequence[Any], frame: FrameType) -> None:
         name = function.__name__ if function.__name__ != "__get__" else "data"
@@ -487,7 +499,7 @@ def _of_numpy(tensor: torch.Tensor) -> bool:
     return not tensor.requires_grad and tensor.device.type == "cpu" and not tensor.untyped_storage().resizable()
 
 
-def _stack_of(frame: FrameType | None) -> tuple[tuple[str, int, bool], ...]:
+def _stack_of(frame: FrameType | None) -> Stack:
     """Files and lines of the user's own code around a frame, innermost first.
 
     Where torch has wrapped a function to switch a mode, the first line of that function follows its own, marked so.
@@ -545,9 +557,9 @@ def _elements(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-def _leaves_behind(tensor: torch.Tensor) -> dict[int, weakref.ref[torch.Tensor]]:
+def _leaves_behind(tensor: torch.Tensor) -> _Leaves:
     """The leaves that a tensor was computed from; none when its graph is too large for a look."""
-    leaves: dict[int, weakref.ref[torch.Tensor]] = {}
+    leaves: _Leaves = {}
     start: Any = tensor.grad_fn
     seen, waiting = {start}, [start]
     while waiting and len(seen) < _NODES:

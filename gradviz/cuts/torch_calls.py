@@ -206,12 +206,12 @@ _DECORATED: CodeType = torch.no_grad()(lambda: None).__code__
 
 
 class TorchCalls:
-    """Of one thread: each of `seen` is told of every call, in this order.
+    """Of one thread: `seen` is told of every call.
 
     `stepped` is called after each backward; with it no step is left out.
     """
 
-    def __init__(self, *seen: Seen, stepped: Callable[[], None] | None = None) -> None:
+    def __init__(self, seen: Seen, *, stepped: Callable[[], None] | None = None) -> None:
         self._seen, self._stepped = seen, stepped
         self._paused = self._backwards = 0
         self._seeing = True  # the mode is on
@@ -267,7 +267,7 @@ class TorchCalls:
         self._backwards += 1
         if self._stepped is not None:
             self._stepped()
-        elif _is_seen(self._backwards) != self._seeing:
+        elif self._seeing != (self._backwards < FIRST or self._backwards % EVERY < SEEN):
             self._seeing = not self._seeing
             if self._seeing:
                 _enter(self._mode)
@@ -295,8 +295,7 @@ class TorchCalls:
 
     def _tell(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
         try:
-            for seen in self._seen:
-                seen(function, arguments, options, result, frame)
+            self._seen(function, arguments, options, result, frame)
         except Exception as error:
             if _is_the_users(error):
                 raise
@@ -370,11 +369,6 @@ def _end_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_end_all)  # a worker that loads data
-
-
-def _is_seen(backwards: int) -> bool:
-    """Whether calls are seen after so many backward calls."""
-    return backwards < FIRST or backwards % EVERY < SEEN
 
 
 def _is_the_users(error: BaseException) -> bool:

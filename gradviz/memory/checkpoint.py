@@ -68,8 +68,8 @@ class Advice:
 def checkpoint_plan(graph: Graph, budget: int) -> Advice:
     """Modules to wrap in a non-reentrant checkpoint so that at most `budget` bytes are held for backward, with few ops run again.
 
-    By dynamic programming over the tree of modules: for each part the cheapest sets that free so much, none inside another. What a
-    set frees is then counted exactly, with what its modules have in common, and the cheapest that fits is taken.
+    Modules that free the most bytes for each op run again are taken until the budget holds. What they free together is counted
+    exactly, with what they have in common, and the cheapest set that fits is taken.
 
     Raises FormatError for a graph without recorded modules and for a budget that is not above 0; UnreadableError as `saved`.
 

@@ -157,7 +157,12 @@ def _detached(value: ast.expr) -> ast.expr:
     """The same without its graph, where it is one thing that may be a tensor with one, as far as the text tells."""
     plain = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Call, ast.IfExp))
     cut = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("item", "detach", "tolist", "numpy")
-    return ast.Call(ast.Attribute(value, "detach", ast.Load()), [], []) if plain and not cut else value
+    return _calls(value, "detach") if plain and not cut else value
+
+
+def _calls(value: ast.expr, method: str, *arguments: ast.expr) -> ast.Call:
+    """The call of a method of an expression."""
+    return ast.Call(ast.Attribute(value, method, ast.Load()), [*arguments], [])
 
 
 def in_place(source: SourceLine | None) -> tuple[str, str]:
@@ -178,7 +183,7 @@ def in_place(source: SourceLine | None) -> tuple[str, str]:
         if name not in map(ast.unparse, ast.walk(value)):
             continue
         if isinstance(value, (ast.ListComp, ast.DictComp)):
-            setattr(value, one, ast.Call(ast.Attribute(getattr(value, one), "requires_grad_", ast.Load()), [], []))
+            setattr(value, one, _calls(getattr(value, one), "requires_grad_"))
             return name, ast.unparse(statement)
         if isinstance(value, ast.BinOp) and ast.unparse(value.left) == name:
             sign = {ast.Add: "+=", ast.Sub: "-="}.get(type(value.op))
@@ -188,14 +193,12 @@ def in_place(source: SourceLine | None) -> tuple[str, str]:
     return "", ""
 
 
-def passing(source: SourceLine | None, functions: Sequence[str], **keywords: str) -> str:
-    """A line in which the one call of these functions passes these keyword arguments, or no more if ""; "" for other lines.
+def passing(source: SourceLine | None, functions: Sequence[str], keyword: str, value: str) -> str:
+    """A line in which the one call of these functions passes this keyword argument; "" for other lines.
 
     >>> line = SourceLine("a.py", 1, "f", "loss = nn.CrossEntropyLoss(weight=w)(x, y)")
-    >>> passing(line, ["CrossEntropyLoss"], ignore_index="0"), passing(line, ["CrossEntropyLoss"], weight="")
-    ('loss = nn.CrossEntropyLoss(weight=w, ignore_index=0)(x, y)', 'loss = nn.CrossEntropyLoss()(x, y)')
-    >>> passing(SourceLine("a.py", 1, "f", "p = x.softmax(0)"), ["softmax"], dim="-1")
-    'p = x.softmax(dim=-1)'
+    >>> passing(line, ["CrossEntropyLoss"], "ignore_index", "0"), passing(line, ["CrossEntropyLoss"], "weight", "v")
+    ('loss = nn.CrossEntropyLoss(weight=w, ignore_index=0)(x, y)', 'loss = nn.CrossEntropyLoss(weight=v)(x, y)')
     """
     if source is None:
         return ""
@@ -204,11 +207,8 @@ def passing(source: SourceLine | None, functions: Sequence[str], **keywords: str
     parts = [part for one in statements for part in ast.walk(one)]
     calls = [part for part in parts if isinstance(part, ast.Call) and called(part) in functions]
     for call in calls if len(calls) == len(statements) == 1 else ():
-        if "dim" in keywords and call.args and isinstance(call.args[-1], (ast.Constant, ast.UnaryOp)):
-            del call.args[-1]
-        kept = [keyword for keyword in call.keywords if keyword.arg not in keywords]
-        new = (ast.keyword(name, ast.parse(value, mode="eval").body) for name, value in keywords.items() if value)
-        call.keywords = [*kept, *new]
+        kept = [other for other in call.keywords if other.arg != keyword]
+        call.keywords = [*kept, ast.keyword(keyword, ast.Name(value))]
         return ast.unparse(statements[0]) + comma
     return ""
 
@@ -228,7 +228,7 @@ def squeezed(source: SourceLine | None, name: str, first: bool) -> str:
         elif isinstance(part, ast.Call) and len(part.args) == 2 and (called(part) == name or name.endswith("_loss")):
             found.append((part.args, int(not first)))
     for where, key in found if len(found) == len(statements) == 1 else ():
-        where[key] = ast.Call(ast.Attribute(where[key], "squeeze", ast.Load()), [ast.Constant(1)], [])
+        where[key] = _calls(where[key], "squeeze", ast.Constant(1))
         return ast.unparse(statements[0])
     return ""
 
@@ -285,7 +285,7 @@ class _Copies(ast.NodeTransformer):
         if ast.unparse(without_index(node)) not in self._bases:
             return self.generic_visit(node)
         self.made += 1
-        return ast.Call(ast.Attribute(node, "clone", ast.Load()), [], [])
+        return _calls(node, "clone")
 
 
 def in_place_pieces(source: SourceLine | None) -> Iterator[tuple[ast.stmt, InPlace]]:

@@ -7,6 +7,7 @@ chain broke is known; otherwise what is found is likely only, and says so. Runs 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -31,8 +32,10 @@ class Provenance(NamedTuple):
 
 _MOST = 40  # names that are followed
 _METHODS: dict[str, DetachKind] = {
-    **dict.fromkeys(("detach", "detach_"), "detach"),
-    **dict.fromkeys(("item", "tolist"), "number"),
+    "detach": "detach",
+    "detach_": "detach",
+    "item": "number",
+    "tolist": "number",
     "numpy": "numpy",
     **dict.fromkeys(("argmax", "argmin", "argsort", "long", "int", "bool", "byte", "short"), "integer"),
 }
@@ -49,7 +52,7 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
 
     Follows what has no graph now. A place at which what goes in still has one comes first.
     """
-    first = name.split("[")[0].split("(")[0].split(".")[0]
+    first = re.split(r"[\[(.]", name)[0]
     waiting, origins = [(first, location.line)], dict[str, _Origin]()
     for name, before in waiting:  # grows while it is read
         if name not in origins and len(origins) < _MOST:
@@ -122,10 +125,8 @@ def _pieces(expression: ast.expr) -> Iterator[tuple[DetachKind | str, ast.expr, 
         elif isinstance(node, ast.Name):
             yield "", node, node
         elif not isinstance(node, (ast.Lambda, ast.Constant)):
-            inside = [
-                getattr(child, "value", child) if isinstance(child, ast.keyword) else child
-                for child in ast.iter_child_nodes(node)
-            ]
+            children = ast.iter_child_nodes(node)
+            inside = [child.value if isinstance(child, ast.keyword) else child for child in children]
             waiting += [child for child in inside if isinstance(child, ast.expr)][::-1]
 
 

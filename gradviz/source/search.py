@@ -37,12 +37,11 @@ from gradviz.variables.scanner import Namespace
 _FOLLOWED = 20  # lines that are followed upwards from one
 
 
-def sets_attribute(file: str, *endings: str) -> SourceLine | None:
+def sets_attribute(file: str, ending: str) -> SourceLine | None:
     """The first line of a file that assigns to something that ends so, such as "head.weight" for `self.head.weight = ...`."""
-    dotted = tuple(f".{ending}" for ending in endings)
     targets = (target for statement in nodes_of(file, ast.Assign) for target in statement.targets)
     attributes = (target for target in targets if isinstance(target, ast.Attribute))
-    return _first(file, (target.lineno for target in attributes if f".{ast.unparse(target)}".endswith(dotted)))
+    return _first(file, (target.lineno for target in attributes if f".{ast.unparse(target)}".endswith(f".{ending}")))
 
 
 def freezes(file: str) -> SourceLine | None:
@@ -90,12 +89,11 @@ def registers_buffer(file: str, name: str) -> SourceLine | None:
 
 def calls_of(file: str, name: str) -> list[SourceLine]:
     """The lines of a file that call a function or class of this name."""
-    return [line_of(file, call.lineno) for call in nodes_of(file, ast.Call) if called(call) == name]
+    return [line_of(file, call.lineno) for call in _calls_of(file, name)]
 
 
-def _calls_of(file: str, method: str) -> Iterator[Any]:
-    calls = nodes_of(file, ast.Call)
-    return (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == method)
+def _calls_of(file: str, name: str) -> Iterator[Any]:
+    return (call for call in nodes_of(file, ast.Call) if called(call) == name)
 
 
 def passes(file: str, keyword: str, *values: str) -> list[SourceLine]:
@@ -126,14 +124,17 @@ def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
 
 def step_begins(source: SourceLine | None) -> SourceLine | None:
     """The line with which the innermost loop around a line begins."""
-    loops = loops_around(source.file, source.line) if source is not None else ()
-    return line_of(source.file, loops[-1]) if source is not None and loops else None
+    if source is None:
+        return None
+    loops = loops_around(source.file, source.line)
+    return line_of(source.file, loops[-1]) if loops else None
 
 
 def returned_by(source: SourceLine) -> SourceLine:
     """Where the function that begins at a line returns, if at one place only; else that line."""
     body = body_at(source.file, source.function, source.line)
-    return body.source(body.returns[0]) if len(body.returns) == 1 else source
+    returns = [node.value for node, _ in body.statements if isinstance(node, ast.Return) and node.value is not None]
+    return body.source(returns[0]) if len(returns) == 1 else source
 
 
 def taken_over(source: SourceLine) -> dict[str, SourceLine]:
@@ -197,7 +198,7 @@ class Change(NamedTuple):
     """A line of code that changes a variable in place."""
 
     source: SourceLine
-    names: tuple[str, ...]
+    name: str
     what: str  # as the code spells it
 
 
@@ -207,10 +208,10 @@ def changes(body: Body) -> Iterator[Change]:
     for statement in body.statements:
         for piece in pieces_in_place(statement.node):
             whole = statement.node if isinstance(piece.node, ast.Subscript) else piece.node
-            yield Change(source(piece.node), (piece.name,), text_of(whole))
+            yield Change(source(piece.node), piece.name, text_of(whole))
         for call, method in method_calls(statement.node):
             if method.attr == "step":
-                yield Change(source(call), (ast.unparse(method.value),), text_of(call))
+                yield Change(source(call), ast.unparse(method.value), text_of(call))
 
 
 _ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
@@ -249,6 +250,3 @@ def grad_reads(body: Body) -> dict[str, SourceLine]:
             if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
                 lines.setdefault(ast.unparse(node.value), body.source(node))
     return lines
-
-
-# -- what computes something and gives it to nobody --------------------------------------------------------------------

@@ -38,7 +38,6 @@ class Body(NamedTuple):
     file: str
     function: str
     statements: tuple[Statement, ...]
-    returns: tuple[ast.expr, ...]
 
     def source(self, node: ast.AST) -> SourceLine:
         """The line of a node."""
@@ -62,7 +61,7 @@ def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body:
         if node.name == name and min(lines) <= first_line <= max(lines):
             off = next(filter(None, map(recording_off, node.decorator_list)), "")
             return _body(file, name, node.body, off)
-    return Body(file, name, (), ())
+    return Body(file, name, ())
 
 
 def bodies(file: str) -> Iterator[Body]:
@@ -72,9 +71,9 @@ def bodies(file: str) -> Iterator[Body]:
         yield _body(file, node.name, node.body, "")
 
 
-def expressions_at(file: str, line: int) -> Iterator[ast.expr]:
+def expressions_at(file: str, line: int) -> Sequence[ast.expr]:
     """The expressions of a file that begin on a line, or that go across it."""
-    return iter(_expressions_at(tree_of(file), line))
+    return _expressions_at(tree_of(file), line)
 
 
 @lru_cache(maxsize=1_000)
@@ -134,9 +133,7 @@ def tree_of(file: str) -> ast.Module:
 
 
 def _body(file: str, name: str, statements: Sequence[ast.stmt], off: str) -> Body:
-    flat = tuple(flattened(statements, off))
-    returns = [node.value for node, _ in flat if isinstance(node, ast.Return) and node.value is not None]
-    return Body(file, name, flat, tuple(returns))
+    return Body(file, name, tuple(flattened(statements, off)))
 
 
 def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Statement]:

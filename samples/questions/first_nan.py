@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 torch.manual_seed(0)
-net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+embed, head = nn.Linear(4, 8), nn.Linear(8, 1)
 tokens = torch.randn(3, 5, 4)
 lengths = torch.tensor([5, 2, 0])
 mask = (torch.arange(5) < lengths[:, None]).float()[..., None]
 
-total = (tokens * mask).sum(dim=1)
+total = (embed(tokens) * mask).sum(dim=1)
 average = total / mask.sum(dim=1)
-prediction = net(average)
+prediction = head(average)
 loss = prediction.square().mean()
 loss.backward()
 print("loss", loss.item())

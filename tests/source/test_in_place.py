@@ -37,4 +37,4 @@ def test_a_line_and_a_function_are_read_alike(text: str, changed: str | None, tm
     found = list(changes(body))
     expected = () if changed is None else (changed,)
     assert changed_in_place(SourceLine("script.py", 1, "", text)) == expected
-    assert tuple(name for one in found for name in one.names) == expected and {one.source.line for one in found} <= {2}
+    assert tuple(one.name for one in found) == expected and {one.source.line for one in found} <= {2}

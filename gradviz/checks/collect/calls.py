@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
-import torch
-
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.record import Misuse
-from gradviz.checks.words import Names
-from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf
 from gradviz.walker.taps import all_tapped
 
@@ -33,11 +28,6 @@ def taps(*functions: object) -> Callable[[M], M]:
     return named
 
 
-def in_words(facts: Iterable[object]) -> Names:
-    """A shape as a tuple, and everything else as Python prints it."""
-    return tuple(str(tuple(fact) if isinstance(fact, torch.Size) else fact) for fact in facts)
-
-
 class Misuses:
     """What the watches of one run have noted, one for each kind and line."""
 
@@ -47,15 +37,15 @@ class Misuses:
     def note(
         self,
         kind: str,
-        place: Place | SourceLine | None,
+        place: Place | None,
         *words: object,
         tensors: frozenset[int] = frozenset(),
     ) -> None:
         if place is not None and len(self._found) < _NOTED:
-            source = place if isinstance(place, SourceLine) else line_at(place)
+            source = line_at(place)
             key = kind, source.file, source.line
             times = self._found[key].times if key in self._found else 0
-            self._found[key] = Misuse(kind, source, in_words(words), times + 1, tensors)
+            self._found[key] = Misuse(kind, source, tuple(map(str, words)), times + 1, tensors)
 
     def result(self, trained_with: Container[tuple[str, int]] = ()) -> tuple[Misuse, ...]:
         """All of them. What a loss is computed from is no evaluation: `trained_with` are such lines."""
@@ -72,7 +62,6 @@ class Observer:
 
     def __init__(self, place: PlaceOf, misuses: Misuses) -> None:
         self._place, self._note = place, misuses.note
-        self._looked = Counter[object]()  # how often a line was looked at
         self._begin()
 
     def _begin(self) -> None:
@@ -83,11 +72,6 @@ class Observer:
         methods = [(getattr(self, name), method) for name, method in vars(type(self)).items() if method in _tapped]
         return all_tapped((function, told) for told, method in methods for function in _tapped[method])
 
-    def _looks(self, at: object, most: int) -> bool:
-        """Whether to look once more at what is done here, which is done `most` times."""
-        self._looked[at] += 1
-        return self._looked[at] <= most
-
 
 class ByIdentity(Generic[F]):
     """What is known of tensors, modules and the like, which are held weakly."""
@@ -96,7 +80,13 @@ class ByIdentity(Generic[F]):
         self._known: dict[int, tuple[weakref.ref[Any], F]] = {}
 
     def put(self, thing: Any, fact: F) -> None:
-        self._known[id(thing)] = weakref.ref(thing), fact
+        key, known = id(thing), self._known
+
+        def gone(ref: object) -> None:
+            if key in known and known[key][0] is ref:
+                del known[key]
+
+        known[key] = weakref.ref(thing, gone), fact
 
     def of(self, thing: object) -> F | None:
         ref, fact = self._known.get(id(thing), (None, None))

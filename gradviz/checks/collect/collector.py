@@ -35,6 +35,7 @@ from gradviz.checks.context import (
     Parameter,
 )
 from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole, fed_zeros
+from gradviz.checks.record import Intervals
 from gradviz.checks.words import Names, all_names
 from gradviz.cuts.lines import Cut, CutEvent, CutWatch
 from gradviz.cuts.torch_calls import TorchCalls
@@ -68,7 +69,8 @@ REMEMBERED = 1000
 """Backward calls for which lines and modules of nodes are known, at least."""
 
 _WORDS = {
-    **dict.fromkeys(("optimizers", "born"), "the optimizers"),
+    "optimizers": "the optimizers",
+    "born": "the optimizers",
     "named_tensors": "the variables",
     "homes": "the modules",
     "cycles": "reference cycles",
@@ -202,7 +204,7 @@ class Collector:
         graph, reading, coming = walked.graph, self._reader.reading(walked, live), live.call is not None
         parameters, tensors = zip(*reading.parameters) if reading.parameters else ((), ())
         self._parameters, loss = (), loss_of(live.outputs) if coming else None
-        intervals: dict[int, tuple[str, ...]] = {}
+        intervals: Intervals = {}
         if coming:
             intervals = self._part("gradients", lambda: self._begin(walked, live, tensors), intervals)
             self._part("the optimizers", lambda: self._rows.reached(reading, intervals), None)
@@ -249,7 +251,7 @@ class Collector:
             return True
         return live.call is not None and not live.ran and not scaled and at_a_pole(reading.walked.nodes)
 
-    def _begin(self, walked: Walked, live: LiveOutputs, tensors: Sequence[torch.Tensor]) -> dict[int, tuple[str, ...]]:
+    def _begin(self, walked: Walked, live: LiveOutputs, tensors: Sequence[torch.Tensor]) -> Intervals:
         """A call is about to run: what was done with its leaves since the last one, by node."""
         self._parameters, self._leaves = tensors, dict(walked.variables)
         self.leaf_names |= {id(leaf): walked.graph.leaf_of[i].names for i, leaf in walked.variables.items()}
@@ -329,7 +331,7 @@ def _homes(graph: Graph, listed: Sequence[Parameter], models: Models) -> dict[in
     return {leaf.node: place for leaf in lost if (place := home(leaf.names, models)) is not None}
 
 
-def _is_empty(leaf: torch.Tensor, intervals: tuple[str, ...] | None) -> bool:
+def _is_empty(leaf: torch.Tensor, intervals: Names | None) -> bool:
     """Whether nothing is in the `.grad` of a leaf before a call, so that what is there afterwards is of that call."""
     return (leaf.is_leaf and leaf.grad is None) or bool(intervals and "z" in intervals[-1])
 

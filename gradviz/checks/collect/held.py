@@ -1,4 +1,4 @@
-"""What graphs hold that should be gone: parts of earlier steps, references in a circle, and values that are saved twice.
+"""What graphs hold that should be gone: parts of earlier steps, and references in a circle.
 
 Sequence numbers decide what is of an earlier step: a node made before the previous backward call has a lower number than the
 call. Leaves have none and are no history. Reads attributes and closures; runs nothing, and asks the garbage collector nothing.
@@ -317,7 +317,3 @@ def _made(graph: Graph, node: int) -> object:
     """The line that made a node, and the module that it ran in; the node itself where no line is known."""
     made = graph.nodes[node]
     return (made.source, made.scope is not None and graph.scopes[made.scope].path) if made.source is not None else made
-
-
-# Finds values that are saved twice: a tensor, and a copy or cast of it that some other node saved. Only nodes that
-# copy or cast are looked at, and only what their neighbours saved; no number is read.

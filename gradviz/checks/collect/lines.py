@@ -25,11 +25,13 @@ from gradviz.packages import Place, code_line, definition_of, is_foundation, pac
 from gradviz.source.code_line import assigned as given, read
 from gradviz.source.search import lines_behind, returned_by, switch_above, switch_around
 from gradviz.source.statements import (
+    FUNCTION,
     Body,
     assigned,
     body_around,
     body_of,
     called,
+    covers,
     expressions_at,
     loops_around,
     own_parts,
@@ -39,6 +41,7 @@ from gradviz.source.statements import (
 from gradviz.variables.objects import class_attribute, members, tensors_in
 from gradviz.variables.scanner import Namespace, name_of, namespaces, scan
 from gradviz.walker.isolation import isolated
+from gradviz.walker.names import flatten
 from gradviz.walker.private import Node
 from gradviz.walker.walk import live_nodes
 
@@ -74,7 +77,7 @@ def dropped(line: SourceLine | None) -> Dropped | None:
     body = body_around(line.file, line.line)
     for i, statement in enumerate(body.statements):
         node = statement.node
-        if isinstance(node, _SIMPLE) and node.lineno <= line.line <= (node.end_lineno or 0):
+        if isinstance(node, _SIMPLE) and covers(node, line.line):
             if isinstance(node, ast.Expr):
                 return Dropped("", None) if isinstance(node.value, ast.Call) else None
             names = assigned(node)[0]
@@ -98,7 +101,7 @@ def _reads(statement: ast.stmt, name: str) -> bool:
     if isinstance(statement, ast.AugAssign) and name == getattr(statement.target, "id", ""):
         return True
     inside = own_parts(statement)
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    if isinstance(statement, (*FUNCTION, ast.ClassDef)):
         inside = ast.walk(statement)
     return any(isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load) for part in inside)
 
@@ -286,6 +289,11 @@ def _parts(tensor: torch.Tensor, variables: Variables) -> str:
         if sum(sizes) == base.shape[dim] and len(sizes) == len(ordered):
             return f"part of {whole[0]}: torch.cat([{', '.join(one.name for one in ordered)}], dim={dim})\n"
     return f"part of {whole[0]}\n"
+
+
+def nodes_behind(outputs: Sequence[Any]) -> list[Node]:
+    """The nodes of the graph that a backward call runs through."""
+    return live_nodes([output for _, output in flatten(list(outputs))])
 
 
 def leaf_of(node: Node) -> object:

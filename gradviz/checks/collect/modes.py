@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import weakref
+from collections import Counter
 from collections.abc import Iterable
 from types import FrameType
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ class ModeWatch(Observer):
     """Calls that run as in training: of one run, in one thread."""
 
     def _begin(self) -> None:
+        self._looked = Counter[object]()  # how often a line was looked at
         self._versions = ByIdentity[int | None]()  # of frozen models, by their first weight
 
     @taps(
@@ -59,28 +61,33 @@ class ModeWatch(Observer):
         if users is None:
             return
         at = frame.f_code, users.f_code, users.f_lineno, torch.is_grad_enabled()
-        model, calling = model_around(frame) if self._looks(at, _LOOKS) else (None, None)
+        self._looked[at] += 1
+        model, calling = model_around(frame) if self._looked[at] <= _LOOKS else (None, None)
         if model is None or calling is None:
             return
         if not model.training:
-            if drops and not any(module.training for _, module in submodules(model)):  # else as for Monte Carlo dropout
-                self._goes_on(model, frame, self._place(users))
-        elif not _in_training():
-            self._unswitched(model, calling, drops)
+            place = self._place(users)
+            switched = any(module.training for _, module in submodules(model))  # as for Monte Carlo dropout
+            if drops and place is not None and not switched and not _is_told(line_at(place)):
+                self._goes_on(model, frame, place)
+            return
+        place = self._place(calling)
+        if place is not None and not _in_training():
+            self._unswitched(model, calling, place, drops)
 
-    def _goes_on(self, model: torch.nn.Module, frame: FrameType, place: Place | None) -> None:
+    def _goes_on(self, model: torch.nn.Module, frame: FrameType, place: Place) -> None:
         caller = frame.f_back
         by_module = caller is not None and caller.f_code.co_filename == torch.nn.modules.dropout.__file__
         kind = "dropout apart" if by_module else "dropout in eval"
-        self._note(kind, None if _is_told(place) else place, type(model).__name__)
+        self._note(kind, place, type(model).__name__)
 
-    def _unswitched(self, model: torch.nn.Module, calling: FrameType, drops: bool) -> None:
+    def _unswitched(self, model: torch.nn.Module, calling: FrameType, place: Place, drops: bool) -> None:
         """A model runs in training mode where nothing is recorded: one that is trained, or one that stays as it is."""
         with isolated():
             weights = list(parameters(model))
             held = frozenset(id(weight) for weight in weights if weight.requires_grad)
-        place = self._place(calling)
-        if held and not _is_for_itself(model, calling, place) and not (_is_picked_from(place) and not drops):
+        source = line_at(place)
+        if held and not _is_for_itself(model, calling, source) and not (_is_picked_from(source) and not drops):
             self._note("train in evaluation", place, type(model).__name__, _DOES[drops], tensors=held)
         for first in weights[:1] if drops and not held else ():  # one that follows another network draws on purpose
             version, known = version_of(first), self._versions.of(first)
@@ -88,30 +95,23 @@ class ModeWatch(Observer):
             self._note("frozen and random", place if version == known else None, type(model).__name__, _DOES[drops])
 
 
-def _is_told(place: Place | None) -> bool:
+def _is_told(source: SourceLine) -> bool:
     """Whether a line passes `training` to a dropout: it is meant, then."""
-    source = line_at(place) if place is not None else None
-    calls = expressions_at(source.file, source.line) if source is not None else ()
+    calls = expressions_at(source.file, source.line)
     drops = (call for call in calls if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("dropout"))
     return any(len(call.args) > 2 or any(one.arg == "training" for one in call.keywords) for call in drops)
 
 
-def _is_for_itself(model: torch.nn.Module, calling: FrameType, place: Place | None) -> bool:
+def _is_for_itself(model: torch.nn.Module, calling: FrameType, source: SourceLine) -> bool:
     """Whether a line calls a model and drops what that gives, as those do that collect the statistics of batch norms."""
-    source = line_at(place) if place is not None else None
-    if source is None:
-        return False
     calls = [node.value for node in nodes_of(source.file, ast.Expr) if node.lineno == source.line]
     names = {call.func.id for call in calls if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
     known = {**calling.f_globals, **local_variables(calling)} if names else {}
     return any(known.get(name) is model for name in names)
 
 
-def _is_picked_from(place: Place | None) -> bool:
+def _is_picked_from(source: SourceLine) -> bool:
     """Whether a line gives a model what the same file picks its batches from: a look at the data of the training."""
-    source = line_at(place) if place is not None else None
-    if source is None:
-        return False
     calls = (node for node in expressions_at(source.file, source.line) if isinstance(node, ast.Call))
     given = {ast.unparse(argument) for call in calls for argument in call.args}
     return any(ast.unparse(item.value) in given for item in nodes_of(source.file, ast.Subscript))

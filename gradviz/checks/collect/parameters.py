@@ -37,16 +37,13 @@ def mistyped(
             for key in _off(module.__dict__):
                 if not key.startswith("_") and any(weight.requires_grad for weight in module.parameters()):
                     by_attribute.setdefault((key, True), []).append(joined(name, path))
-    compared = next(filter(None, (only_compares(file) for file in files_of(variables))), None)
+    files = files_of(variables)
+    compared = next(filter(None, map(only_compares, files)), None)
     if compared is not None:
         yield Mistyped((), "requires_grad ==", False, compared)
     for (key, of_module), names in by_attribute.items():
-        yield Mistyped(tuple(names), key, of_module, _assigned_in(variables, key))
-
-
-def _assigned_in(variables: Variables, *endings: str) -> SourceLine | None:
-    """Where the code around the call assigns to something that ends so."""
-    return next(filter(None, (sets_attribute(file, *endings) for file in files_of(variables))), None)
+        assigned = next(filter(None, (sets_attribute(file, key) for file in files)), None)
+        yield Mistyped(tuple(names), key, of_module, assigned)
 
 
 def files_of(variables: Variables) -> list[str]:

@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.modes import SleepWatch
 from gradviz.checks.collect.numbers import TensorRef, is_readable, optimized
-from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, RunRecord
+from gradviz.checks.record import LETTERS, Intervals, LoopCall, OptimizerRow, RunRecord
+from gradviz.checks.words import Names
 from gradviz.gradients.values import is_zero
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
@@ -41,14 +43,6 @@ ELEMENTS = 4096
 """Elements of a parameter that are compared before and after a step, at most, at the same places each time."""
 _SHARE = 0.03  # of the time of the run that comparing may take
 _FIRST = 3  # steps of an optimizer that are sampled; later ones whenever there were twice as many
-
-
-class _Birth(NamedTuple):
-    """A parameter that is younger than an optimizer: the line of the user's that made it, and the optimizers before it."""
-
-    ref: TensorRef
-    source: SourceLine
-    after: int
 
 
 class _Watching(NamedTuple):
@@ -81,7 +75,7 @@ class RunRecorder:
         self.between = Between()
         self.modes = SleepWatch()
         self._optimizers: dict[int, _Watching] = {}
-        self._births: dict[int, _Birth] = {}
+        self._births = ByIdentity[tuple[SourceLine, int]]()  # see `birth`
         self._versions: dict[OptimizerRow, tuple[int, dict[int, int | None]]] = {}  # at the last call
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # elements, and their gradient
         self._began, self._spent = time.perf_counter(), 0.0
@@ -118,8 +112,7 @@ class RunRecorder:
         for i, call in enumerate(record.log):
             if call.source is not None:
                 record.log[i] = call._replace(loops=look(call.source.file, call.source.line))
-        for known in self._optimizers.values():
-            row = known.row
+        for row in record.optimizers:
             row.ended = ended
         for key, leaf in record.leaves.items():
             leaf.holders = tuple(row.name or row.type for row in record.optimizers if key in row.held)
@@ -204,21 +197,14 @@ class RunRecorder:
     @uninterrupted
     def _is_born(self, parameter: torch.Tensor, frame: FrameType) -> None:
         """A parameter was made after an optimizer, which may be one too late for it."""
-        users, key, births = users_frame(frame), id(parameter), self._births
-        if users is not None:
-
-            def gone(ref: object) -> None:
-                if key in births and births[key].ref is ref:
-                    del births[key]
-
-            source = self._line_of(users.f_code, users.f_lineno)
+        source = self._line(frame)
+        if source is not None:
             self.stage += 1
-            births[key] = _Birth(weakref.ref(parameter, gone), source, len(self.record.optimizers))
+            self._births.put(parameter, (source, len(self.record.optimizers)))
 
     def birth(self, leaf: torch.Tensor) -> tuple[SourceLine, int] | None:
         """The line that made a leaf that is younger than an optimizer, and how many of these were there."""
-        born = self._births.get(id(leaf))
-        return (born.source, born.after) if born is not None and born.ref() is leaf else None
+        return self._births.of(leaf)
 
     def row(self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> OptimizerRow:
         """The row of an optimizer, which a line of this frame has made, as far as that is known."""
@@ -245,8 +231,6 @@ class RunRecorder:
             if moved and row.steps == counted:
                 row.steps += 1
                 row.fed |= moved
-                for key in moved & self.record.leaves.keys():
-                    self.record.leaves[key].updates += 1
             self._versions[row] = row.steps, versions
 
     # -- a step of an optimizer -------------------------------------------------------------------------------------------
@@ -274,8 +258,6 @@ class RunRecorder:
             row.fed.add(id(tensor))
             if not tensor.requires_grad:
                 row.frozen.add(id(tensor))
-            if id(tensor) in self.record.leaves:
-                self.record.leaves[id(tensor)].updates += 1
         return fed
 
     def _sample(self, optimizer: torch.optim.Optimizer, row: OptimizerRow) -> None:
@@ -318,10 +300,10 @@ class RunRecorder:
 
     def _noting(self, kind: str) -> Callable[..., None]:
         """What is told of the calls of one function."""
+        begin = 1 if kind in ("unscale", "scaler_step") else 0  # behind the scaler
 
         def noted(frame: FrameType, *arguments: Any, **options: Any) -> None:
-            first = arguments[1] if kind in ("unscale", "scaler_step") and len(arguments) > 1 else None
-            about = first if first is not None else arguments[0] if arguments else None
+            about = next(iter(arguments[begin:]), None)
             if kind == "scale" and about is not None and about.is_enabled():
                 self.record.scaled = True
             if kind != "clip" or _limit(*arguments, **options) < math.inf:
@@ -372,11 +354,10 @@ def _tensors_of(about: object) -> frozenset[int] | None:
 class _Left(NamedTuple):
     """A leaf and its gradient as a backward call left them, and what was done with it before that call."""
 
-    leaf: TensorRef
     version: int | None
     grad: TensorRef
     grad_version: int | None
-    intervals: tuple[str, ...]
+    intervals: Names
 
 
 class Between:
@@ -389,9 +370,9 @@ class Between:
     """
 
     def __init__(self) -> None:
-        self._left: dict[int, _Left] = {}  # by id of the leaf
+        self._left = ByIdentity[_Left]()
         self._stepped: set[int] = set()  # ids of leaves with a gradient, since a call reached them
-        self._reached: list[tuple[torch.Tensor, tuple[str, ...]]] = []  # by the call that runs now
+        self._reached: list[tuple[torch.Tensor, Names]] = []  # by the call that runs now
         self._versions: dict[int, tuple[TensorRef, int | None]] = {}  # of all that calls have reached
         self._updated = False  # whether an optimizer has taken a step since `updated` was asked
         self.saw_updates = False  # whether `updated` was ever true
@@ -403,13 +384,13 @@ class Between:
             if leaf.is_leaf and leaf.grad is not None:  # reading `.grad` of others warns
                 self._stepped.add(id(leaf))
 
-    def before(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, tuple[str, ...]]:
+    def before(self, leaves: Mapping[int, torch.Tensor]) -> Intervals:
         """What was done with each of these leaves between the calls that reached it, by the same keys."""
         intervals = {}
         leaves = {key: leaf for key, leaf in leaves.items() if leaf.is_leaf}
         for key, leaf in leaves.items():
-            left = self._left.get(id(leaf))
-            if left is not None and left.leaf() is leaf:
+            left = self._left.of(leaf)
+            if left is not None:
                 intervals[key] = (*left.intervals, self._since(left, leaf))
         self._reached = [(leaf, intervals.get(key, ())) for key, leaf in leaves.items()]
         return intervals
@@ -428,10 +409,9 @@ class Between:
         reached, self._reached = self._reached, []
         for leaf, intervals in reached if filled else ():
             if leaf.grad is not None:
-                versions = version_of(leaf), version_of(leaf.grad)
-                self._left[id(leaf)] = _Left(
-                    weakref.ref(leaf), versions[0], weakref.ref(leaf.grad), versions[1], intervals
-                )
+                grad = leaf.grad
+                left = _Left(version_of(leaf), weakref.ref(grad), version_of(grad), intervals)
+                self._left.put(leaf, left)
                 self._stepped.discard(id(leaf))
 
     def _since(self, left: _Left, leaf: torch.Tensor) -> str:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from gradviz.checks.collect.calls import Observer
+from gradviz.checks.collect.lines import nodes_behind
 from gradviz.packages import Place
 from gradviz.run.engine import EngineCall
-from gradviz.walker.names import flatten
-from gradviz.walker.walk import live_nodes
 
 _LOOKS, _LARGEST = 16, 100_000
 """Backward calls whose nodes are looked at, and nodes of one."""
@@ -41,7 +39,7 @@ class RetainedGraphs(Observer):
             return
         self._calls += 1
         with suppress(Exception):  # tensors of the user's own classes may refuse anything
-            nodes: list[Any] = live_nodes([output for _, output in flatten(list(call.outputs))])
+            nodes = nodes_behind(call.outputs)
             numbers = {node._sequence_nr() for node in nodes if type(node).__name__ != "AccumulateGrad"}
             for line in self._lines.values():
                 line.needed |= not line.nodes.isdisjoint(numbers)

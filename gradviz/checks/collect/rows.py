@@ -7,10 +7,11 @@ other number; writes nothing.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 
+from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.lines import Models, made_at, users_frame
 from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.modes import Trainee
@@ -18,7 +19,7 @@ from gradviz.checks.collect.numbers import is_readable, is_scaled, optimized
 from gradviz.checks.collect.parameters import mistyped
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.context import Parameter
-from gradviz.checks.record import LeafRow, ModelState
+from gradviz.checks.record import Intervals, LeafRow, ModelState
 from gradviz.graph import SourceLine
 from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import joined, submodules
@@ -31,24 +32,15 @@ _Parameters = Sequence[tuple[Parameter, torch.Tensor]]
 _Modules = dict[str, tuple[str, torch.nn.Module]]
 
 
-class _Watched:
-    """A leaf with a row, held weakly, and what is known of it until the next call."""
-
-    def __init__(self, tensor: torch.Tensor, row: LeafRow) -> None:
-        self.ref, self.row = weakref.ref(tensor), row
-        self.mark: object = None  # version and a few elements, as of the first call
-        self.reached = False  # by the call that runs now
-
-
 class RowKeeper:
     """Of one run. `reached` belongs before each backward call that is read, `after` behind it."""
 
     def __init__(self, recorder: RunRecorder) -> None:
         self._recorder, self._record = recorder, recorder.record
-        self._leaves: dict[int, _Watched] = {}
+        self._leaves = ByIdentity[tuple[LeafRow, object]]()  # each with its mark as of the first call
         self._coming: set[int] = set()  # leaves that the call leads to which is about to run
 
-    def reached(self, reading: Reading, intervals: Mapping[int, tuple[str, ...]]) -> None:
+    def reached(self, reading: Reading, intervals: Intervals) -> None:
         """A call is about to run through these leaves."""
         record, walked, models, parameters = self._record, reading.walked, reading.models, reading.parameters
         variables, frame, call = reading.live.variables, users_frame(reading.live.frame), reading.live.call or 0
@@ -80,16 +72,14 @@ class RowKeeper:
         known = {id(tensor): parameter for parameter, tensor in parameters}
         held = set[int]().union(*(row.held for row in self._record.optimizers if row.steps))
         for node, tensor in walked.variables.items():
-            watched = self._leaves.get(id(tensor))
-            if watched is None or watched.ref() is not tensor:
-                row = self._new(walked, tensor, known.get(id(tensor)), modules)
-                watched = self._leaves[id(tensor)] = _Watched(tensor, row)
-                watched.mark = _mark(tensor) if id(tensor) not in held else None
+            mark, watched = _mark(tensor) if id(tensor) not in held else None, self._leaves.of(tensor)
+            row, first = watched or (self._new(walked, tensor, known.get(id(tensor)), modules), mark)
+            if watched is None:
+                self._leaves.put(tensor, (row, mark))
                 self._record.leaves[id(tensor)] = row
                 self._record.names.setdefault(id(tensor), row.names)
-            elif id(tensor) not in held and (mark := _mark(tensor)) is not None:
-                watched.row.moved = bool(watched.row.moved) or mark != watched.mark
-            row, watched.reached = watched.row, True
+            elif mark is not None:
+                row.moved = bool(row.moved) or mark != first
             row.node, row.call, row.first, row.reached = node, call, row.first or call, row.reached + 1
 
     def _new(self, walked: Walked, tensor: torch.Tensor, known: Parameter | None, modules: _Modules) -> LeafRow:
@@ -111,8 +101,6 @@ class RowKeeper:
         record.calls += filled
         for row in record.optimizers if filled else ():
             row.reached.update(row.held & self._coming)
-        for leaf in self._leaves.values():
-            leaf.reached = False
 
     def _state(self, name: str, model: torch.nn.Module, parameters: _Parameters) -> ModelState:
         mine, held = _of_model(name, parameters), self._record.holding

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.held import held_by, held_elsewhere, is_window
-from gradviz.checks.collect.lines import Variables, leaf_of, line_at, users_frame
+from gradviz.checks.collect.lines import Variables, leaf_of, line_at, nodes_behind, users_frame
 from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.flow import at_a_pole
@@ -35,7 +35,6 @@ from gradviz.source.search import addition_to
 from gradviz.source.statements import FUNCTION, LOOP, covers, loops_around, nodes_of
 from gradviz.variables.scanner import as_written, namespaces
 from gradviz.walker.isolation import isolated
-from gradviz.walker.names import flatten
 from gradviz.walker.private import Node, peek_sequence
 from gradviz.walker.walk import live_nodes
 
@@ -130,7 +129,7 @@ class CallWatch:
             if self._breaks(number, call):
                 self.seen_enough = True
             elif not reading and not alone and self._looking.may_go_on():
-                nodes = _nodes(call.outputs)
+                nodes = nodes_behind(call.outputs)
                 self._leaves = [leaf for node in nodes if isinstance(leaf := leaf_of(node), torch.Tensor)]
                 self.reached.update(map(id, self._leaves))
                 reading = self._thaws(call) or self._suspicious(nodes)
@@ -204,10 +203,6 @@ def _line(call: EngineCall) -> tuple[CodeType, int]:
     return frame.f_code, frame.f_lineno
 
 
-def _nodes(outputs: Sequence[Any]) -> list[Node]:
-    return live_nodes([output for _, output in flatten(list(outputs))])
-
-
 def _numbers(nodes: Iterable[Node]) -> list[int]:
     return [node._sequence_nr() for node in nodes]
 
@@ -245,7 +240,7 @@ class EvaluationWatch:
             return
         self._left -= 1
         with self._quiet(), suppress(Exception):  # tensors of the user's own classes may refuse anything
-            numbers = set(_numbers(_nodes(outputs)))
+            numbers = set(_numbers(nodes_behind(outputs)))
             aged = [(row, calls + 1) for row, calls in self._waiting if not self._trains(_reached(row, numbers))]
             self._waiting = [(row, calls) for row, calls in aged if calls < _UNREACHED]
             over = [row for row, calls in aged if calls >= _UNREACHED]

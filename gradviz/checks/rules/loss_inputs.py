@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
-from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, maker, makers, shape, spread, users, weight
+from gradviz.checks.ops import PRODUCTS, RESHAPES, Sizes, kind, maker, makers, shape, sizes_of, spread, users, weight
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, code, line, made_at, title_and_code, where as place
+from gradviz.checks.words import code, line, made_at, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
 from gradviz.source.code_line import leaving_out, squeezed
 from gradviz.source.search import calls_of
 
-_LAYERS = (
-    *(*PRODUCTS, "Relu", "LeakyRelu", "Tanh", "Gelu", "Silu", "Elu", "NativeLayerNorm", "NativeBatchNorm"),
-    *("CudnnBatchNorm", "MkldnnRnnLayer", "CudnnRnn"),
+_LAYERS = PRODUCTS.union(
+    [
+        "Relu",
+        "LeakyRelu",
+        "Tanh",
+        "Gelu",
+        "Silu",
+        "Elu",
+        "NativeLayerNorm",
+        "NativeBatchNorm",
+        "CudnnBatchNorm",
+        "MkldnnRnnLayer",
+        "CudnnRnn",
+    ]
 )
-_CHANCES = ("Softmax", "Sigmoid")
 _COMMON = (
     "Add Sub Mul Div Neg Mean Sum NativeDropout Cat Stack Select Index IndexSelect Clamp ClampMin ClampMax "
     "AdaptiveAvgPool2D UpsampleBilinear2D UpsampleNearest2D"
@@ -32,8 +42,8 @@ _PASSED = RESHAPES.union(_COMMON.split())
 class _Pair(NamedTuple):
     """An operation that is directly behind another, and what is wrong with that. {op} and {by} are filled in."""
 
-    user: Names
-    made_by: Names
+    user: str
+    made_by: Collection[str]
     summary: str
     why: str
     fix: str
@@ -46,7 +56,7 @@ _SCORES = (
 )
 _PAIRS = (
     _Pair(
-        ("LogSoftmax",),
+        "LogSoftmax",
         ("Softmax",),
         "softmax is taken twice",
         "cross entropy takes log_softmax of its input itself; of probabilities, which lie between 0 and 1, that is nearly flat: "
@@ -54,7 +64,7 @@ _PAIRS = (
         _SCORES,
     ),
     _Pair(
-        ("LogSoftmax",),
+        "LogSoftmax",
         ("Sigmoid",),
         "softmax is taken of a sigmoid",
         "cross entropy takes log_softmax of its input itself; of numbers between 0 and 1 that is nearly flat: the loss cannot come "
@@ -62,14 +72,14 @@ _PAIRS = (
         _SCORES,
     ),
     _Pair(
-        ("Logsumexp",),
+        "Logsumexp",
         ("Softmax",),
         "softmax is taken twice",
         "a distribution of logits takes log_softmax of them itself; of probabilities, between 0 and 1, that is nearly flat",
         "Pass them as Categorical(probs=...), in place of logits; or give it the scores, without this {by}.",
     ),
     _Pair(
-        ("BinaryCrossEntropyWithLogits",),
+        "BinaryCrossEntropyWithLogits",
         ("Sigmoid", "Softmax"),
         "the sigmoid is taken twice",
         "binary_cross_entropy_with_logits takes the sigmoid of its input itself; of numbers between 0 and 1 that lies between 0.5 "
@@ -77,14 +87,14 @@ _PAIRS = (
         _SCORES,
     ),
     _Pair(
-        ("NllLoss",),
-        _CHANCES,
+        "NllLoss",
+        ("Softmax", "Sigmoid"),
         "nll_loss is given probabilities, not their logarithms",
         "it takes the logarithm of nothing: it averages minus the number that stands at each target, and that is bounded by -1",
         "Use log_softmax in place of this {by}; or give the scores themselves to torch.nn.CrossEntropyLoss.",
     ),
     _Pair(
-        ("NllLoss",),
+        "NllLoss",
         _LAYERS,
         "nll_loss is given scores, not logarithms of probabilities",
         "it averages minus the number that stands at each target: scores can make that as negative as they like, so the loss falls "
@@ -93,7 +103,7 @@ _PAIRS = (
         True,
     ),
     _Pair(
-        ("BinaryCrossEntropy",),
+        "BinaryCrossEntropy",
         ("Clamp", "Hardtanh", "Relu", "Hardsigmoid"),
         "scores are cut to probabilities for binary_cross_entropy",
         "where a score lies outside of 0 to 1, the gradient of this {by} is zero: what is most wrong is never mended",
@@ -125,21 +135,17 @@ def loss_input(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from islice(_in_graph(context.graph), 1)
-
-
-def _in_graph(graph: Graph) -> Iterator[Diagnosis]:
-    for node in graph.nodes:
-        op = kind(graph, node.id)
+    graph = context.graph
+    for node in range(len(graph.nodes)):
+        op = kind(graph, node)
         for pair in _PAIRS:
-            made = _made(graph, node.id, pair) if op in pair.user else None
+            made = _made(graph, node, pair) if op == pair.user else None
             if made is not None:
-                yield _wrong(graph, title_and_code(graph, node.id), place(graph, node.id), made, pair)._replace(
-                    nodes=(node.id, made) if pair.at_user else (made, node.id)
-                )
+                yield _wrong(graph, node, made, pair)
+                return
 
 
-def _wrong(graph: Graph, loss: str, at: str, made: int, pair: _Pair) -> Diagnosis:
+def _wrong(graph: Graph, loss: int, made: int, pair: _Pair) -> Diagnosis:
     by, source, new = kind(graph, made).lower(), made_at(graph, made), ""
     fix = pair.fix.format(by=by)
     if pair.fix is _SCORES:
@@ -149,10 +155,10 @@ def _wrong(graph: Graph, loss: str, at: str, made: int, pair: _Pair) -> Diagnosi
     return Diagnosis(
         pair.summary,
         (),
-        f"{loss} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
+        f"{title_and_code(graph, loss)} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
         f"{fix} In {line(source)}: {new}." if edit is not None else fix,
-        (made,),
-        where=at if pair.at_user else line(source) if moved else place(graph, made),
+        (loss, made) if pair.at_user else (made, loss),
+        where=place(graph, loss) if pair.at_user else line(source) if moved else place(graph, made),
         source=source if moved else None,
         edit=edit,
     )
@@ -171,7 +177,7 @@ def _left_out(graph: Graph, made: int, by: str) -> tuple[SourceLine | None, str]
 
 def _made(graph: Graph, node: int, pair: _Pair) -> int | None:
     """What made the first input of a loss, when it is one of those of a pair."""
-    if "NllLoss" in pair.user:
+    if pair.user == "NllLoss":
         given = makers(graph, node)
         return _origin(graph, given[0], pair.made_by) if given else None
     made = maker(graph, node)
@@ -212,7 +218,7 @@ class _Square(NamedTuple):
     """An operation that makes a square of a column and a row."""
 
     node: int
-    shapes: tuple[tuple[int, ...] | None, ...]  # of the arguments, None for one that is not known
+    shapes: tuple[Sizes, ...]  # of the arguments, None for one that is not known
     size: int
     first: bool  # the first argument is the column
 
@@ -271,7 +277,7 @@ def _square(graph: Graph, node: int) -> _Square | None:
     return _Square(node, shapes, sizes[0], shapes[0] == column or shapes[1] == row)
 
 
-def _square_sizes(graph: Graph, node: int) -> tuple[int, ...] | None:
+def _square_sizes(graph: Graph, node: int) -> Sizes:
     """The shape of what an operation makes, where it is a square of at least 2 x 2."""
     sizes = shape(graph, node)
     if sizes is None or len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] < 2:
@@ -279,14 +285,16 @@ def _square_sizes(graph: Graph, node: int) -> tuple[int, ...] | None:
     return sizes
 
 
-def _given(graph: Graph, node: int, operands: Sequence[int], spread_out: bool) -> tuple[tuple[int, ...] | None, ...]:
+def _given(graph: Graph, node: int, operands: Sequence[int], spread_out: bool) -> tuple[Sizes, ...]:
     """The shapes of both arguments of an operation, None where one is not known."""
     edges = graph.inputs(node)
-    shapes: list[tuple[int, ...] | None] = [None, None]
+    shapes: list[Sizes] = [None, None]
     for edge, operand in zip(edges, operands):
         shapes[edge.position] = shape(graph, operand, edge.output if operand == edge.producer else 0)
     if graph.nodes[node].none_inputs and not spread_out:
-        shapes[1 - edges[0].position] = _saved_shape(graph, node)
+        # an argument that needs no gradient may be saved for that of the other one
+        saved = next((slot.tensor for slot in graph.nodes[node].saved if slot.slot == "other"), None)
+        shapes[1 - edges[0].position] = sizes_of(saved)
     return tuple(shapes)
 
 
@@ -295,13 +303,6 @@ def _operand(graph: Graph, node: int, source: SourceLine | None) -> int:
     if kind(graph, node) == "Expand" and "expand" not in (source.text if source is not None else ""):
         return graph.inputs(node)[0].producer
     return node
-
-
-def _saved_shape(graph: Graph, node: int) -> tuple[int, ...] | None:
-    """The shape of an argument that needs no gradient, where it is saved for that of the other one."""
-    saved = next((slot.tensor for slot in graph.nodes[node].saved if slot.slot == "other"), None)
-    sizes = saved.shape if saved is not None else None
-    return tuple(size for size in sizes if isinstance(size, int)) if sizes is not None else None
 
 
 def _is_meant(graph: Graph, columns: Sequence[int], source: SourceLine | None, likely: bool) -> bool:

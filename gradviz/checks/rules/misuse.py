@@ -18,7 +18,6 @@ _MODES = {
         "dropout runs in eval mode: it is not told of the mode",
         "{code} drops out although {0} is in eval mode, {times} seen: a functional dropout has training=True unless it is told",
         "Use torch.nn.Dropout, a module; or pass the mode: training=self.training.",
-        passes=("training=self.training", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"),
     ),
     "dropout apart": Row(
         "eval() does not reach the dropout of {0}: it is no submodule",
@@ -37,6 +36,7 @@ _MODES = {
         "Call .eval() on it, once, before the training.",
     ),
 }  # fmt: skip
+_DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 
 
 def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
@@ -49,11 +49,13 @@ def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
         if row is not None and not (misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(held)):
             words = [one_line(named.get(word, word)) for word in misuse.words]
             diagnosis = row.told(misuse.names, misuse.source, *words, times=plural(misuse.times, "time"))
-            keyword, *functions = row.passes or ("=",)
-            new = passing(misuse.source, functions, **dict([keyword.split("=")]))
-            edit, fix = instead(misuse.source, new), diagnosis.fix
-            shown = edit is not None and new not in fix
-            yield diagnosis._replace(edit=edit, fix=f"{fix.removesuffix('.')}: {new.rstrip(',')}." if shown else fix)
+            if misuse.kind == "dropout in eval":
+                new = passing(misuse.source, _DROPOUTS, "training", "self.training")
+                edit = instead(misuse.source, new)
+                if edit is not None:
+                    fix = f"{diagnosis.fix.removesuffix('.')}: {new.rstrip(',')}."
+                    diagnosis = diagnosis._replace(edit=edit, fix=fix)
+            yield diagnosis
 
 
 @check("wrong-mode", "warning", "dropout or batch normalization runs in the wrong mode")

@@ -13,6 +13,7 @@ from gradviz.checks.flow import POLES, born, left_out, reason, remedy, suspect, 
 from gradviz.checks.ops import kind, maker, makers
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
+    Names,
     all_names,
     code,
     first_names,
@@ -200,7 +201,7 @@ def _holder(value: Value) -> int | None:
 
 
 def _from_an_operation(
-    context: CheckContext, first: Value, nodes: tuple[int, int], amount: str, names: tuple[str, ...]
+    context: CheckContext, first: Value, nodes: tuple[int, int], amount: str, names: Names
 ) -> Diagnosis:
     """`nodes`: the one that holds the value, and the one before it that is to blame."""
     graph, (holder, at) = context.graph, nodes
@@ -243,7 +244,7 @@ def _place_in_order(graph: Graph) -> Callable[[int], int]:
     return lambda node: rank.get(node, len(rank))
 
 
-def _of_too_few(graph: Graph, source: SourceLine, at: int, amount: str, names: tuple[str, ...]) -> Diagnosis:
+def _of_too_few(graph: Graph, source: SourceLine, at: int, amount: str, names: Names) -> Diagnosis:
     """What the operation was given has no graph, and torch has warned of the line that took a deviation of too few elements."""
     return Diagnosis(
         f"{line(source)} makes NaN or Inf of finite data",
@@ -286,7 +287,7 @@ def _from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     if len(losses) > 1:
         (first, begin), (last, end) = losses[0], losses[-1]
         why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
-    seen, fix, source = next(look for look in _looks(context))
+    seen, fix, source = next(_looks(context))
     return Diagnosis(
         f"an update has made {plural(len(names), 'parameter')} NaN or infinite" if names else "the loss diverges",
         names or first_names(leaf for leaf in context.graph.leaves if leaf.kind == "parameter"),

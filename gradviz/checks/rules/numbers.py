@@ -23,6 +23,9 @@ HUGE = 1e7
 mixed precision uses it, stays below."""
 
 
+_Members = list[tuple[Leaf, LeafGradient]]
+
+
 class Layer(NamedTuple):
     """The gradients of the parameters of one module: root mean square and norm, and how many edges lead to the output."""
 
@@ -324,16 +327,16 @@ def _models(context: CheckContext) -> list[list[Layer]]:
     Weights are compared with weights: a bias, or the scale of a norm, counts only where a model has nothing else.
     """
     depth, owner = _depth(context.graph), {parameter.node: parameter.model for parameter in context.parameters}
-    models: dict[int | None, list[tuple[Leaf, LeafGradient]]] = {}
+    models: dict[int | None, _Members] = {}
     for leaf, gradient in _read(context):
         models.setdefault(owner.get(leaf.node), []).append((leaf, gradient))
     weights = [[one for one in members if len(one[0].tensor.shape or ()) > 1] or members for members in models.values()]
     return [_layers(members, depth) for members in weights]
 
 
-def _layers(members: Sequence[tuple[Leaf, LeafGradient]], depth: Sequence[int]) -> list[Layer]:
+def _layers(members: _Members, depth: Sequence[int]) -> list[Layer]:
     """Modules with the size of their gradients, the nearest to the output first. Without modules, each parameter is one."""
-    groups: dict[str, list[tuple[Leaf, LeafGradient]]] = {}
+    groups: dict[str, _Members] = {}
     for leaf, gradient in members:
         name = leaf.names[0] if leaf.names else f"parameter {leaf.node}"
         groups.setdefault(name.rpartition(".")[0] or name, []).append((leaf, gradient))

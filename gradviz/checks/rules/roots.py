@@ -128,7 +128,7 @@ def uncut(cuts: Sequence[Cut]) -> Edit | None:
     """The line of a cut without its `.detach()` or `.data`, where that is all and it is there once."""
     cut = cuts[0] if cuts else None
     if cut is not None and cut.kind == "grad":
-        return instead(cut.source, passing(cut.source, ["grad"], create_graph="True"))
+        return instead(cut.source, passing(cut.source, ["grad"], "create_graph", "True"))
     word = _SPELLED.get(cut.kind, "") if cut is not None and cut.kind in ("detach", "data") else ""
     plain = cut is not None and word and cut.source.text.count(word) == 1 and not _HANDED_ON.search(cut.source.text)
     return instead(cut.source, cut.source.text.replace(word, "")) if cut is not None and plain else None

@@ -208,7 +208,7 @@ def _changes(context: CheckContext, names: Names, saver: int, parameter: bool) -
             if made.source not in (None, saved.source) and (made.sequence or 0) > (saved.sequence or 0):
                 lines.append(made.source)
     for change in context.changes:
-        concerned = set(change.names) & set(names) or (parameter and _updates(context, change, names))
+        concerned = change.name in names or (parameter and _updates(context, change, names))
         if concerned and change.source != saved.source and change.source not in lines:
             lines.append(change.source)
     return lines

@@ -1,4 +1,4 @@
-"""Checks on what goes on from one step to the next: graphs that grow, gradients that add up, and updates without one."""
+"""Checks on what goes on from one step to the next: graphs that grow, and gradients that add up."""
 
 from __future__ import annotations
 
@@ -201,11 +201,9 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
     """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update also repeats those of all earlier steps.
 
     Reported when a leaf was updated twice between backward calls, by its optimizer or else in place, and `.grad` was reset neither
-    then nor in between (three calls are needed, see `--steps`); or when an optimizer twice took its step with what the loss of a
-    network in front of its own had left there, as a generator's loss does in a discriminator, or an attack that calls
-    `backward()` for the gradient of its input. Adding up the gradients of several
-    calls before one update is no sign. Whether the gradient of an updated leaf is all zeros is the one thing that is read without
-    `--values`.
+    then nor in between (three calls are needed, see `--steps`); or when an optimizer twice took its step with gradients that an
+    attack had left there, by calling `backward()` for the gradient of its input. Adding up the gradients of several calls before
+    one update is no sign.
 
     How it is found: Between the backward calls, it is noted which leaves an optimizer or an in-place change has updated, and
     whether their `.grad` was emptied, replaced or zeroed.
@@ -296,6 +294,6 @@ def _reset(context: CheckContext, leaves: Sequence[Leaf]) -> dict[str, Any]:
         return {"fix": f"Call {listed(calls)} once in every step{there}.", "edit": before(at, "; ".join(calls))}
     name = as_code(next(iter(first_names(leaves)), "w"))
     others = "" if len(leaves) == 1 else ", and so on for each"
-    changed = [change.source for change in context.changes if set(change.names) & set(first_names(leaves))]
+    changed = [change.source for change in context.changes if change.name in first_names(leaves)]
     there = f"behind {line(changed[-1])}" if changed else "after the update"
     return {"fix": f"Reset it in every step, {there}: {name}.grad = None{others}."}

@@ -1,4 +1,4 @@
-"""Checks on which loss trains whom, where several take turns: gradients that are thrown away, and graphs kept for nobody."""
+"""The check on graphs that are kept for nobody."""
 
 from __future__ import annotations
 
