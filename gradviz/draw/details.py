@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from gradviz.draw.heat import BoxNorms
 from gradviz.draw.options import LinkSource
-from gradviz.graph import BackwardStep, Base, Graph, Leaf, Node, Root, SavedTensor, SourceLine
+from gradviz.graph import BackwardStep, Base, Data, Graph, Leaf, Node, Root, SavedTensor, SourceLine
 from gradviz.report import labels
 from gradviz.wording import bytes_text, clip, notebook_of, number, one_line, place_text, tensor_line
 
@@ -90,6 +90,11 @@ def root_lines(root: Root) -> Lines:
     """Name and tensor of an output, and why it has no graph when it has none."""
     lines = (labels.root_title(root), tensor_line(root.tensor))
     return lines if root.node is not None else (*lines, f"no graph: {clip(root.why) or 'reason unknown'}")
+
+
+def data_lines(data: Data) -> Lines:
+    """Names and tensor of data."""
+    return (labels.names_text(data.names) or "input", tensor_line(data.tensor))
 
 
 def base_lines(base: Base) -> Lines:
@@ -177,7 +182,7 @@ def _quoted(path: str) -> str:
 Detail = tuple[str, str]
 
 
-def details(graph: Graph, about: Node | Leaf | Root | Base | SavedTensor) -> tuple[Detail, ...]:
+def details(graph: Graph, about: Node | Leaf | Root | Base | SavedTensor | Data) -> tuple[Detail, ...]:
     """All that is known of the record that a box draws, the most telling first; values are single lines.
 
     >>> from gradviz.graph import Graph, Node
@@ -244,6 +249,12 @@ def _root(root: Root) -> Iterator[Detail]:
         yield "made by node", str(root.node)
 
 
+def _data(data: Data) -> Iterator[Detail]:
+    yield "input without gradient", ", ".join(data.names) or "unnamed"
+    yield "tensor", tensor_line(data.tensor)
+    yield "saved by nodes", ", ".join(map(str, data.nodes))
+
+
 def _base(base: Base) -> Iterator[Detail]:
     yield "base of a view", ", ".join(base.names) or "unnamed"
     yield "tensor", tensor_line(base.tensor)
@@ -270,4 +281,10 @@ def _saved_text(saved: SavedTensor) -> str:
     return ", ".join(filter(None, words))
 
 
-_TOLD: dict[type, Callable[[Any], Iterator[Detail]]] = {Leaf: _leaf, Root: _root, Base: _base, SavedTensor: _saved}
+_TOLD: dict[type, Callable[[Any], Iterator[Detail]]] = {
+    Leaf: _leaf,
+    Root: _root,
+    Base: _base,
+    SavedTensor: _saved,
+    Data: _data,
+}

@@ -30,7 +30,7 @@ from gradviz.draw.summary import (
     without_dtype,
 )
 from gradviz.features import load
-from gradviz.graph import BackwardStep, Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
+from gradviz.graph import BackwardStep, Base, Data, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.report import labels
 from gradviz.stages import Stage
 from gradviz.wording import plural, tensor_line
@@ -57,14 +57,16 @@ class Box(NamedTuple):
     id: int
     kind: BoxKind
     lines: tuple[str, ...]
-    node: int | None  # the graph's node behind it; None for an output without a graph and a base outside the graph
-    about: Leaf | Root | Base | SavedTensor | None
+    node: (
+        int | None
+    )  # the graph's node behind it; None for an output without a graph, a base outside the graph, and data
+    about: Leaf | Root | Base | SavedTensor | Data | None
     flags: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     frame: int | None = None  # index into `Scene.frames`, None when not inside one
 
 
-def subject(graph: Graph, box: Box) -> Node | Leaf | Root | Base | SavedTensor:
+def subject(graph: Graph, box: Box) -> Node | Leaf | Root | Base | SavedTensor | Data:
     """The record that a box of this graph's scene draws; `details(graph, subject(graph, box))` is all that is known of it."""
     if box.about is not None:
         return box.about
@@ -143,6 +145,7 @@ class Drafter:
         self.copies: dict[tuple[int, int | None], int] = {}  # (leaf, its user) -> box id
         self.bases: dict[tuple[int, int], int] = {}  # (node, output) -> box id of a base or of an output that is one
         self.outputs_cut = 0
+        self.data_uses = 0  # of data that is drawn
         self.all_freed = is_all_freed(graph)
         self.dtype, self.several_dtypes = usual_dtype(graph)
         self.brief = without_dtype(self.dtype)
@@ -168,6 +171,8 @@ class Drafter:
                 self._draw_edge(edge)
         if self.options.saved:
             self._draw_saved()
+        elif self.options.leaves != "hidden":
+            self._draw_data()
         self._draw_roots()
         self._draw_views()
         legend, footer = self._legend(), self._footer()
@@ -195,7 +200,7 @@ class Drafter:
         kind: BoxKind,
         lines: tuple[str, ...],
         node: int | None,
-        about: Leaf | Root | Base | SavedTensor | None,
+        about: Leaf | Root | Base | SavedTensor | Data | None,
         flags: tuple[str, ...] = (),
         scope: int | None = None,
         names: tuple[str, ...] = (),
@@ -385,6 +390,21 @@ class Drafter:
         flags = (labels.state_text(saved.state),) if stale else ()
         return self._add("stale" if stale else "saved", lines, node.id, saved, flags, node.scope)
 
+    def _draw_data(self) -> None:
+        """A box for each tensor without gradient that ops were given. Saved tensors, where they are drawn, show it as well."""
+        whole = self.graph.original or self.graph
+        if not whole.data:
+            return
+        users = {node for data in whole.data for node in data.nodes}
+        inside = {node: box for box, nodes in enumerate(self.graph.inside) for node in nodes if node in users}
+        for data in whole.data:
+            boxes = dict.fromkeys(box for node in data.nodes if (box := self.box_of.get(inside[node])) is not None)
+            if boxes:
+                drawn = self._add("input", details.data_lines(data), None, data)
+                self.data_uses += len(data.nodes)
+                for box in boxes:
+                    self._link(drawn, box)
+
     def _draw_roots(self) -> None:
         seen: Counter[int] = Counter()  # outputs drawn so far, by the folded box that they come from
         for root in self.graph.roots:
@@ -436,7 +456,8 @@ class Drafter:
     def _footer(self) -> tuple[str, ...]:
         hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
         lines = list(mark_lines(self.marked))
-        lines += footer_lines(self.graph, split=len(self.split), copies=len(self.copies), hidden=hidden)
+        copies, data = len(self.copies), self.data_uses
+        lines += footer_lines(self.graph, split=len(self.split), copies=copies, hidden=hidden, data=data)
         lines += cut_lines(self.outputs_cut)
         if self.options.saved:
             lines += saved_lines(self.graph)

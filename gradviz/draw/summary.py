@@ -61,8 +61,11 @@ def counts_line(graph: Graph) -> str:
     return ", ".join(words)
 
 
-def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int = 0) -> Iterator[str]:
-    """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all; `hidden` leaves are not drawn."""
+def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int = 0, data: int = 0) -> Iterator[str]:
+    """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all; `hidden` leaves are not drawn.
+
+    `data`: how often ops were given tensors without gradient that are drawn.
+    """
     yield counts_line(graph)
     if graph.groups:
         inside = [node for group in graph.groups for node in group.nodes]
@@ -81,13 +84,21 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
         yield f"{plural(split, 'leaf', 'leaves')} drawn once per use, as {plural(copies, 'box', 'boxes')}"
     if hidden:
         yield f"not drawn: {plural(hidden, 'leaf', 'leaves')}"
-    without = sum(column(graph.nodes, "none_inputs"))
-    if without:
-        yield f"not drawn: {plural(without, 'input')} without gradient"
+    unseen = _given(graph) - data
+    if unseen > 0:
+        yield f"not drawn: {plural(unseen, 'input')} without gradient"
     yield from inferred_lines(graph)
     if is_all_freed(graph):
         yield "freed: backward() has run, the saved tensors are gone"
     yield from (one_line(note) for note in graph.notes if note.strip())
+
+
+def _given(graph: Graph) -> int:
+    """How often ops were given a tensor without gradient. A number that backward keeps is a part of its op's title."""
+    whole = graph.original or graph
+    given = sum(column(whole.nodes, "none_inputs"))
+    slots = column(whole.nodes, "saved") if given else ()
+    return given - sum(slot.kind == "number" for saved in slots for slot in saved)
 
 
 def inferred_lines(graph: Graph) -> Iterator[str]:

@@ -5,6 +5,7 @@ from gradviz.graph.model import (
     Absent as Absent,
     BackwardStep as BackwardStep,
     Base as Base,
+    Data as Data,
     Edge as Edge,
     Function as Function,
     Graph as Graph,

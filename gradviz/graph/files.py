@@ -118,10 +118,11 @@ for _make in (model.Function, model.RankMemory):
     _record(_make)
 GROUP, BASE, SAVED = _record(model.Group), _record(model.Base), _record(model.SavedTensor, _SavedRecord)
 NODE, LEAF, ROOT = _record(model.Node), _record(model.Leaf), _record(model.Root)
-PROCESS, RANK_SHARE, MARK = (
+PROCESS, RANK_SHARE, MARK, DATA = (
     _record(model.Process),
     _record(model.RankShare),
     _record(model.Mark, nodes=_INDICES["node"]),
+    _record(model.Data, nodes=_INDICES["node"]),
 )
 
 
@@ -136,12 +137,13 @@ _LISTS: tuple[tuple[str, Record], ...] = (
     ("scopes", SCOPE),
     ("storages", STORAGE),
     ("backward", BACKWARD),
+    ("data", DATA),
     ("by_rank", RANK_SHARE),
     ("marks", MARK),
 )
 _TABLES: tuple[tuple[str, Record], ...] = (("tensors", TENSOR_ROW), ("sources", SOURCE_ROW))
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_MAY_BE_MISSING = ("backward", "by_rank", "marks")
+_MAY_BE_MISSING = ("backward", "data", "by_rank", "marks")
 _HEAD: dict[str, Codec] = {
     "title": TEXT,
     "torch": TEXT,

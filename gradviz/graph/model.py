@@ -212,6 +212,18 @@ class Leaf(NamedTuple):
     base: Base | None = None
 
 
+class Data(NamedTuple):
+    """A tensor without gradient that the user's code gave to ops: inputs, targets, indices, a mask.
+
+    `nodes` are those that saved it, or a view of it. Ops that save nothing of what they take tell nothing of it.
+    """
+
+    names: tuple[str, ...]
+    tensor: TensorInfo
+    nodes: tuple[int, ...]
+    storage: int | None = None
+
+
 class Root(NamedTuple):
     """An output the walk began at. `node` is None when it has no graph, and `why` then says so."""
 
@@ -319,6 +331,7 @@ class Graph:
     notes: tuple[str, ...] = ()  # what a reader must know: anything cut, ambiguous or unreadable
     backward: tuple[BackwardStep, ...] = ()  # in the order of execution; empty when nobody measured gradients
     process: Process | None = None  # which of several processes recorded it
+    data: tuple[Data, ...] = ()  # tensors without gradient that ops were given, as far as they are known
     by_rank: tuple[RankShare, ...] = ()  # of a graph that was merged from those of several ranks
     # to be drawn; a graph file keeps no findings
     marks: tuple[Mark, ...] = field(default=(), compare=False, repr=False)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gradviz.errors import PartError, did_you_mean
-from gradviz.graph.model import Base, Edge, Graph, Node, Root, SavedTensor, Scope, TensorInfo
+from gradviz.graph.model import Base, Data, Edge, Graph, Node, Root, SavedTensor, Scope, TensorInfo
 from gradviz.graph.origins import ScopeTree
 from gradviz.wording import few, plural
 
@@ -80,6 +80,7 @@ class _Part:
             title=": ".join(filter(None, (whole.title, self._path))),
             notes=(*whole.notes, *self._notes()),
             backward=tuple(step._replace(node=nodes[step.node]) for step in whole.backward if step.node in nodes),
+            data=tuple(self._data()),
             marks=tuple(mark._replace(edges=()) for mark in marks if mark.nodes),
             absent=tuple(one for one in whole.absent if one.names[0].startswith(f"{self._path}.")),
             by_rank=(),
@@ -108,6 +109,12 @@ class _Part:
     def _scope(self, old: int) -> Scope:
         scope = self._whole.scopes[old]
         return scope._replace(parent=self._scopes.get(scope.parent) if scope.parent is not None else None)
+
+    def _data(self) -> Iterator[Data]:
+        for data in self._whole.data:
+            users = tuple(self._nodes[node] for node in data.nodes if node in self._nodes)
+            if users:
+                yield data._replace(nodes=users, storage=self._storage(data.storage))
 
     def _edges(self) -> Iterator[Edge]:
         for old, new in self._nodes.items():

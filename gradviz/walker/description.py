@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
-from gradviz.graph import Base, Edge, Leaf, Root, Scope, SourceLine, TensorInfo
+from gradviz.graph import Base, Data, Edge, Leaf, Root, Scope, SourceLine, TensorInfo
 from gradviz.graph.columns import EdgeColumns, NodeColumns, NodeType
 from gradviz.stages import Stage
 from gradviz.walker import private
@@ -169,6 +169,7 @@ class Description:
                     self.variables[i] = variable
         self._leaf_ids = {id(variable): node for node, variable in self.variables.items()}
         self.storages = Storages(self._owners())
+        self.data: tuple[Data, ...] = ()
         self.places = Places()
         if attribution is not None:
             checkpoints = nodes_of(traversal.nodes, lambda kind: kind.__name__ == CHECKPOINT)
@@ -210,7 +211,10 @@ class Description:
         made.assigned = dict(places.assigned)
         if self._saved:
             with Stage("saved", "nodes", made.saved.first.__len__, len(nodes)):
-                SavedReader(self._leaf_ids, self.storages, made).read(nodes)
+                reader = SavedReader(self._leaf_ids, self.storages, made)
+                reader.read(nodes)
+            self.storages.name(self._names.named())
+            self.data = self._data(reader)
         else:
             made.read_nothing()
         self._add_what_is_known_by_name(made)
@@ -273,6 +277,21 @@ class Description:
                 hooked.append(i)
         for i in hooked:
             made.flags[i] = (*made.flags.get(i, made.type[i].flags), "hooks")
+
+    def _data(self, reader: SavedReader) -> tuple[Data, ...]:
+        """One record for each tensor that has a name; a view without a name counts for its base, or for who shares its memory."""
+        found: dict[object, Data] = {}
+        for tensor, nodes in reader.given():
+            base = base_of(tensor)
+            if base is not None and not self._names.leaf(tensor) and self._names.leaf(base):
+                tensor = base
+            names, storage = self._names.leaf(tensor), self.storages.known(tensor)
+            key = id(tensor) if names else ("storage", storage)
+            if not names and storage is not None:
+                names = self.storages.columns.names.get(storage, ())
+            data = found.setdefault(key, Data(names, tensor_info(tensor), (), storage))
+            found[key] = data._replace(nodes=tuple(sorted({*data.nodes, *nodes})))
+        return tuple(found.values())
 
     # -- leaves and roots --------------------------------------------------------------------------------------------
 

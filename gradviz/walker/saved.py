@@ -11,7 +11,7 @@ one shape, dtype and device share is worked out once.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -55,6 +55,17 @@ class SavedReader:
         self._shared: dict[Any, Shared] = {}  # by shape, dtype and device of ordinary tensors
         self._checkpoints: dict[int, Any] = {}  # frames whose inputs have been told, held so that no id comes twice
         self._of_leaves: dict[tuple[str, int, int], SavedTensor] = {}
+        self._given: dict[int, tuple[torch.Tensor, list[int]]] = {}  # by identity, with the places of the slots
+
+    def given(self) -> Iterator[tuple[torch.Tensor, tuple[int, ...]]]:
+        """The tensors without gradient that the user's code holds and ops saved, with the ids of these ops."""
+        first = self._into.saved.first
+        for tensor, places in self._given.values():
+            yield tensor, tuple(dict.fromkeys(bisect_right(first, place) - 1 for place in places))
+
+    def _note_given(self, tensor: torch.Tensor) -> None:
+        """The slot that is about to be added holds a tensor of the user's."""
+        self._given.setdefault(id(tensor), (tensor, []))[1].append(len(self._into.saved.storage))
 
     def read(self, nodes: Sequence[Node]) -> None:
         """Everything that the nodes saved. Never raises for a freed, hooked or modified slot: that is its state."""
@@ -109,6 +120,7 @@ class SavedReader:
         leaves, of_leaves, shared_by, into = self._leaves, self._of_leaves, self._shared, self._into.saved
         kinds, number_of, add_to_storages = self._storages.columns.kind, self._storages.number_of, self._storages.add
         add_form, add_storage, whole = into.form.append, into.storage.append, into.WHOLE
+        note_given = self._note_given
 
         def add(name: str, tensor: torch.Tensor) -> bool:
             try:
@@ -130,7 +142,10 @@ class SavedReader:
                     storage = add_to_storages(identity, memory.nbytes(), tensor, smaller)
             except (KeyError, RuntimeError, TypeError):  # nothing known yet; no storage; nested; sizes without a hash
                 return False
-            alike = name, kinds[storage], tensor._is_view()
+            kind = kinds[storage]
+            if kind == "input" and not tensor.requires_grad:
+                note_given(tensor)
+            alike = name, kind, tensor._is_view()
             add_form(forms.get(alike) or shared.form(*alike))
             add_storage(storage)
             return True
@@ -231,6 +246,8 @@ class SavedReader:
             what = f"a tensor with layout {info.layout}" if is_ordinary else f"this {type(tensor).__name__}"
             note = f"torch does not tell the memory of {what}"
         kind = self._storages.columns.kind[number] if number is not None else None
+        if kind == "input" and leaf is None and not tensor.requires_grad:
+            self._note_given(tensor)
         fields = (slot, info, number, kind, state, nbytes, tensor._is_view(), leaf, version, note, packing, parts)
         return tuple.__new__(SavedTensor, fields)
 

@@ -82,12 +82,12 @@ def capture(
             traversed = traverse(starts(roots))
             _keep_named(names, traversed)
             described = Description(traversed, roots, names, saved, attribution)
-            described.storages.name(names.named())
             graph = Graph(
                 nodes=_kept(described.nodes),
                 edges=_kept(traversed.edges),
                 leaves=tuple(described.leaves),
                 roots=tuple(described.roots),
+                data=described.data,
                 storages=_kept(described.storages.columns) if saved else (),
                 title=title or ", ".join(root.name for root in roots[:3]) + (", ..." if len(roots) > 3 else ""),
                 scopes=described.places.scopes,
