@@ -19,7 +19,7 @@ from gradviz.report.labels import OpNames
 from gradviz.retired import without_retired_names
 
 Direction = Literal["down", "up", "right", "left"]
-Leaves = Literal["auto", "shared", "per-use", "hidden"]
+Leaves = Literal["auto", "shared", "per-use", "parameters", "hidden"]
 Views = Literal["auto", "show"]
 Theme = Literal["auto", "light", "dark"]
 Style = Literal["screen", "paper"]
@@ -146,7 +146,9 @@ class Options:
         "auto", Views, "Ops that only change a shape: auto merges them into another op above 50 nodes."
     )
     leaves: Leaves = _choice(
-        "auto", Leaves, "Draw a leaf once, once per use or not at all; auto splits leaves with many uses."
+        "auto",
+        Leaves,
+        "Draw a leaf once, once per use or not at all; auto splits leaves with many uses. parameters: no data.",
     )
     style: Style = _choice("screen", Style, "paper: for a text or slide, with ops in boxes and shapes on edges.")
     theme: Theme = _choice("auto", Theme, "Colour theme; auto follows the reader's setting where possible.")

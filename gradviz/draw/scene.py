@@ -171,7 +171,7 @@ class Drafter:
                 self._draw_edge(edge)
         if self.options.saved:
             self._draw_saved()
-        elif self.options.leaves != "hidden":
+        elif self.options.leaves not in ("parameters", "hidden"):
             self._draw_data()
         self._draw_roots()
         self._draw_views()
@@ -185,7 +185,7 @@ class Drafter:
         """How often each leaf is used that is drawn once for each of its users."""
         if self.options.leaves in ("shared", "hidden"):
             return {}
-        above = SPLIT_ABOVE if self.options.leaves == "auto" else 1
+        above = 1 if self.options.leaves == "per-use" else SPLIT_ABOVE
         uses: dict[int, int] = {}
         for node in self.graph.leaf_of:
             edges = self.graph.consumers(node)

@@ -96,9 +96,10 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
 def _given(graph: Graph) -> int:
     """How often ops were given a tensor without gradient. A number that backward keeps is a part of its op's title."""
     whole = graph.original or graph
-    given = sum(column(whole.nodes, "none_inputs"))
+    given: int = sum(column(whole.nodes, "none_inputs"))
     slots = column(whole.nodes, "saved") if given else ()
-    return given - sum(slot.kind == "number" for saved in slots for slot in saved)
+    numbers = sum(1 for saved in slots for slot in saved if slot.kind == "number")
+    return given - numbers
 
 
 def inferred_lines(graph: Graph) -> Iterator[str]:

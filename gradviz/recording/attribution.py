@@ -83,7 +83,14 @@ class Recorded:
             _notes(unknown, self._threads),
             {node: name for node, name in names.items() if name},
             assigned_names(bare, sites, calls),
+            self._given(),
         )
+
+    def _given(self) -> dict[int, str]:
+        """The parameters of outermost modules that living data was passed as last, by the identity of the data."""
+        noted = (entry for span in self._spans for entry in list(span.event_log.given))
+        live = ((name, reference()) for name, reference in noted)
+        return {id(tensor): name for name, tensor in live if tensor is not None}
 
     def _noted(self, bare: BareGraph, unknown: Counter[str]) -> Iterator[tuple[CallSite | None, ModuleCall | None]]:
         """Where each node was made, and in which call; `unknown` counts of how many that is not known."""

@@ -131,6 +131,7 @@ class LineLog:
 _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, some 70 MB
 _MOST_HELD = 1000  # entries of a list or dict that is searched for modules which torch does not know
 _EVALUATIONS = 1000  # calls of outermost modules that are kept until somebody asks
+_GIVEN = 200  # tensors without gradient that outermost modules were given last
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
 
 
@@ -275,10 +276,11 @@ class EventLog:
     """What one thread noted: lines and calls by sequence number, and the calls that run now.
 
     `backward` is the site of the innermost backward call that runs now. `evaluations` are taken out by whoever asks for them.
+    `given` are tensors without gradient that outermost modules were called with, by the name of the parameter.
     `ended`: the thread has, so that all of its numbers are known.
     """
 
-    __slots__ = ("backward", "calls", "ended", "evaluations", "failed", "last", "lines", "stack", "start")
+    __slots__ = ("backward", "calls", "ended", "evaluations", "failed", "given", "last", "lines", "stack", "start")
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -290,6 +292,7 @@ class EventLog:
         self.last: deque[tuple[ModuleCall, list[weakref.ref[torch.Tensor]]]] = deque(maxlen=_LAST)
         self.failed: FailedCall | None = None
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
+        self.given: deque[tuple[str, weakref.ref[torch.Tensor]]] = deque(maxlen=_GIVEN)
 
     @property
     def innermost(self) -> ModuleCall | None:

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from gradviz.packages import UserCode, frames_from, script_lines
 from gradviz.recording.event_log import Evaluation, EventLog, FailedCall, ModuleCall, SeenModule, Tree
-from gradviz.variables.objects import is_a, tensors_in
+from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.private import hide_global_hooks, peek_sequence
 from gradviz.walker.signals import uninterrupted
@@ -142,6 +142,8 @@ class ModuleCalls:
         seen.began, seen.recording, seen.source = made, grad_enabled(), place.source if place is not None else None
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
         event_log.note_call(made)
+        if outer is None:
+            _note_given(event_log, module, frame)
         call.entered = self.clock()
         return call
 
@@ -207,6 +209,21 @@ def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
             except RuntimeError:  # a strided nested tensor has no shape
                 pass
     event_log.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
+
+
+def _note_given(event_log: EventLog, module: torch.nn.Module, frame: FrameType) -> None:
+    """Note the data that an outermost module is called with, as the parameters of its forward are called."""
+    local = local_variables(frame)
+    arguments, keywords = local.get("args"), local.get("kwargs")
+    if type(arguments) is not tuple or type(keywords) is not dict:
+        return
+    code = getattr(class_attribute(type(module), "forward"), "__code__", None)
+    names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
+    given = [*zip(names, arguments), *keywords.items()]
+    with _without_functions():
+        for name, value in given:
+            if type(value) is torch.Tensor and not value.requires_grad:
+                event_log.given.append((name, weakref.ref(value)))
 
 
 def _note_failure(event_log: EventLog, call: ModuleCall, error: BaseException, arguments: Any) -> None:

@@ -120,7 +120,7 @@ class Places(NamedTuple):
     """Scopes, and for every node the id of its scope, its source line and the script's own line, where known.
 
     `names` are those of leaves by node id, for the leaves that no variable of the caller leads to; `assigned` are names that
-    lines of code give what their last ops make.
+    lines of code give what their last ops make; `given` are parameters of modules that data was passed as, by its identity.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -130,6 +130,7 @@ class Places(NamedTuple):
     notes: tuple[str, ...] = ()
     names: Mapping[int, str] = MappingProxyType({})
     assigned: Mapping[int, str] = MappingProxyType({})
+    given: Mapping[int, str] = MappingProxyType({})
 
 
 class Attribution(Protocol):
@@ -211,7 +212,7 @@ class Description:
         made.assigned = dict(places.assigned)
         if self._saved:
             with Stage("saved", "nodes", made.saved.first.__len__, len(nodes)):
-                reader = SavedReader(self._leaf_ids, self.storages, made)
+                reader = SavedReader(self._leaf_ids, self.storages, made, places.given)
                 reader.read(nodes)
             self.storages.name(self._names.named())
             self.data = self._data(reader)
@@ -281,17 +282,27 @@ class Description:
     def _data(self, reader: SavedReader) -> tuple[Data, ...]:
         """One record for each tensor that has a name; a view without a name counts for its base, or for who shares its memory."""
         found: dict[object, Data] = {}
-        for tensor, nodes in reader.given():
-            base = base_of(tensor)
-            if base is not None and not self._names.leaf(tensor) and self._names.leaf(base):
-                tensor = base
-            names, storage = self._names.leaf(tensor), self.storages.known(tensor)
+        for tensor, slot, nodes in reader.given():
+            tensor, names = self._data_names(tensor)
+            storage = self.storages.known(tensor)
             key = id(tensor) if names else ("storage", storage)
             if not names and storage is not None:
                 names = self.storages.columns.names.get(storage, ())
-            data = found.setdefault(key, Data(names, tensor_info(tensor), (), storage))
+            data = found.setdefault(key, Data(names or (slot,), tensor_info(tensor), (), storage))
             found[key] = data._replace(nodes=tuple(sorted({*data.nodes, *nodes})))
         return tuple(found.values())
+
+    def _data_names(self, tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[str, ...]]:
+        """What the caller calls data, or what it is a view of; else the parameter of the module that either was passed as."""
+        base = base_of(tensor)
+        both = [tensor] if base is None else [tensor, base]
+        for one in both:
+            if names := self._names.leaf(one):
+                return one, names
+        for one in both:
+            if (told := self.places.given.get(id(one))) is not None:
+                return one, (told,)
+        return tensor, ()
 
     # -- leaves and roots --------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ one shape, dtype and device share is worked out once.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ from gradviz.graph.amounts import tensor_bytes
 from gradviz.graph.columns import NodeColumns
 from gradviz.walker import private, slots
 from gradviz.walker.private import Node
-from gradviz.walker.tensors import Storages, is_plain, tensor_info, version_of
+from gradviz.walker.tensors import Storages, base_of, is_plain, tensor_info, version_of
 
 
 class Shared(NamedTuple):
@@ -39,33 +39,41 @@ class Shared(NamedTuple):
         return made
 
 
+_OF_DATA = frozenset(("target", "mask", "condition", "index"))
+"""Slots of tensors that an op was given, whoever holds them; what is in others an op may have made itself."""
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 
 
 class SavedReader:
     """Reads the nodes of one walk into the columns of their records.
 
-    `leaves` maps `id(tensor)` to the id of the leaf's node; all those tensors must stay alive while this reads, as those of
-    `storages` must.
+    `leaves` maps `id(tensor)` to the id of the leaf's node, `data` are identities of tensors that modules were called with; all
+    those tensors must stay alive while this reads, as those of `storages` must.
     """
 
-    def __init__(self, leaves: Mapping[int, int], storages: Storages, into: NodeColumns) -> None:
-        self._leaves, self._storages, self._into = leaves, storages, into
+    def __init__(
+        self, leaves: Mapping[int, int], storages: Storages, into: NodeColumns, data: Collection[int] = ()
+    ) -> None:
+        self._leaves, self._storages, self._into, self._data = leaves, storages, into, data
         self._add = into.saved.add
         self._shared: dict[Any, Shared] = {}  # by shape, dtype and device of ordinary tensors
         self._checkpoints: dict[int, Any] = {}  # frames whose inputs have been told, held so that no id comes twice
         self._of_leaves: dict[tuple[str, int, int], SavedTensor] = {}
-        self._given: dict[int, tuple[torch.Tensor, list[int]]] = {}  # by identity, with the places of the slots
+        self._given: dict[int, tuple[torch.Tensor, str, list[int]]] = {}  # by identity, with the places of the slots
 
-    def given(self) -> Iterator[tuple[torch.Tensor, tuple[int, ...]]]:
-        """The tensors without gradient that the user's code holds and ops saved, with the ids of these ops."""
+    def given(self) -> Iterator[tuple[torch.Tensor, str, tuple[int, ...]]]:
+        """The tensors without gradient that ops were given and saved: each with its first slot and the ids of these ops."""
         first = self._into.saved.first
-        for tensor, places in self._given.values():
-            yield tensor, tuple(dict.fromkeys(bisect_right(first, place) - 1 for place in places))
+        for tensor, slot, places in self._given.values():
+            yield tensor, slots.shown(slot), tuple(dict.fromkeys(bisect_right(first, place) - 1 for place in places))
 
-    def _note_given(self, tensor: torch.Tensor) -> None:
+    def _is_data(self, tensor: torch.Tensor) -> bool:
+        """Whether a module was called with this tensor, or with the one that it is a view of."""
+        return bool(self._data) and (id(tensor) in self._data or id(base_of(tensor)) in self._data)
+
+    def _note_given(self, slot: str, tensor: torch.Tensor) -> None:
         """The slot that is about to be added holds a tensor of the user's."""
-        self._given.setdefault(id(tensor), (tensor, []))[1].append(len(self._into.saved.storage))
+        self._given.setdefault(id(tensor), (tensor, slot, []))[2].append(len(self._into.saved.storage))
 
     def read(self, nodes: Sequence[Node]) -> None:
         """Everything that the nodes saved. Never raises for a freed, hooked or modified slot: that is its state."""
@@ -120,7 +128,7 @@ class SavedReader:
         leaves, of_leaves, shared_by, into = self._leaves, self._of_leaves, self._shared, self._into.saved
         kinds, number_of, add_to_storages = self._storages.columns.kind, self._storages.number_of, self._storages.add
         add_form, add_storage, whole = into.form.append, into.storage.append, into.WHOLE
-        note_given = self._note_given
+        note_given, is_data = self._note_given, self._is_data
 
         def add(name: str, tensor: torch.Tensor) -> bool:
             try:
@@ -143,8 +151,8 @@ class SavedReader:
             except (KeyError, RuntimeError, TypeError):  # nothing known yet; no storage; nested; sizes without a hash
                 return False
             kind = kinds[storage]
-            if kind == "input" and not tensor.requires_grad:
-                note_given(tensor)
+            if (kind == "input" or name in _OF_DATA or is_data(tensor)) and not tensor.requires_grad:
+                note_given(name, tensor)
             alike = name, kind, tensor._is_view()
             add_form(forms.get(alike) or shared.form(*alike))
             add_storage(storage)
@@ -246,8 +254,8 @@ class SavedReader:
             what = f"a tensor with layout {info.layout}" if is_ordinary else f"this {type(tensor).__name__}"
             note = f"torch does not tell the memory of {what}"
         kind = self._storages.columns.kind[number] if number is not None else None
-        if kind == "input" and leaf is None and not tensor.requires_grad:
-            self._note_given(tensor)
+        if leaf is None and (kind == "input" or slot in _OF_DATA or self._is_data(tensor)) and not tensor.requires_grad:
+            self._note_given(slot, tensor)
         fields = (slot, info, number, kind, state, nbytes, tensor._is_view(), leaf, version, note, packing, parts)
         return tuple.__new__(SavedTensor, fields)
 

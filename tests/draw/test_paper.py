@@ -57,7 +57,8 @@ def test_an_input_without_gradient_is_one_box_for_all_its_users() -> None:
         users = [made.boxes[link.target].lines for link in made.links if link.source == x]
         assert users == [("matmul",), ("matmul",)]
     assert boxes(scene(graph, Options()), "input") == [("x", "(5, 8)")]
-    assert not boxes(scene(graph, Options(leaves="hidden")), "input")
+    for leaves in ("parameters", "hidden"):
+        assert not boxes(scene(graph, Options(leaves=leaves)), "input")
 
 
 def test_it_is_proportional_light_and_says_the_rest_in_its_description() -> None:

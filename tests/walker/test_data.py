@@ -1,0 +1,88 @@
+"""What a graph knows of tensors without gradient: what ops were given and saved, by the names that the user's code has."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import gradviz
+from gradviz.graph import Graph
+from gradviz.graph.files import dump, loads
+from tests.walker.graphs import needs_raw
+
+pytestmark = needs_raw
+
+
+def found(graph: Graph) -> dict[str, tuple[object, int]]:
+    """Shape, and the number of ops that saved it, by name."""
+    return {" = ".join(data.names): (data.tensor.shape, len(data.nodes)) for data in graph.data}
+
+
+def test_each_tensor_is_one_though_they_share_memory() -> None:
+    net = nn.Linear(8, 4)
+    anchor, positive, negative = torch.randn(3, 5, 8)
+    loss = F.triplet_margin_loss(net(anchor), net(positive), net(negative))
+    assert found(gradviz.walk(loss)) == dict.fromkeys(("anchor", "positive", "negative"), ((5, 8), 1))
+
+
+def test_views_count_for_the_tensor_that_has_a_name() -> None:
+    table, cell, head = nn.Embedding(9, 4), nn.GRUCell(4, 4), nn.Linear(4, 9)
+    tokens, target = torch.randint(9, (3, 5)), torch.randint(9, (3,))
+    state = None
+    for t in range(5):
+        state = cell(table(tokens[:, t]), state)
+    graph = gradviz.walk(F.cross_entropy(head(state), target))
+    assert found(graph) == {"tokens": ((3, 5), 5), "target": ((3,), 1)}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        h = self.first(images.flatten(1))
+        if mask is not None:
+            h = h.masked_fill(mask, 0.0)
+        return self.last(F.dropout(h))  # type: ignore[no-any-return]
+
+
+def test_data_that_nobody_holds_is_called_as_the_parameter_of_the_module_or_the_slot() -> None:
+    net = Net()
+    with gradviz.record() as recording:
+        loss = F.mse_loss(net(torch.randn(3, 2, 2), mask=torch.ones(3, 4) == 0), torch.zeros(3, 2))
+    assert found(recording.graph(loss)) == {"images": ((3, 2, 2), 1), "mask": ((3, 4), 1), "target": ((3, 2), 1)}
+
+
+def test_what_ops_made_themselves_is_no_data() -> None:
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.MaxPool1d(2)), torch.randn(6, 4)
+    with gradviz.record() as recording:
+        top = net(x[None].squeeze(0)).topk(1).values.sum()
+    assert list(found(recording.graph(top))) == ["x"]
+
+
+def test_a_tensor_that_requires_grad_is_a_leaf_and_no_data() -> None:
+    x, w = torch.ones(3, requires_grad=True), torch.ones(3)
+    assert found(gradviz.walk((x[1:] * w[1:]).sum())) == {"w": ((3,), 1)}
+
+
+def test_a_file_and_a_part_of_a_graph_keep_it() -> None:
+    net, images = Net(), torch.randn(3, 2, 2)
+    graph = gradviz.walk(net(images), model=net)
+    assert loads("".join(dump(graph))) == graph and graph.data
+    assert found(graph["first"]) == {"images": ((3, 2, 2), 1)}
+    assert not graph["last"].data
+
+
+def test_nothing_is_kept_alive() -> None:
+    import weakref
+
+    net = Net()
+    with gradviz.record() as recording:
+        images = torch.randn(3, 2, 2)
+        loss = net(images).sum()
+        graph = recording.graph(loss)
+        gone = weakref.ref(images)
+        del images, loss
+        assert gone() is None and graph.data
