@@ -400,7 +400,8 @@ class Drafter:
         for data in whole.data:
             boxes = dict.fromkeys(box for node in data.nodes if (box := self.box_of.get(inside[node])) is not None)
             if boxes:
-                drawn = self._add("input", details.data_lines(data), None, data)
+                scope = self.frames.around(list(boxes)) if data.inner else None
+                drawn = self._add("input", details.data_lines(data), None, data, scope=scope)
                 self.data_uses += len(data.nodes)
                 for box in boxes:
                     self._link(drawn, box)

@@ -215,13 +215,15 @@ class Leaf(NamedTuple):
 class Data(NamedTuple):
     """A tensor without gradient that the user's code gave to ops: inputs, targets, indices, a mask.
 
-    `nodes` are those that saved it, or a view of it. Ops that save nothing of what they take tell nothing of it.
+    `nodes` are those that saved it, or a view of it. Ops that save nothing of what they take tell nothing of it. One that is
+    `inner` was made inside a module, and is called as the parameter or the slot that took it.
     """
 
     names: tuple[str, ...]
     tensor: TensorInfo
     nodes: tuple[int, ...]
     storage: int | None = None
+    inner: bool = False
 
 
 class Root(NamedTuple):

@@ -24,7 +24,7 @@ from gradviz.variables.objects import (
     joined,
     parameters,
 )
-from gradviz.walker.description import BareGraph, Places
+from gradviz.walker.description import BareGraph, Given, Places
 from gradviz.walker.names import distinct
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
@@ -86,11 +86,15 @@ class Recorded:
             self._given(),
         )
 
-    def _given(self) -> dict[int, str]:
-        """The parameters of outermost modules that living data was passed as last, by the identity of the data."""
+    def _given(self) -> dict[int, Given]:
+        """The parameters of modules that living data was passed as first, by the identity of the data."""
         noted = (entry for span in self._spans for entry in list(span.event_log.given))
-        live = ((name, reference()) for name, reference in noted)
-        return {id(tensor): name for name, tensor in live if tensor is not None}
+        live = ((told, reference()) for told, reference in noted)
+        given: dict[int, Given] = {}
+        for told, tensor in live:
+            if tensor is not None:
+                given.setdefault(id(tensor), told)
+        return given
 
     def _noted(self, bare: BareGraph, unknown: Counter[str]) -> Iterator[tuple[CallSite | None, ModuleCall | None]]:
         """Where each node was made, and in which call; `unknown` counts of how many that is not known."""

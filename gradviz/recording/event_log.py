@@ -20,6 +20,7 @@ import torch
 from gradviz.graph import SourceLine
 from gradviz.packages import CallSite, Place
 from gradviz.variables.objects import joined, members, parameters, submodules
+from gradviz.walker.description import Given
 from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import elements
 
@@ -131,7 +132,7 @@ class LineLog:
 _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, some 70 MB
 _MOST_HELD = 1000  # entries of a list or dict that is searched for modules which torch does not know
 _EVALUATIONS = 1000  # calls of outermost modules that are kept until somebody asks
-_GIVEN = 200  # tensors without gradient that outermost modules were given last
+_GIVEN = 1000  # tensors without gradient that modules were given last
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
 
 
@@ -276,7 +277,7 @@ class EventLog:
     """What one thread noted: lines and calls by sequence number, and the calls that run now.
 
     `backward` is the site of the innermost backward call that runs now. `evaluations` are taken out by whoever asks for them.
-    `given` are tensors without gradient that outermost modules were called with, by the name of the parameter.
+    `given` are tensors without gradient that modules were called with, and as what.
     `ended`: the thread has, so that all of its numbers are known.
     """
 
@@ -292,7 +293,7 @@ class EventLog:
         self.last: deque[tuple[ModuleCall, list[weakref.ref[torch.Tensor]]]] = deque(maxlen=_LAST)
         self.failed: FailedCall | None = None
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
-        self.given: deque[tuple[str, weakref.ref[torch.Tensor]]] = deque(maxlen=_GIVEN)
+        self.given: deque[tuple[Given, weakref.ref[torch.Tensor]]] = deque(maxlen=_GIVEN)
 
     @property
     def innermost(self) -> ModuleCall | None:

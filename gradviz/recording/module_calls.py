@@ -21,6 +21,7 @@ from gradviz.packages import UserCode, frames_from, script_lines
 from gradviz.recording.event_log import Evaluation, EventLog, FailedCall, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
+from gradviz.walker.description import Given
 from gradviz.walker.private import hide_global_hooks, peek_sequence
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended, tapped
@@ -114,7 +115,9 @@ class ModuleCalls:
             if around is not None:
                 break
             stack.pop()  # no: an interrupt ended that one. Hooks run for exceptions, but not for KeyboardInterrupt.
-        self._begin(event_log, module, frame, peek_sequence())
+        call = self._begin(event_log, module, frame, peek_sequence())
+        _note_given(event_log, module, arguments, frame if call.parent is None else None)
+        call.entered = self.clock()
 
     def _begin(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, made: int) -> ModuleCall:
         """A call that runs in this frame begins, before node number `made`."""
@@ -142,9 +145,6 @@ class ModuleCalls:
         seen.began, seen.recording, seen.source = made, grad_enabled(), place.source if place is not None else None
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
         event_log.note_call(made)
-        if outer is None:
-            _note_given(event_log, module, frame)
-        call.entered = self.clock()
         return call
 
     def _checkpoint(self, frame: FrameType, call: ModuleCall) -> Any:
@@ -211,19 +211,22 @@ def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
     event_log.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
 
 
-def _note_given(event_log: EventLog, module: torch.nn.Module, frame: FrameType) -> None:
-    """Note the data that an outermost module is called with, as the parameters of its forward are called."""
-    local = local_variables(frame)
-    arguments, keywords = local.get("args"), local.get("kwargs")
-    if type(arguments) is not tuple or type(keywords) is not dict:
-        return
-    code = getattr(class_attribute(type(module), "forward"), "__code__", None)
-    names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
-    given = [*zip(names, arguments), *keywords.items()]
+def _note_given(event_log: EventLog, module: torch.nn.Module, arguments: Any, frame: FrameType | None) -> None:
+    """Note the data that a module is called with, as the parameters of its forward are called.
+
+    Arguments by keyword are read from torch's frame, where that is given.
+    """
     with _without_functions():
-        for name, value in given:
+        given = [i for i, value in enumerate(arguments) if type(value) is torch.Tensor and not value.requires_grad]
+        keywords = local_variables(frame).get("kwargs") if frame is not None else None
+        if given:
+            code = getattr(class_attribute(type(module), "forward"), "__code__", None)
+            names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
+            for i in (i for i in given if i < len(names)):
+                event_log.given.append((Given(names[i], frame is None), weakref.ref(arguments[i])))
+        for name, value in keywords.items() if type(keywords) is dict else ():
             if type(value) is torch.Tensor and not value.requires_grad:
-                event_log.given.append((name, weakref.ref(value)))
+                event_log.given.append((Given(name, False), weakref.ref(value)))
 
 
 def _note_failure(event_log: EventLog, call: ModuleCall, error: BaseException, arguments: Any) -> None:

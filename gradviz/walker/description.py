@@ -116,6 +116,13 @@ class BareGraph(NamedTuple):
     modules: Sequence[tuple[str, torch.nn.Module]] = ()
 
 
+class Given(NamedTuple):
+    """The parameter of a module's forward that data was passed as, and whether another module called that module."""
+
+    name: str
+    inner: bool
+
+
 class Places(NamedTuple):
     """Scopes, and for every node the id of its scope, its source line and the script's own line, where known.
 
@@ -130,7 +137,7 @@ class Places(NamedTuple):
     notes: tuple[str, ...] = ()
     names: Mapping[int, str] = MappingProxyType({})
     assigned: Mapping[int, str] = MappingProxyType({})
-    given: Mapping[int, str] = MappingProxyType({})
+    given: Mapping[int, Given] = MappingProxyType({})
 
 
 class Attribution(Protocol):
@@ -283,26 +290,33 @@ class Description:
         """One record for each tensor that has a name; a view without a name counts for its base, or for who shares its memory."""
         found: dict[object, Data] = {}
         for tensor, slot, nodes in reader.given():
-            tensor, names = self._data_names(tensor)
+            tensor, names, inner = self._data_names(tensor)
             storage = self.storages.known(tensor)
             key = id(tensor) if names else ("storage", storage)
-            if not names and storage is not None:
-                names = self.storages.columns.names.get(storage, ())
-            data = found.setdefault(key, Data(names or (slot,), tensor_info(tensor), (), storage))
+            if not names:
+                names = self.storages.columns.names.get(storage, ()) if storage is not None else ()
+                inner = not names
+            data = found.setdefault(key, Data(names or (slot,), tensor_info(tensor), (), storage, inner))
             found[key] = data._replace(nodes=tuple(sorted({*data.nodes, *nodes})))
         return tuple(found.values())
 
-    def _data_names(self, tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[str, ...]]:
-        """What the caller calls data, or what it is a view of; else the parameter of the module that either was passed as."""
+    def _data_names(self, tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[str, ...], bool]:
+        """What the caller calls data, or what it is a view of; else the parameter of the module that either was passed as.
+
+        With it, whether only a module inside another one was called with it.
+        """
         base = base_of(tensor)
         both = [tensor] if base is None else [tensor, base]
         for one in both:
             if names := self._names.leaf(one):
-                return one, names
-        for one in both:
-            if (told := self.places.given.get(id(one))) is not None:
-                return one, (told,)
-        return tensor, ()
+                return one, names, False
+        passed = [
+            (given.inner, i, given.name) for i, one in enumerate(both) if (given := self.places.given.get(id(one)))
+        ]
+        if not passed:
+            return tensor, (), True
+        inner, i, name = min(passed)
+        return both[i], (name,), inner
 
     # -- leaves and roots --------------------------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ class SavedReader:
         leaves, of_leaves, shared_by, into = self._leaves, self._of_leaves, self._shared, self._into.saved
         kinds, number_of, add_to_storages = self._storages.columns.kind, self._storages.number_of, self._storages.add
         add_form, add_storage, whole = into.form.append, into.storage.append, into.WHOLE
-        note_given, is_data = self._note_given, self._is_data
+        note_given, of_data, is_data = self._note_given, _OF_DATA, self._is_data if self._data else None
 
         def add(name: str, tensor: torch.Tensor) -> bool:
             try:
@@ -151,7 +151,8 @@ class SavedReader:
             except (KeyError, RuntimeError, TypeError):  # nothing known yet; no storage; nested; sizes without a hash
                 return False
             kind = kinds[storage]
-            if (kind == "input" or name in _OF_DATA or is_data(tensor)) and not tensor.requires_grad:
+            is_given = kind == "input" or name in of_data or (is_data is not None and is_data(tensor))
+            if is_given and not tensor.requires_grad:
                 note_given(name, tensor)
             alike = name, kind, tensor._is_view()
             add_form(forms.get(alike) or shared.form(*alike))
