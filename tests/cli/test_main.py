@@ -50,14 +50,6 @@ def test_wrong_usage(gradviz: Gradviz, arguments: tuple[str, ...], said: str) ->
     assert result.stdout == ""
 
 
-def test_without_a_command_there_are_three_to_copy(gradviz: Gradviz) -> None:
-    said = gradviz().stdout
-    commands = [line.split("   ")[0].split("  ")[0] for line in said.splitlines() if "train.py" in line]
-    assert commands == ["gradviz check train.py", "gradviz render train.py", "gradviz saved train.py"]
-    assert "gradviz --help" in said and max(map(len, said.splitlines())) <= 60
-    assert all(cli.get_command(click.Context(cli), line.split()[1]) for line in commands)
-
-
 @pytest.mark.parametrize("before", [(), ("-m",)])
 def test_a_script_alone_is_checked_and_the_other_commands_are_named(
     gradviz: Gradviz, tmp_path: Path, before: tuple[str, ...]
@@ -105,12 +97,6 @@ def test_what_was_captured_before_a_failure_is_written(gradviz: Gradviz, tmp_pat
     result = gradviz("info", path, "--continue", code=3)
     assert "MulBackward0" in result.stdout
     assert result.stderr.endswith("Error: script.py exited with code 4\n")
-
-
-def test_the_script_gets_its_own_arguments(gradviz: Gradviz, tmp_path: Path) -> None:
-    path = script(tmp_path, "import sys, torch\ny = torch.ones(1, requires_grad=True) * 2\nprint(sys.argv[1:])\n")
-    said = gradviz("info", path, "--json", "--", "--at", "3", "--help", "--", "x").stderr
-    assert said == "['--at', '3', '--help', '--', 'x']\n"
 
 
 @pytest.mark.parametrize("option", [("--at", "2"), ("--continue",), ("--", "x")])
