@@ -56,7 +56,7 @@ def test_graphml_round_trip(name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_graphml_round_trip_of_anything(graph: Graph) -> None:
     agree(graph)

@@ -56,7 +56,7 @@ def test_golden(name: str, golden: Golden) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_every_box_and_link_is_one_line_whatever_the_text(graph: Graph) -> None:
     drawn = scene(graph, Options(saved=True))
