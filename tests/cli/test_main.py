@@ -87,18 +87,6 @@ def test_a_script_that_exits_early(gradviz: Gradviz, tmp_path: Path, code: str, 
     assert said in gradviz("info", script(tmp_path, code + "\n"), code=3).stderr
 
 
-def test_what_was_captured_before_a_failure_is_written(gradviz: Gradviz, tmp_path: Path) -> None:
-    path = script(tmp_path, TRAINING + "    raise KeyError('later')\n")
-    result = gradviz("render", path, "--continue", "-o", "net.json", code=3)
-    assert json.loads((tmp_path / "net.json").read_text())["title"].startswith("script.py: loss.backward()")
-    assert "net.json" in result.stdout
-    assert "KeyError: 'later'" in result.stderr
-    path = script(tmp_path, TRAINING + "    raise SystemExit(4)\n")
-    result = gradviz("info", path, "--continue", code=3)
-    assert "MulBackward0" in result.stdout
-    assert result.stderr.endswith("Error: script.py exited with code 4\n")
-
-
 @pytest.mark.parametrize("option", [("--at", "2"), ("--continue",), ("--", "x")])
 def test_a_saved_graph_runs_no_script(gradviz: Gradviz, tmp_path: Path, option: tuple[str, ...]) -> None:
     gradviz("render", script(tmp_path, TRAINING), "-o", "net.json")
