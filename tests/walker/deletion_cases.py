@@ -204,14 +204,14 @@ def unprotected(size: int) -> None:
 
 # A thread with half a megabyte crashes at about 2,500 nested deletions, the main thread at 40,000: so smaller graphs will do.
 CASES: dict[str, tuple[Callable[[int], None], int]] = {
-    "saved_chain": (saved_chain, 10_000),
+    "saved_chain": (saved_chain, 5_000),
     "dense": (dense, 8_000),
     "random_dag": (random_dag, 10_000),
     "custom": (custom, 10_000),
     "views_written_in_place": (views_written_in_place, 8_000),
     "root_first": (root_first, 8_000),
     "overlapping": (overlapping, 8_000),
-    "small_walks_beside": (small_walks_beside, 4_000),
+    "small_walks_beside": (small_walks_beside, 3_000),
     "small_walks_of_a_growing_graph": (small_walks_of_a_growing_graph, 10_000),
     "small_stack": (small_stack, 20_000),
     "small_stack_small_graph": (small_stack_small_graph, 126),
@@ -219,7 +219,7 @@ CASES: dict[str, tuple[Callable[[int], None], int]] = {
     "unprotected": (unprotected, 10_000),
 }
 IN_MAIN_THREAD: dict[str, tuple[Callable[[int], None], int]] = {
-    "deep_chain": (deep_chain, 1_000_000),
+    "deep_chain": (deep_chain, 200_000),
     "interrupted": (interrupted, 100_000),  # only the main thread is interrupted
     "at_exit": (at_exit, 60_000),
 }
