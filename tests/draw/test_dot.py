@@ -19,7 +19,7 @@ from gradviz.graph import (
     Node,
     Scope,
 )
-from tests.builders import GRAPHS, chain, diamond
+from tests.builders import GRAPHS, diamond
 from tests.draw.conftest import Golden
 from tests.strategies import graphs, text
 
@@ -107,10 +107,3 @@ def test_a_module_is_a_cluster_around_its_boxes() -> None:
 def test_directions_and_theme() -> None:
     assert "rankdir=TB" in written(diamond()) and "rankdir=RL" in written(diamond(), direction="left")
     assert 'bgcolor="#ffffff"' in written(diamond()) and 'bgcolor="#16181c"' in written(diamond(), theme="dark")
-
-
-@pytest.mark.slow
-def test_a_long_chain_is_streamed() -> None:
-    pieces = render(chain(100_000), Options())
-    assert next(pieces) == "digraph gradviz {\n"
-    assert sum(piece.startswith("  n") and " -> " in piece for piece in pieces) == 100_001
