@@ -239,12 +239,6 @@ def test_a_wrong_name_says_what_it_is(gradviz: Gradviz, tmp_path: Path, name: st
     assert "Traceback" not in result.stderr
 
 
-def test_a_name_with_at_is_looked_up_at_that_call(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("info", "--json", f"{script(tmp_path, TRAINING)}:loss", "--at", 2)
-    assert roots(json.loads(result.stdout)) == [("loss", "MulBackward0")]
-    assert result.stderr.splitlines() == ["step 0"]
-
-
 def test_a_module(gradviz: Gradviz, tmp_path: Path) -> None:
     script(tmp_path, "", "package/__init__.py")
     script(

@@ -75,13 +75,6 @@ def test_entities_give_the_text_back(line: str) -> None:
         assert re.sub(lead + r"#(\d+);", lambda found: chr(int(found[1])), escape(line, lead)) == one_line(line)
 
 
-def test_a_module_is_a_subgraph_around_its_boxes() -> None:
-    lines = chart(written(GRAPHS["everything"]))
-    fc = lines.index('  subgraph f1["fc Linear, 12 parameters, (3, 4)"]')
-    assert lines[fc + 1].startswith('  n0["h = hidden') and lines.index("  end") > fc
-    assert sum("subgraph" in line for line in lines) == lines.count("  end") == 2
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "made",

@@ -203,14 +203,6 @@ def test_frames_surround_their_boxes_and_have_a_title() -> None:
     assert not any(overlap(extent(frame.words[0]), block.rect) for block in made.blocks)
 
 
-def test_notes_of_the_layout_are_in_the_footer() -> None:
-    def placer(drawing: Drawing) -> Placement:
-        return replace(in_a_column(drawing), notes=("1 line runs upwards",))
-
-    made = composed(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), Options(), placer)
-    assert "1 line runs upwards" in [words.text for words in made.words]
-
-
 def test_a_title_of_several_words_is_broken_and_never_cut() -> None:
     title = "layers.2–11 JambaAttentionDecoderLayer, JambaMambaDecoderLayer"
     group = Group("alike", title, (0,), 5, ops=3)

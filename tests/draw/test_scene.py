@@ -15,7 +15,6 @@ from gradviz.draw.scene import (
     scene,
     subject,
 )
-from gradviz.gradients.heat import seconds_by_box
 from gradviz.graph import (
     Edge,
     Graph,
@@ -36,11 +35,9 @@ from tests.builders import (
     folded,
     freed,
     leaf,
-    multi_output,
     shared_leaf,
     squared,
     tensor,
-    timed_graph,
     views,
 )
 
@@ -125,11 +122,6 @@ def test_what_a_checkpoint_packed_is_said_calmly(packings: tuple[Packing, ...], 
     saved = tuple(SavedTensor("self", None, None, None, "packed", packing=packing) for packing in packings)
     (box,) = scene(Graph((Node(0, "ExpBackward0", saved=saved, flags=("packed",)),)), Options()).boxes
     assert words in box.lines and not box.flags
-
-
-def test_links_name_the_output_of_a_node_that_has_several() -> None:
-    made = scene(multi_output(), Options())
-    assert [link.label for link in made.links] == ["output 0", "output 2", "", "", "output 1"]
 
 
 @pytest.mark.parametrize(
@@ -228,16 +220,6 @@ def test_colours_can_mean_memory() -> None:
     assert any("2.1 KiB" in line for line in made.footer)
 
 
-def test_time_colours_what_is_timed() -> None:
-    """Two ops of one module have no time of their own; folded, the module has it, and all boxes together what it took."""
-    made = scene(timed_graph(), Options(color="time"))
-    assert [box.kind for box in made.boxes] == ["heat5", "op", "op", "heat5"]
-    assert [box.lines[-1] for box in made.boxes if box.kind == "heat5"] == ["takes 1.00 s"] * 2
-    assert any("2.00 s in these boxes" in line for line in made.footer)
-    assert [entry.text for entry in made.legend if entry.text.startswith("takes")] == ["takes more than 500 ms"]
-    assert sum(seconds_by_box(timed_graph().fold(depth=1))) == 5
-
-
 def test_folded_boxes_hold_what_is_inside() -> None:
     slot = SavedTensor("self", tensor(4), 0, "activation", "live", 16)
     nodes = tuple(Node(i, "ExpBackward0", (), 3 - i, saved=(slot._replace(storage=i),)) for i in range(3))
@@ -258,15 +240,6 @@ def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
     )
     assert "alpha: nan" in box.lines and "mode: None" in box.lines
     assert box.lines[-2:] == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"]) and not box.flags  # no alarms
-
-
-def test_groups_and_counted_edges() -> None:
-    made = scene(folded(), Options())
-    assert made.boxes[0].lines == ("net.fc", "3 ops, 1,024 parameters, 4.0 KiB", "(2, 2)")
-    assert titles(made, "group") == ["net.fc", "net.cell ×12"]
-    assert [(link.label, link.edges) for link in made.links] == [("×3", 3), ("×12", 12), ("", 1)]
-    assert made.footer[0] == "0 backward functions, 2 groups, 1 leaf, 1 output, 2 edges"
-    assert made.footer[1:] == ("folded: 2 groups for 5 nodes", "5 nodes were folded")
 
 
 def test_the_usual_dtype_is_said_once() -> None:

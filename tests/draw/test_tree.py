@@ -139,14 +139,6 @@ def test_a_limit_of_depth_counts_what_it_cut(depth: int) -> None:
     )
 
 
-def test_a_terminal_shows_200_rows_unless_told() -> None:
-    graph = chain(1000)
-    assert on_terminal(graph).count("mul") == 199
-    assert "+802 more nodes" in on_terminal(graph)
-    assert on_terminal(graph, max_rows=0).count("mul") == 1000
-    assert written(graph).count("mul") == 1000
-
-
 def test_a_terminal_shows_what_a_file_has_and_cuts_wide_rows_visibly() -> None:
     assert on_terminal(diamond()).split() == written(diamond()).split()
     narrow = on_terminal(GRAPHS["everything"], width=30, by="node").splitlines()

@@ -245,15 +245,6 @@ def test_rows_by_module_go_in_forward_order() -> None:
     assert "to its leaves" in text and "Sigmoid" in text
 
 
-def test_rows_by_node_and_edge_are_numbered_in_execution_order() -> None:
-    found = gradviz.flow(CASES["transformer_layer"]())
-    by_node, by_edge = rows(found, "node"), rows(found, "edge")
-    assert [row.number for row in by_node] == list(range(1, len(found.graph.nodes) + 1))
-    assert [row.type for row in by_node] == [found.graph.nodes[node].op for node in found.order]
-    assert len(by_edge) == len(found.graph.edges)
-    assert [row.number for row in by_edge] == sorted(row.number or 0 for row in by_edge)
-
-
 def test_a_hook_on_a_result_is_told() -> None:
     w = torch.ones(3, requires_grad=True)
     y = w * 2

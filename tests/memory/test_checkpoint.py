@@ -28,9 +28,8 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.memory.checkpoint import checkpoint_plan
-from gradviz.memory.freed import Checkpointed, ModuleCosts, memory_of_tensors
+from gradviz.memory.freed import Checkpointed, ModuleCosts
 from gradviz.memory.saved import saved
-from tests.walker.graphs import needs_raw
 
 Saving = tuple[str, int]
 """The name of a slot and its storage."""
@@ -100,20 +99,6 @@ def test_an_outer_module_takes_the_place_of_inner_ones() -> None:
     assert state.held == wrapped(graph, "b").held == 100
     assert state.ops == wrapped(graph, "b").ops == 2
     assert wrapped(graph, "b", "b.c").held == 100
-
-
-# -- identity of tensors ---------------------------------------------------------------------------------------------
-
-
-@needs_raw
-def test_views_share_the_storage_of_what_they_look_at() -> None:
-    w, x = torch.randn(4, 4, requires_grad=True), torch.randn(3, 4)
-    graph = gradviz.walk((x @ w).exp().view(4, 3).t().mm(torch.ones(4, 2, requires_grad=True)))
-    at = {node.op: node.id for node in graph.nodes}
-    memory = memory_of_tensors(graph)
-    slot = graph.nodes[at["ExpBackward0"]].saved[0]
-    assert {memory[at[op], 0] for op in ("ExpBackward0", "ViewBackward0", "TBackward0")} == {slot.storage}
-    assert memory[at["MmBackward0"], 0] == (at["MmBackward0"], 0)
 
 
 # -- what wrapping really does ---------------------------------------------------------------------------------------
