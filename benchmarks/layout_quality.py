@@ -22,17 +22,15 @@ from gradviz.layout.layered import place
 from tests.layout.geometry import (
     boxes_cut,
     count_crossings,
-    edge_length,
     overlapping_pairs,
     rectangles,
 )
 from tests.layout.networks import (
-    densenet,
+    Network,
+    conv,
     gpt,
     lstm,
-    mixture_of_experts,
     resnet,
-    unet,
 )
 
 POINTS_PER_INCH = 72.0
@@ -49,6 +47,59 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "8 experts, 3 layers": lambda: mixture_of_experts(8, 3).drawing(),
     "densenet, 2 x 6": lambda: densenet(6, 2).drawing(),
 }
+
+
+def unet(depth: int) -> Network:
+    """Down and up again, with a skip at every scale."""
+    net = Network()
+    x = net.box("input (1, 3, 64, 64)")
+    skips = []
+    for i in range(depth):
+        x = net.box("ReluBackward0", conv(net, x, f"down.{i}"))
+        skips.append(x)
+        x = net.box("MaxPool2DWithIndicesBackward0", x)
+    for i in reversed(range(depth)):
+        x = net.box("CatBackward0", skips[i], net.box("UpsampleNearest2DBackward0", x))
+        x = net.box("ReluBackward0", conv(net, x, f"up.{i}"))
+    net.box("MeanBackward0", x)
+    return net
+
+
+def mixture_of_experts(experts: int, layers: int = 3) -> Network:
+    """Every layer sends its input through all experts side by side and adds the results."""
+    net = Network()
+    x = net.box("input (8, 64)")
+    for i in range(layers):
+        gate = net.box("SoftmaxBackward0", net.linear(x, f"layer.{i}.gate"))
+        outs = []
+        for k in range(experts):
+            h = net.linear(net.box("ReluBackward0", net.linear(x, f"layer.{i}.{k}.up")), f"layer.{i}.{k}.down")
+            outs.append(net.box("MulBackward0", h, net.box("SelectBackward0", gate)))
+        x = net.box("AddBackward0", x, net.box("SumBackward1", net.box("StackBackward0", *outs)))
+    net.box("MeanBackward0", x)
+    return net
+
+
+def densenet(length: int, blocks: int = 2) -> Network:
+    """Every layer of a block uses the outputs of all layers before it."""
+    net = Network()
+    x = conv(net, net.box("input (1, 3, 64, 64)"), "stem")
+    for i in range(blocks):
+        made = [x]
+        for k in range(length):
+            joined = net.box("CatBackward0", *made) if len(made) > 1 else x
+            made.append(conv(net, net.box("ReluBackward0", net.norm(joined, f"b{i}.{k}.bn")), f"b{i}.{k}.conv"))
+        x = net.box("AvgPool2DBackward0", net.box("CatBackward0", *made))
+    net.box("MeanBackward0", x)
+    return net
+
+
+def edge_length(placement: Placement) -> float:
+    """Length of all edges together."""
+    steps = np.linalg.norm(np.diff(placement.points, axis=0), axis=1)
+    inside = np.ones(len(placement.points), np.bool_)
+    inside[placement.starts[1:-1][placement.starts[1:-1] < len(inside)]] = False
+    return float(steps[inside[1:]].sum())
 
 
 def main() -> int:

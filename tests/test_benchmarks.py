@@ -40,26 +40,6 @@ def test_every_tool_is_measured_or_named_as_missing(tmp_path: Path) -> None:
             assert (one["bytes"] > 1000) is (tool != "bare walk")
 
 
-def test_a_case_that_takes_too_long_is_ended_and_reported(tmp_path: Path) -> None:
-    report = tmp_path / "numbers.json"
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks",
-        "--small",
-        "--only",
-        "GPT",
-        "--limit",
-        "0.001",
-        "--json",
-        str(report),
-    ]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    results = json.loads(report.read_text())["results"]
-    assert {one["error"] for one in results} <= {"more than 0.001 s", "not installed"}
-
-
 def test_every_benchmark_is_explained() -> None:
     text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
     parts = {path.stem for path in BENCHMARKS.glob("*.py")} - {

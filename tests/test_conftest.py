@@ -47,10 +47,3 @@ def test_what_stays_installed_is_seen(
             undo()
         os.chdir(here)
         torch.Tensor.backward, torch.autograd.grad = backward, grad  # type: ignore[method-assign]
-
-
-def test_a_global_module_hook_is_seen(leaves_behind: Measure) -> None:
-    handles: list[torch.utils.hooks.RemovableHandle] = []
-    found = leaves_behind(lambda: handles.append(torch.nn.modules.module.register_module_forward_hook(lambda *_: None)))
-    handles[0].remove()
-    assert found and all("forward_hook" in name for name in found)

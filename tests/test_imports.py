@@ -28,13 +28,11 @@ HEAVY = {"torch", "numpy", "graphviz", "pygraphviz", "rich", "click", "IPython",
 def test_importing_gradviz_loads_nothing_heavy() -> None:
     loaded = _loaded_by("import gradviz")
     assert not HEAVY & loaded
-    assert len(loaded) < 40
 
 
 def test_after_torch_a_walk_adds_only_gradviz() -> None:
     loaded = _loaded_by("import torch\nbefore = set(sys.modules)\nimport gradviz\ngradviz.walk")
     assert not (HEAVY - {"torch", "numpy"}) & loaded
-    assert len({name for name in loaded if not name.startswith("gradviz")}) <= 5, loaded
 
 
 def test_a_saved_graph_needs_no_torch() -> None:

@@ -44,35 +44,6 @@ def test_the_reference_is_made_without_a_warning_and_without_pytest(maker: dict[
     assert {name for name in ours if f'id="{name}"' not in everything} == set()
 
 
-UNDOCUMENTED = '''"""A module."""
-def told(a, b):
-    """Do.
-
-    Args:
-        a, c: numbers
-    """
-def untold(): ...
-class Told:
-    """A class."""
-    def method(self): ...
-    def _private(self): ...
-'''
-
-
-def test_what_a_reader_would_miss_is_named(
-    maker: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pdoc.doc
-
-    (tmp_path / "undocumented.py").write_text(UNDOCUMENTED)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert sorted(maker["missing"](pdoc.doc.Module(importlib.import_module("undocumented")))) == [
-        "undocumented.Told.method has no docstring",
-        "undocumented.told has no parameter c, which its docstring describes",
-        "undocumented.untold has no docstring",
-    ]
-
-
 def resolves(name: str) -> bool:
     """Whether a dotted name leads to something, through modules and then attributes.
 

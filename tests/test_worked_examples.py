@@ -46,11 +46,3 @@ def test_they_are_in_the_style_of_the_house(folder: Path) -> None:
         tool = [sys.executable, "-m", "ruff", *command, *ours]
         done = subprocess.run([*tool, "gradviz", "tests"], cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_line_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "adding-a-thing.md"
-    page.write_text("<!-- add to gradviz/errors.py below: no such line -->\n```python\nx = 1\n```\n")
-    monkeypatch.setitem(MAKER["applied"].__globals__, "PAGES", [page])
-    with pytest.raises(ValueError, match=r"gradviz/errors\.py has 0 lines 'no such line'"):
-        MAKER["applied"](tmp_path / "copy")

@@ -93,8 +93,10 @@ class _Handlers:
             self._depth += change
 
     def _put_back(self) -> None:
-        if self._depth == 0 and self._originals is not None and _is_main():
-            (signal.signal, signal.getsignal), self._originals = self._originals, None
+        originals = self._originals  # read once: a handler that comes between may have put them back
+        if self._depth == 0 and originals is not None and _is_main():
+            signal.signal, signal.getsignal = originals
+            self._originals = None
             for number, handler in self._users.items():
                 if _signal.getsignal(number) is self._instead:
                     _signal.signal(number, handler)

@@ -31,8 +31,6 @@ if __name__ == "__main__":
     loss.backward()
 """
 
-LINE = len(FACTS.splitlines())
-
 
 @pytest.fixture(autouse=True)
 def package(tmp_path: Path) -> None:
@@ -52,11 +50,6 @@ def test_the_same_facts_as_under_python(tmp_path: Path) -> None:
     )
     assert found == expected
     assert found["package"] == "pkg" and found["argv"][1:] == ["--at", "3"]
-
-
-def test_the_file_is_named_after_the_module(gradviz: Gradviz, tmp_path: Path) -> None:
-    assert gradviz("render", "-m", "pkg.train").stdout == "train.svg\n"
-    assert f"pkg.train: loss.backward() at train.py:{LINE}, call 1" in (tmp_path / "train.svg").read_text()
 
 
 def test_a_name_in_it_and_the_main_of_a_package(gradviz: Gradviz, tmp_path: Path) -> None:

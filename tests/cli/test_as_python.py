@@ -59,7 +59,12 @@ y = (x * x).sum()
 
 
 @pytest.mark.parametrize(
-    "path", ["script.py", "../{here}/link/script.py", pytest.param("{absolute}/script.py", marks=pytest.mark.long)]
+    "path",
+    [
+        "script.py",
+        pytest.param("../{here}/link/script.py", marks=pytest.mark.long),
+        pytest.param("{absolute}/script.py", marks=pytest.mark.long),
+    ],
 )
 def test_the_same_facts(tmp_path: Path, path: str) -> None:
     script(tmp_path, FACTS)
@@ -133,9 +138,6 @@ FAILING = {
     "raises": "import helper\ndef f():\n    helper.fail()\nf()\n",
     "chained": "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise KeyError('é') from error\n",
     "syntax": "x = 1\nif x\n    y = 2\n",
-    "indentation": "if True:\nx = 1\n",
-    "null": "x = '\\0'\nraise SystemError\n",
-    "import": "import nothing_of_this_name\n",
     "own hook": "import sys\nsys.excepthook = lambda t, v, tb: print('mine', t.__name__, tb.tb_lineno, file=sys.stderr)\n1 / 0\n",
     "neighbour syntax": "import broken\n",
     "cause is itself": "e = ValueError('round')\ne.__context__ = e\nraise e\n",

@@ -36,10 +36,3 @@ def test_before_the_script_runs(
     two = ["--at", 1, "--at", 2] if command == "diff" else []
     assert said in gradviz(command, source, *two, "-o", path, code=2).stderr
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_check_leaves_nothing_and_touches_nothing(gradviz: Gradviz, tmp_path: Path) -> None:
-    (tmp_path / "net.svg").write_text("old")
-    gradviz("render", script(tmp_path, "1 / 0\n"), "-o", "net.svg", code=3)
-    assert {path.name for path in tmp_path.iterdir()} == {"net.svg", "script.py"}
-    assert (tmp_path / "net.svg").read_text() == "old"

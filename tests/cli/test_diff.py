@@ -50,11 +50,6 @@ def test_saved_graphs_and_scripts_mix(gradviz: Gradviz) -> None:
     assert "  neg  " in gradviz("diff", "plain.json", CONTROL_FLOW, "--", "--negative", code=1).stdout
 
 
-def test_one_more_turn_of_a_loop(gradviz: Gradviz) -> None:
-    data = json.loads(gradviz("diff", CONTROL_FLOW, "--json", "--", "--", "--limit", "200", code=1).stdout)
-    assert [node["op"] for node in data["added"]] == ["MulBackward0"] and not data["removed"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [((), "needs --at twice"), (("--at", 1), "needs --at twice"), (("--at", 1, "--at", 2, "--at", 3), "once for both")],

@@ -5,57 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from gradviz.cli.info import environment
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Leaf,
-    Node,
-    Root,
-    SavedTensor,
-    Storage,
-)
-from gradviz.graph.amounts import depth, elements, overview
-from tests.builders import chain, leaf, tensor
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import script
 from tests.walker.graphs import needs_raw
-
-
-def test_numbers_of_a_hand_made_graph() -> None:
-    slot = SavedTensor("self", tensor(2), 0, "input", "live")
-    gone = SavedTensor("other", None, None, None, "freed")
-    nodes = (
-        Node(0, "AddBackward0", saved=(slot, gone)),
-        Node(1, "MulBackward0", saved=(slot,), flags=("freed",)),
-        Node(2, "MulBackward0", flags=("freed", "hooks")),
-        Node(3, "AccumulateGrad"),
-        Node(4, "AccumulateGrad"),
-    )
-    edges = (Edge(0, 1, 0, 0), Edge(0, 3, 0, 1), Edge(1, 2, 0, 0), Edge(2, 3, 0, 0), Edge(2, 4, 0, 1))
-    leaves = (leaf(3, "w", shape=(2, 5)), Leaf(4, ("x",), tensor("s1", 3), "input"))
-    roots = (Root(0, 0, "y", tensor()),)
-    found = overview(Graph(nodes, edges, leaves, roots, storages=(Storage(0, 100, "input"),)))
-    assert (found.nodes, found.edges, found.depth) == (5, 5, 3)
-    assert list(found.operations.items()) == [("MulBackward0", 2), ("AddBackward0", 1)]
-    assert found.flags == {"freed": 2, "hooks": 1}
-    assert found.elements == {"parameter": 10, "input": 0}
-    assert (found.saved, found.saved_bytes) == (2, 100)
-    assert [one.names for one in found.largest_leaves] == [("w",), ("x",)]
-    assert [elements(one.tensor) for one in found.largest_leaves] == [10, None]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("length", [1, 3, 50_000])
-def test_depth_of_a_chain(length: int) -> None:
-    graph = chain(length)
-    assert depth(graph) == length
-
-
-def test_an_empty_graph() -> None:
-    assert (overview(Graph()).depth, overview(Graph()).nodes) == (0, 0)
 
 
 def test_the_screen_and_the_json_say_the_same(gradviz: Gradviz, tmp_path: Path) -> None:
@@ -72,16 +24,6 @@ def test_the_screen_and_the_json_say_the_same(gradviz: Gradviz, tmp_path: Path) 
     assert "reaches  30 inputs of 465 elements" in said
     assert len(said.splitlines()) <= 40
     assert data["environment"]["torch"] and "graphviz" in data["environment"]
-
-
-@pytest.mark.parametrize(
-    ("chosen", "said"), [("none", "not used, gradviz places the boxes itself"), ("bundled", "(bundled)")]
-)
-def test_the_graphviz_in_use_is_named(monkeypatch: pytest.MonkeyPatch, chosen: str, said: str) -> None:
-    monkeypatch.setenv("GRADVIZ_GRAPHVIZ", chosen)
-    if chosen == "bundled":
-        pytest.importorskip("pygraphviz")
-    assert said in environment()["graphviz"]
 
 
 def test_the_parts_of_the_model_are_the_pictures_top_level(gradviz: Gradviz, tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def with_torch() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "whom"), [*((name, "group") for name in SAVED), *((name, "parent") for name in list(SAVED)[:6])]
+    ("name", "whom"), [*((name, "group") for name in SAVED), *((name, "parent") for name in list(SAVED)[:3])]
 )
 def test_while_a_saved_graph_is_drawn(
     name: str, whom: str, graphs: Path, tmp_path: Path, without_torch: subprocess.Popen[str]
@@ -215,9 +215,7 @@ def test_while_a_saved_graph_is_drawn(
         ("script", FORWARD, "group"),
         ("script", FORWARD, "parent"),
         ("walk", CHAIN, "group"),
-        ("walk", CHAIN, "parent"),
         ("read", CHAIN, "group"),
-        ("saved", CHAIN, "group"),
     ],
 )
 def test_while_a_script_runs_and_is_read(
@@ -242,18 +240,6 @@ def test_while_a_class_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradviz.cli.main.importlib.import_module", imported)
     result = CliRunner().invoke(cli, ["render", "script.py"])
     assert (result.exit_code, result.output) == (130, "Interrupted; nothing was written.\n")
-
-
-def test_while_code_is_made_from_text(tmp_path: Path) -> None:
-    """As a dataclass does, during an import. Python would then end `python -m` by the signal, whatever exit code it was told."""
-    (tmp_path / "interrupted.py").write_text(
-        "import sys; from gradviz.cli import main\n"
-        "main.importlib.import_module = lambda name: exec('raise KeyboardInterrupt')\n"
-        "sys.argv = ['gradviz', 'render', 'script.py']; main.main()"
-    )
-    command = [sys.executable, "-m", "interrupted"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (130, "Interrupted; nothing was written.\n")
 
 
 BEHIND = """
@@ -299,8 +285,7 @@ def test_check_tells_what_it_has_seen(at: int, tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
 
 
-@pytest.mark.parametrize("option", ["--steps", "--at"])
-def test_check_tells_nothing_where_a_number_of_calls_was_asked_for(option: str, tmp_path: Path) -> None:
+def test_check_tells_nothing_where_a_number_of_calls_was_asked_for(tmp_path: Path) -> None:
     script(tmp_path, WATCHED.format(at=50))
-    done = python("-m", "gradviz", "check", "script.py", option, "90", cwd=tmp_path)
+    done = python("-m", "gradviz", "check", "script.py", "--steps", "90", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")

@@ -50,14 +50,6 @@ def test_wrong_usage(gradviz: Gradviz, arguments: tuple[str, ...], said: str) ->
     assert result.stdout == ""
 
 
-def test_without_a_command_there_are_three_to_copy(gradviz: Gradviz) -> None:
-    said = gradviz().stdout
-    commands = [line.split("   ")[0].split("  ")[0] for line in said.splitlines() if "train.py" in line]
-    assert commands == ["gradviz check train.py", "gradviz render train.py", "gradviz saved train.py"]
-    assert "gradviz --help" in said and max(map(len, said.splitlines())) <= 60
-    assert all(cli.get_command(click.Context(cli), line.split()[1]) for line in commands)
-
-
 @pytest.mark.parametrize("before", [(), ("-m",)])
 def test_a_script_alone_is_checked_and_the_other_commands_are_named(
     gradviz: Gradviz, tmp_path: Path, before: tuple[str, ...]
@@ -93,24 +85,6 @@ def test_a_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_a_script_that_exits_early(gradviz: Gradviz, tmp_path: Path, code: str, said: str) -> None:
     assert said in gradviz("info", script(tmp_path, code + "\n"), code=3).stderr
-
-
-def test_what_was_captured_before_a_failure_is_written(gradviz: Gradviz, tmp_path: Path) -> None:
-    path = script(tmp_path, TRAINING + "    raise KeyError('later')\n")
-    result = gradviz("render", path, "--continue", "-o", "net.json", code=3)
-    assert json.loads((tmp_path / "net.json").read_text())["title"].startswith("script.py: loss.backward()")
-    assert "net.json" in result.stdout
-    assert "KeyError: 'later'" in result.stderr
-    path = script(tmp_path, TRAINING + "    raise SystemExit(4)\n")
-    result = gradviz("info", path, "--continue", code=3)
-    assert "MulBackward0" in result.stdout
-    assert result.stderr.endswith("Error: script.py exited with code 4\n")
-
-
-def test_the_script_gets_its_own_arguments(gradviz: Gradviz, tmp_path: Path) -> None:
-    path = script(tmp_path, "import sys, torch\ny = torch.ones(1, requires_grad=True) * 2\nprint(sys.argv[1:])\n")
-    said = gradviz("info", path, "--json", "--", "--at", "3", "--help", "--", "x").stderr
-    assert said == "['--at', '3', '--help', '--', 'x']\n"
 
 
 @pytest.mark.parametrize("option", [("--at", "2"), ("--continue",), ("--", "x")])

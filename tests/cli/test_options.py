@@ -38,21 +38,12 @@ def test_the_defaults_are_the_fields_defaults() -> None:
     assert Options.of(seen) == Options()
 
 
-def test_help_has_every_field_with_its_own_words() -> None:
-    said = " ".join(invoke("--help")[1].split())
-    for item in option_fields():
-        assert "--" + item.name.replace("_", "-") in said
-        assert " ".join(item.metadata["help"].split())[:40] in said.replace("- ", "-")
-
-
 @pytest.mark.parametrize(
     ("arguments", "name", "value"),
     [
         (("--max-rows", "7"), "max_rows", 7),
         (("--leaves", "hidden"), "leaves", "hidden"),
-        (("--saved",), "saved", True),
         (("--no-saved",), "saved", False),
-        (("--depth", "3"), "depth", 3),
         (("--depth", "all"), "depth", "all"),
         (("--focus", "layers.0"), "focus", "layers.0"),
         (("--expand", "a", "--expand", "b.0"), "expand", ("a", "b.0")),
@@ -76,14 +67,6 @@ def test_a_field_of_numbers_and_words_lists_both(value: str) -> None:
     seen, said = invoke("--depth", value)
     assert seen == {}
     assert "a whole number from 1, 'auto' or 'all'" in said
-
-
-def test_some_of_them() -> None:
-    @click.command()
-    @render_options("leaves", "max_rows")
-    def command(**options: Any) -> None: ...
-
-    assert sorted(parameter.name or "" for parameter in command.params) == ["leaves", "max_rows"]
 
 
 def test_what_the_command_line_takes_by_default_python_does_too() -> None:

@@ -18,8 +18,3 @@ def test_three_commands_write_pages(gradviz: Gradviz, tmp_path: Path) -> None:
     for name in ("train.html", "measured.html", "report.html", "diff.html"):
         assert (tmp_path / name).read_text().startswith("<!doctype html>")
     assert (tmp_path / "train.html").stat().st_size < 200_000
-
-
-def test_a_difference_has_two_formats(gradviz: Gradviz, tmp_path: Path) -> None:
-    path = script(tmp_path, TRAINING)
-    assert "must end in .svg or .html" in gradviz("diff", path, path, "-o", "diff.png", code=2).stderr

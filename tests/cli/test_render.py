@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.draw.picture import Picture
-from gradviz.draw.scene import Scene
-from gradviz.draw.wires import Curves
-from gradviz.graph import Graph
 from gradviz.graph.files import load
-from gradviz.layout import Placement
-from gradviz.run.ending import RunResult
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
 
@@ -51,39 +45,8 @@ def test_a_saved_graph_draws_what_the_script_drew(gradviz: Gradviz, tmp_path: Pa
     assert {name for leaf in graph.leaves for name in leaf.names} == {"model.weight", "model.bias"}
 
 
-def test_options_reach_the_renderer(gradviz: Gradviz, tmp_path: Path) -> None:
-    path = script(tmp_path, TRAINING)
-    assert "rankdir=LR" in gradviz("render", path, "--direction", "right", "-o", "-", "--format", "dot").stdout
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("-o", "net.xyz"), "the suffix '.xyz'"),
-        (("-o", "none/net.svg"), "there is no folder 'none'"),
-        (("--format", "bmp"), "'bmp' is not one of"),
-    ],
-)
-def test_a_wrong_output_is_refused_before_the_script_runs(
-    gradviz: Gradviz, tmp_path: Path, options: tuple[str, ...], said: str
-) -> None:
-    path = script(tmp_path, "open('ran', 'w')\n")
-    assert said in gradviz("render", path, *options, code=2).stderr
-    assert not (tmp_path / "ran").exists()
-
-
 def test_the_output_is_relative_to_where_gradviz_was_called(gradviz: Gradviz, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     path = script(tmp_path, "import os\nos.mkdir('else')\nos.chdir('else')\n" + TRAINING.lstrip())
     gradviz("render", path, "-o", "out/net.json")
     assert (tmp_path / "out" / "net.json").exists()
-
-
-def test_a_failing_script_leaves_the_old_file(gradviz: Gradviz, tmp_path: Path) -> None:
-    (tmp_path / "net.json").write_text("old")
-    gradviz("render", script(tmp_path, "1 / 0\n"), "-o", "net.json", code=3)
-    assert (tmp_path / "net.json").read_text() == "old"
-
-
-WAY = (Graph, RunResult, Scene, Placement, Curves, Picture)
-"""What is handed on between the script's loss and the file of the picture."""

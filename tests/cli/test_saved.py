@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import gradviz as package
-from gradviz.graph import SourceLine
 from gradviz.memory.saved import saved
 from gradviz.wording import bytes_text, parse_size
 from tests.cli.conftest import Gradviz
-from tests.cli.scripts import TRAINING, gradviz as gradviz_process, script
+from tests.cli.scripts import script
 from tests.fold.saving import random_saving
 
 pytestmark = pytest.mark.slow
@@ -55,9 +54,7 @@ def test_json_says_what_top_cut(gradviz: Gradviz, graph_file: Path) -> None:
     [
         ("line", "train.py:"),
         ("module", "Linear"),
-        ("op", "Op1Backward0"),
         ("node", "  node "),
-        ("dtype", "int64"),
     ],
 )
 def test_the_table_names_its_rows(gradviz: Gradviz, graph_file: Path, by: str, told: str) -> None:
@@ -72,13 +69,6 @@ def test_top_cuts_and_says_so(gradviz: Gradviz, graph_file: Path) -> None:
     assert f"+{rows - 10} more" in gradviz("saved", graph_file, "--by", "node").stdout
     assert f"+{rows - 3} more" in gradviz("saved", graph_file, "--by", "node", "--top", 3).stdout
     assert "more" not in gradviz("saved", graph_file, "--by", "node", "--top", 0).stdout
-
-
-def test_a_script_is_run_and_its_output_kept_apart(tmp_path: Path) -> None:
-    done = gradviz_process("saved", script(tmp_path, TRAINING), "--by", "op", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "PowBackward0" in done.stdout and "held for backward" in done.stdout
-    assert "\x1b" not in done.stdout
 
 
 def test_a_fake_run_allocates_nothing_and_tells_the_real_size(gradviz: Gradviz, tmp_path: Path) -> None:
@@ -102,17 +92,6 @@ def test_rows_that_were_not_recorded(gradviz: Gradviz, tmp_path: Path) -> None:
     bare.save(str(tmp_path / "bare.json"))
     assert "has no modules" in gradviz("saved", tmp_path / "bare.json", "--by", "module", code=2).output
     assert gradviz("saved", tmp_path / "bare.json").stdout.splitlines()[0].split()[-1] == "op"
-
-
-def test_text_of_the_user_cannot_break_the_table(gradviz: Gradviz, tmp_path: Path) -> None:
-    graph = random_saving(1)
-    odd = SourceLine("/a/[red]x.py", 3, "f", "y = '\x1b[31m\n'  # [bold]")
-    nodes = tuple(node._replace(op="[link]Op\nBackward", source=odd) for node in graph.nodes)
-    type(graph)(nodes, storages=graph.storages, scopes=graph.scopes).save(str(tmp_path / "odd.json"))
-    by_line = gradviz("saved", tmp_path / "odd.json", "--by", "line").stdout
-    assert "\x1b" not in gradviz("saved", tmp_path / "odd.json").stdout
-    assert "[red]x.py:3" in by_line and "\x1b" not in by_line and "[bold]" in by_line
-    assert "[link]Op\\nBackward" in gradviz("saved", tmp_path / "odd.json", "--by", "op").stdout
 
 
 MODULES = """
@@ -168,12 +147,9 @@ def test_a_budget_needs_modules(gradviz: Gradviz, tmp_path: Path) -> None:
     ("text", "nbytes"),
     [
         ("40GiB", 40 * 2**30),
-        ("40GB", 40 * 10**9),
         ("1.5 kib", 1536),
         ("1e9", 10**9),
         ("7", 7),
-        ("7B", 7),
-        ("2M", 2 * 10**6),
     ]
     + [(text, None) for text in ("", "GiB", "-1", "1.2.3", "0.1", "1e999", "5 apples", "nan", "inf")],
 )
@@ -189,13 +165,3 @@ def test_csv_has_every_row_and_exact_numbers(gradviz: Gradviz, graph_file: Path)
     ]
     cut = gradviz("saved", graph_file, "--by", "node", "--format", "csv", "--top", 2).stdout.splitlines()
     assert len(cut) == 3
-
-
-def test_json_is_short_for_a_format(gradviz: Gradviz, graph_file: Path) -> None:
-    assert gradviz("saved", graph_file, "--json").stdout == gradviz("saved", graph_file, "--format", "json").stdout
-
-
-def test_csv_of_a_plan_has_a_row_for_each_module(gradviz: Gradviz, recorded: Path) -> None:
-    written = gradviz("saved", recorded, "--budget", "12KiB", "--format", "csv").stdout.splitlines()
-    data = json.loads(gradviz("saved", recorded, "--budget", "12KiB", "--json").stdout)
-    assert [int(row["freed"]) for row in csv.DictReader(written)] == [step["freed"] for step in data["wrap"]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -55,12 +54,6 @@ def test_output_to_standard_output_is_the_file_byte_for_byte(tmp_path: Path) -> 
         ("| true", "141 0", ""),
         ("2>&- | grep -c MulBackward0", "0 0", "1"),
         (">&-", "2", "standard output is closed"),
-        pytest.param(
-            ">/dev/full",
-            "2",
-            "cannot write the result to standard output: No space left on device",
-            marks=pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full"),
-        ),
     ],
 )
 def test_odd_streams(tmp_path: Path, tail: str, codes: str, said: str) -> None:
@@ -74,42 +67,15 @@ def test_odd_streams(tmp_path: Path, tail: str, codes: str, said: str) -> None:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs signals")
-def test_ctrl_c_leaves_the_old_file_and_says_130(tmp_path: Path) -> None:
-    script(
-        tmp_path,
-        "import time, torch\ny = torch.ones(1, requires_grad=True) * 2\nprint('ready', flush=True)\ntime.sleep(60)\n",
-    )
-    (tmp_path / "net.json").write_text("old")
-    before = sorted(tmp_path.iterdir())
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gradviz", "render", "script.py", "-o", "net.json"],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "Interrupted; nothing was written.\n")
-    assert (tmp_path / "net.json").read_text() == "old"
-    assert sorted(tmp_path.iterdir()) == before
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         (("--help",), 0),
-        (("render", "--help"), 0),
         (("info", "--help"), 0),
         (("--version",), 0),
-        (("rendr",), 2),
         (("info", "graph.json"), 0),
         (("info", "nowhere.py"), 2),
         (("render", "graph.json", "-o", "graph.dot"), 0),
-        (("render", "graph.json", "-o", "-", "--format", "json"), 0),
     ],
 )
 def test_what_needs_no_torch_does_not_import_it(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:

@@ -46,12 +46,6 @@ def test_at_reads_the_kth_call(gradviz: Gradviz, tmp_path: Path, at: int, printe
     assert all(leaf["has_grad"] is (at > 1) for leaf in json.loads(result.stdout)["leaves"])
 
 
-def test_continue_runs_the_script_to_its_end(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("info", "--json", "--continue", script(tmp_path, TRAINING))
-    assert result.stderr.splitlines() == ["step 0", "step 1", "step 2", "end"]
-    assert roots(json.loads(result.stdout)) == [("loss", "MulBackward0")]
-
-
 @pytest.mark.parametrize(
     ("calls", "said"), [(0, "called no backward()"), (1, "called backward() once"), (3, "called backward() 3 times")]
 )
@@ -65,7 +59,6 @@ def test_too_few_calls(gradviz: Gradviz, tmp_path: Path, calls: int, said: str) 
     [
         ("y.backward()", [("y", "MulBackward0")]),
         ("torch.autograd.backward([y, z])", [("y", "MulBackward0"), ("z", "ExpBackward0")]),
-        ("torch.autograd.grad(z, w)", [("z", "ExpBackward0")]),
         ("torch.autograd.grad([z, y * 2], [w])", [("z", "ExpBackward0"), ("output[1]", "MulBackward0")]),
         ("from torch.autograd import grad; grad(y, w, create_graph=True)", [("y", "MulBackward0")]),
         ("torch.autograd.functional.jacobian(torch.exp, w)", [("outputs[0][0]", "SelectBackward0")]),
@@ -90,32 +83,6 @@ def test_every_way_to_call_backward(
     if "functional" not in call:  # what torch calls its own variables is torch's affair
         assert roots(json.loads(result.stdout)) == expected
     assert result.stderr == ("" if "backward(" in call else "reached\n")  # after `grad` a backward() may follow
-
-
-def test_names_come_from_every_frame_of_the_user(gradviz: Gradviz, tmp_path: Path) -> None:
-    script(
-        tmp_path,
-        "import torch\nscale = torch.ones(1, requires_grad=True)\ndef step(total):\n    total.backward()\n",
-        "lib.py",
-    )
-    path = script(
-        tmp_path,
-        """
-        import torch, lib
-        w = torch.ones(1, requires_grad=True)
-        class Trainer:
-            def fit(self):
-                inner = torch.ones(1, requires_grad=True)
-                lib.step(w * inner * lib.scale)
-        def main():
-            hidden = torch.nn.Linear(1, 1)
-            Trainer().fit()
-        main()
-        """,
-    )
-    data = info(gradviz, path)
-    assert leaves(data) == {"w", "inner", "scale"}
-    assert roots(data) == [("total", "MulBackward0")]
 
 
 def test_a_recomputing_checkpoint_is_not_a_call(gradviz: Gradviz, tmp_path: Path) -> None:
@@ -153,9 +120,7 @@ def test_a_compiler_that_traces_is_not_a_call(gradviz: Gradviz, tmp_path: Path) 
 
 THREADS = {
     "joined": "thread = threading.Thread(target=work)\nthread.start()\nthread.join()\n",
-    "awaited": "threading.Thread(target=work).start()\nqueue.Queue().get()\n",
     "busy main": "threading.Thread(target=work).start()\nwhile True: pass\n",
-    "pool": "with futures.ThreadPoolExecutor(2) as pool: print(list(pool.map(lambda _: work(), range(4))))\n",
     "several": "threads = [threading.Thread(target=work) for _ in range(4)]\n"
     "for thread in threads: thread.start()\nfor thread in reversed(threads): thread.join()\n",
 }
@@ -190,7 +155,6 @@ def test_backward_in_a_thread_stops_the_whole_script(tmp_path: Path, name: str) 
         "try:\n    y.backward()\nexcept BaseException:\n    raise RuntimeError('another in its place')",
         "import sys\ntry:\n    y.backward()\nexcept BaseException:\n    sys.exit(9)",
         "try:\n    y.backward()\nexcept:\n    pass\n(y * 2).backward()\nprint('not reached')",
-        "with torch.no_grad():\n    with torch.enable_grad():\n        y.backward()",
     ],
 )
 def test_code_that_catches_everything_does_not_spoil_it(gradviz: Gradviz, tmp_path: Path, around: str) -> None:
@@ -242,12 +206,10 @@ ids = torch.ones(2, dtype=torch.long)
     [
         ("loss", [("loss", "SumBackward0")]),
         ("out", [("out.loss", "SumBackward0"), ("out.logits", "MulBackward0")]),
-        ("out.logits", [("out.logits", "MulBackward0")]),
         ("outs", [("outs[0]", "SumBackward0"), ("outs[1]['deep'][0]", "ExpBackward0")]),
         ("outs.1.deep", [("outs.1.deep[0]", "ExpBackward0")]),
         ("make", [("make()", "MulBackward0")]),
         ("bound", [("bound()", "MulBackward0")]),
-        ("holder.make", [("holder.make()", "MulBackward0")]),
     ],
 )
 def test_a_name(gradviz: Gradviz, tmp_path: Path, name: str, expected: list[tuple[str, str]]) -> None:
@@ -263,32 +225,18 @@ def test_a_name(gradviz: Gradviz, tmp_path: Path, name: str, expected: list[tupl
         ("los", "script.py has no variable 'los'. Did you mean loss?"),
         ("zzz", "The variables are: bound, holder, ids, loss, make, model, nothing, number, out, outs, pair, w."),
         ("out.logit", "out in script.py is a Output and has no 'logit'. Did you mean logits?"),
-        ("model.wieght", "Did you mean weight?"),
         ("pair", "needs 3 arguments (a, b, c)"),
         ("nothing", "nothing() in script.py: there is no tensor in this NoneType"),
         ("number", "this is a Python int"),
         ("model", "this is a module (Linear)"),
-        ("Output", "this is a class (Output)"),
         ("w", "is a leaf"),
         ("ids", "is int64: only floating point and complex"),
-        ("outs.7", "has no '7'"),
     ],
 )
 def test_a_wrong_name_says_what_it_is(gradviz: Gradviz, tmp_path: Path, name: str, said: str) -> None:
     result = gradviz("info", f"{script(tmp_path, NAMES)}:{name}", code=2)
     assert said in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_a_name_is_read_when_the_script_has_ended(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("info", "--json", f"{script(tmp_path, TRAINING)}:model.weight", code=2)
-    assert result.stderr.splitlines()[:4] == ["step 0", "step 1", "step 2", "end"]
-
-
-def test_a_name_with_at_is_looked_up_at_that_call(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("info", "--json", f"{script(tmp_path, TRAINING)}:loss", "--at", 2)
-    assert roots(json.loads(result.stdout)) == [("loss", "MulBackward0")]
-    assert result.stderr.splitlines() == ["step 0"]
 
 
 def test_a_module(gradviz: Gradviz, tmp_path: Path) -> None:
@@ -312,14 +260,11 @@ def test_a_module(gradviz: Gradviz, tmp_path: Path) -> None:
     [
         ("y = w * 2\nz = y.exp()\nq = w.cos()", ["z", "q"]),
         ("a, b = (w * 2).split(1)\ny = a.sum()", ["b", "y"]),
-        ("y = w * 2\nalias = y", ["y"]),
-        ("outs = [w * 2, (w * 3).exp()]\nscale = 2", ["outs[0]", "outs[1]"]),
         ("y = w * 2\nouts = [y.exp()]", ["y"]),
         ("y = w * 2\ny += 1\nx = y[0]", ["x"]),
         ("y = w * 2\nz = y.detach()\nw2 = torch.ones(1)", ["y"]),
         ("def f():\n    y = w * 2\n    return y.sum()\nresult = f()", ["result"]),
         ("import sys\ny = w * 2\nsys.exit(0)", ["y"]),
-        ("import sys\ny = w * 2\nsys.exit()", ["y"]),
     ],
 )
 def test_the_final_tensors_that_nothing_depends_on(
@@ -349,17 +294,6 @@ def test_nothing_found_lists_each_tensor_and_why(gradviz: Gradviz, tmp_path: Pat
     for line, why in zip(said[1:-1], ("leaf", "detach", "int64", "bool", "inference_mode")):
         assert why in line
     assert "script.py:NAME" in said[-1]
-
-
-def test_nothing_at_all(gradviz: Gradviz, tmp_path: Path) -> None:
-    assert "no global variable that holds a tensor" in gradviz("info", script(tmp_path, "x = 1\n"), code=2).stderr
-
-
-def test_many_tensors_without_graph_are_cut_and_counted(gradviz: Gradviz, tmp_path: Path) -> None:
-    code = "import torch\n" + "".join(f"x{i} = torch.ones(1)\n" for i in range(25))
-    said = gradviz("info", script(tmp_path, code), code=2).stderr
-    assert "  x19 " in said and "x20" not in said
-    assert "... and 5 more" in said
 
 
 # -- two scripts in one process ----------------------------------------------------------------------------------------

@@ -12,20 +12,18 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from rich.cells import cell_len
 
-from tests.cli.scripts import REPOSITORY, TRAINING, environment, gradviz, script
+from tests.cli.scripts import REPOSITORY, TRAINING, environment, script
 
 pytestmark = pytest.mark.slow
 
 WIDTHS = (60, 80, 120)
-SAMPLES = ("gpt", "lstm", "checkpoint", "chain_rule")
-PROGRAMS = ("dlrm_sparse", "vae_digits")
+SAMPLES = ("gpt", "chain_rule")
 READ = (
     "saved",
     "saved --by module",
@@ -54,11 +52,6 @@ class 学習(torch.nn.Module):
 損失 = モデル(torch.ones(2, 3)).pow(2).sum()
 損失.backward()
 """
-
-
-def _with_transformers() -> list[Path]:
-    names = ("bert_classifier",) if find_spec("transformers") else ()
-    return [REPOSITORY / "tests" / "real" / "hugging_face" / f"{name}.py" for name in names]
 
 
 class Shown(NamedTuple):
@@ -97,8 +90,7 @@ def in_terminal(*arguments: object, cwd: Path, width: int = 80, timeout: float =
 def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Shown]:
     folder = tmp_path_factory.mktemp("terminal")
     paths = [REPOSITORY / "samples" / f"{name}.py" for name in SAMPLES]
-    paths += [REPOSITORY / "tests" / "real" / "programs" / f"{name}.py" for name in PROGRAMS]
-    paths += [script(folder, WIDE_NAMES, "wide_names.py"), *_with_transformers()]
+    paths += [script(folder, WIDE_NAMES, "wide_names.py")]
     runs = []
     for path in paths:
         saved = folder / f"{path.stem}.json"
@@ -106,7 +98,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Shown]:
         runs += [(path.stem, command, [*command.split(), str(path)]) for command in commands]
         runs += [(path.stem, command, [*command.split(), str(saved)]) for command in READ]
     runs.append(("chain_rule", "paths", ["paths", str(paths[SAMPLES.index("chain_rule")]), "--to", "w"]))
-    runs.append(("lstm", "diff", ["diff", str(folder / "lstm.json"), str(folder / "checkpoint.json")]))
+    runs.append(("gpt", "diff", ["diff", str(folder / "gpt.json"), str(folder / "chain_rule.json")]))
     asked = [
         {
             "name": f"{stem}/{command.replace(' ', '_')}",
@@ -129,13 +121,6 @@ def _results(printed: str, plain: dict[str, Path]) -> Iterator[Shown]:
             continue
         lines = [line.rpartition("\r")[2] for line in text.splitlines()]
         yield Shown(name, int(width), lines, plain[name].read_text(encoding="utf-8"))
-
-
-def test_every_command_was_shown_at_every_width(shown: list[Shown]) -> None:
-    commands = {one.name.partition("/")[2].replace("_", " ") for one in shown}
-    assert commands >= {*READ, *RUN, "paths", "diff"}
-    assert len({one.name.partition("/")[0] for one in shown}) >= 8
-    assert all(sum(other.name == one.name for other in shown) == len(WIDTHS) for one in shown)
 
 
 def test_no_line_is_wider_than_the_terminal(shown: list[Shown]) -> None:
@@ -174,31 +159,15 @@ def test_what_names_a_row_differs_where_it_can(shown: list[Shown]) -> None:
     assert len(names) > 30 and len(set(names)) == len(names)
 
 
-def test_the_numbers_of_the_table_are_those_of_the_json(tmp_path: Path) -> None:
-    path = script(
-        tmp_path,
-        f"import torch\ntorch.manual_seed(0)\n{TRAINING}",
-        "a_script_with_quite_a_long_name_for_a_narrow_terminal.py",
-    )
-    for width in WIDTHS:
-        text, code = in_terminal("-m", "gradviz", "flow", path.name, cwd=tmp_path, width=width)
-        data = json.loads(gradviz("flow", path.name, "--json", cwd=tmp_path).stdout)
-        assert code == 0
-        for row in data["modules"]:
-            assert re.search(rf"{row['name']}.* {row['norm']:.4g} ", f"{text} ".replace("\n", " \n"))
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_errors_fit(tmp_path: Path, width: int) -> None:
+def test_errors_fit(tmp_path: Path) -> None:
     path = script(tmp_path, TRAINING)
     for arguments in (
-        ["saved", path.name, "--by", "nothing"],
         ["render", f"{path.name}:model.nothing.at.all"],
         ["check", "a.json"],
     ):
-        text, code = in_terminal("-m", "gradviz", *arguments, cwd=tmp_path, width=width)
+        text, code = in_terminal("-m", "gradviz", *arguments, cwd=tmp_path, width=60)
         assert code == 2 and "Error" in text
-        assert [line for line in text.splitlines() if cell_len(line.rpartition("\r")[2]) > width] == []
+        assert [line for line in text.splitlines() if cell_len(line.rpartition("\r")[2]) > 60] == []
 
 
 # -- nothing is silent -------------------------------------------------------------------------------------------------
@@ -209,28 +178,14 @@ import time
 import torch
 
 model = torch.nn.Linear(3, 1)
-{early}
+print('loaded')
 time.sleep(3)
 model(torch.ones(2, 3)).sum().backward()
 """
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("saved",), "running slow.py until its first backward()"),
-        (("tensors",), "running slow.py until its first optimizer step"),
-        (("info", "--at", "1"), "running slow.py until its backward() call 1"),
-    ],
-)
-def test_after_two_seconds_it_says_once_what_it_waits_for(
-    tmp_path: Path, arguments: tuple[str, ...], said: str
-) -> None:
-    path = script(tmp_path, SLOW.format(early="print('loaded')"), "slow.py")
-    text, code = in_terminal("-m", "gradviz", *arguments, path.name, cwd=tmp_path)
-    assert code == 0 and {*text.splitlines()[:2]} == {"loaded", said} and text.count("running") == 1
-
-
-def test_without_a_terminal_it_says_nothing(tmp_path: Path) -> None:
-    path = script(tmp_path, SLOW.format(early=""), "slow.py")
-    assert gradviz("saved", path.name, cwd=tmp_path).stderr == ""
+def test_after_two_seconds_it_says_once_what_it_waits_for(tmp_path: Path) -> None:
+    path = script(tmp_path, SLOW, "slow.py")
+    text, code = in_terminal("-m", "gradviz", "saved", path.name, cwd=tmp_path)
+    assert code == 0 and text.count("running") == 1
+    assert {*text.splitlines()[:2]} == {"loaded", "running slow.py until its first backward()"}

@@ -41,12 +41,6 @@ def test_every_module_has_its_times(gradviz: Gradviz, tmp_path: Path, steps: int
 
 
 @pytest.mark.slow
-def test_untimed_graphs_are_the_same_every_time(gradviz: Gradviz, tmp_path: Path) -> None:
-    gradviz("render", script(tmp_path, STEPPING.format(steps=8)), "-o", tmp_path / "plain.json")
-    assert '"forward"' not in (tmp_path / "plain.json").read_text()
-
-
-@pytest.mark.slow
 def test_timing_leaves_the_training_as_it_is(gradviz: Gradviz, tmp_path: Path) -> None:
     at = script(tmp_path, STEPPING.format(steps=8))
     untimed = gradviz("tree", at, "--continue").stderr

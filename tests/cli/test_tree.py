@@ -14,29 +14,6 @@ from tests.cli.scripts import TRAINING, environment, script
 
 pytestmark = pytest.mark.slow
 
-ESCAPE = "\x1b["
-
-
-def test_every_node_and_leaf_is_printed_plain(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("tree", script(tmp_path, TRAINING))
-    for name in (
-        "loss",
-        "* 1",
-        "sum",
-        "** 2",
-        "t  weight",
-        "addmm  bias",
-    ):
-        assert name in result.stdout
-    assert ESCAPE not in result.stdout
-    assert result.stderr == ""
-
-
-def test_the_saved_graph_prints_the_same(gradviz: Gradviz, tmp_path: Path) -> None:
-    path = script(tmp_path, TRAINING)
-    gradviz("render", path, "-o", "net.json")
-    assert gradviz("tree", "net.json").stdout == gradviz("tree", path).stdout
-
 
 def test_long_lines_are_not_broken_when_piped(gradviz: Gradviz, tmp_path: Path) -> None:
     name = "long_name_" * 7

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Gradviz
-from tests.cli.scripts import REPOSITORY, script
-from tests.cli.test_terminal import in_terminal
+from tests.cli.scripts import script
 
 NET = """
 import torch
@@ -80,14 +79,6 @@ def test_the_step_that_fills_a_gradient(gradviz: Gradviz, tmp_path: Path) -> Non
     assert told[0]["optimizers"] == ["trainer (SGD), parameter group 0, lr 0.1"]
 
 
-def test_the_step_is_the_place_in_the_order_that_flow_measures(gradviz: Gradviz) -> None:
-    path = REPOSITORY / "samples" / "gpt.py"
-    order = json.loads(gradviz("flow", path, "--json").stdout)["order"]
-    name = next(step["name"] for step in reversed(order) if step["name"].endswith("bias"))
-    told = json.loads(gradviz("why", path, name, "--json").stdout)
-    assert (told["step"], told["steps"]) == ([step["name"] for step in order].index(name) + 1, len(order))
-
-
 @pytest.mark.parametrize(
     ("text", "name", "grad"),
     [
@@ -142,13 +133,3 @@ def test_wrong_names_are_explained(gradviz: Gradviz, tmp_path: Path) -> None:
     assert "Name a parameter, such as net.encoder.weight." in gradviz("why", path, "net", code=2).stderr
     assert "has no variable 'nett'" in gradviz("why", path, "nett.head", code=2).stderr
     assert "saved graph" in gradviz("why", "graph.json", "w", code=2).stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["net.encoder.weight", "net.head.weight", "out"])
-def test_one_screen_of_80_columns(tmp_path: Path, name: str) -> None:
-    script(tmp_path, NET)
-    told, code = in_terminal("-m", "gradviz", "why", "script.py", name, cwd=tmp_path, width=80)
-    lines = [line.rpartition("\r")[2] for line in told.splitlines()]
-    assert code == 0 and len(lines) < 24
-    assert max(map(len, lines)) <= 80 and not any("…" in line for line in lines)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import random
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from gradviz.cli.target import Source
-from gradviz.comparison.alignment import align
 from gradviz.comparison.diff import diff
 from gradviz.graph import Edge, Graph, Node, SavedTensor
 from gradviz.run.program import parse_target
@@ -117,16 +115,6 @@ def test_a_long_chain_with_edits_in_many_places() -> None:
     found = diff(before, replace(before, nodes=tuple(nodes)))
     assert not found.changed
     assert sorted(found.removed) == sorted(found.added) == chosen
-
-
-@pytest.mark.parametrize("seed", range(50))
-def test_alignment_is_in_order_and_of_equal_keys(seed: int) -> None:
-    chance = random.Random(seed)
-    one, other = ([chance.choice("abcde") for _ in range(chance.randint(0, 30))] for _ in range(2))
-    pairs = align([one], [other])
-    assert all(one[i] == other[j] for i, j in pairs)
-    assert all(a < c and b < d for (a, b), (c, d) in pairwise(pairs))
-    assert align([one], [one]) == [(i, i) for i in range(len(one))]
 
 
 # -- what an edit of the code leaves alone -----------------------------------------------------------------------------

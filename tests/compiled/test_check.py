@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 import torch._dynamo
 
 import gradviz
-from gradviz.cli.main import cli
-from tests.command_line import CliRunner
 from tests.compiled.models import Block
-
-SCRIPT = """
-import torch
-from tests.compiled.models import Block
-
-model = torch.compile(Block(), backend=BACKEND)
-loss = model(torch.randn(3, 8)).sum()
-loss.backward()
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -73,17 +60,3 @@ def test_frozen_parameters_are_told_as_in_eager_code() -> None:
     )
     assert [one.as_data() for one in eager] == [one.as_data() for one in compiled]
     assert [(one.id, one.severity) for one in compiled] == [("unused-parameter", "note")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("backend", "compiled"), [("eager", 0), ("aot_eager", 1)])
-def test_info_says_whether_backward_is_compiled(tmp_path: Path, backend: str, compiled: int) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT.replace("BACKEND", repr(backend)))
-    found = json.loads(CliRunner().invoke(cli, ["info", "--json", str(script)]).stdout)
-    assert len(found["compiled"]) == compiled
-    if compiled:
-        (one,) = found["compiled"]
-        assert one["backward_compiled"] is False and one["operations"] > 10 and one["ops"].startswith("t ×")
-    told = CliRunner().invoke(cli, ["info", str(script)]).stdout
-    assert ("backward is not compiled" in told) == (not compiled)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +14,6 @@ from torch.utils.checkpoint import checkpoint
 
 import gradviz
 from gradviz.graph import Graph
-from gradviz.memory.saved import saved
 from tests.compiled.models import Block, held
 from tests.walker.graphs import needs_raw
 
@@ -88,9 +84,9 @@ INDUCTOR = [pytest.mark.slow, pytest.mark.skipif(shutil.which("gcc") is None, re
     ("backend", "dynamic", "name"),
     [
         *(("aot_eager", False, name) for name in MODELS),
-        *(("aot_eager", True, name) for name in ("block", "graph break", "words")),
+        *(("aot_eager", True, name) for name in ("block", "words")),
         *(("aot_eager_decomp_partition", False, name) for name in MODELS),  # inductor's choice of what is saved
-        *(pytest.param("inductor", False, name, marks=INDUCTOR) for name in ("graph break", "norms", "attention")),
+        *(pytest.param("inductor", False, name, marks=INDUCTOR) for name in ("graph break", "norms")),
     ],
 )
 def test_every_storage_that_is_held_is_counted_once(name: str, backend: str, dynamic: bool) -> None:
@@ -109,45 +105,3 @@ def test_under_autocast_the_casts_that_are_kept_are_counted(budget: float) -> No
         loss = torch.compile(Block(), backend="aot_eager")(torch.randn(3, 8)).float().sum()
     graph = gradviz.walk(loss)
     assert kept(graph) == sum(held(loss).values()) > 0
-
-
-def allocated() -> int:
-    """Bytes that this process has from malloc."""
-
-    class Figures(ctypes.Structure):
-        _fields_ = [
-            (name, ctypes.c_size_t)
-            for name in [
-                "arena",
-                "ordblks",
-                "smblks",
-                "hblks",
-                "hblkhd",
-                "usmblks",
-                "fsmblks",
-                "uordblks",
-                "fordblks",
-                "keep",
-            ]
-        ]
-
-    ask: Any = ctypes.CDLL(None).mallinfo2
-    ask.restype = Figures
-    found = ask()
-    return int(found.uordblks + found.hblkhd)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="asks glibc")
-@pytest.mark.parametrize("budget", [1.0, 0.0])
-def test_what_only_the_graph_holds_is_given_back_when_it_is_deleted(budget: float) -> None:
-    net = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.LayerNorm(64))
-    with torch._functorch.config.patch(activation_memory_budget=budget):
-        model, x = torch.compile(net, backend="aot_eager"), torch.randn(2000, 64)
-        model(x).sum().backward()  # what is made once is made
-        loss = model(x).sum()
-    expected = saved(gradviz.walk(loss, model=net)).totals.held_only_by_graph
-    gc.collect()
-    before = allocated()
-    del loss
-    assert before - allocated() == pytest.approx(expected, rel=0.02, abs=2**14)

@@ -30,22 +30,6 @@ def test_every_name_in_a_sample_is_explained(name: str) -> None:
     assert {node.op for node in graph.nodes} <= EXPLAINED
 
 
-@pytest.mark.parametrize(
-    ("op", "name"),
-    [
-        ("AddmmBackward0", "addmm"),
-        ("TBackward0", "t"),
-        ("UnsafeViewBackward0", "unsafe_view"),
-        ("MaxPool2DWithIndicesBackward0", "max_pool2d_with_indices"),
-        ("NativeLayerNormBackward0", "native_layer_norm"),
-        ("AccumulateGrad", "AccumulateGrad"),
-        ("CopySlices", "copy_ into a view"),
-    ],
-)
-def test_forward_names_are_those_of_torchs_ops(op: str, name: str) -> None:
-    assert forward_name(Node(0, op)) == name
-
-
 def test_a_custom_function_keeps_its_class() -> None:
     assert forward_name(Node(0, "ExpBackward", function=Function("__main__.Exp", None))) == "Exp"
 

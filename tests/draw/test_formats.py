@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from gradviz.cli.render import render_command
-from gradviz.draw.options import Options
-from gradviz.draw.output import FORMATS, format_of, get_format, listed
-from gradviz.draw.tree import refuse_backward
+from gradviz.draw.output import FORMATS, format_of, get_format
 from gradviz.errors import FormatError
-
-ROOT = Path(__file__).parents[2]
-
-
-def test_the_formats() -> None:
-    assert list(FORMATS) == ["svg", "png", "pdf", "dot", "html", "txt", "md", "graphml", "json"]
-    assert {name for name, row in FORMATS.items() if row.binary} == {"png", "pdf"}
-
-
-def test_sentences_list_the_formats() -> None:
-    """Help and errors have them from the rows; the page of the commands is written by hand."""
-    assert render_command.help is not None and render_command.help.startswith(f"Draw the graph: {listed()}.")
-    with pytest.raises(FormatError, match=listed(pictures=True)):
-        refuse_backward(Options(numbers=True))
-    (row,) = [line for line in (ROOT / "docs" / "cli.md").read_text().splitlines() if line.startswith("| `render` |")]
-    assert all(name in row for name in FORMATS)
 
 
 def test_no_suffix_belongs_to_two_formats() -> None:

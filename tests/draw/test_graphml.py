@@ -21,8 +21,6 @@ from gradviz.graph import (
 from gradviz.graphml import escape, to_networkx
 from tests.builders import (
     GRAPHS,
-    chain,
-    diamond,
     everything,
     folded,
     odd_names,
@@ -58,7 +56,7 @@ def test_graphml_round_trip(name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_graphml_round_trip_of_anything(graph: Graph) -> None:
     agree(graph)
@@ -75,12 +73,6 @@ def test_nodes_and_edges_are_those_of_the_graph(name: str) -> None:
     assert nx.is_directed_acyclic_graph(made)
     for known in (made.graph, *made.nodes.values()):
         assert all(type(value) in (str, int, float, bool) and value != "" for value in known.values())
-
-
-def test_edges_run_as_backward_does() -> None:
-    made = to_networkx(chain(3))
-    assert nx.dag_longest_path(made) == [0, 1, 2, 3]
-    assert nx.descendants(to_networkx(diamond()), 1) == {3}
 
 
 def test_everything_that_a_node_can_say() -> None:

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from gradviz.draw.options import Options
-from gradviz.draw.tree import render_text, table, text_lines, title
+from gradviz.draw.tree import render_text, table, text_lines
 from gradviz.draw.typesetting import cells
 from gradviz.errors import FormatError
 from gradviz.fold import outline
 from gradviz.graph import Graph, SourceLine, TensorInfo
-from tests.builders import diamond
 from tests.fold.test_fold import blocks, loop
 
 
@@ -56,12 +55,6 @@ def test_alike_siblings_are_one_row_and_repeated_calls_too() -> None:
     assert (cell.calls, cell.ops, cell.parameters) == (9, 18, 12)
 
 
-def test_small_graphs_list_the_ops_of_each_module() -> None:
-    text = shown(blocks(2))
-    assert "addmm  weight" in text and "blocks.0.linear" not in text
-    assert "addmm" not in shown(blocks(60), max_rows=10)
-
-
 def test_lines_add_up_and_name_what_they_made() -> None:
     graph = loop(3)
     line = SourceLine("/home/me/train.py", 7, "step", "x = cell(x)")
@@ -71,13 +64,6 @@ def test_lines_add_up_and_name_what_they_made() -> None:
         (line, 6, ("AddmmBackward0", "TanhBackward0")),
         (None, 2, ("ExpBackward0", "SumBackward0")),
     ]
-
-
-def test_auto_shows_modules_only_when_there_are_any() -> None:
-    assert "├─" in shown(diamond())
-    assert shown(diamond(), by="node") == shown(diamond())
-    assert shown(blocks(2)).splitlines()[0].split() == ["module", "calls", "ops", "parameters", "output", "saved"]
-    assert "├─" in shown(blocks(2), by="node")
 
 
 def test_columns_and_limits() -> None:
@@ -97,12 +83,6 @@ def test_the_path_gives_way_to_the_numbers(width: int) -> None:
     assert lines[0].split() == ["module", "calls", "ops", "parameters", "output", "saved"]
     assert all("(3, 4)" in line for line in lines[1:3]) and "output: float32 in every row" in lines
     assert "…" in lines[3]
-
-
-def test_paths_are_relative_to_the_module_around() -> None:
-    graph = blocks(12)
-    shown = [title(graph, row) for row in outline.modules(graph)][:6]
-    assert shown == ["Net", "exp", "blocks.0 Block", "linear Linear", "relu", "blocks.1 … blocks.11 Block, 11 alike"]
 
 
 def long_names() -> Graph:

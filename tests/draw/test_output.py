@@ -43,21 +43,9 @@ def test_an_error_leaves_the_old_file(tmp_path: Path, error: BaseException) -> N
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_an_error_leaves_no_new_file(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "a.txt", breaks(KeyboardInterrupt()))
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"no folder .*nowhere.*Create it"):
         write(tmp_path / "nowhere" / "a.txt", [b""])
-
-
-def test_a_file_used_as_a_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="no folder"):
-        write(tmp_path / "file" / "a.txt", [b""])
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:

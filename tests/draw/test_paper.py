@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import pairwise
 
 import pytest
 import torch
 
 import gradviz
 from gradviz.draw.options import Options
-from gradviz.draw.palette import LIGHT
 from gradviz.draw.picture import picture
 from gradviz.draw.scene import Scene, scene
 from gradviz.draw.svg import render
@@ -74,15 +72,3 @@ def test_it_is_proportional_light_and_says_the_rest_in_its_description() -> None
 def test_every_graph_has_a_picture(name: str) -> None:
     made = picture(GRAPHS[name], PAPER)
     assert len(made.blocks) >= len(scene(GRAPHS[name], Options()).boxes)
-
-
-def test_kinds_differ_in_grey() -> None:
-    """By CIELAB's lightness, from 0 to 100."""
-
-    def lightness(color: str) -> float:
-        parts = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-        return float(116 * (0.2126 * red + 0.7152 * green + 0.0722 * blue) ** (1 / 3) - 16)
-
-    fills = sorted(lightness(LIGHT.fills[kind]) for kind in ("op", "leaf", "output", "group", "input"))
-    assert all(second - first > 3.5 for first, second in pairwise(fills))

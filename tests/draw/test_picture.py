@@ -9,7 +9,7 @@ import pytest
 
 from gradviz.draw.frames import Frame
 from gradviz.draw.options import Direction, Options
-from gradviz.draw.picture import LEAST_ROOM, Picture, picture
+from gradviz.draw.picture import Picture, picture
 from gradviz.draw.scene import (
     Box,
     Legend,
@@ -22,21 +22,16 @@ from gradviz.draw.typesetting import (
     FrameBlock,
     Words,
     cells,
-    is_measured,
-    legend_strip,
-    shorten,
     text_width,
     wrap,
 )
-from gradviz.draw.wire_labels import STEP, _samples, label_words
+from gradviz.draw.wire_labels import _samples, label_words
 from gradviz.draw.wires import Curves
 from gradviz.graph import (
     Edge,
     Graph,
     Group,
     Node,
-    Root,
-    Scope,
     TensorInfo,
 )
 from gradviz.layout import Drawing, Placement, Rect
@@ -44,8 +39,6 @@ from tests.builders import (
     GRAPHS,
     chain,
     multi_output,
-    tensor,
-    views,
 )
 from tests.draw.column import composed, drawn, in_a_column
 
@@ -151,37 +144,6 @@ def test_data_flows_in_the_direction_asked_for(direction: Direction, axis: int, 
         assert np.allclose(made.curves.heads[i, 0], middles[target])
 
 
-def test_only_data_has_arrowheads() -> None:
-    made = drawn(views(), saved=True)
-    headed = ~np.isnan(made.curves.heads[:, 0, 0])
-    assert "view" in [link.style for link in made.wires]
-    assert headed.tolist() == [link.style == "data" for link in made.wires]
-
-
-def test_an_arrowhead_ends_the_curve_and_points_along_it() -> None:
-    made = drawn(GRAPHS["diamond"])
-    for i in range(len(made.wires)):
-        tip, left, right = made.curves.heads[i]
-        end = made.curves.points[made.curves.starts[i + 1] - 1]
-        neck = (left + right) / 2
-        assert np.hypot(*(tip - neck)) == pytest.approx(6.5)
-        assert 0 < np.hypot(*(end - neck)) < 1.5  # a little inside the head: no gap
-
-
-def test_curves_keep_the_placement_s_points() -> None:
-    points = np.array([[0, 0], [0, 40], [30, 80], [30, 120]], dtype=float)
-
-    def placer(drawing: Drawing) -> Placement:
-        x, y = np.array([10.0, 200.0]), np.array([20.0, 200.0])
-        return Placement(x, y, points, np.array([0, 4]), (), 300, 300)
-
-    boxes = tuple(Box(i, "op", ("a",), i, Node(i, "a")) for i in range(2))
-    made = composed(Graph(), Scene("", boxes, (Link(0, 1, "saved"),), (), ()), Options(), placer)
-    on_curve = made.curves.points[::3]
-    assert np.allclose(on_curve - on_curve[0], points)
-    assert np.allclose(made.curves.points[3:7, 0] - on_curve[1, 0], [0, 0, 30, 30])  # upright at both ends of the bend
-
-
 def test_a_long_name_breaks_over_lines_and_is_told_in_the_tooltip() -> None:
     name = "VeryLong" * 9
     made = drawn(Graph(nodes=(Node(0, name, (TensorInfo((2,), "float32", "cpu"),)),)))
@@ -199,41 +161,11 @@ def test_flags_are_marked_and_said_in_words() -> None:
         assert [text for text, tone in words.items() if tone == "warning"] == warning
 
 
-def test_labels_of_many_curves_side_by_side_are_placed_among_few_points() -> None:
-    """A place for words is compared with the points around it, not with every curve that passes there."""
-    points = np.tile([(100.0, 0.0), (100.0, 3000.0), (100.0, 6000.0), (100.0, 9000.0)], (100, 1))
-    found = Curves(points, np.arange(0, 401, 4), np.full((100, 3, 2), np.nan))
-    points_to_avoid = _samples(found)
-    assert 9000 / STEP <= len(points_to_avoid) <= 2 * 9000 / STEP
-
-
-def test_frames_hug_what_they_hold() -> None:
-    """A long title is broken beside the edge that enters, and boxes stand in the middle below a title that is wider."""
-    scope = Scope("fc1", "Sequential", 1, None, 162_855, tensor(1024, 2048, 3))
-    nodes = tuple(
-        Node(i, "ReluBackward0", (tensor(1024, 2048, 3),), 2 - i, scope=0 if i < 2 else None) for i in range(3)
-    )
-    edges = (Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))
-    for kept in (3, 2):  # with and without an edge that enters
-        graph = Graph(nodes[:kept], edges[: kept - 1], roots=(Root(0, 0, "y", tensor(1024, 2048, 3)),), scopes=(scope,))
-        made = picture(graph, Options())
-        (frame,) = made.frames
-        inside = made.blocks[0].rect
-        left, right = inside.x - frame.rect.x, frame.rect.x + frame.rect.width - inside.x - inside.width
-        assert abs(left - right) < 80 and frame.rect.width < 2 * inside.width
-
-
 def test_names_of_the_user_s_code_stand_out() -> None:
     for graph, expected in ((GRAPHS["everything"], ["h = hidden"]), (GRAPHS["diamond"], [])):
         told = drawn(graph, names="backward")
         assert [words.text for block in told.blocks for words in block.words if words.tone == "name"] == expected
         assert set(expected) <= {block.words[0].text for block in drawn(graph).blocks}  # the title
-
-
-def test_labels_of_edges_are_drawn_beside_them() -> None:
-    made = drawn(multi_output())
-    assert {words.text for words in made.wire_words} == {"output 0", "output 1", "output 2"}
-    assert {link.tip or link.label for link in made.wires} >= {"output 0", "output 1", "output 2"}
 
 
 def test_labels_of_lines_side_by_side_cover_none_of_them() -> None:
@@ -271,26 +203,6 @@ def test_frames_surround_their_boxes_and_have_a_title() -> None:
     assert not any(overlap(extent(frame.words[0]), block.rect) for block in made.blocks)
 
 
-def test_the_layout_is_told_to_leave_room_for_labels() -> None:
-    seen: list[Drawing] = []
-
-    def placer(drawing: Drawing) -> Placement:
-        seen.append(drawing)
-        return in_a_column(drawing)
-
-    for graph in (GRAPHS["chain"], GRAPHS["multi_output"]):
-        composed(graph, scene(graph, Options()), Options(), placer)
-    assert seen[1].rank_gap > seen[0].rank_gap
-
-
-def test_notes_of_the_layout_are_in_the_footer() -> None:
-    def placer(drawing: Drawing) -> Placement:
-        return replace(in_a_column(drawing), notes=("1 line runs upwards",))
-
-    made = composed(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), Options(), placer)
-    assert "1 line runs upwards" in [words.text for words in made.words]
-
-
 def test_a_title_of_several_words_is_broken_and_never_cut() -> None:
     title = "layers.2–11 JambaAttentionDecoderLayer, JambaMambaDecoderLayer"
     group = Group("alike", title, (0,), 5, ops=3)
@@ -301,39 +213,11 @@ def test_a_title_of_several_words_is_broken_and_never_cut() -> None:
 # -- measures --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "limit", "expected"),
-    [
-        ("abc", 3, "abc"),
-        ("abcdefg", 5, "abcd…"),
-        ("abcdefg", 1, "…"),
-        ("漢字漢字漢字", 6, "漢字…"),
-        ("a.bc.def", 7, "…bc.def"),
-        ("", 4, ""),
-    ],
-)
-def test_shorten(text: str, limit: int, expected: str) -> None:
-    assert shorten(text, limit) == expected
-    assert cells(shorten(text, limit)) <= limit
-
-
-def test_wide_letters_take_two_cells() -> None:
-    assert text_width("漢", 10) == 2 * text_width("a", 10) == text_width("👩", 10)
-    assert is_measured("αβ × 漢 é") and not is_measured("שלום")
-
-
 @pytest.mark.parametrize("text", ["a b c", "one two three four", "x" * 50, "漢字" * 20, "a " + "b" * 30])
 def test_wrapped_lines_fit_and_lose_nothing(text: str) -> None:
     lines = wrap(text, 10)
     assert all(0 < cells(line) <= 10 for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-
-
-def test_a_legend_stays_in_its_room() -> None:
-    entries = [("op", "backward function"), ("leaf", "leaf"), ("output", "output" * 4)]
-    strip = legend_strip(entries, 200.0)  # type: ignore[arg-type]
-    assert strip.width <= 200.0 < LEAST_ROOM
-    assert len({swatch.rect.y for swatch in strip.swatches}) > 1
 
 
 @pytest.mark.parametrize("direction", ["down", "up", "left", "right"])

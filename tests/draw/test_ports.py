@@ -61,15 +61,6 @@ def test_lines_end_side_by_side_in_the_order_they_come_from(froms: list[float]) 
     assert np.array_equal(moved.points[:, 1], placed.points[:, 1])
 
 
-def test_a_single_line_ends_in_the_middle() -> None:
-    assert ends(spread(*star([150.0]))) == [0.0]
-
-
-def test_more_lines_than_fit_keep_one_point() -> None:
-    froms = [float(10 * i) for i in range(1, 60)]
-    assert set(ends(spread(*star(froms, width=60.0)))) == {0.0}
-
-
 def test_lines_that_join_the_same_boxes_do_not_hide_each_other() -> None:
     given = drawing([80.0, 80.0], np.array([(0, 1)] * 3))
     placed = placement(np.zeros(2), np.array([10.0, 70.0]), [[(0, 20), (0, 60)]] * 3)
@@ -78,22 +69,6 @@ def test_lines_that_join_the_same_boxes_do_not_hide_each_other() -> None:
     assert len(set(found)) == 3 and max(abs(x) for x in found) <= TWIN_ROOM
     begins = moved.points[moved.starts[:-1], 0].tolist()
     assert begins == found  # each stays straight
-
-
-def test_a_short_straight_end_moves_as_a_whole_and_a_long_one_stays() -> None:
-    edges = np.array([(0, 2), (1, 2)])
-    bent = [[(-200.0, 20.0), (0.0, 50.0), (0.0, 60.0)], [(200.0, 20.0), (200.0, 50.0), (0.0, 55.0), (0.0, 400.0)]]
-    given = drawing([100.0] * 3, edges)
-    moved = spread(given, placement(np.array([-200.0, 200, 0]), np.array([10.0, 10, 410]), bent))
-    first = moved.points[:3, 0]
-    assert first[1] == first[2] < 0
-    assert moved.points[5:, 0].tolist() == [0, 0]
-
-
-def test_lines_that_are_not_drawn_stay_so() -> None:
-    given = drawing([50.0, 50.0], np.array([(0, 0), (0, 1)]))
-    placed = placement(np.zeros(2), np.array([10.0, 70.0]), [[], [(0, 20), (0, 60)]])
-    assert np.array_equal(spread(given, placed).points, placed.points)
 
 
 def test_lines_that_turn_together_leave_the_box_together() -> None:

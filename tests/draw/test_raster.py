@@ -15,7 +15,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.palette import DARK, LIGHT
 from gradviz.draw.picture import Picture
 from gradviz.draw.raster import fixed_dot
-from gradviz.errors import FormatError, GraphvizNotFound, LayoutError
+from gradviz.errors import GraphvizNotFound, LayoutError
 from gradviz.graph import Graph, Node
 from gradviz.layout import graphviz
 from tests.builders import GRAPHS, chain, odd_names
@@ -120,39 +120,7 @@ def test_odd_text_reaches_graphviz_unchanged() -> None:
     assert [label.replace("\\\\", "\\").replace("&amp;", "&") for label in labels] == drawn_texts
 
 
-def test_every_box_text_and_curve_is_in_the_dot() -> None:
-    made = drawn(GRAPHS["views"])
-    dot = "".join(fixed_dot(made, LIGHT, 1.0))
-    assert sum(line.startswith("n") and "->" in line for line in dot.splitlines()) == len(made.wires)
-    assert dot.count("style=dotted") == 2
-    texts = len(made.words) + sum(len(block.words) for block in made.blocks)  # nothing here has frames
-    assert sum(line.startswith("t") for line in dot.splitlines()) == texts
-
-
 # -- sizes -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("width", "height", "scale"),
-    [
-        (100, 100, 2.0),
-        (16_000, 10, 2.0),
-        (20_000, 10, 1.63),
-        (32_766, 10, 1.0),
-        (40_000, 10, 0.81),
-        (10_000, 10_000, 1.09),
-    ],
-)
-def test_the_scale_of_a_png(width: float, height: float, scale: float) -> None:
-    assert raster.png_scale(width, height) == pytest.approx(scale, abs=0.006)
-    assert max(width, height) * raster.png_scale(width, height) <= raster.PNG_SIDE
-    assert width * height * raster.png_scale(width, height) ** 2 <= raster.PNG_PIXELS
-
-
-@pytest.mark.parametrize(("width", "height"), [(50_000, 10), (10, 50_000), (20_000, 20_000)])
-def test_a_png_too_large_to_read_is_refused_with_advice(width: float, height: float) -> None:
-    with pytest.raises(FormatError, match=r"too large for PNG: .*Write SVG.*fold"):
-        raster.png_scale(width, height)
 
 
 @pytest.mark.usefixtures("column")
@@ -170,13 +138,6 @@ def test_a_large_png_is_painted_smaller_and_says_so(monkeypatch: pytest.MonkeyPa
     note = seen[0].words[-1]
     assert "instead of 2 pixels" in note.text
     assert note.y < seen[0].height and note.y > max(words.y for words in seen[0].words[:-1])
-
-
-@pytest.mark.usefixtures("column")
-def test_pictures_beyond_a_page_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    long = chain(400)
-    with pytest.raises(FormatError, match=r"too large for PDF: .*14,400.*Write SVG"):
-        raster.render_pdf(long, Options())
 
 
 @pytest.mark.usefixtures("column")

@@ -15,9 +15,6 @@ from gradviz.draw.scene import (
     scene,
     subject,
 )
-from gradviz.errors import FormatError
-from gradviz.fold.titles import titled
-from gradviz.gradients.heat import seconds_by_box
 from gradviz.graph import (
     Edge,
     Graph,
@@ -27,25 +24,20 @@ from gradviz.graph import (
     Packing,
     Root,
     SavedTensor,
-    Scope,
     Storage,
 )
 from gradviz.report.labels import FLAG_WORDS
 from tests.builders import (
     GRAPHS,
     accumulate,
-    chain,
     diamond,
     everything,
     folded,
     freed,
     leaf,
-    multi_output,
-    random_dag,
     shared_leaf,
     squared,
     tensor,
-    timed_graph,
     views,
 )
 
@@ -108,16 +100,6 @@ def test_more_than_two_parallel_edges_are_one_link_that_counts_them() -> None:
         assert link.tip == ", ".join(f"output {i}" + (f" ×{n}" if n > 1 else "") for i, n in enumerate(counts))
 
 
-def test_the_tooltip_of_many_parallel_edges_is_bounded() -> None:
-    tips = [link.tip for link in scene(unbound((1,) * 40), Options()).links]
-    assert max(tips, key=len).endswith("output 11, +28 more")
-
-
-def test_two_of_several_outputs_stay_apart() -> None:
-    made = scene(unbound((1, 5)), Options())
-    assert [link.label for link in made.links] == ["output 0", "output 1 ×5", "", ""]
-
-
 def unbound(counts: tuple[int, ...]) -> Graph:
     """All outputs of an unbind are stacked; output i is used `counts[i]` times."""
     nodes = (
@@ -143,37 +125,6 @@ def test_what_a_checkpoint_packed_is_said_calmly(packings: tuple[Packing, ...], 
 
 
 @pytest.mark.parametrize(
-    ("same_as", "titles"), [(None, ["net Net", "fc Linear"]), (1, ["net Net, call 1", "fc Linear"])]
-)
-def test_a_frame_says_that_it_is_the_first_call_where_a_box_refers_to_that(
-    same_as: int | None, titles: list[str]
-) -> None:
-    scopes = (Scope("net", "Net", 1, None), Scope("net.fc", "Linear", 1, 0), Scope("net", "Net", 2, None))
-    again = Group("module", "net Net, call 2", (), same_as=same_as)
-    nodes = (Node(0, "net Net, call 2", group=again), Node(1, "MulBackward0", scope=1))
-    made = scene(Graph(nodes, (Edge(0, 1, 0, 0),), scopes=(*scopes, Scope("net.fc", "Linear", 2, 2))), Options())
-    assert [frame.title for frame in made.frames] == titles
-
-
-@pytest.mark.parametrize(
-    ("path", "type", "title"),
-    [
-        ("model.CrossEntropyLoss", "CrossEntropyLoss", "model.CrossEntropyLoss"),
-        ("MSELoss", "MSELoss", "MSELoss"),
-        ("", "Linear", "Linear"),
-        ("net.fc", "Linear", "net.fc Linear"),
-    ],
-)
-def test_a_module_without_a_name_says_its_class_once(path: str, type: str, title: str) -> None:
-    assert titled(path, type) == title
-
-
-def test_links_name_the_output_of_a_node_that_has_several() -> None:
-    made = scene(multi_output(), Options())
-    assert [link.label for link in made.links] == ["output 0", "output 2", "", "", "output 1"]
-
-
-@pytest.mark.parametrize(
     ("leaves", "uses", "boxes"),
     [("auto", 4, 1), ("auto", 5, 5), ("shared", 5, 1), ("per-use", 2, 2), ("per-use", 1, 1), ("hidden", 5, 0)],
 )
@@ -184,18 +135,6 @@ def test_how_often_a_leaf_is_drawn(leaves: str, uses: int, boxes: int) -> None:
     words = "; ".join(made.footer)
     assert ("drawn once per use" in words) == (boxes > 1)
     assert ("not drawn: 2 leaves" in words) == (leaves == "hidden")
-
-
-def test_two_edges_to_one_user_are_one_use_box_with_both_counted() -> None:
-    graph = squared()
-    twice = Graph(
-        (graph.nodes[0], graph.nodes[1], graph.nodes[0]._replace(id=2)),
-        (*graph.edges, Edge(2, 1, 0, 0)),
-        graph.leaves,
-        graph.roots,
-    )
-    made = scene(twice, Options(leaves="per-use"))
-    assert titles(made, "leaf") == ["a ×3", "a ×3"]
 
 
 def test_views_point_at_their_base() -> None:
@@ -281,21 +220,6 @@ def test_colours_can_mean_memory() -> None:
     assert any("2.1 KiB" in line for line in made.footer)
 
 
-def test_time_colours_what_is_timed() -> None:
-    """Two ops of one module have no time of their own; folded, the module has it, and all boxes together what it took."""
-    made = scene(timed_graph(), Options(color="time"))
-    assert [box.kind for box in made.boxes] == ["heat5", "op", "op", "heat5"]
-    assert [box.lines[-1] for box in made.boxes if box.kind == "heat5"] == ["takes 1.00 s"] * 2
-    assert any("2.00 s in these boxes" in line for line in made.footer)
-    assert [entry.text for entry in made.legend if entry.text.startswith("takes")] == ["takes more than 500 ms"]
-    assert sum(seconds_by_box(timed_graph().fold(depth=1))) == 5
-
-
-def test_no_time_without_a_measurement() -> None:
-    with pytest.raises(FormatError, match="how long"):
-        scene(chain(2), Options(color="time"))
-
-
 def test_folded_boxes_hold_what_is_inside() -> None:
     slot = SavedTensor("self", tensor(4), 0, "activation", "live", 16)
     nodes = tuple(Node(i, "ExpBackward0", (), 3 - i, saved=(slot._replace(storage=i),)) for i in range(3))
@@ -318,15 +242,6 @@ def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
     assert box.lines[-2:] == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"]) and not box.flags  # no alarms
 
 
-def test_groups_and_counted_edges() -> None:
-    made = scene(folded(), Options())
-    assert made.boxes[0].lines == ("net.fc", "3 ops, 1,024 parameters, 4.0 KiB", "(2, 2)")
-    assert titles(made, "group") == ["net.fc", "net.cell ×12"]
-    assert [(link.label, link.edges) for link in made.links] == [("×3", 3), ("×12", 12), ("", 1)]
-    assert made.footer[0] == "0 backward functions, 2 groups, 1 leaf, 1 output, 2 edges"
-    assert made.footer[1:] == ("folded: 2 groups for 5 nodes", "5 nodes were folded")
-
-
 def test_the_usual_dtype_is_said_once() -> None:
     made = scene(folded(), Options())
     assert made.dtype == "dtype float32" and not any("float32" in line for box in made.boxes for line in box.lines)
@@ -347,30 +262,11 @@ def test_freed_everywhere_is_said_once() -> None:
     assert not any("freed" in line for line in made.footer)
 
 
-def test_inputs_without_gradient_are_counted() -> None:
-    assert "not drawn: 2 inputs without gradient" in scene(everything(), Options()).footer
-
-
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_box_has_facts_on_single_lines(name: str) -> None:
     for box in scene(GRAPHS[name], Options(saved=True)).boxes:
         found = details(GRAPHS[name], subject(GRAPHS[name], box))
         assert found and all(len(text.splitlines()) == 1 for _, text in found)
-
-
-def test_facts_say_what_a_box_has_no_room_for() -> None:
-    found = dict(details(everything(), everything().nodes[0]))
-    assert found["module"] == "fc (Linear)"
-    assert found["line"] == "/src/main.py:3 in <module>" and found["library's line"] == "/src/train.py:12 in forward"
-    assert found["saved self"] == "(s93, 4) float16 jagged cuda:0, view of activation"
-    assert found["inputs without gradient"] == "2"
-
-
-@pytest.mark.slow
-def test_a_long_chain_and_the_same_scene_twice() -> None:
-    made = scene(chain(100_000), Options())
-    assert len(made.boxes) == 100_002 and len(made.links) == 100_001
-    assert scene(random_dag(3, 200), Options()) == scene(random_dag(3, 200), Options())
 
 
 def test_what_python_cannot_read_is_said_in_the_tooltip_only() -> None:

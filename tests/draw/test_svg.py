@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import numpy as np
@@ -12,18 +11,15 @@ from hypothesis import given, settings, strategies as st
 from gradviz.draw.options import Options, Theme
 from gradviz.draw.palette import (
     DARK,
-    HEAT,
     LIGHT,
     BoxKind,
     Palette,
     dim,
 )
 from gradviz.draw.svg import (
-    AT_ONCE,
     KINDS,
     escape,
     number,
-    path_data,
     render,
     style_sheet,
     write,
@@ -132,13 +128,6 @@ def test_a_theme_decides_the_colours() -> None:
     assert LIGHT.fills["leaf"] in before and DARK.fills["leaf"] in after
 
 
-def test_a_background_is_painted_behind_everything() -> None:
-    root = parsed(chain(2))
-    first = next(element for element in root if element.tag in (SVG + "rect", SVG + "g", SVG + "path"))
-    assert first.attrib["class"] == "gv-bg"
-    assert (first.attrib["width"], first.attrib["height"]) == (root.attrib["width"], root.attrib["height"])
-
-
 def test_tooltips_have_no_folder_of_the_machine() -> None:
     line = SourceLine("/home/ann/project/train.py", 3, text="y = x.exp()")
     text = "".join(render(Graph((Node(0, "ExpBackward0", source=line),)), Options()))
@@ -188,14 +177,6 @@ def test_the_same_graph_gives_the_same_bytes() -> None:
     assert svg(GRAPHS["random"]) == svg(GRAPHS["random"])
 
 
-def test_large_pictures_come_in_pieces_and_stay_small() -> None:
-    length = 3 * AT_ONCE
-    pieces = list(write(drawn(chain(length)), "auto"))
-    assert len(pieces) > 8
-    assert max(map(len, pieces)) < 0.5 * sum(map(len, pieces))
-    assert sum(map(len, pieces)) / length < 450  # bytes for a box with its tooltip and its edge
-
-
 def test_only_what_does_not_fit_is_told_in_tooltips_of_huge_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradviz.draw.picture.MAX_TOOLTIPS", 3)
     graph = chain(5)
@@ -204,30 +185,3 @@ def test_only_what_does_not_fit_is_told_in_tooltips_of_huge_pictures(monkeypatch
     told = [box.findtext(f"{SVG}title") for box in boxes(root)]
     assert [tip is not None for tip in told] == [True] + [False] * 6
     assert "tooltips only where text is shortened" in svg(graph)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(3.0, "3"), (2.06, "2.1"), (-0.04, "0"), (-1.25, "-1.2"), (1e6, "1000000")]
-)
-def test_numbers_are_short(value: float, text: str) -> None:
-    assert number(value) == text
-
-
-def test_straight_pieces_become_lines() -> None:
-    assert path_data(["1", "2", "1", "3", "1", "4", "1", "5", "1", "6", "2", "6", "2", "7.5"]) == "M1 2V5C1 6 2 6 2 7.5"
-
-
-@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_kinds_differ_at_a_glance(palette: Palette) -> None:
-    """In lightness, too, so that they differ in grey."""
-    pairs = combinations(("op", "leaf", "group"), 2)
-    assert min(contrast(palette.fills[one], palette.fills[other]) for one, other in pairs) > 1.07
-
-
-@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_heat_goes_one_way(palette: Palette) -> None:
-    """More is further from the background, in steps of the same size."""
-    light = [116 * luminance(palette.fills[kind]) ** (1 / 3) - 16 for kind in HEAT]
-    steps = [abs(later - sooner) for sooner, later in pairwise(light)]
-    assert light in (sorted(light), sorted(light, reverse=True))
-    assert max(steps) < 1.5 * min(steps)

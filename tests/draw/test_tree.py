@@ -13,7 +13,7 @@ from rich.console import Console
 from gradviz.draw.options import Options
 from gradviz.draw.output import encode
 from gradviz.draw.tree import render_text
-from gradviz.draw.tree_rows import TreeRows, TreeShape
+from gradviz.draw.tree_rows import TreeRows
 from gradviz.graph import (
     Edge,
     Graph,
@@ -21,13 +21,10 @@ from gradviz.graph import (
     SavedTensor,
     Storage,
 )
-from gradviz.report.labels import op_title
 from tests.builders import (
     GRAPHS,
     chain,
     diamond,
-    folded,
-    multi_output,
     odd_names,
     random_dag,
     shared_leaf,
@@ -63,7 +60,7 @@ def test_golden(name: str, golden: Golden) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(max_nodes=14))
 def test_every_node_has_exactly_one_full_row_and_references_lead_to_one(graph: Graph) -> None:
     found = list(TreeRows(graph, Options(saved=True)))
@@ -87,7 +84,7 @@ def test_columns_grow_with_the_logarithm(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("made", "size"), [(chain, 100_000), (shared_leaf, 50_000)], ids=["chain", "shared"])
+@pytest.mark.parametrize(("made", "size"), [(chain, 20_000), (shared_leaf, 10_000)], ids=["chain", "shared"])
 def test_a_long_chain_stays_in_its_column(made: Callable[[int], Graph], size: int) -> None:
     graph = made(size)
     widths, count = set(), 0
@@ -112,31 +109,6 @@ def test_a_shortcut_does_not_swallow_the_main_stream() -> None:
         ),
     )
     assert rows(graph) == ["Add", "├─ Input  see #5", "Relu", "Conv", "Scale", "Exp", "Input  #5"]
-
-
-def test_small_inputs_are_branches() -> None:
-    assert rows(diamond()) == [
-        "y  (3, 4) float32",
-        "add  (3, 4) float32",
-        "├─ exp  (3, 4) float32",
-        "│  x  (3, 4) float32  #3",
-        "└─ sin  (3, 4) float32",
-        "   x  see #3",
-    ]
-
-
-def test_outputs_are_set_apart_and_say_which_output_they_are() -> None:
-    assert rows(multi_output())[-3:] == ["", "middle  (4,) float32", "unbind  output 1  see #1"]
-    assert "×2  output 0, 2" in rows(multi_output())[2]
-
-
-def test_groups_say_what_is_inside() -> None:
-    assert "net.cell ×12  (2, 2) float32  24 ops  ×3" in rows(folded())
-
-
-def test_leaves_can_be_left_out() -> None:
-    text = written(shared_leaf(3), leaves="hidden")
-    assert "weight" not in text and "not drawn: 2 leaves" in text
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 39, 60, 100, 1000])
@@ -167,14 +139,6 @@ def test_a_limit_of_depth_counts_what_it_cut(depth: int) -> None:
     )
 
 
-def test_a_terminal_shows_200_rows_unless_told() -> None:
-    graph = chain(1000)
-    assert on_terminal(graph).count("mul") == 199
-    assert "+802 more nodes" in on_terminal(graph)
-    assert on_terminal(graph, max_rows=0).count("mul") == 1000
-    assert written(graph).count("mul") == 1000
-
-
 def test_a_terminal_shows_what_a_file_has_and_cuts_wide_rows_visibly() -> None:
     assert on_terminal(diamond()).split() == written(diamond()).split()
     narrow = on_terminal(GRAPHS["everything"], width=30, by="node").splitlines()
@@ -192,18 +156,6 @@ def test_a_terminal_without_unicode() -> None:
     text = on_terminal(diamond(), encoding="ascii")
     assert "|- exp" in text and "`- sin" in text
     on_terminal(odd_names(), encoding="ascii")
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_the_tree_names_every_op(name: str) -> None:
-    text = written(GRAPHS[name])
-    leaves = GRAPHS[name].leaf_of
-    assert all(op_title(GRAPHS[name], node).name in text for node in GRAPHS[name].nodes if node.id not in leaves)
-
-
-def test_sizes_count_what_each_node_shows() -> None:
-    shape = TreeShape(diamond())
-    assert shape.owner == [-1, 0, 0, 1] and shape.size == [4, 2, 1, 1] and shape.referenced == {3}
 
 
 def test_bytes_held_stand_in_a_column_in_front() -> None:

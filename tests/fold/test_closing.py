@@ -23,9 +23,7 @@ from gradviz.graph import (
 from tests.builders import cycles, tensor
 from tests.fold.test_fold import (
     Program,
-    blocks,
     inside,
-    loop,
     pages,
     reachable,
     titles,
@@ -67,11 +65,6 @@ def test_parts_say_that_they_are_parts() -> None:
     program.op("ReluBackward0", program.op("AddmmBackward0", x, weights=["b"]))
     folded = fold(program.graph(), depth=1)
     assert titles(folded) == [("module", "net Net (part 2 of 2)", 1), ("module", "net Net (part 1 of 2)", 1)]
-
-
-def test_recorded_calls_stay_whole() -> None:
-    for graph in (blocks(4), loop(9), loop(9, mask=True)):
-        assert not any("part" in title for _, title, _ in titles(fold(graph, depth=1)))
 
 
 @st.composite

@@ -18,7 +18,6 @@ from gradviz.graph import (
 from tests.builders import cycles, tensor
 from tests.fold.test_fold import (
     Program,
-    blocks,
     functions,
     inside,
     pages,
@@ -68,13 +67,6 @@ def test_the_repeated_module_is_opened_first_and_the_embeddings_last() -> None:
     assert ("alike", "net.layers.1–5 Layer", 5) in titles(fold(network()))
 
 
-def test_single_ops_of_a_loss_leave_room_for_the_module_that_has_most_ops() -> None:
-    folded = fold(network(loss=14))
-    assert "net.layers.0" in opened(folded)
-    chains = [group for group in folded.groups if group.kind == "chain"]
-    assert chains and all(group.count == 1 for group in chains)
-
-
 def body_in_the_middle(*, before: int = 9, after: int = 9, loss: int = 1) -> Graph:
     """A module of single ops around a module that has most of all ops, and which is one itself."""
     program = Program()
@@ -102,31 +94,10 @@ def test_what_stands_around_the_largest_part_is_closed_to_make_room_for_it(loss:
     )
 
 
-def test_a_long_row_of_modules_shows_its_first_and_its_last() -> None:
-    program = Program()
-    x = program.op("ExpBackward0", weights=["w"])
-    with program.call("net", "Sequential"):
-        for i in range(90):
-            with program.call(f"net.{i}", f"Part{i}"):
-                x = program.op(f"Op{i}Backward0", x)
-    shown = {title.split()[0] for _, title, _ in titles(fold(program.graph(), measure=pages(12)))}
-    assert {"net.0", "net.89"} <= shown | opened(fold(program.graph(), measure=pages(12)))
-
-
 @pytest.mark.parametrize("page", [100, 30, 3])
 def test_a_small_module_in_focus_is_in_full_whatever_the_page(page: int) -> None:
     folded = fold(network(loss=30), focus="net.layers.2", measure=pages(page))
     assert len([node.op for node in folded.nodes if node.op.startswith(("Attention", "Mlp"))]) == 12
-
-
-def test_calls_with_few_ops_are_opened_together_or_not_at_all() -> None:
-    assert opened(fold(blocks(40))) == {"", "blocks.0", "blocks.0.linear"}
-    program = Program()
-    x = program.op("ExpBackward0", weights=["input"])
-    for i in range(40):
-        with program.call(f"part{i}", f"Part{i}"):
-            x = program.op("SinBackward0", program.op("CosBackward0", x))
-    assert opened(fold(program.graph(), limit=60)) == set()
 
 
 # -- pages ---------------------------------------------------------------------------------------------------------------
@@ -165,15 +136,6 @@ def test_the_leaves_that_no_page_holds_are_one_box() -> None:
     folded = fold(_as_inputs(many_leaves()), measure=pages(12))
     (rest,) = [group for group in folded.groups if group.kind == "more"]
     assert (rest.title, rest.ops, len(rest.nodes)) == ("+52 more leaves", 0, 52)
-
-
-@pytest.mark.parametrize("width", [300.0, 700.0])
-def test_leaves_with_long_names_are_fewer(width: float) -> None:
-    folded = fold(
-        _as_inputs(many_leaves()), measure=lambda graph: Size(width * len(graph.leaves), 100.0 * boxes(graph))
-    )
-    assert 0 < width * len(folded.leaves) <= PAGE.width
-    assert sum(len(group.nodes) for group in folded.groups if group.kind == "more") + len(folded.leaves) == 60
 
 
 @settings(max_examples=100, deadline=None)

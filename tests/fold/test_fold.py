@@ -15,7 +15,6 @@ from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
 from gradviz.fold.fold import PAGE, fold
-from gradviz.fold.grouping import SMALL
 from gradviz.fold.sizes import Size
 from gradviz.graph import (
     Edge,
@@ -153,13 +152,6 @@ def test_one_that_differs_stays_alone() -> None:
     ]
 
 
-def test_two_alike_are_joined_when_they_are_more_than_a_few_ops() -> None:
-    assert [title for title in titles(fold(nested(2), depth=2)) if title[0] == "alike"] == [
-        ("alike", "blocks.0–1 Block", 2)
-    ]
-    assert {kind for kind, *_ in titles(fold(blocks(2), depth=2))} == {"module"}  # of three ops each
-
-
 def mixed(n: int) -> Graph:
     """Blocks of two kinds in turn, all of which use one more value."""
     program = Program()
@@ -179,15 +171,6 @@ def test_layers_that_take_turns_are_joined_by_turns_however_deep(n: int) -> None
     assert titles(folded) == [("alike", f"net.layers.0–{n - 1} Attention, Mamba", n // 2)]
     (uses,) = [edge.count for edge in folded.edges if edge.producer == len(folded.nodes) - 2 or edge.count > n]
     assert uses > n  # the value that all share is one box, with all its uses
-
-
-def test_of_alike_layers_one_is_open() -> None:
-    for n in (12, 48):
-        folded = fold(mixed(n))
-        assert ("alike", f"net.layers.2–{n - 1} Attention, Mamba", n // 2 - 1) in titles(folded)
-        assert {"net.layers.0", "net.layers.1"} >= {
-            folded.scopes[node.scope].path for node in folded.nodes if node.scope
-        } - {"net"}
 
 
 def test_ops_between_alike_siblings_join_their_box() -> None:
@@ -271,13 +254,6 @@ def test_a_call_with_parameters_of_its_own_says_nothing_of_another() -> None:
     assert [group.same_as for group in folded.groups if group.title == "net Net, call 2"] == [None]
 
 
-def test_a_parameter_that_is_drawn_alone_says_how_often_a_later_call_uses_it() -> None:
-    folded = fold(twice(), depth=3)
-    (later,) = [node for node in folded.nodes if node.group]
-    assert later.group is not None and later.group.title == "net Net, call 2"
-    assert later.group.shared == tuple(Uses(leaf.node, 0, 1) for leaf in sorted(folded.leaves))
-
-
 def test_a_long_chain_of_equal_ops_is_one_box() -> None:
     folded = fold(chain(1000))
     assert [(kind, title) for kind, title, _ in titles(folded)] == [("loop", "mul")]
@@ -304,10 +280,6 @@ def test_branches_are_one_box_for_each_step_of_the_script(normed: bool) -> None:
     assert sorted(titles(folded)) == [("alike", "div" if normed else "mul", 30), ("alike", "select, neg", 30)]
     assert not any(edge.consumer == edge.producer for edge in folded.edges)  # no branch feeds another
     assert sum(group.ops for group in folded.groups) == 90
-
-
-def test_few_siblings_stay_single() -> None:
-    assert titles(fold(siblings(7), depth=1)) == []
 
 
 def test_small_graphs_are_not_folded_by_default() -> None:
@@ -350,27 +322,11 @@ def test_a_larger_page_shows_more_of_the_first_of_the_alike(boxes: int, least: i
     assert sum(count for kind, _, count in titles(folded) if kind == "alike") in (11, 12)
 
 
-def test_a_small_graph_is_drawn_in_full_however_tall() -> None:
-    tall, taller = chain(SMALL - 1), nested(12)
-    assert fold(tall) is tall
-    assert fold(taller) is not taller
-
-
 def test_a_small_module_in_focus_is_drawn_in_full() -> None:
     folded = fold(nested(12), focus="blocks.3", limit=20)
     inside = [node.op for node in folded.nodes if node.op in ("SinBackward0", "AddmmBackward0", "ReluBackward0")]
     assert len(inside) == 10
     assert sorted(count for kind, _, count in titles(folded) if kind == "alike") == [2, 8]  # before it and after it
-
-
-def test_expand_opens_a_module_in_the_picture_that_fits() -> None:
-    plain, expanded = (fold(nested(12), measure=pages(7), expand=path) for path in ([], ["blocks.0.mlp.linear"]))
-    assert "blocks.0.mlp.linear" not in {
-        plain.scopes[node.scope].path for node in plain.nodes if node.scope is not None
-    }
-    assert "blocks.0.mlp.linear" in {
-        expanded.scopes[node.scope].path for node in expanded.nodes if node.scope is not None
-    }
 
 
 def functions(n: int) -> Graph:
@@ -447,15 +403,6 @@ def test_a_long_sequential_opens_as_a_window(n: int) -> None:
     first, last, count = re.fullmatch(r"model\.features\.(\d+)–(\d+) Conv2d, (\d+) of one class", middle[0]).groups()  # type: ignore[union-attr]
     assert len(middle) == 1
     assert int(count) == int(last) - int(first) + 1
-
-
-def test_nothing_of_few_ops_opens_before_the_body() -> None:
-    opened = {
-        fold(convolutions(30)).scopes[node.scope].path
-        for node in fold(convolutions(30)).nodes
-        if node.scope is not None
-    }
-    assert opened == {"model", "model.features"}
 
 
 def test_says_what_is_wrong() -> None:
@@ -546,17 +493,6 @@ def test_folding_keeps_everything_that_matters(graph: Graph, depth: int, auto: b
     again = fold(folded, depth="auto", limit=6, measure=pages(4 * depth)) if auto else fold(folded, depth=depth)
     assert again == folded
     assert len(folded.roots) == len(graph.roots)
-
-
-@given(st.integers(1, 12), st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=40))
-def test_cycles_are_those_of_brute_force(n: int, pairs: list[tuple[int, int]]) -> None:
-    edges = [(a % n, b % n) for a, b in pairs]
-    reach = [{i} for i in range(n)]
-    for _ in range(n):
-        for a, b in edges:
-            reach[a] |= reach[b]
-    together = {tuple(sorted(j for j in range(n) if j in reach[i] and i in reach[j])) for i in range(n)}
-    assert sorted(map(tuple, cycles(edges))) == sorted(one for one in together if len(one) > 1)
 
 
 def test_what_leaves_a_box_keeps_its_kind() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 
-from gradviz.draw.summary import footer_lines
 from gradviz.fold.fold import fold
 from gradviz.fold.functions import LEAST_CALLS, LEAST_OPS, with_functions
 from gradviz.graph import Graph, SourceLine
@@ -49,21 +48,11 @@ def test_a_function_that_is_called_again_and_again_is_a_group_with_its_name() ->
     assert fold(folded, depth=1) == folded
 
 
-def test_the_first_call_is_opened_where_there_is_room() -> None:
-    folded = fold(euler(40))
-    assert ("loop", "func() + 1 op", 39) in titles(folded)
-    assert {folded.scopes[node.scope].path for node in folded.nodes if node.scope is not None} == {"func()"}
-
-
 def test_a_long_function_outside_of_modules_is_a_group_when_called_once() -> None:
     loss = [(f"Loss{i}Backward0", "dice") for i in range(LEAST_OPS)]
     assert names(made([*loss, ("AddBackward0", "main")])) == {"dice()"}
     assert names(made([*loss[1:], ("AddBackward0", "main")])) == set()
     assert names(made([*loss, ("AddBackward0", "main")], "net")) == {"net"}  # a module's own helpers are read with it
-
-
-def test_what_made_the_outputs_is_no_group() -> None:
-    assert names(euler(40, "main")) == set()
 
 
 def test_names_that_say_nothing_are_no_groups() -> None:
@@ -72,19 +61,6 @@ def test_names_that_say_nothing_are_no_groups() -> None:
         assert names(made([("MulBackward0", function)] * LEAST_OPS + [("SumBackward0", "main")])) == set()
     assert names(euler(40, "forward", "net")) == {"net"}
     assert names(euler(40, "forward")) == {"forward()"}  # somebody's plain function
-
-
-def test_few_calls_are_read_one_by_one() -> None:
-    assert names(euler(LEAST_CALLS - 1)) == set()
-    assert names(euler(LEAST_CALLS, module="net")) == {"net", "func()"}
-
-
-def test_the_footer_names_a_function_as_one() -> None:
-    ops = [(f"A{i}Backward0", "dice") for i in range(60)]
-    folded = fold(made([*ops, ("AddBackward0", "main")]), depth=1)
-    assert folded.opening is not None and folded.opening.deeper().path == "dice()"
-    assert any("--expand 'dice()' (that function, too)" in line for line in footer_lines(folded))
-    assert len(fold(folded, expand=["dice()"], depth=1).nodes) > 60
 
 
 def test_a_line_without_a_function_is_a_group_when_it_makes_many_ops_each_time() -> None:
@@ -190,7 +166,3 @@ def test_calls_of_modules_lie_in_the_function_that_goes_on_after_them() -> None:
 
 def test_a_loop_of_module_calls_in_a_function_is_one_call_when_another_line_ends_it() -> None:
     assert calls_of_step([1, None, 1, None, 1, None, 2] * 4) == [3, 3, 3, 3]
-
-
-def test_nothing_tells_a_loop_in_a_function_from_one_around_it() -> None:
-    assert calls_of_step([1, None] * 5) == [0] * 5

@@ -37,21 +37,6 @@ def _masked() -> Made:
         return (w * 2).sum(), w
 
 
-class ToCpu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return torch.ones(x.shape)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient.to("meta")
-
-
-def _partly_meta() -> Made:
-    w = torch.ones(3, device="meta", requires_grad=True)
-    return ToCpu.apply(w * 2).sum(), w
-
-
 class Stubborn(Tensor):
     """Cannot be measured."""
 
@@ -81,7 +66,6 @@ CASES = {
     _meta: "loss is on the meta device, which has no numbers",
     _fake: "loss is a fake tensor, which has no numbers",
     _masked: "loss is a masked tensor, which supports none of the operations",
-    _partly_meta: "a gradient cannot be measured: it is on the meta device",
     _stubborn: "a gradient cannot be measured: it is a Stubborn, and LookupError: no such",
 }
 

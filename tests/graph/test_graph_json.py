@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gradviz.draw.output import encode, save
+from gradviz.draw.output import encode
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Graph, Node, files as schema
+from gradviz.graph import Graph, Node, files as schema
 from gradviz.graph.files import dump, load, loads
 from gradviz.memory.saved import saved
 from tests.builders import (
     GRAPHS,
     chain,
     everything,
-    random_dag,
 )
 from tests.draw.conftest import FOLDER
 from tests.strategies import graphs
@@ -42,20 +39,15 @@ def test_round_trip(name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
-def test_round_trip_of_anything(graph: Graph) -> None:
-    assert repr(loads(text_of(graph))) == repr(graph)
-
-
-@pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(graphs())
-def test_the_text_is_strict_json(graph: Graph) -> None:
+def test_any_graph_is_strict_json_and_read_back(graph: Graph) -> None:
     def refuse(word: str) -> None:
         raise AssertionError(word)
 
-    data = json.loads(encode(text_of(graph)), parse_constant=refuse)
+    text = text_of(graph)
+    assert repr(loads(text)) == repr(graph)
+    data = json.loads(encode(text), parse_constant=refuse)
     assert len(data["nodes"]) == len(graph.nodes) and len(data["edges"]) == len(graph.edges)
 
 
@@ -100,18 +92,6 @@ def test_what_has_no_json_form_becomes_its_text() -> None:
     assert loads(text_of(graph)).nodes[0].attributes == {"dtype": "x"}
 
 
-def test_save_and_load(tmp_path: Path) -> None:
-    path = tmp_path / "net.json"
-    assert save(random_dag(4, 300), path) == str(path)
-    assert load(path) == random_dag(4, 300)
-    assert "\r" not in path.read_bytes().decode()
-
-
-@pytest.mark.slow
-def test_a_deep_chain() -> None:
-    assert loads(text_of(chain(100_000))) == chain(100_000)
-
-
 def broken(path: str, value: Any) -> dict[str, Any]:
     """The data of `everything()` with one place changed, or taken out when the value is `...`."""
     data = data_of(everything())
@@ -130,40 +110,23 @@ def broken(path: str, value: Any) -> dict[str, Any]:
     ("path", "value", "words"),
     [
         ("format", "other", ["not a gradviz graph"]),
-        ("format", ..., ["not a gradviz graph"]),
         ("version", 2, ["version is 2", "reads up to 1", "upgrade gradviz"]),
-        ("version", "1", ["version is '1'"]),
         ("title", 3, ["title is 3, not text"]),
-        ("torch", ..., ["torch is missing"]),
-        ("notes", "x", ["notes is 'x', not an array"]),
         ("attribution", "guessed", ["attribution is 'guessed'", "recorded, inferred"]),
-        ("nodes", ..., ["nodes is missing"]),
         ("edges", {}, ["edges is {}, not an array"]),
-        ("nodes/0/op", ..., ["nodes[0].op is missing"]),
         ("nodes/0/op", 1, ["nodes[0].op is 1, not text"]),
         ("nodes/1", 7, ["nodes[1] is 7, not an object"]),
         ("nodes/0/outputs/1", 99, ["nodes[0].outputs[1] is 99", "no index into tensors"]),
-        ("nodes/0/outputs/1", True, ["nodes[0].outputs[1] is True"]),
         ("nodes/0/scope", 2, ["nodes[0].scope is 2, which is no index into scopes (there are 2)"]),
-        ("nodes/0/sequence", -1, ["nodes[0].sequence is -1"]),
         ("nodes/0/flags/0", "new", ["nodes[0].flags[0] is 'new', not one of custom, hooks"]),
         ("nodes/0/saved/1/slot", ..., ["nodes[0].saved[1].slot is missing"]),
-        ("nodes/0/saved/0/view", 1, ["nodes[0].saved[0].view is 1, not true or false"]),
         ("nodes/0/attributes/alpha", {"float": "big"}, ["nodes[0].attributes['alpha'] is {'float': 'big'}"]),
-        ("nodes/0/attributes/alpha", {"a": 1, "b": 2}, ["nodes[0].attributes['alpha']"]),
         ("nodes/0/attributes/alpha", {"dict": [[["list"], 1, 2]]}, ["nodes[0].attributes['alpha']"]),
-        ("nodes/0/function/definition", 9, ["nodes[0].function.definition is 9"]),
         ("edges/0/1", 2, ["edges[0][1] is 2, which is no index into nodes (there are 2)"]),
         ("edges/0", [0, 1], ["edges[0] is [0, 1], not an array of consumer, producer, output, position, count"]),
-        ("edges/0", [0, 1, 0, 0, 0], ["edges[0][4] is 0"]),
         ("edges/0", [0, 0, 0, 0], ["edges form a cycle"]),
-        ("leaves/0/node", 5, ["leaves[0].node is 5"]),
         ("leaves/0/base/tensor", None, ["leaves[0].base.tensor is None"]),
-        ("roots/0/name", ..., ["roots[0].name is missing"]),
         ("scopes/0/parent", 0, ["scopes[0] is inside itself"]),
-        ("scopes/0/parent", 1, ["is inside itself"]),
-        ("storages/0/kind", "disk", ["storages[0].kind is 'disk'"]),
-        ("tensors/0/0", [2.5], ["tensors[0][0][0] is 2.5"]),
         ("sources/0/1", "12", ["sources[0][1] is '12'"]),
     ],
 )
@@ -186,12 +149,6 @@ def test_edges_must_be_in_order(rows: list[list[int]], words: str) -> None:
     with pytest.raises(GraphFileError) as caught:
         loads(json.dumps(data))
     assert words in str(caught.value)
-
-
-def test_a_cycle_is_refused() -> None:
-    data = data_of(chain(2)) | {"edges": [[0, 1, 0, 0], [1, 0, 0, 0]]}
-    with pytest.raises(GraphFileError, match="cycle"):
-        loads(json.dumps(data))
 
 
 def test_two_leaves_on_one_node_are_refused() -> None:
@@ -237,28 +194,6 @@ def test_a_missing_file_a_folder_and_bytes_that_are_no_text(tmp_path: Path) -> N
     for name, words in (("nowhere.json", "No such file"), ("", "directory"), ("picture.json", "not text")):
         with pytest.raises(GraphFileError, match=words):
             load(tmp_path / name)
-
-
-def test_a_saved_graph_is_read_and_drawn_without_torch(tmp_path: Path) -> None:
-    save(everything(), tmp_path / "a.json")
-    program = """
-import sys
-sys.modules["torch"] = None  # any import of it fails
-from gradviz.graph.files import load
-from gradviz.draw.output import save
-graph = load(sys.argv[1])
-for suffix in ("dot", "txt", "md", "json"):
-    save(graph, sys.argv[1] + "." + suffix)
-str(graph)
-"""
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.json")], check=True, timeout=60)
-    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "a.json.json").read_bytes()
-
-
-def test_edge_counts_are_kept() -> None:
-    graph = Graph((Node(0, "A"), Node(1, "B")), (Edge(0, 1, 0, 0, 12),))
-    assert data_of(graph)["edges"] == [[0, 1, 0, 0, 12]]
-    assert loads(text_of(graph)) == graph
 
 
 def test_the_example_in_the_documentation_is_a_graph_file() -> None:

@@ -59,7 +59,7 @@ class Model(lightning.LightningModule):
 """,
         """
 quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
-lightning.Trainer(max_epochs=2, accelerator="cpu", **quiet).fit(Looked(), rows)
+lightning.Trainer(max_epochs=2, accelerator="cpu", **quiet).fit(Checked(), rows)
 """,
     ),
     "transformers": Loop(
@@ -74,7 +74,7 @@ data = [{{"x": x, "labels": y}} for x, y in rows.dataset]
 """,
         """
 quiet = dict(report_to=[], disable_tqdm=True, save_strategy="no", logging_strategy="no")
-Looked(model=Scored(), args=TrainingArguments("out", max_steps=6, use_cpu=True, **quiet), train_dataset=data).train()
+Checked(model=Scored(), args=TrainingArguments("out", max_steps=6, use_cpu=True, **quiet), train_dataset=data).train()
 """,
     ),
     "ignite": Loop(
@@ -95,7 +95,7 @@ class Chances(Net):
 """,
         """
 x = torch.randn(32, 4).numpy()
-Looked(Chances, max_epochs=2, lr=0.1, verbose=0).fit(x, (x.sum(1) > 0).astype("int64"))
+Checked(Chances, max_epochs=2, lr=0.1, verbose=0).fit(x, (x.sum(1) > 0).astype("int64"))
 """,
     ),
 }

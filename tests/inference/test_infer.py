@@ -80,18 +80,6 @@ def test_operations_lie_with_their_parameters() -> None:
     assert paths["x"] is None
 
 
-def test_scopes_are_the_models_modules() -> None:
-    net = Net()
-    graph = gradviz.walk(net(torch.ones(2, 4)), model=net)
-    assert [(scope.path, scope.type, scope.parent, scope.parameters) for scope in graph.scopes] == [
-        ("", "Net", None, 36),
-        ("blocks.0", "Block", 0, 32),
-        ("blocks.0.fc", "Linear", 1, 20),
-        ("blocks.0.conv", "Conv1d", 1, 4),
-        ("blocks.0.norm", "LayerNorm", 1, 8),
-    ]
-
-
 def test_modules_are_found_among_the_callers_variables() -> None:
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     graph = gradviz.walk(second(first(torch.ones(1, 2)).relu()))
@@ -214,53 +202,6 @@ def _is_open(modules: list[Registered], one: int) -> bool:
             return True
         last = modules[last].parent
     return False
-
-
-def test_a_weight_that_is_repeated_is_the_weight() -> None:
-    """An instance norm with weights repeats them for every sample."""
-    net = nn.Sequential(nn.Conv2d(2, 2, 3), nn.InstanceNorm2d(2, affine=True), nn.Conv2d(2, 2, 1))
-    graph = gradviz.walk(net(torch.ones(2, 2, 8, 8)).sum(), model=net)
-    assert places(graph)["NativeBatchNormBackward0"] == "1"
-
-
-def test_a_list_of_parametrizations_is_called() -> None:
-    net = nn.Sequential(nn.Linear(4, 4), nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 1))
-    graph = gradviz.walk(net.eval()(torch.ones(2, 4)).sum(), model=net)
-    assert "1.parametrizations.weight" in {scope.path for scope in graph.scopes}
-    assert places(graph)["DivBackward0"] == "1.parametrizations.weight"
-
-
-class Masked(nn.Module):
-    """Attention that goes on differently with a mask."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v = (nn.Linear(4, 4) for _ in range(3))
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        q, k, v = self.q(x), self.k(x), self.v(x)
-        scores = q @ k.transpose(-2, -1)
-        scores = scores.softmax(-1) if mask is None else scores.masked_fill(mask, -1e9).softmax(-1)
-        return (scores @ v).contiguous()
-
-
-class TwoWays(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = Masked(), Masked()
-        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.first(self.one(x, None))
-        return self.last(self.other(x, torch.ones(3, 3).triu(1).bool()))  # type: ignore[no-any-return]
-
-
-def test_calls_of_a_class_may_go_on_differently() -> None:
-    net = TwoWays()
-    with gradviz.record() as recording:
-        loss = net(torch.randn(2, 3, 4)).sum()
-    found = agreement(recording.graph(loss, model=net), gradviz.walk(loss, model=net))
-    assert found.share >= 0.9, found.wrong
 
 
 def test_the_ops_of_a_gradient_are_in_no_module() -> None:

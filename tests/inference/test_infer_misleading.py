@@ -175,21 +175,3 @@ def test_a_parameter_that_a_module_returns_is_used_by_others() -> None:
         loss = model(x, y)
     recorded, inferred = recording.graph(loss, model=model), gradviz.walk(loss, model=model)
     assert [op for _, op, *_ in agreement(recorded, inferred).wrong] == ["MeanBackward0"]  # the loss
-
-
-class Scaled(nn.Module):
-    """Works with its parameter itself, right after it was made fit."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.scale.expand(4)
-
-
-def test_a_parameter_that_is_used_at_once_is_used_by_its_module() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), Scaled(), nn.Linear(4, 1))
-    graph = gradviz.walk(model(torch.ones(2, 4)).sum(), model=model)
-    paths = {node.op: graph.scopes[node.scope].path for node in graph.nodes if node.scope is not None}
-    assert paths["MulBackward0"] == "1"

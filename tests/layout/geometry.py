@@ -112,11 +112,3 @@ def _turn(a: Floats, b: Floats, c: Floats) -> Floats:
         c[..., 0] - a[..., 0]
     )
     return cross
-
-
-def edge_length(placement: Placement) -> float:
-    """Length of all edges together."""
-    steps = np.linalg.norm(np.diff(placement.points, axis=0), axis=1)
-    inside = np.ones(len(placement.points), np.bool_)
-    inside[placement.starts[1:-1][placement.starts[1:-1] < len(inside)]] = False
-    return float(steps[inside[1:]].sum())

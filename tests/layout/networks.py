@@ -123,17 +123,17 @@ def _lstm_cell(net: Network, x: int, hidden: int, cell: int, k: int) -> tuple[in
 def resnet(blocks: int) -> Network:
     """Residual blocks; every third has a convolution in its skip."""
     net = Network()
-    x = net.norm(_conv(net, net.box("input (1, 3, 224, 224)"), "conv1"), "bn1", "NativeBatchNormBackward0")
+    x = net.norm(conv(net, net.box("input (1, 3, 224, 224)"), "conv1"), "bn1", "NativeBatchNormBackward0")
     for i in range(blocks):
         net.begin(f"layer.{i}: Bottleneck")
         h = x
         for k in range(3):
-            h = net.norm(_conv(net, h, f"layer.{i}.conv{k}"), f"layer.{i}.bn{k}", "NativeBatchNormBackward0")
+            h = net.norm(conv(net, h, f"layer.{i}.conv{k}"), f"layer.{i}.bn{k}", "NativeBatchNormBackward0")
             if k < 2:
                 h = net.box("ReluBackward0", h)
         if i % 3 == 0:
             net.begin(f"layer.{i}.downsample: Sequential")
-            x = net.norm(_conv(net, x, f"layer.{i}.down.0"), f"layer.{i}.down.1", "NativeBatchNormBackward0")
+            x = net.norm(conv(net, x, f"layer.{i}.down.0"), f"layer.{i}.down.1", "NativeBatchNormBackward0")
             net.end()
         x = net.box("ReluBackward0", net.box("AddBackward0", h, x))
         net.end()
@@ -141,19 +141,12 @@ def resnet(blocks: int) -> Network:
     return net
 
 
-def _conv(net: Network, x: int, name: str) -> int:
+def conv(net: Network, x: int, name: str) -> int:
+    """The nodes of nn.Conv2d without a bias."""
     net.begin(f"{name}: Conv2d")
     out = net.box("ConvolutionBackward0", x, net.box(f"{name}.weight (64, 64, 3, 3)"))
     net.end()
     return out
-
-
-def chain_with_skips(length: int, longest: int = 20) -> Drawing:
-    """A chain with a skip every ten boxes, 2 to `longest` boxes long."""
-    begins = np.arange(0, max(length - longest, 0), 10)
-    skips = np.column_stack((begins, begins + 2 + (begins // 10) % (longest - 1)))
-    edges = np.concatenate((np.column_stack((np.arange(length - 1), np.arange(1, length))), skips))
-    return plain(length, edges)
 
 
 def plain(count: int, edges: object, width: float = 60.0, height: float = 22.0) -> Drawing:
@@ -164,48 +157,3 @@ def plain(count: int, edges: object, width: float = 60.0, height: float = 22.0) 
         edges=np.asarray(edges, np.int64).reshape(-1, 2),
         frame_of=np.full(count, -1, np.int64),
     )
-
-
-def unet(depth: int) -> Network:
-    """Down and up again, with a skip at every scale."""
-    net = Network()
-    x = net.box("input (1, 3, 64, 64)")
-    skips = []
-    for i in range(depth):
-        x = net.box("ReluBackward0", _conv(net, x, f"down.{i}"))
-        skips.append(x)
-        x = net.box("MaxPool2DWithIndicesBackward0", x)
-    for i in reversed(range(depth)):
-        x = net.box("CatBackward0", skips[i], net.box("UpsampleNearest2DBackward0", x))
-        x = net.box("ReluBackward0", _conv(net, x, f"up.{i}"))
-    net.box("MeanBackward0", x)
-    return net
-
-
-def mixture_of_experts(experts: int, layers: int = 3) -> Network:
-    """Every layer sends its input through all experts side by side and adds the results."""
-    net = Network()
-    x = net.box("input (8, 64)")
-    for i in range(layers):
-        gate = net.box("SoftmaxBackward0", net.linear(x, f"layer.{i}.gate"))
-        outs = []
-        for k in range(experts):
-            h = net.linear(net.box("ReluBackward0", net.linear(x, f"layer.{i}.{k}.up")), f"layer.{i}.{k}.down")
-            outs.append(net.box("MulBackward0", h, net.box("SelectBackward0", gate)))
-        x = net.box("AddBackward0", x, net.box("SumBackward1", net.box("StackBackward0", *outs)))
-    net.box("MeanBackward0", x)
-    return net
-
-
-def densenet(length: int, blocks: int = 2) -> Network:
-    """Every layer of a block uses the outputs of all layers before it."""
-    net = Network()
-    x = _conv(net, net.box("input (1, 3, 64, 64)"), "stem")
-    for i in range(blocks):
-        made = [x]
-        for k in range(length):
-            joined = net.box("CatBackward0", *made) if len(made) > 1 else x
-            made.append(_conv(net, net.box("ReluBackward0", net.norm(joined, f"b{i}.{k}.bn")), f"b{i}.{k}.conv"))
-        x = net.box("AvgPool2DBackward0", net.box("CatBackward0", *made))
-    net.box("MeanBackward0", x)
-    return net

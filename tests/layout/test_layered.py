@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.layout import Drawing, LayoutFrame, Placement
+from gradviz.layout import Drawing, Placement
 from gradviz.layout.layered import place
-from gradviz.stages import Stage, watched
-from tests.layout.drawings import drawing
 from tests.layout.geometry import (
     boxes_cut,
     loose_ends,
@@ -124,28 +122,3 @@ def test_a_grid_keeps_ten_thousand_leaves_on_a_page() -> None:
     placement = place(drawing)
     assert 0.5 < placement.width / placement.height < 5
     assert len(set(zip(placement.x.tolist(), placement.y.tolist()))) == 10_001
-
-
-@pytest.mark.parametrize(
-    "drawn",
-    [
-        drawing(3, [(0, 1), (1, 2)]),
-        drawing(
-            3, [(0, 1), (1, 2)], frame_of=[-1, 0, 1], frames=(LayoutFrame(None, 40.0, 12.0), LayoutFrame(0, 40.0, 12.0))
-        ),
-    ],
-    ids=["flat", "frames inside frames"],
-)
-def test_it_says_how_many_phases_it_has(drawn: Drawing, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts: list[tuple[int, int | None]] = []
-    begin = Stage.begin_phase
-
-    def begin_phase(stage: Stage, name: str) -> None:
-        begin(stage, name)
-        counts.append((stage.count(), stage.total))
-
-    monkeypatch.setattr(Stage, "begin_phase", begin_phase)
-    with watched():
-        place(drawn)
-    assert [count for count, _ in counts] == list(range(1, len(counts) + 1))
-    assert counts[-1] == (len(counts), len(counts))

@@ -117,32 +117,10 @@ def test_frames_are_right_past_the_budget_and_with_grids(drawing: Drawing) -> No
         assert_framed(drawing, place(drawing))
 
 
-@settings(max_examples=20, deadline=None)
-@given(framed_drawings())
-def test_the_same_frames_are_placed_the_same_way(drawing: Drawing) -> None:
-    one, other = place(drawing), place(drawing)
-    assert one.frames == other.frames
-    assert np.array_equal(one.points, other.points) and np.array_equal(one.x, other.x)
-
-
 @pytest.mark.parametrize(("make", "size"), [(gpt, 2), (lstm, 3), (resnet, 4)])
 def test_networks_with_frames(make: Callable[[int], Network], size: int) -> None:
     drawing = make(size).drawing(frames=True)
     assert_framed(drawing, place(drawing))
-
-
-@pytest.mark.parametrize(("make", "few", "many"), [(gpt, 6, 60), (lstm, 20, 200), (resnet, 8, 60)])
-def test_width_does_not_grow_with_depth(make: Callable[[int], Network], few: int, many: int) -> None:
-    shallow, deep = place(make(few).drawing(frames=True)), place(make(many).drawing(frames=True))
-    assert deep.height > 5 * shallow.height
-    assert deep.width < 1.25 * shallow.width
-
-
-def test_the_main_stream_runs_straight_through_frames() -> None:
-    net = gpt(6)
-    placement = place(net.drawing(frames=True))
-    stream = [i for i, text in enumerate(net.texts) if text in ("AddBackward0", "NativeLayerNormBackward0")]
-    assert np.ptp(placement.x[stream]) < 0.1
 
 
 def test_two_frames_that_feed_each_other() -> None:

@@ -78,12 +78,6 @@ def test_a_recurrent_network_keeps_few_crossings() -> None:
     assert count_crossings(place(lstm(steps, layers).drawing())) <= 1.5 * steps * layers
 
 
-def test_rows_move_apart_where_edges_go_far_sideways() -> None:
-    near = place(plain(3, [(0, 2), (1, 2)], width=60.0))
-    far = place(plain(3, [(0, 2), (1, 2)], width=2400.0))
-    assert np.ptp(far.y) > 1.5 * np.ptp(near.y)
-
-
 def test_edges_past_the_budget_into_one_box_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradviz.layout.layered.layers.LEAST_BUDGET", 0)
     monkeypatch.setattr("gradviz.layout.layered.layers.BUDGET_PER_NODE", 0)
@@ -97,21 +91,3 @@ def test_edges_past_the_budget_into_one_box_share_a_line(monkeypatch: pytest.Mon
 def test_a_box_that_only_uses_leaves_stands_below_their_middle(leaves: int) -> None:
     placement = place(plain(leaves + 2, [*((i, leaves) for i in range(leaves)), (leaves, leaves + 1)]))
     assert placement.x[leaves] == pytest.approx(placement.x[:leaves].mean())
-
-
-def test_of_three_equal_ways_the_middle_one_goes_straight_on() -> None:
-    placement = place(plain(6, [(0, 1), (1, 2), (1, 3), (1, 4), (2, 5), (3, 5), (4, 5)]))
-    assert placement.x[0] == placement.x[1] == placement.x[3] == placement.x[5]
-    assert placement.x[2] + placement.x[4] == pytest.approx(2 * placement.x[3])
-
-
-def test_two_equal_ways_stand_on_both_sides_in_the_order_given() -> None:
-    placement = place(plain(6, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (4, 5)]))
-    x = placement.x
-    assert x[0] == pytest.approx(x[3]) == pytest.approx((x[1] + x[2]) / 2)
-    assert x[1] < x[2] and x[3] == x[4] == x[5]
-
-
-def test_leaves_that_one_box_joins_keep_their_order() -> None:
-    placement = place(plain(4, [(0, 2), (1, 2), (2, 3)]))
-    assert placement.x[0] < placement.x[2] < placement.x[1]

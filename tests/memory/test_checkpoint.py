@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import gradviz
-from gradviz.errors import FormatError
 from gradviz.graph import (
     Edge,
     Graph,
@@ -29,11 +28,8 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.memory.checkpoint import checkpoint_plan
-from gradviz.memory.freed import Checkpointed, ModuleCosts, memory_of_tensors
+from gradviz.memory.freed import Checkpointed, ModuleCosts
 from gradviz.memory.saved import saved
-from gradviz.memory.table import advice_table
-from gradviz.report.results import plain
-from tests.walker.graphs import needs_raw
 
 Saving = tuple[str, int]
 """The name of a slot and its storage."""
@@ -103,44 +99,6 @@ def test_an_outer_module_takes_the_place_of_inner_ones() -> None:
     assert state.held == wrapped(graph, "b").held == 100
     assert state.ops == wrapped(graph, "b").ops == 2
     assert wrapped(graph, "b", "b.c").held == 100
-
-
-def test_nothing_to_do_when_it_fits() -> None:
-    advice = checkpoint_plan(stack((1, (("x", 0),))), 100)
-    assert advice.steps == () and advice.fits
-    assert "nothing to wrap" in plain(advice_table(advice))
-
-
-def test_a_budget_that_no_plan_meets_is_told() -> None:
-    graph = stack((0, (("result", 0),)), (3, (("x", 1), ("y", 2))), (2, (("p", 3), ("q", 4))))
-    advice = checkpoint_plan(graph, 10)
-    least = f"does not hold. The least possible that was found is {advice.peak} B, with this plan."
-    assert f"the budget of 10 B {least}" in plain(advice_table(advice))
-
-
-@pytest.mark.parametrize("budget", [0, -1])
-def test_a_budget_is_above_zero(budget: int) -> None:
-    with pytest.raises(FormatError, match="above 0"):
-        checkpoint_plan(stack((1, (("x", 0),))), budget)
-
-
-def test_without_modules_there_is_nothing_to_wrap() -> None:
-    with pytest.raises(FormatError, match="no modules"):
-        checkpoint_plan(stack((None, (("x", 0),))), 10)
-
-
-# -- identity of tensors ---------------------------------------------------------------------------------------------
-
-
-@needs_raw
-def test_views_share_the_storage_of_what_they_look_at() -> None:
-    w, x = torch.randn(4, 4, requires_grad=True), torch.randn(3, 4)
-    graph = gradviz.walk((x @ w).exp().view(4, 3).t().mm(torch.ones(4, 2, requires_grad=True)))
-    at = {node.op: node.id for node in graph.nodes}
-    memory = memory_of_tensors(graph)
-    slot = graph.nodes[at["ExpBackward0"]].saved[0]
-    assert {memory[at[op], 0] for op in ("ExpBackward0", "ViewBackward0", "TBackward0")} == {slot.storage}
-    assert memory[at["MmBackward0"], 0] == (at["MmBackward0"], 0)
 
 
 # -- what wrapping really does ---------------------------------------------------------------------------------------
@@ -262,7 +220,7 @@ def test_wrapping_frees_what_was_foretold(part: float) -> None:
 @pytest.mark.slow
 def test_each_module_frees_what_its_row_says() -> None:
     torch.manual_seed(0)
-    model, tokens = GPT(layers=2), torch.randint(100, (4, 48))
+    model, tokens = GPT(layers=1), torch.randint(100, (4, 48))
     with gradviz.record() as recording:
         loss = model(tokens)
     rows = saved(recording.graph(loss, model=model, params={"tokens": tokens}), "module").rows
@@ -273,16 +231,6 @@ def test_each_module_frees_what_its_row_says() -> None:
     for path, nbytes in freed.items():
         with checkpointed(model, [path]):
             assert held - held_after_forward(model, tokens) == pytest.approx(nbytes, abs=0.01 * held)
-
-
-def test_alike_modules_stand_in_one_row() -> None:
-    model, tokens = GPT(), torch.randint(100, (4, 48))
-    with gradviz.record() as recording:
-        loss = model(tokens)
-    advice = checkpoint_plan(recording.graph(loss, model=model), 500_000)
-    text = plain(advice_table(advice))
-    assert "blocks.0–5" in text and "Block ×6" in text
-    assert "estimate" in text and "the budget of 488.3 KiB" in text
 
 
 @pytest.mark.parametrize("part", [0.9, 0.75, 0.5, 0.3])

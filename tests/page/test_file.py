@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradviz.draw.output import render
-from gradviz.page.html import asset, in_order, script, style
+from gradviz.page.html import script, style
 from tests.builders import GRAPHS
 from tests.page.graphs import PAGES, hostile
 
@@ -54,10 +54,6 @@ def test_hostile_names_add_no_tag() -> None:
     assert [tag for tag, _ in tags(str(made))] == [tag for tag, _ in tags(page("blocks"))]
 
 
-def test_code_and_style_are_small() -> None:
-    assert len(script()) + len(style()) + len(asset("page.html")) <= 220_000
-
-
 def test_no_name_is_declared_twice() -> None:
     """All modules share one scope in the file."""
     names = re.findall(r"^(?:async )?(?:function|class) (\w+)", script(), re.MULTILINE)
@@ -65,14 +61,6 @@ def test_no_name_is_declared_twice() -> None:
         names += re.findall(r"(?:^|, )(\w+) = ", line)
     assert len(names) > 100
     assert sorted(names) == sorted(set(names))
-
-
-def test_every_module_is_joined_after_those_it_imports() -> None:
-    order = in_order()
-    for i, name in enumerate(order):
-        imported = re.findall(r'from "\./([\w.]+)"', asset(name))
-        assert set(imported) <= set(order[:i])
-    assert "import " not in re.sub(r"@type.*|\"[^\"]*\"", "", script()).split("class App")[0]
 
 
 def test_the_sample_page_has_the_viewer_of_today() -> None:

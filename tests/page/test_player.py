@@ -58,18 +58,6 @@ def test_keys_play_without_focus(open_page: Open) -> None:
     assert page.inner_text("#play") == "Play"
 
 
-@pytest.mark.parametrize("count", [3, 400])
-def test_the_whole_takes_twenty_seconds(open_page: Open, count: int) -> None:
-    """However many steps there are: some go at once where there are many."""
-    page = open_page(blocks(count))
-    page.click("#open-all")
-    page.click("#play-open")
-    pace, steps = page.evaluate("gradviz.player.pace()"), page.evaluate("gradviz.player.stops.length")
-    assert steps == count * 6
-    seconds = steps / pace["jump"] * pace["wait"] / 1000
-    assert seconds == pytest.approx(20, rel=0.35)
-
-
 def test_a_function_waits_for_its_second_gradient(open_page: Open) -> None:
     page = open_page(GRAPHS["diamond"])
     page.click("#play-open")
@@ -89,22 +77,3 @@ def test_the_curve_says_what_is_alive(open_page: Open) -> None:
     assert "function 4:" in page.inner_text("#alive") and "of gradients" in page.inner_text("#alive")
     page.mouse.click(box["x"] + box["width"] - 10, box["y"] + 30)
     assert "4 / 4" in words(page)
-
-
-def test_gradients_travel_along_their_edges(browser: Any, tmp_path: Any) -> None:
-    """For readers who want motion."""
-    path = tmp_path / "page.html"
-    GRAPHS["diamond"].save(str(path))
-    page = browser.new_page(viewport={"width": 1200, "height": 800})
-    page.goto(path.as_uri())
-    page.wait_for_selector("body[data-ready]")
-    seen = page.evaluate(
-        """async () => { const seen = []; gradviz.player.show(true); gradviz.player.go(1);
-        for (let i = 0; i < 60 && (i < 2 || gradviz.app.travel < 1); i++) {
-            await new Promise(requestAnimationFrame);
-            seen.push(gradviz.app.travel);
-        } return seen; }"""
-    )
-    page.close()
-    assert seen == sorted(seen) and seen[-1] == 1
-    assert any(0 < part < 1 for part in seen)

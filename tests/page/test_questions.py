@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import linecache
 import re
 import zlib
 from pathlib import Path
@@ -180,18 +179,6 @@ def test_which_ops_did_this_line_make(open_page: Open, attention: Path) -> None:
     assert page.evaluate(lit) == 3
 
 
-def test_a_saved_graph_says_why_it_has_no_more_code(open_page: Open, tmp_path: Path) -> None:
-    rendered(tmp_path, ATTENTION, "--format", "json", "-o", str(tmp_path / "train.json"))
-    linecache.clearcache()  # as in another process
-    done = CliRunner().invoke(cli, ["render", str(tmp_path / "train.json"), "-o", str(tmp_path / "saved.html")])
-    assert done.exit_code == 0
-    page = open_page(tmp_path / "saved.html")
-    page.click("#tab-code")
-    told = page.inner_text("#code")
-    assert "Only lines that made ops: a saved graph has no more of the code." in told
-    assert "scores = q @ k.T" in told and "manual_seed" not in told
-
-
 def test_a_box_shows_its_line(open_page: Open, attention: Path) -> None:
     page = open_page(attention)
     page.click("#tab-code")
@@ -314,13 +301,6 @@ def test_which_module_holds_most(open_page: Open, tmp_path: Path) -> None:
     total = page.evaluate("gradviz.facts.c.held.reduce((a, b) => a + Number(b), 0)")
     listed = page.evaluate("gradviz.byModule(gradviz.app, gradviz.facts).reduce((sum, bar) => sum + bar.bytes, 0)")
     assert listed == total > 0
-
-
-def test_why_has_a_parameter_no_gradient(open_page: Open, tmp_path: Path) -> None:
-    """No action: the outline says so; and one click on it says more."""
-    script = LAYERS.replace("model = ", "unused = torch.nn.Linear(2, 2)\nmodel = ")
-    page = open_page(rendered(tmp_path, script))
-    assert "unused.weight" in page.inner_text("#side") and "never called" in page.inner_text("#side")
 
 
 def test_what_changed_between_two_calls(open_page: Open, tmp_path: Path) -> None:

@@ -51,14 +51,6 @@ def test_torchrun_writes_a_file_for_each_rank_and_merge_compares_them(tmp_path: 
     assert set(findings(tmp_path)) == {"unused-on-some-ranks", "ranks-differ"}
 
 
-@pytest.mark.fresh
-def test_torchrun_prints_one_report_and_ends_with_its_code(tmp_path: Path) -> None:
-    done = torchrun(2, tmp_path, "check", "train.py", "--html", "page.html", "--", "unused")
-    assert done.codes == [1] and "exitcode  : 1 " in done.stderr
-    assert done.stdout.startswith("rank 0 of 2\n") and done.stdout.count("[unused-parameter]") == 1
-    assert {path.name for path in tmp_path.glob("*.html")} == {"page.rank0.html", "page.rank1.html"}
-
-
 @pytest.mark.parametrize(("reporter", "codes"), [(0, [1, 0]), (1, [0, 1])])
 def test_only_the_rank_that_reports_ends_with_1(reporter: int, codes: list[int], tmp_path: Path) -> None:
     done = launch(2, tmp_path, "check", "train.py", "--rank", reporter, "--", "unused")
@@ -89,13 +81,6 @@ def test_the_example_triggers_the_check(one: Check, tmp_path: Path) -> None:
 
 
 # -- the samples -------------------------------------------------------------------------------------------------------
-
-
-def test_merge_finds_what_is_wrong_with_the_sample_of_data_parallel_training(tmp_path: Path) -> None:
-    text = (SAMPLES / "ddp.py").read_text()
-    done = launch(2, tmp_path, "render", "train.py", "-o", "net.json", "--", "--fault", "branch", text=text)
-    assert done.codes == [0, 0], done.stderr
-    assert set(findings(tmp_path)) == {"unused-on-some-ranks", "ranks-differ"}
 
 
 @pytest.mark.parametrize(

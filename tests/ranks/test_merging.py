@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import gradviz
-from gradviz.draw.chart import chart_of
 from gradviz.errors import GraphFileError
 from gradviz.graph import (
     Edge,
@@ -111,16 +110,6 @@ def test_every_rank_can_be_had_back(seed: int) -> None:
     assert places == sorted(set(places))
 
 
-def test_files_are_merged_as_graphs_are_and_a_broken_one_is_named(tmp_path: Path) -> None:
-    graphs = [chain("ABC" if rank < 5 else "AXC", rank=rank) for rank in range(6)]
-    paths = [graph.save(str(tmp_path / f"rank{rank}.json")) for rank, graph in enumerate(graphs)]
-    found = merge_files(paths)
-    assert (found.groups, found.graph) == (gradviz.merge(graphs).groups, gradviz.merge(graphs).graph)
-    Path(paths[5]).write_text("nothing")
-    with pytest.raises(GraphFileError, match=r"rank5.json: it is not JSON"):
-        merge_files(paths)
-
-
 def test_files_of_other_kinds_of_devices_are_not_taken_to_be_equal(tmp_path: Path) -> None:
     graphs = [chain("AB", device=device) for device in ("cuda:0", "cuda:1", "xpu:0")]
     paths = [graph.save(str(tmp_path / f"rank{rank}.json")) for rank, graph in enumerate(graphs)]
@@ -142,12 +131,6 @@ def test_the_merged_graph_is_drawn_with_badges_and_a_chart_of_bytes(tmp_path: Pa
     assert 'width="120" height="10"' in svg and 'width="55" height="10"' in svg
     with pytest.raises(GraphFileError, match="merged of ranks 0-1 already"):
         gradviz.merge([found.graph])
-
-
-def test_of_many_ranks_that_differ_the_largest_have_a_bar() -> None:
-    bars = chart_of(gradviz.merge([holding(chain("A"), rank, rank) for rank in range(64)]).graph).bars
-    assert (bars[0].text[:8], bars[0].part < 1, bars[-2].part) == ("rank 48:", True, 1)
-    assert bars[-1] == (0, "48 ranks with less, from 24 B on")
 
 
 def test_a_file_of_merged_ranks_keeps_who_has_what(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gradviz.errors import GradvizError
 from gradviz.graph import Graph
 from gradviz.recording import session
 from tests.walker.graphs import needs_raw
-from tests.walker.models import MODELS, Mixed, Square
+from tests.walker.models import MODELS, Mixed
 from tests.walker.placed import place, places
 
 _TORCH = torch.__file__.rpartition("__init__")[0]
@@ -245,15 +245,6 @@ def test_nested_recordings() -> None:
     assert all(node.source for node in outer.graph(c).nodes if node.sequence is not None)
 
 
-def test_graph_inside_the_recording() -> None:
-    net = nn.Linear(2, 2)
-    with gradviz.record() as recording:
-        loss = net(torch.ones(1, 2)).sum()
-        graph = recording.graph(loss, model=net)
-    assert graph == recording.graph(loss, model=net)
-    assert places(graph, "Addmm") == [("", 1)]
-
-
 def run_in_thread(work: Callable[[], None]) -> None:
     thread = threading.Thread(target=work)
     thread.start()
@@ -326,13 +317,6 @@ def test_wrong_use() -> None:
         pass
     with pytest.raises(GradvizError, match="nothing is unfinished"):
         recording.last_outputs()
-
-
-def test_custom_function_alone() -> None:
-    x = torch.ones(2, requires_grad=True)
-    with gradviz.record() as recording:
-        y = Square.apply(x)
-    assert texts(recording.graph(y), "Square") == ["y = Square.apply(x)"]
 
 
 def test_calls_are_counted_though_some_made_nothing_of_the_graph() -> None:

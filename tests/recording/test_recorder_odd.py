@@ -126,15 +126,6 @@ def test_local_variables_are_freed_as_before() -> None:
     assert gone() is None
 
 
-def test_what_an_eval_prints_is_the_same(capfd: pytest.CaptureFixture[str]) -> None:
-    net = nn.Dropout(0.5)
-    with gradviz.record():
-        net(torch.ones(2))
-        print(net)
-    captured = capfd.readouterr()
-    assert captured.out == "Dropout(p=0.5, inplace=False)\n" and captured.err == ""
-
-
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring leaves trace functions alone")
 def test_a_debuggers_trace_function_is_put_back() -> None:
     def trace(frame: Any, event: str, argument: Any) -> Any:

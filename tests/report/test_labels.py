@@ -13,16 +13,11 @@ from gradviz import wording
 from gradviz.draw.typesetting import FRAME_NAME, frame_title, shorten
 from gradviz.graph import (
     Edge,
-    Function,
     Graph,
-    Group,
-    Leaf,
     Node,
     NodeFlag,
     Root,
-    SavedTensor,
     Scope,
-    SourceLine,
     TensorInfo,
 )
 from gradviz.graph.files import dump, loads
@@ -36,39 +31,14 @@ FLOAT = TensorInfo((3, 4), "float32", "cpu")
     ("nbytes", "text"),
     [
         (None, "? B"),
-        (0, "0 B"),
         (1023, "1023 B"),
         (1024, "1.0 KiB"),
-        (1572864, "1.5 MiB"),
         (1024**2 - 1, "1.0 MiB"),
-        (3 * 1024**3, "3.0 GiB"),
-        (5 * 1024**4, "5.0 TiB"),
         (2000 * 1024**5, "2,000.0 PiB"),
     ],
 )
 def test_bytes(nbytes: int | None, text: str) -> None:
     assert wording.bytes_text(nbytes) == text
-
-
-@pytest.mark.parametrize(
-    ("shape", "text"),
-    [((3, 4), "(3, 4)"), ((3,), "(3,)"), ((), "()"), (None, "(?)"), (("s93", 4), "(s93, 4)"), ((2, "j1"), "(2, j1)")],
-)
-def test_shapes(shape: tuple[int | str, ...] | None, text: str) -> None:
-    assert wording.shape_text(shape) == text
-
-
-@pytest.mark.parametrize(
-    ("tensor", "text"),
-    [
-        (FLOAT, "(3, 4) float32"),
-        (TensorInfo((), "int64", "cuda:0"), "() int64 cuda:0"),
-        (TensorInfo(None, "float32", "cpu", "nested"), "(?) float32 nested"),
-        (None, "unknown tensor"),
-    ],
-)
-def test_tensor_lines(tensor: TensorInfo | None, text: str) -> None:
-    assert wording.tensor_line(tensor) == text
 
 
 def test_several_outputs_are_counted_not_listed_without_end() -> None:
@@ -77,40 +47,6 @@ def test_several_outputs_are_counted_not_listed_without_end() -> None:
     assert labels.outputs_line((FLOAT, None)) == "(3, 4) float32, unknown tensor"
     assert labels.outputs_line((FLOAT,) * 12) == "12 × (3, 4) float32"
     assert labels.outputs_line((other, *(FLOAT,) * 9)).endswith(", +7 more")
-
-
-def test_counts_and_plurals() -> None:
-    assert wording.plural(1, "leaf", "leaves") == "1 leaf"
-    assert wording.plural(1234567, "leaf", "leaves") == "1,234,567 leaves"
-    assert wording.plural(0, "node") == "0 nodes"
-    assert (labels.again(12), labels.alike(12), labels.more(40)) == ("×12", "12 alike", "+40 more")
-
-
-@pytest.mark.parametrize(
-    ("group", "text"),
-    [
-        (Group("module", "net.fc", (1,)), "net.fc"),
-        (Group("repeat", "cell", (1,), 12), "cell ×12"),
-        (Group("alike", "block", (1,), 12), "block, 12 alike"),
-        (Group("chain", "MulBackward0", (1,), 40), "MulBackward0, 40 in a row"),
-    ],
-)
-def test_group_titles(group: Group, text: str) -> None:
-    assert labels.group_title(group) == text
-    assert labels.op_title(Graph(), Node(0, "ignored", group=group)) == (text, "")
-
-
-def test_what_is_inside_a_group() -> None:
-    assert labels.group_line(Group("module", "fc", (1,), 1, 12, 1024, 4096)) == "12 ops, 1,024 parameters, 4.0 KiB"
-    assert labels.group_line(Group("module", "fc", (1,), 1, 1)) == "1 op"
-
-
-def test_names() -> None:
-    assert labels.names_text(("a", "b")) == "a = b"
-    assert labels.leaf_title(Leaf(0, (), FLOAT, "parameter")) == "unnamed parameter"
-    assert labels.root_title(Root(0, 0, "", FLOAT)) == "output"
-    assert labels.names_text(("", "b", " ")) == "b"
-    assert labels.op_title(Graph(), Node(0, "")).name == "unnamed"
 
 
 TITLED = Graph(
@@ -136,9 +72,7 @@ TITLED = Graph(
         (2, "variable", ("blocks.0", "matmul")),  # what the module returns
         (3, "variable", ("t", "")),  # used inside the module only
         (4, "variable", ("model.memory", "[1:5]")),
-        (5, "variable", ("div", "")),
         (1, "forward", ("squeeze", "")),
-        (2, "forward", ("matmul", "")),
         (1, "backward", ("SqueezeBackward1", "")),
     ],
 )
@@ -154,18 +88,6 @@ def test_inside_its_frame_an_op_is_not_called_by_the_module() -> None:
 def test_every_flag_has_words() -> None:
     flags = get_args(NodeFlag)
     assert list(labels.flag_words(Graph(), Node(0, "ExpBackward0", flags=flags))) == list(flags)
-
-
-def test_what_a_saved_tensor_is() -> None:
-    assert labels.kind_text(SavedTensor("weight", FLOAT, 0, "parameter", "live")) == "parameter"
-    assert labels.kind_text(SavedTensor("weight", FLOAT, 0, "parameter", "live", view=True)) == "view of parameter"
-    assert labels.kind_text(SavedTensor("self", None, None, None, "freed")) == ""
-
-
-@pytest.mark.parametrize("file", ["/home/me/train.py", r"C:\me\train.py", "train.py"])
-def test_where_is_short(file: str) -> None:
-    function = Function("Clamp", SourceLine(file, 12))
-    assert labels.function_line(function) == "Clamp at train.py:12"
 
 
 @given(st.text())
@@ -191,10 +113,8 @@ def test_marks_that_reorder_text_are_shown_not_obeyed() -> None:
         ("a\x9bm", r"a\x9bm"),
         ("pass\u200bword", r"pass\u200bword"),
         ("\ufeffx\u2060", r"\ufeffx\u2060"),
-        ("x\U000e0041", r"x\U000e0041"),
         ("x\U000e0100\u3164", r"x\U000e0100\u3164"),
         ("a\u200db", r"a\u200db"),
-        ("\u200d", r"\u200d"),
         ("❤\ufe0f \u0646", "❤\ufe0f \u0646"),
     ],
 )
@@ -221,9 +141,7 @@ def test_clip_keeps_the_limit(text: str, limit: int) -> None:
         ("net.fc.weight", "net", "fc.weight"),
         ("net.fc.weight = net.head.weight", "net", "fc.weight = head.weight"),
         ("net.layer.1 … net.layer.2 Block, 2 alike", "net", "layer.1 … layer.2 Block, 2 alike"),
-        ("subnet.fc", "net", "subnet.fc"),
         ("a.net.fc", "net", "a.net.fc"),
-        ("net", "net", "net"),
         ("agent.policy", "", "agent.policy"),
     ],
 )
@@ -247,17 +165,3 @@ def test_a_frame_shortens_the_name_and_keeps_the_numbers() -> None:
     assert (
         path == "…0.a_very_long_name_of_a_module_in_a_module" and name == "LongNameOfAClass" and len(path) <= FRAME_NAME
     )
-
-
-@pytest.mark.parametrize(
-    ("title", "lines"),
-    [
-        ("line 27", ("line 27",)),
-        ("fc Linear, (8, 5) float32", ("fc Linear, (8, 5) float32",)),
-        ("a_module_that_is_named_at_length Linear", ("a_module_that_is_named_at_length Linear",)),
-        ("fc1 Sequential, 55 parameters, (8, 5) float32", ("fc1 Sequential", "55 parameters", "(8, 5) float32")),
-        ("net Net, call 2, from train.py:7, () float32", ("net Net", "call 2, from train.py:7", "() float32")),
-    ],
-)
-def test_a_long_title_of_a_frame_is_broken_between_its_facts(title: str, lines: tuple[str, ...]) -> None:
-    assert frame_title(title).lines == lines

@@ -28,10 +28,7 @@ assert before == (random.getstate(), str(numpy.random.get_state()), torch.get_rn
     "result",
     [
         "gradviz.check(loss, model=model)",
-        "gradviz.saved(graph)",
         "gradviz.flow(loss)",
-        "gradviz.paths(loss, model.weight)",
-        "gradviz.diff(graph, graph)",
     ],
 )
 def test_the_first_result_that_is_printed_draws_nothing(result: str) -> None:

@@ -25,13 +25,10 @@ def code(*cells: str) -> Notebook:
         ("for i in x:\n    !echo {i}\n    y = i", "for i in x:\n    pass  # !echo {i}\n    y = i\n"),
         ("!pip install \\\n    torch\nx = 1", "\npass  # torch\nx = 1\n"),
         ("%time y = f(x)", "y = f(x)\n"),
-        ("    %time y = f(x)", "    y = f(x)\n"),
-        ("files = !ls 'a", "pass  # files = !ls 'a\n"),
         ("nn.Linear?\n?nn.Linear\nnn.Linear??", "pass  # nn.Linear?\npass  # ?nn.Linear\npass  # nn.Linear??\n"),
         ("\n%%time\ny = f(x)\n", "\n\ny = f(x)\n\n"),
         ("%%gradviz --check\ny = f(x)", "\ny = f(x)\n"),
         ("%%bash\necho 'a", "\n\n"),
-        ("%%timeit_all\necho 'a", "\n\n"),
         ("text = '''\n%matplotlib\n!ls\n'''", "text = '''\n%matplotlib\n!ls\n'''\n"),
         ("y = (x\n% 3)", "y = (x\n% 3)\n"),
         ("y = x +\n%time z", "y = x +\n%time z\n"),  # a mistake stays as it is, for Python to tell

@@ -35,29 +35,6 @@ def test_after_the_import_and_once(module: str) -> None:
     assert seen == [True]
 
 
-def test_at_once_when_it_is_there(module: str) -> None:
-    importlib.import_module(module)
-    seen: list[int] = []
-    with when_imported(module, lambda: seen.append(1)):
-        assert seen == [1]
-
-
-def test_never(module: str) -> None:
-    seen: list[int] = []
-    with when_imported(module, lambda: seen.append(1)):
-        pass
-    importlib.import_module(module)
-    assert seen == []
-
-
-def test_several_watch_one_module(module: str) -> None:
-    seen: list[str] = []
-    with when_imported(module, lambda: seen.append("outer")), when_imported(module, lambda: seen.append("inner")):
-        found = importlib.import_module(module)
-        assert "exec_module" not in vars(found.__spec__.loader)
-    assert sorted(seen) == ["inner", "outer"]
-
-
 def test_a_module_that_nobody_finds_is_waited_for_still(module: str, tmp_path: Path) -> None:
     seen: list[int] = []
     file = tmp_path / f"{module}.py"

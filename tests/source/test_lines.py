@@ -212,13 +212,6 @@ def test_what_nobody_saw_has_no_line() -> None:
     assert [log.at(number) for number in range(1, 10)] == expected
 
 
-def test_the_older_half_is_dropped() -> None:
-    steps: IntervalMap[int] = IntervalMap(0, limit=4)
-    for number in range(1, 6):
-        steps.add(number, number)
-    assert (steps.dropped, steps.at(1), steps.at(5)) == (2, None, 5)
-
-
 def test_a_note_that_an_interrupt_left_half_done_is_written_over() -> None:
     steps: IntervalMap[str] = IntervalMap(0)
     steps.add(0, "a")

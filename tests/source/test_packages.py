@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import gradviz
-from gradviz.packages import is_foundation, package_of, runs_around_user
-from gradviz.run import ending, engine
+from gradviz.packages import is_foundation, package_of
+from gradviz.run import engine
 from gradviz.run.engine import call_place
 from gradviz.variables.scanner import variables_at
 
@@ -55,7 +55,3 @@ def test_a_torch_that_runs_where_it_was_built(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys.modules["torch"], "__file__", "/home/me/pytorch/torch/__init__.py")
     assert package_of("/home/me/pytorch/torch/nn/modules/linear.py") == "torch"
     assert package_of("/home/me/pytorch/train.py") == ""
-
-
-def test_what_runs_around_the_user() -> None:
-    assert runs_around_user(ending.__file__) and not runs_around_user(gradviz.__file__)

@@ -63,39 +63,6 @@ def test_written_once_then_compared_and_a_change_is_shown(pytester: pytest.Pytes
     assert "ReluBackward0" in run(pytester).stdout.str()  # the text of the other level stands there
 
 
-SAME_NAMES = """
-import pytest, torch
-from torch import nn
-
-def graph(wide):
-    net = nn.Linear(4, wide)
-    return {"outputs": net(torch.ones(2, 4)).mean(), "model": net}
-
-class TestA:
-    def test_graph(self, gradviz_graph):
-        gradviz_graph.matches(**graph(2))
-
-class TestB:
-    def test_graph(self, gradviz_graph):
-        gradviz_graph.matches(**graph(3), name="enc/dec")
-        gradviz_graph.matches(**graph(4), name="enc dec")
-
-@pytest.mark.parametrize("n", ["a/b", "a b", "a::b[c]"])
-def test_p(gradviz_graph, n):
-    gradviz_graph.matches(**graph(len(n) + n.count("/")))
-"""
-
-
-@pytest.mark.slow
-def test_tests_of_like_names_have_texts_of_their_own(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_it=SAME_NAMES)
-    run(pytester, "--gradviz-update").assert_outcomes(passed=5)
-    run(pytester).assert_outcomes(passed=5)
-    texts = sorted(path.name for path in (pytester.path / "gradviz_graphs" / "test_it").iterdir())
-    assert texts[:3] == ["TestA.test_graph.txt", "TestB.test_graph.enc dec.txt", "TestB.test_graph.enc%2Fdec.txt"]
-    assert len(texts) == 6
-
-
 @pytest.mark.slow
 def test_two_graphs_never_share_a_text(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(

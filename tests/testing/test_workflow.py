@@ -80,14 +80,3 @@ def test_a_changed_graph_fails_and_its_difference_applies(tmp_path: Path) -> Non
     (result,) = json.loads((tmp_path / "gradviz.sarif").read_text(encoding="utf-8"))["runs"][0]["results"]
     place = result["locations"][0]["physicalLocation"]
     assert (result["ruleId"], place["artifactLocation"]["uri"]) == ("growing-graph", "train.py")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (shutil.which("git") and shutil.which("bash")), reason="needs git and bash")
-def test_a_failure_without_any_graph_has_an_empty_difference(tmp_path: Path) -> None:
-    _, update, _ = (step["run"] for step in steps() if "run" in step and "pip" not in step["run"])
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_it.py").write_text("def test_it():\n    assert False\n", encoding="utf-8")
-    run("git init -q", tmp_path)
-    assert run(update, tmp_path).returncode == 0
-    assert (tmp_path / "graphs.diff").read_text(encoding="utf-8") == ""

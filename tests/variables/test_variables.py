@@ -12,7 +12,7 @@ import torch
 
 import gradviz
 from gradviz.graph import Graph
-from gradviz.variables import objects, scanner
+from gradviz.variables import scanner
 from gradviz.variables.scanner import scan
 from gradviz.walker.names import module_paths, outermost_modules
 from tests.walker.graphs import leaf
@@ -206,20 +206,6 @@ def test_a_graph_that_is_kept_is_not_searched(monkeypatch: pytest.MonkeyPatch) -
     assert not met
 
 
-def test_a_module_is_read_once_in_a_stretch_and_anew_after_it() -> None:
-    net = torch.nn.Sequential(torch.nn.Linear(2, 2))
-
-    def paths() -> list[str]:
-        return [path for path, _ in objects.submodules(net)]
-
-    with objects.reading_once():
-        with objects.reading_once():
-            assert paths() == ["", "0"]
-        net.append(torch.nn.ReLU())
-        assert paths() == ["", "0"]
-    assert paths() == ["", "0", "1"]
-
-
 def test_what_changes_between_two_walks_is_seen_and_nothing_of_the_model_is_kept() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(2, 2))
     gradviz.walk(net(torch.ones(1, 2)), model=net)
@@ -229,15 +215,6 @@ def test_what_changes_between_two_walks_is_seen_and_nothing_of_the_model_is_kept
     gone = weakref.ref(net[0])
     del net
     assert gone() is None
-
-
-def test_a_walk_reads_each_module_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(10)))
-    loss, read = net(torch.ones(1, 2)).sum(), []
-    own = objects._own_dict
-    monkeypatch.setattr(objects, "_own_dict", lambda value: read.append(value) or own(value))  # type: ignore[func-returns-value]
-    gradviz.walk(loss, model=net)
-    assert 0 < sum(value is net[0] for value in read) <= 4  # its three tables, and its attributes
 
 
 def test_data_in_a_long_list_is_not_searched_and_what_lies_in_it_directly_is_named() -> None:

@@ -45,15 +45,6 @@ def saved_chain(size: int) -> None:
     del y
 
 
-def lstm(size: int) -> None:
-    cell = torch.nn.LSTMCell(2, 2)
-    state = torch.zeros(1, 2), torch.zeros(1, 2)
-    for _ in range(size):
-        state = cell(torch.ones(1, 2), state)
-    gradviz.walk(state, saved=False)
-    del state
-
-
 def dense(size: int) -> None:
     """Every step uses several earlier results; the edge to the step before comes last."""
     random.seed(1)
@@ -108,15 +99,6 @@ def views_written_in_place(size: int) -> None:
     del base
 
 
-def many_outputs(size: int) -> None:
-    y = leaf()
-    for _ in range(size):
-        a, b = y.split(1)
-        y = torch.cat([b, a])
-    gradviz.walk(y, saved=False)
-    del y
-
-
 def root_first(size: int) -> None:
     middle = chain(size)
     root = chain(size, middle)
@@ -124,15 +106,6 @@ def root_first(size: int) -> None:
     del root
     gc.collect()
     del middle
-
-
-def middle_first(size: int) -> None:
-    middle = chain(size)
-    root = chain(size, middle)
-    gradviz.walk(root, saved=False)
-    del middle
-    gc.collect()
-    del root
 
 
 def overlapping(size: int) -> None:
@@ -231,17 +204,14 @@ def unprotected(size: int) -> None:
 
 # A thread with half a megabyte crashes at about 2,500 nested deletions, the main thread at 40,000: so smaller graphs will do.
 CASES: dict[str, tuple[Callable[[int], None], int]] = {
-    "saved_chain": (saved_chain, 10_000),
-    "lstm": (lstm, 2_000),
+    "saved_chain": (saved_chain, 5_000),
     "dense": (dense, 8_000),
     "random_dag": (random_dag, 10_000),
     "custom": (custom, 10_000),
     "views_written_in_place": (views_written_in_place, 8_000),
-    "many_outputs": (many_outputs, 8_000),
     "root_first": (root_first, 8_000),
-    "middle_first": (middle_first, 8_000),
     "overlapping": (overlapping, 8_000),
-    "small_walks_beside": (small_walks_beside, 4_000),
+    "small_walks_beside": (small_walks_beside, 3_000),
     "small_walks_of_a_growing_graph": (small_walks_of_a_growing_graph, 10_000),
     "small_stack": (small_stack, 20_000),
     "small_stack_small_graph": (small_stack_small_graph, 126),
@@ -249,7 +219,7 @@ CASES: dict[str, tuple[Callable[[int], None], int]] = {
     "unprotected": (unprotected, 10_000),
 }
 IN_MAIN_THREAD: dict[str, tuple[Callable[[int], None], int]] = {
-    "deep_chain": (deep_chain, 1_000_000),
+    "deep_chain": (deep_chain, 200_000),
     "interrupted": (interrupted, 100_000),  # only the main thread is interrupted
     "at_exit": (at_exit, 60_000),
 }

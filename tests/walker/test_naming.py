@@ -81,9 +81,7 @@ Pair = namedtuple("Pair", ["left", "right"])
     ("make", "name"),
     [
         (lambda x: [0, x], "held[1]"),
-        (lambda x: (x,), "held[0]"),
         (lambda x: {"weight": x}, "held['weight']"),
-        (lambda x: {3: x}, "held[3]"),
         (lambda x: OrderedDict(w=x), "held['w']"),
         (lambda x: Pair(x, 0), "held.left"),
     ],

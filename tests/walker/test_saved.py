@@ -56,13 +56,6 @@ def test_a_slice_pins_its_whole_storage() -> None:
     assert (other.nbytes, graph.storages[other.storage].nbytes, other.view) == (16, 4000, True)
 
 
-def test_an_expanded_tensor_is_larger_than_its_storage() -> None:
-    graph = gradviz.walk(leaf(4) * torch.ones(1).expand(4))
-    other = slots(graph, "MulBackward0")["other"]
-    assert other.storage is not None
-    assert (other.nbytes, graph.storages[other.storage].nbytes) == (16, 4)
-
-
 def test_a_slot_that_holds_nothing_is_an_attribute() -> None:
     node = only(gradviz.walk(leaf() * torch.ones(3)), "MulBackward0")
     assert node.attributes["other"] is None if "other" in node.attributes else node.attributes["self"] is None
@@ -81,11 +74,6 @@ def test_python_numbers_are_told_from_tensors(number: complex) -> None:
 def test_tensors_that_look_like_numbers_are_none(dtype: torch.dtype) -> None:
     graph = gradviz.walk(leaf() * torch.ones((), dtype=dtype))
     assert slots(graph, "MulBackward0")["other"].kind == "activation"
-
-
-def test_negative_attributes_are_negative() -> None:
-    values, _ = leaf(3, 3).sort(-1)
-    assert only(gradviz.walk(values), "SortBackward0").attributes["dim"] == -1
 
 
 def test_attributes_that_compare_equal_stay_themselves() -> None:
@@ -108,15 +96,6 @@ def test_freed_by_backward() -> None:
     for op in ("TanhBackward0", "IndexBackward0", "MulBackward0"):
         assert only(graph, op).flags == ("freed",)
     assert [one.slot for one in only(graph, "IndexBackward0").saved] == ["indices"]
-
-
-def test_a_freed_node_keeps_saying_which_slot_was_empty() -> None:
-    y = (leaf() * torch.ones(3)).sum()
-    before = only(gradviz.walk(y), "MulBackward0")
-    y.backward()
-    after = only(gradviz.walk(y), "MulBackward0")
-    assert after.attributes == before.attributes
-    assert [one.slot for one in after.saved] == [one.slot for one in before.saved]
 
 
 class Keep(torch.autograd.Function):
@@ -156,12 +135,6 @@ def test_modified_in_place() -> None:
         "modified",
         1,
     )
-
-
-def test_modified_before_it_was_saved_is_live() -> None:
-    w = torch.zeros(3)
-    w.add_(1)
-    assert slots(gradviz.walk(leaf() * w), "MulBackward0")["other"].state == "live"
 
 
 def test_modified_own_result() -> None:

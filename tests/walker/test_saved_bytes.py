@@ -48,22 +48,13 @@ class Residual(torch.nn.Module):
 
 N = torch.nn
 MODELS: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
-    "mlp with batch norm": lambda: (
-        N.Sequential(N.Linear(4, 8), N.BatchNorm1d(8), N.ReLU(), N.Linear(8, 2)),
-        torch.randn(5, 4),
-    ),
     "residual": lambda: (Residual(), torch.randn(2, 3, 8, 8)),
     "encoder": lambda: (
         N.TransformerEncoder(N.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False),
         torch.randn(2, 5, 8),
     ),
     "lstm": lambda: (N.LSTM(4, 6, num_layers=2, bidirectional=True), torch.randn(3, 2, 4)),
-    "unrolled lstm": lambda: (N.LSTM(4, 6).double(), torch.randn(3, 2, 4).double()),
     "gpt": lambda: (Gpt(), torch.arange(10).view(2, 5)),
-    "dropout": lambda: (
-        N.Sequential(N.Conv2d(3, 4, 3), N.Dropout(0.3), N.Flatten(), N.Linear(144, 2)),
-        torch.randn(2, 3, 8, 8),
-    ),
 }
 
 
