@@ -148,7 +148,7 @@ class Options:
     leaves: Leaves = _choice(
         "auto",
         Leaves,
-        "Draw a leaf once, once per use or not at all; auto splits leaves with many uses. parameters: no data.",
+        "Draw leaves once, per use or not at all; auto splits at many uses. parameters: no data.",
     )
     style: Style = _choice("screen", Style, "paper: for a text or slide, with ops in boxes and shapes on edges.")
     theme: Theme = _choice("auto", Theme, "Colour theme; auto follows the reader's setting where possible.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.draw import details
@@ -42,6 +42,7 @@ LinkStyle = Literal["data", "view", "saved", "same", "cut"]
 FLOWS: tuple[LinkStyle, ...] = ("data", "cut")
 """Styles of links with an arrow."""
 STALE: tuple[SavedState, ...] = ("freed", "modified")
+MOST_DATA = 5  # boxes for the data that enters one box; the last one stands for the rest
 MOST_OUTPUTS = 12  # boxes for the outputs of one folded box; the last one stands for the rest
 SPLIT_ABOVE = 4  # a leaf with more users than this gets one box per user when `leaves` is auto
 
@@ -397,14 +398,22 @@ class Drafter:
             return
         users = {node for data in whole.data for node in data.nodes}
         inside = {node: box for box, nodes in enumerate(self.graph.inside) for node in nodes if node in users}
+        entries: dict[tuple[tuple[int, ...], bool], dict[tuple[str, ...], list[Data]]] = {}
         for data in whole.data:
-            boxes = dict.fromkeys(box for node in data.nodes if (box := self.box_of.get(inside[node])) is not None)
+            boxes = tuple(
+                dict.fromkeys(box for node in data.nodes if (box := self.box_of.get(inside[node])) is not None)
+            )
             if boxes:
-                scope = self.frames.around(list(boxes)) if data.inner else None
-                drawn = self._add("input", details.data_lines(data), None, data, scope=scope)
                 self.data_uses += len(data.nodes)
+                alike = entries.setdefault((boxes, data.inner), {})
+                alike.setdefault(details.data_lines(data), []).append(data)
+
+        for (boxes, inner), alike in entries.items():
+            scope = self.frames.around(list(boxes)) if inner else None
+            for lines, data in _few_of(alike):
+                drawn = self._add("input", lines, None, data[0], scope=scope)
                 for box in boxes:
-                    self._link(drawn, box)
+                    self._link(drawn, box, edges=len(data))
 
     def _draw_roots(self) -> None:
         seen: Counter[int] = Counter()  # outputs drawn so far, by the folded box that they come from
@@ -486,6 +495,19 @@ def _numbers(graph: Graph) -> dict[int, BackwardStep]:
     steps = {step.node: step for step in (graph.original or graph).backward if step.value or step.arrived}
     alone = ((box, nodes[0]) for box, nodes in enumerate(graph.inside if steps else ()) if len(nodes) == 1)
     return {box: steps[node] for box, node in alone if node in steps}
+
+
+def _few_of(alike: dict[tuple[str, ...], list[Data]]) -> Iterator[tuple[tuple[str, ...], list[Data]]]:
+    """Data that enters at one place, by its lines: `x[:, t] ×11`, and at most `MOST_DATA` boxes."""
+    entries = list(alike.items())
+    most = MOST_DATA if len(entries) <= MOST_DATA else MOST_DATA - 1
+    for (title, *rest), data in entries[:most]:
+        again = f" {labels.again(len(data))}" if len(data) > 1 else ""
+        yield (title + again, *rest), data
+
+    others = [data for _, several in entries[most:] for data in several]
+    if others:
+        yield (labels.more(len(others)), "inputs"), others
 
 
 # -- edges drawn as one: what runs from one box to another in three edges or more, one for each output --------------
