@@ -8,6 +8,8 @@ import io
 import pkgutil
 from contextlib import redirect_stdout
 
+import pytest
+
 import gradviz
 
 MODULES = sorted(
@@ -17,6 +19,7 @@ MODULES = sorted(
 )
 
 
+@pytest.mark.slow
 def test_examples() -> None:
     tried = 0
     for name in MODULES:

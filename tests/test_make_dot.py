@@ -327,6 +327,7 @@ def test_renders_with_and_without_a_system_graphviz(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "graph.svg", "other.png"]
 
 
+@pytest.mark.slow
 def test_drawing_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "dot").write_text("#!/bin/sh\nsleep 60\n")
     (tmp_path / "dot").chmod(0o755)

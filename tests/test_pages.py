@@ -46,6 +46,7 @@ def test_an_output_that_changed_is_written_anew_and_a_part_that_is_gone_is_told(
         MAKER.filled("```\n$ gradviz tree samples/add.py\nadd.py: c\n...\n├─ z\n```\n")
 
 
+@pytest.mark.slow
 def test_a_file_is_shown_as_it_is_now_and_times_alone_change_nothing() -> None:
     page = "```python\n# samples/add.py\nreplaced\n```\n"
     lines = (ROOT / "samples" / "add.py").read_text(encoding="utf-8").splitlines()

@@ -70,6 +70,7 @@ def docstrings(path: Path) -> Iterator[str]:
             yield ast.get_docstring(node) or ""
 
 
+@pytest.mark.slow
 def test_names_in_docstrings_and_pages_lead_somewhere() -> None:
     texts = {path: "\n".join(docstrings(path)) for path in SOURCES}
     texts |= {path: path.read_text(encoding="utf-8") for path in PAGES if path.name != "CHANGELOG.md"}

@@ -29,6 +29,7 @@ def outcome(folder: Path) -> Any:
     return MAKER["run"](folder)
 
 
+@pytest.mark.long
 def test_their_tests_pass(outcome: Any) -> None:
     assert outcome.code == 0, outcome.output
 

@@ -410,10 +410,10 @@ class Drafter:
 
         for (boxes, inner), alike in entries.items():
             scope = self.frames.around(list(boxes)) if inner else None
-            for lines, data in _few_of(alike):
-                drawn = self._add("input", lines, None, data[0], scope=scope)
+            for lines, several in _few_of(alike):
+                drawn = self._add("input", lines, None, several[0], scope=scope)
                 for box in boxes:
-                    self._link(drawn, box, edges=len(data))
+                    self._link(drawn, box, edges=len(several))
 
     def _draw_roots(self) -> None:
         seen: Counter[int] = Counter()  # outputs drawn so far, by the folded box that they come from

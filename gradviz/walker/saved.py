@@ -75,6 +75,12 @@ class SavedReader:
         """The slot that is about to be added holds a tensor of the user's."""
         self._given.setdefault(id(tensor), (tensor, slot, []))[2].append(len(self._into.saved.storage))
 
+    def _note_if_given(self, slot: str, tensor: torch.Tensor, kind: StorageKind | None) -> None:
+        """Note a tensor without gradient that the user gave, and none that an op made for itself."""
+        is_given = kind == "input" or slot in _OF_DATA or self._is_data(tensor)
+        if is_given and not tensor.requires_grad:
+            self._note_given(slot, tensor)
+
     def read(self, nodes: Sequence[Node]) -> None:
         """Everything that the nodes saved. Never raises for a freed, hooked or modified slot: that is its state."""
         into, attributes = self._into, slots.Attributes()
@@ -255,8 +261,8 @@ class SavedReader:
             what = f"a tensor with layout {info.layout}" if is_ordinary else f"this {type(tensor).__name__}"
             note = f"torch does not tell the memory of {what}"
         kind = self._storages.columns.kind[number] if number is not None else None
-        if leaf is None and (kind == "input" or slot in _OF_DATA or self._is_data(tensor)) and not tensor.requires_grad:
-            self._note_given(slot, tensor)
+        if leaf is None:
+            self._note_if_given(slot, tensor, kind)
         fields = (slot, info, number, kind, state, nbytes, tensor._is_view(), leaf, version, note, packing, parts)
         return tuple.__new__(SavedTensor, fields)
 

@@ -22,7 +22,7 @@ from gradviz.cli import main as entry
 from tests.attack.budget import BOUND, report, tries
 from tests.cli.scripts import script
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and process groups")]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and process groups")]
 
 SCRIPT = """
 import torch

@@ -24,7 +24,7 @@ from tests.attack.budget import (
 from tests.cli.scripts import script
 from tests.command_line import CliRunner
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def _scripts() -> dict[str, str]:

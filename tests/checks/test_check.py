@@ -129,6 +129,7 @@ def test_a_hook_named_as_torchs_is_left_alone_too() -> None:
     assert not calls
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_alive() -> None:
     net = Two(lambda self, x: self.a(x))
     loss = net(torch.ones(1, 4)).sum()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.checks.test_scripts import check, written
 
 SCRIPT = """
@@ -32,6 +34,7 @@ for step in range(3):
 """
 
 
+@pytest.mark.slow
 def test_a_branch_that_is_cut_inside_a_compiled_function_is_named(tmp_path: Path) -> None:
     (found,), code = check(written(tmp_path, SCRIPT))
     assert (found["id"], found["severity"], code) == ("unused-parameter", "warning", 1)

@@ -162,6 +162,7 @@ def test_a_chosen_gradient_is_left_alone(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # it waits for a child that hangs
+@pytest.mark.long
 def test_nothing_of_the_users_runs_twice_in_its_process(tmp_path: Path) -> None:
     counted = script(
         f"def forward(ctx, x):\n    with open('{tmp_path}/calls', 'a') as f: print(torch.get_rng_state().sum().item(), file=f)\n"

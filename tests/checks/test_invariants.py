@@ -144,6 +144,7 @@ def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
 
 
+@pytest.mark.slow
 def test_a_variable_that_comes_after_the_first_call_is_checked_when_the_script_has_ended(tmp_path: Path) -> None:
     script = """
         import torch

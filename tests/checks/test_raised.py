@@ -258,6 +258,7 @@ def test_nothing_found_is_never_said_above_a_traceback(tmp_path: Path) -> None:
     assert (found, code) == ([], 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["import nowhere_to_be_found", "raise ValueError('early')"])
 def test_json_is_printed_whenever_a_script_fails(text: str, tmp_path: Path) -> None:
     assert check(written(tmp_path, textwrap.dedent(text))) == ([], 3)
@@ -289,6 +290,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_what_distributed_data_parallel_raises_is_an_effect_of_unused_parameters(tmp_path: Path) -> None:
     report = CliRunner().invoke(cli, ["check", str(written(tmp_path, DISTRIBUTED.replace("OPTIONS", "")))])
     assert "no gradient for its parameters 2 3" in " ".join(report.output.split())

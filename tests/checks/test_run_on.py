@@ -127,6 +127,7 @@ while True:
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waiting", [ENDLESS, ENDLESS.replace("while True", "for _ in range(4)") + "time.sleep(50)"])
 def test_a_script_without_end_is_ended(waiting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "SECONDS", (0.2, 0.2))
@@ -134,6 +135,7 @@ def test_a_script_without_end_is_ended(waiting: str, tmp_path: Path, monkeypatch
     assert done.exit_code == 0 and "until the time limit." in done.stdout.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_to_end_has_no_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "SECONDS", (0.2, 0.2))
     late = ENDLESS.replace("while True:", "for step in range(120):").replace(

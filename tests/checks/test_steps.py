@@ -266,6 +266,7 @@ def test_nothing_is_found(name: str, steps: str, tmp_path: Path) -> None:
     assert not found & {"gradient-not-reset", "no-update"}
 
 
+@pytest.mark.slow
 def test_the_watch_keeps_nothing_alive() -> None:
     watch = Between()
     leaf = torch.ones(3, requires_grad=True)

@@ -132,6 +132,7 @@ def _script(folder: Path, text: str) -> Path:
     return written(folder, HEAD + "\n".join(line[indent:] for line in lines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow) if "BERT" in one else one for one in FINE])
 def test_what_begins_small_is_not_accused(name: str, tmp_path: Path) -> None:
     if name == "a fresh BERT":

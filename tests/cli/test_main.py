@@ -15,6 +15,7 @@ from tests.cli.scripts import TRAINING, script
 from tests.command_line import CliRunner
 
 
+@pytest.mark.slow
 def test_help_names_every_command_with_one_whole_line(gradviz: Gradviz) -> None:
     said = gradviz("--help").stdout
     for name in COMMANDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from torch._dynamo.utils import graph_break_reasons
 
 from tests.checks.test_scripts import check, written
@@ -28,6 +29,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.slow
 def test_a_compiled_step_is_counted_and_no_hook_is_compiled_into_it(tmp_path: Path) -> None:
     before = len(graph_break_reasons)
     assert check(written(tmp_path, STEPS)) == ([], 0)

@@ -84,7 +84,7 @@ INDUCTOR = [pytest.mark.slow, pytest.mark.skipif(shutil.which("gcc") is None, re
     ("backend", "dynamic", "name"),
     [
         *(("aot_eager", False, name) for name in MODELS),
-        *(("aot_eager", True, name) for name in ("block", "words")),
+        *(pytest.param("aot_eager", True, name, marks=pytest.mark.long) for name in ("block", "words")),
         *(("aot_eager_decomp_partition", False, name) for name in MODELS),  # inductor's choice of what is saved
         *(pytest.param("inductor", False, name, marks=INDUCTOR) for name in ("graph break", "norms")),
     ],

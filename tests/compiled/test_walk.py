@@ -36,6 +36,7 @@ def walked(model: Any, *inputs: torch.Tensor) -> tuple[torch.Tensor, Graph]:
     return loss, gradviz.walk(loss, model=model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_the_node_says_what_it_runs_and_where_it_was_called(dynamic: bool) -> None:
     model, x = torch.compile(Block(), backend="aot_eager", dynamic=dynamic), torch.randn(3, 8)
@@ -53,6 +54,7 @@ def test_the_node_says_what_it_runs_and_where_it_was_called(dynamic: bool) -> No
     assert node.scope is not None and graph.scopes[node.scope].type == "Block"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_gradients_reach_the_leaves_as_they_do_in_backward(dynamic: bool) -> None:
     model = torch.compile(Block(), backend="aot_eager", dynamic=dynamic)

@@ -128,6 +128,7 @@ def test_each_kind_of_cut_and_where_it_comes_back() -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_layer_of_a_frozen_model_is_shown() -> None:
     teacher = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(3, 3), nn.Tanh())))
     w = torch.ones(3, requires_grad=True)
@@ -253,6 +254,7 @@ def test_the_command_draws_it_dashed(gradviz_command: Gradviz, tmp_path: Path) -
     assert "--cut" in gradviz_command("render", path, "--cut", "--color", "grad", code=2).stderr
 
 
+@pytest.mark.slow
 def test_the_first_node_after_the_first_cut_of_a_process_has_its_line(tmp_path: Path) -> None:
     path = script(
         tmp_path,

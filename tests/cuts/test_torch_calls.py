@@ -208,6 +208,7 @@ def test_its_end_waits_for_work_of_torchs_threads_that_refers_to_the_mode(monkey
         dist.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="needs gloo")
 def test_work_that_is_held_for_long_is_waited_for_once_and_not_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)

@@ -52,7 +52,7 @@ WAYS = {
     "paths": "paths {script} --to {parameter}",
     "diff": "diff {script} --at 1 --at 2",
 }
-ALWAYS = ("record", "render", "check")
+ALWAYS = ("render", "check")
 """Ways that each script is run in; of the others, which record as these do, each is tried with one in four, with all by -m long."""
 UP_TO_ITS_STOP = ("flow", "paths", "diff")  # they compute gradients of their own, or end at the second call
 _LAST_LINE = """

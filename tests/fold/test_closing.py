@@ -107,6 +107,7 @@ def scattered(draw: st.DrawFn) -> Graph:
     return Graph(nodes, tuple(edges), leaves, roots, tuple(scopes), attribution=rng.choice(["recorded", "inferred"]))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(scattered(), st.sampled_from([1, 2, 3, "all", "auto"]), st.booleans())
 def test_any_assignment_folds_without_cycles_or_loss(graph: Graph, depth: Depth, expand: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from gradviz.fold.fold import fold
@@ -50,6 +51,7 @@ def test_segments_and_chains_have_neither() -> None:
     assert deeper(fold(functions(100))) == deeper(fold(chain(1000))) == Deeper()
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(programs(), st.integers(1, 3), st.booleans())
 def test_a_depth_opens_more_and_closes_nothing(graph: Graph, depth: int, auto: bool) -> None:

@@ -138,6 +138,7 @@ def test_the_leaves_that_no_page_holds_are_one_box() -> None:
     assert (rest.title, rest.ops, len(rest.nodes)) == ("+52 more leaves", 0, 52)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(programs(), st.integers(2, 12), st.booleans())
 def test_every_page_that_holds_two_boxes_and_the_leaves_is_kept(graph: Graph, most: int, inputs: bool) -> None:

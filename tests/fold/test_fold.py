@@ -460,6 +460,7 @@ def inside(folded: Graph, original: Graph) -> list[int]:
     return [at[node.id] if node.id in at else next(singles) for node in original.nodes]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(programs(), st.integers(1, 4), st.booleans())
 def test_folding_keeps_everything_that_matters(graph: Graph, depth: int, auto: bool) -> None:

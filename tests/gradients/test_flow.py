@@ -107,6 +107,7 @@ def test_nothing_is_disturbed() -> None:
     assert hidden.grad is not None
 
 
+@pytest.mark.slow
 def test_looking_twice_gives_the_same_and_leaves_nothing_alive() -> None:
     x = torch.randn(3, requires_grad=True)
     hidden = x.exp()
@@ -137,6 +138,7 @@ def test_inside_a_hook_of_a_backward_that_wants_one_gradient() -> None:
     assert seen == [expected]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_recomputed_once_and_nothing_is_kept() -> None:
     runs: list[int] = []
 

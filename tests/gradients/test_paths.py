@@ -116,6 +116,7 @@ def test_a_path_without_a_gradient_counts_and_is_left_out() -> None:
     assert torch.allclose(total, found.total)
 
 
+@pytest.mark.slow
 def test_two_to_the_hundredth_paths_are_counted_and_the_largest_followed() -> None:
     x = torch.tensor(1.0, requires_grad=True)
     y = x

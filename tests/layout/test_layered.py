@@ -45,6 +45,7 @@ def assert_legal(drawing: Drawing, placement: Placement) -> None:
     assert (everything <= np.array([placement.width, placement.height]) + 1e-6).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(drawings())
 def test_random_drawings_are_legal(drawing: Drawing) -> None:

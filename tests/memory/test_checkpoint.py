@@ -194,7 +194,7 @@ def checkpointed(model: nn.Module, paths: Iterable[str]) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [0.9, 0.6, 0.4, 0.25])
+@pytest.mark.parametrize("part", [0.4, *(pytest.param(part, marks=pytest.mark.long) for part in (0.9, 0.6, 0.25))])
 def test_wrapping_frees_what_was_foretold(part: float) -> None:
     torch.manual_seed(0)
     model, tokens = GPT(), torch.randint(100, (4, 48))
@@ -217,7 +217,7 @@ def test_wrapping_frees_what_was_foretold(part: float) -> None:
     assert advice.held == advice.before - sum(step.freed for step in advice.steps)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_module_frees_what_its_row_says() -> None:
     torch.manual_seed(0)
     model, tokens = GPT(layers=1), torch.randint(100, (4, 48))

@@ -55,7 +55,7 @@ def test_a_script_that_runs_out_of_memory_says_first_what_holds_it(tmp_path: Pat
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_command_says_what_holds_it(tmp_path: Path) -> None:
     done = gradviz_process("saved", script(tmp_path, LIMITED.format(first="")), "--continue", cwd=tmp_path)
     told, _, traceback = done.stderr.partition("Traceback (most recent call last)")

@@ -47,6 +47,7 @@ def _found(graph: Graph) -> Findings:
     return Findings((first, replace(first, id="other", severity="note", nodes=())), ("stale-saved",), (graph,), (None,))
 
 
+@pytest.mark.slow
 def test_findings_are_listed_and_jump_to_their_box(read: Callable[[str], Any]) -> None:
     graph = blocks(30)
     page = read("".join(render_findings(_found(graph), Options())))
@@ -63,6 +64,7 @@ def test_findings_are_listed_and_jump_to_their_box(read: Callable[[str], Any]) -
     page.close()
 
 
+@pytest.mark.slow
 def test_a_difference_shows_both_versions(read: Callable[[str], Any]) -> None:
     before, after = blocks(4), blocks(6)
     found = diff(before, after)

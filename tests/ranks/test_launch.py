@@ -51,7 +51,7 @@ def test_torchrun_writes_a_file_for_each_rank_and_merge_compares_them(tmp_path: 
     assert set(findings(tmp_path)) == {"unused-on-some-ranks", "ranks-differ"}
 
 
-@pytest.mark.parametrize(("reporter", "codes"), [(0, [1, 0]), (1, [0, 1])])
+@pytest.mark.parametrize(("reporter", "codes"), [(0, [1, 0]), pytest.param(1, [0, 1], marks=pytest.mark.long)])
 def test_only_the_rank_that_reports_ends_with_1(reporter: int, codes: list[int], tmp_path: Path) -> None:
     done = launch(2, tmp_path, "check", "train.py", "--rank", reporter, "--", "unused")
     assert done.codes == codes, done.stderr

@@ -256,6 +256,7 @@ def programs(draw: st.DrawFn) -> str:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(code=programs())
 def test_no_name_of_a_random_program_is_false(code: str, tmp_path: Path) -> None:

@@ -380,11 +380,16 @@ def test_data_loader_keeps_all_lines() -> None:
 @pytest.mark.parametrize(
     "names",
     [
+        *(
+            pytest.param(names, marks=pytest.mark.long)
+            for names in (
+                ["multiply", "collect"],
+                ["function", "index"],
+                ["layer", "layer index"],
+                ["gradient", "index"],
+            )
+        ),
         ["multiply", "index"],
-        ["multiply", "collect"],
-        ["function", "index"],
-        ["layer", "layer index"],
-        ["gradient", "index"],
         [],
     ],
     ids=lambda names: " and ".join(names) or "all at once",

@@ -29,6 +29,7 @@ def is_compiled(tensor: torch.Tensor) -> bool:
     return type(tensor.grad_fn).__name__ == "CompiledFunctionBackward"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error:.*global hooks.*")
 @pytest.mark.parametrize("compile_first", [True, False])
 @pytest.mark.parametrize("whole_module", [True, False])

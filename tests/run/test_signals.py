@@ -54,7 +54,11 @@ _RAISES, _TRAINS = "raise Late", "with torch.enable_grad(): torch.autograd.grad(
 @pytest.mark.slow
 @pytest.mark.fresh  # which shows warnings at a line of `__main__`
 @pytest.mark.parametrize("what", [_RAISES, pytest.param(_TRAINS, marks=pytest.mark.long)], ids=["raises", "trains"])
-@pytest.mark.parametrize("command", [("render", "--continue", "-o", "x.svg"), ("check",)], ids=lambda given: given[0])
+@pytest.mark.parametrize(
+    "command",
+    [("render", "--continue", "-o", "x.svg"), pytest.param(("check",), marks=pytest.mark.long)],
+    ids=["render", "check"],
+)
 def test_no_handler_is_lost_and_the_result_comes(tmp_path: Path, what: str, command: tuple[str, ...]) -> None:
     script = tmp_path / "train.py"
     script.write_text(_TRAIN.format(what=what))

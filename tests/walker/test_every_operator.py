@@ -99,7 +99,7 @@ def compare(roots: list[torch.Tensor], graph: Graph) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("group", range(_GROUPS))
+@pytest.mark.parametrize("group", [0, *(pytest.param(group, marks=pytest.mark.long) for group in range(1, _GROUPS))])
 def test_operators(group: int) -> None:
     walked = compared = 0
     for op in databases()[0][group::_GROUPS]:

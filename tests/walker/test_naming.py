@@ -302,6 +302,7 @@ assert graph.notes or graph.nodes[0].saved[0].kind == "number", graph.nodes
     subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
 
 
+@pytest.mark.slow
 def test_names_hold_nothing_after_the_walk() -> None:
     x = leaf()
     graph = gradviz.walk(x * 2)

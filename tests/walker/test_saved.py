@@ -276,6 +276,7 @@ def test_copy_on_write_tensors_stay_lazy() -> None:
     assert torch._C._is_cow_tensor(lazy)
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_while_the_graph_object_lives() -> None:
     x = leaf(4)
     y = torch.exp(torch.tanh(x * 2.5)) * torch.ones(4)
