@@ -25,6 +25,7 @@ def node_lines(
     graph: Graph,
     node: Node,
     *,
+    details: bool = True,
     attributes: bool = False,
     amount: str = "",
     around: str = "",
@@ -33,12 +34,20 @@ def node_lines(
 ) -> Lines:
     """Title, op and what it made, the names that has, where it was made; with `attributes` one line for each.
 
+    Without `details`: title, op where that is another word, and parameters.
+
     `amount` is what it is coloured by, such as `holds 8 B`. `around` is the path of the module whose frame
     is around the box: names leave it out. `own`: name the script's own line, too, where a library's made the node.
     """
     title, op = labels.op_title(graph, node, around, names)
     lines = [title]
     group = node.folded
+    if not details:
+        held = [labels.parameters_line(group), labels.same_line(group)] if group is not None else [op]
+        told = [labels.attribute_line(*item) for item in node.attributes.items()] if attributes else []
+        lines += [*held, amount, *told]
+        return tuple(line for line in lines if line)
+
     if group is not None:
         lines += [labels.group_line(group), labels.same_line(group)]
     lines.append(f"{op} {labels.outputs_line(node.outputs)}".strip())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gradviz.draw.options import Options
     from gradviz.graph import Graph
 
-RANKDIR = {"down": "TB", "up": "BT", "right": "LR", "left": "RL"}
+RANKDIR = {"auto": "TB", "down": "TB", "up": "BT", "right": "LR", "left": "RL"}
 _STYLE = {
     "data": (),
     "view": ("style=dotted",),

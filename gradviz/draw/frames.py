@@ -13,7 +13,7 @@ from gradviz.fold.titles import titled
 from gradviz.graph import Graph, Scope, SourceLine
 from gradviz.graph.origins import ScopeTree, calls_from
 from gradviz.report import labels
-from gradviz.wording import count_text, one_line, plural, seconds_text, tensor_line
+from gradviz.wording import count_text, one_line, plural, seconds_text
 
 if TYPE_CHECKING:
     from gradviz.draw.scene import Box
@@ -76,7 +76,7 @@ def _referred_to(graph: Graph) -> frozenset[str]:
 
 
 def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None, *, first: bool = False) -> str:
-    """Path, class, which call when it is a later one, parameters and output: `fc Linear, 12 parameters, (3, 4) float32`.
+    """Path, class, which call when it is a later one, and parameters: `fc Linear, 12 parameters`.
 
     The path is given relative to the module `around`. `line` is the script's that everything inside comes from. `first`: a
     box refers to the first call, so that is numbered, too.
@@ -89,8 +89,6 @@ def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None, 
         words.append(f"from {labels.source_text(line)}")
     if scope.parameters:
         words.append(plural(scope.parameters, "parameter"))
-    if scope.output is not None:
-        words.append(tensor_line(scope.output))
     if scope.forward is not None:
         words.append(f"takes {seconds_text(scope.forward + (scope.backward or 0))}")
     return ", ".join(words)

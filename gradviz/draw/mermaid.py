@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_LINKS = 500
 END = "  end\n"
 MAX_CHARACTERS = 49_000  # of Mermaid's 50,000; the rest is for the frame around the boxes
-_DIRECTION = {"down": "TD", "up": "BT", "right": "LR", "left": "RL"}
+_DIRECTION = {"auto": "TD", "down": "TD", "up": "BT", "right": "LR", "left": "RL"}
 _ARROW = {"data": "-->", "view": "-.->", "saved": "---", "same": "-.-", "cut": "-.->"}
 _PLAIN = frozenset(" ,()/=")  # besides letters and digits, what neither Mermaid nor Markdown reads as markup
 _PLAIN_INSIDE = frozenset(".:_+-'[]")  # what Mermaid takes as it is, except where a line begins

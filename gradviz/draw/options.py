@@ -18,11 +18,10 @@ from gradviz.features import is_there
 from gradviz.report.labels import OpNames
 from gradviz.retired import without_retired_names
 
-Direction = Literal["down", "up", "right", "left"]
+Direction = Literal["auto", "down", "up", "right", "left"]
 Leaves = Literal["auto", "shared", "per-use", "parameters", "hidden"]
 Views = Literal["auto", "show"]
 Theme = Literal["auto", "light", "dark"]
-Style = Literal["screen", "paper"]
 Color = Literal["kind", "memory", "grad", "time"]
 
 LinkSource = Literal["none", "vscode", "file"]
@@ -116,9 +115,11 @@ class Options:
     'right'
     """
 
-    direction: Direction = _choice("down", Direction, "Layout direction, from leaves to outputs.")
+    direction: Direction = _choice(
+        "auto", Direction, "Layout direction, from leaves to outputs; auto: what fits a page or a slide."
+    )
     names: OpNames = _choice(
-        "variable", OpNames, "Name ops by variable, by op (addmm) or by backward function (AddmmBackward0)."
+        "forward", OpNames, "Name ops by variable, by op (addmm) or by backward function (AddmmBackward0)."
     )
     depth: int | Literal["auto", "all"] = _value(
         "auto",
@@ -150,7 +151,6 @@ class Options:
         Leaves,
         "Draw leaves once, per use or not at all; auto splits at many uses. parameters: no data.",
     )
-    style: Style = _choice("screen", Style, "paper: for a text or slide, with ops in boxes and shapes on edges.")
     theme: Theme = _choice("auto", Theme, "Colour theme; auto follows the reader's setting where possible.")
     color: Color = _choice(
         "kind",
@@ -165,6 +165,7 @@ class Options:
     max_depth: int | None = _limit("Levels of branches to show in a tree; 0 for all.")
     max_rows: int | None = _limit("Rows of a tree; 200 in a terminal, all in a file; 0 for all.")
     saved: bool = _flag("Draw the tensors saved for backward.")
+    details: bool = _flag("Say in each box what it made, its line of code, bytes and parameters.")
     attributes: bool = _flag("Show other saved values, such as sizes and numbers.")
 
     def __post_init__(self) -> None:

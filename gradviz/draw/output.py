@@ -14,7 +14,7 @@ import secrets
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import IO, Any, Literal, NamedTuple, cast
 
 from gradviz.draw.options import Options, near
 from gradviz.errors import FormatError, OutputError
@@ -23,14 +23,10 @@ from gradviz.graph import Graph
 from gradviz.graph.columns import paused
 from gradviz.graph.files import dump
 
-if TYPE_CHECKING:
-    from gradviz.draw.scene import Scene
 
-
-def folded(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] | None = None) -> Graph:
-    """The graph that the options ask for; by default, one whose picture fits the page: that of `scene`, or of `drawing`."""
+def folded(graph: Graph, options: Options) -> Graph:
+    """The graph that the options ask for; by default, one whose picture fits the page."""
     from gradviz.draw.picture import measured
-    from gradviz.draw.scene import scene
     from gradviz.fold.fold import fold
 
     return fold(
@@ -39,7 +35,7 @@ def folded(graph: Graph, options: Options, drawing: Callable[[Graph, Options], S
         focus=options.focus,
         expand=options.expand,
         views=options.views,
-        measure=partial(measured, options=options, drawing=drawing or scene),
+        measure=partial(measured, options=options),
     )
 
 

@@ -15,21 +15,28 @@ BoxKind = Literal[
     "op", "leaf", "output", "base", "saved", "stale", "group",
     "heat1", "heat2", "heat3", "heat4", "heat5",
     "added", "removed", "changed", "ghost", "input",
+    "layer", "activation", "norm", "attention", "loss", "shape",
 ]  # fmt: skip
 HEAT: tuple[BoxKind, ...] = ("heat1", "heat2", "heat3", "heat4", "heat5")
 """Kinds of the boxes of ops and groups when colours mean memory, from the least held to the most."""
 
 
 MEANING: dict[BoxKind, str] = {
-    "leaf": "leaf: its .grad is filled by backward()",
-    "op": "backward function",
-    "group": "several backward functions, folded",
+    "input": "input, no gradient",
+    "leaf": "leaf: receives .grad",
+    "op": "op",
+    "layer": "layer",
+    "attention": "attention",
+    "norm": "norm",
+    "activation": "activation",
+    "shape": "shape",
+    "loss": "loss",
+    "group": "several ops",
     "saved": "tensor saved for backward",
     "stale": "saved tensor that backward() can no longer use",
     "output": "output",
     "base": "base of a view, on a dotted line",
     "ghost": "cut off: no gradient passes",
-    "input": "input without gradient",
     "added": "only some ranks have it",
     "changed": "differs by rank",
 }
@@ -57,6 +64,12 @@ _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
     "changed": ("#ffd4a0", "#593c1c"),
     "ghost": ("#ffffff", "#16181c"),
     "input": ("#fbfbfb", "#202329"),
+    "layer": ("#cfe2f4", "#21405c"),
+    "activation": ("#fdf0b5", "#4f4618"),
+    "norm": ("#e3d7f0", "#43365a"),
+    "attention": ("#fbd2b4", "#65401f"),
+    "loss": ("#f4c4cd", "#5f2b39"),
+    "shape": ("#f1f2f3", "#2b2e33"),
 }
 """Kinds differ in lightness, so that they differ in grey and for every eye; steps of heat are even in CIELAB."""
 

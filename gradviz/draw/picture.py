@@ -58,7 +58,6 @@ class Picture:
     blocks: PlacedBoxes
     curves: Curves
     wires: tuple[Link, ...]
-    fonts: tuple[str, ...]
     wire_words: tuple[Words, ...] = ()
 
 
@@ -68,7 +67,9 @@ MARGIN = 16.0
 PART_GAP = 12.0  # between title, legend, boxes and footer
 LEAST_ROOM = 520.0  # for the texts around a small drawing
 FAR = 20e6  # pixels; Chromium misplaces things by 2 pixels at 27 million, and loses them from 33.5 million on
-GAP, RANK_GAP, SIDE_RANK_GAP = 18.0, 34.0, 44.0
+GAP, RANK_GAP = 18.0, 22.0
+SHEETS = ((1600.0, 900.0, 1.0), (1100.0, 1500.0, 0.8))
+"""Pixels of a slide, and of a page, and what each is worth: a picture is shown more often than printed."""
 MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 
@@ -76,21 +77,39 @@ def picture(graph: Graph, options: Options) -> Picture:
     """The picture of a graph."""
     known = _placed.get(id(graph))
     if known is not None and known.options == options:
-        return compose(graph, known.drawn, options, known.page)
-    return compose(graph, scene(graph, options), options)
+        return _composed(graph, known.drawn, options, known.page)
+    return _composed(graph, scene(graph, options), options)
 
 
-def measured(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] = scene) -> Size:
+def _composed(graph: Graph, drawn: Scene, options: Options, page: _Page | None = None) -> Picture:
+    """The picture in the direction that is asked for; by itself, in the one that a page or a slide shows larger."""
+    if options.direction != "auto":
+        return compose(graph, drawn, options, page)
+
+    down, right = (replace(options, direction=way) for way in ("down", "right"))
+    page = page or _Page(drawn, down)
+    if len(drawn.boxes) <= MOST_TO_MEASURE and _shown(page) < 1.0:
+        flat = _Page(drawn, right)
+        if _shown(flat) > _shown(page):
+            return compose(graph, drawn, right, flat)
+    return compose(graph, drawn, down, page)
+
+
+def _shown(page: _Page) -> float:
+    """How large a picture is on the sheet that suits it, as a part of its own size."""
+    return max(part * min(1.0, width / page.width, height / page.height) for width, height, part in SHEETS)
+
+
+def measured(graph: Graph, options: Options) -> Size:
     """How large the picture of this graph is, across and along the flow of data."""
     if len(graph.nodes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
-    drawn = drawing(graph, options)
+    drawn = scene(graph, options)
     if len(drawn.boxes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
     page = _Page(drawn, options)
-    if drawing is scene:
-        key = id(graph)
-        _placed[key] = _Placed(drawn, page, options, weakref.ref(graph, lambda _: _placed.pop(key, None)))
+    key = id(graph)
+    _placed[key] = _Placed(drawn, page, options, weakref.ref(graph, lambda _: _placed.pop(key, None)))
     sides = (page.width, page.height)
     return Size(*(sides[::-1] if _is_sideways(options.direction) else sides))
 
@@ -103,7 +122,7 @@ class _Page:
     """Where the boxes of a scene and the texts around them go."""
 
     def __init__(self, drawn: Scene, options: Options) -> None:
-        direction = options.direction
+        direction = "down" if options.direction == "auto" else options.direction
         self.boxes = measured_all(drawn.boxes)
         self.titles = [frame_title(frame.title) for frame in drawn.frames]
         placed = _place(_drawing(drawn, self.boxes, self.titles, direction), direction)
@@ -151,7 +170,6 @@ def compose(graph: Graph, drawn: Scene, options: Options, page: _Page | None = N
         blocks=blocks,
         curves=curves,
         wires=links,
-        fonts=typesetting.FONTS[options.style],
         wire_words=tuple(
             wire_labels.label_words([link.label for link in links], curves, blocks.rects(), page.around, frames)
         ),
@@ -210,9 +228,11 @@ class PlacedBoxes:
 def _drawing(drawn: Scene, boxes: list[Sized], titles: list[FrameTitle], direction: Direction) -> Drawing:
     """The drawing as a layout sees it, which always runs downwards: where data flows sideways, widths and heights are exchanged."""
     flat = _is_sideways(direction)
-    labels = [
-        text_width(link.label, wire_labels.SIZE) if flat else wire_labels.SIZE for link in drawn.links if link.label
-    ]
+    words = np.zeros(len(boxes))
+    for link in drawn.links:
+        if link.label:
+            room = text_width(link.label, wire_labels.SIZE) if flat else wire_labels.SIZE
+            words[link.source] = max(words[link.source], room)
     sides = [np.array([box.width for box in boxes]), np.array([box.height for box in boxes])]
     sizes = [(title.width + 2 * PAD_X, title.height) for title in titles]
     if flat:
@@ -225,7 +245,8 @@ def _drawing(drawn: Scene, boxes: list[Sized], titles: list[FrameTitle], directi
         frame_of=np.array([-1 if box.frame is None else box.frame for box in drawn.boxes], dtype=np.int64),
         frames=tuple(LayoutFrame(frame.parent, *size) for frame, size in zip(drawn.frames, sizes)),
         gap=GAP,
-        rank_gap=(SIDE_RANK_GAP if flat else RANK_GAP) + max(labels, default=0.0),
+        rank_gap=RANK_GAP,
+        words=words,
     )
 
 
@@ -296,6 +317,12 @@ def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> Strip:
 
 
 def _description(drawn: Scene, direction: Direction) -> str:
-    towards = {"down": "downwards", "up": "upwards", "right": "to the right", "left": "to the left"}[direction]
+    towards = {
+        "auto": "downwards",
+        "down": "downwards",
+        "up": "upwards",
+        "right": "to the right",
+        "left": "to the left",
+    }[direction]
     flow = f"Data flows {towards}, from the leaves to the outputs"
     return ". ".join((flow, *filter(None, drawn.aside), *drawn.footer, *(bar.text for bar in drawn.chart.bars))) + "."

@@ -24,7 +24,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind, Palette, border, dim, ground, palette
 from gradviz.draw.picture import MARGIN, Picture, picture
 from gradviz.draw.scene import FLOWS, LinkStyle
-from gradviz.draw.typesetting import SIZES, Block, Tone, Words, lines_strip
+from gradviz.draw.typesetting import BOLD, SIZES, Block, Tone, Words, lines_strip
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.draw.wires import HEAD_LENGTH
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, OutputError
@@ -37,7 +37,6 @@ SCALE = 2.4  # points for one pixel: Graphviz rounds corners by 12 points, which
 DPI = 72 / SCALE  # at which one of our pixels becomes one pixel
 MIDDLE = 0.31  # em from the middle of a line, where Graphviz puts a text, down to its baseline
 HEAD_SIZE = HEAD_LENGTH * SCALE / 10  # Graphviz's own arrowhead is 10 points long
-BOLD: tuple[Tone, ...] = ("title", "strong", "name", "warning")
 LINE_STYLE: dict[LinkStyle, str] = {
     "data": "",
     "saved": ",dir=none,style=dashed",
@@ -49,7 +48,7 @@ LINE_STYLE: dict[LinkStyle, str] = {
 
 def fixed_dot(made: Picture, colors: Palette, scale: float) -> Iterator[str]:
     """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one pixel, or point, for each of ours."""
-    writer = _Statements(made.height, colors, ",".join(made.fonts))
+    writer = _Statements(made.height, colors, _FAMILY)
     yield (
         f'digraph {{\ngraph [pad=0,margin=0,outputorder=nodesfirst,bgcolor="{colors.background}",dpi={DPI * scale:.6g}];\n'
         f'node [label="",shape=box,fixedsize=shape,margin=0,penwidth={SCALE:g}];\n'
@@ -208,7 +207,8 @@ def paint(made: Picture, options: Options, format: str, scale: float) -> bytes:
 # through fontconfig, which reads a file that an environment variable names. Ours adds these two to the fonts of the
 # machine, which go on to serve for characters that the typeface lacks.
 
-_FONTS = ("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf")
+_FAMILY = "DejaVu Sans Condensed"
+_FONTS = ("DejaVuSansCondensed.ttf", "DejaVuSansCondensed-Bold.ttf")
 _CONFIGURATION = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
 <fontconfig>

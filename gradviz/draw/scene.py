@@ -15,11 +15,14 @@ from gradviz.draw import details
 from gradviz.draw.chart import Chart, chart_of
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.heat import HEATS, gradient_norms
+from gradviz.draw.kinds import kind_of
 from gradviz.draw.marks import marked
+from gradviz.draw.names import held_names
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, MEANING, BoxKind
 from gradviz.draw.summary import (
     backward_lines,
+    counts_line,
     cut_lines,
     dtype_text,
     footer_lines,
@@ -30,7 +33,21 @@ from gradviz.draw.summary import (
     without_dtype,
 )
 from gradviz.features import load
-from gradviz.graph import BackwardStep, Base, Data, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
+from gradviz.graph import (
+    BackwardStep,
+    Base,
+    Data,
+    Edge,
+    Graph,
+    Group,
+    Leaf,
+    Node,
+    Root,
+    SavedState,
+    SavedTensor,
+    TensorInfo,
+    column,
+)
 from gradviz.report import labels
 from gradviz.stages import Stage
 from gradviz.wording import plural, tensor_line
@@ -42,6 +59,7 @@ LinkStyle = Literal["data", "view", "saved", "same", "cut"]
 FLOWS: tuple[LinkStyle, ...] = ("data", "cut")
 """Styles of links with an arrow."""
 STALE: tuple[SavedState, ...] = ("freed", "modified")
+LABELLED = 2000  # boxes above which no edge says what it carries
 MOST_DATA = 5  # boxes for the data that enters one box; the last one stands for the rest
 MOST_OUTPUTS = 12  # boxes for the outputs of one folded box; the last one stands for the rest
 SPLIT_ABOVE = 4  # a leaf with more users than this gets one box per user when `leaves` is auto
@@ -127,10 +145,6 @@ def scene(graph: Graph, options: Options) -> Scene:
     >>> [(link.source, link.target) for link in made.links]
     [(1, 0), (0, 2)]
     """
-    if options.style == "paper":
-        from gradviz.draw.paper import paper
-
-        return paper(graph, options)
     return Drafter(graph, options).draft()
 
 
@@ -147,6 +161,7 @@ class Drafter:
         self.bases: dict[tuple[int, int], int] = {}  # (node, output) -> box id of a base or of an output that is one
         self.outputs_cut = 0
         self.data_uses = 0  # of data that is drawn
+        self.came: dict[int, set[TensorInfo | None]] = {}
         self.all_freed = is_all_freed(graph)
         self.dtype, self.several_dtypes = usual_dtype(graph)
         self.brief = without_dtype(self.dtype)
@@ -180,7 +195,8 @@ class Drafter:
         boxes, links = tuple(self.boxes), tuple(self.links)
         frames = tuple(frame._replace(title=self.brief(frame.title)) for frame in self.frames.drawn)
         dtype = dtype_text(self.dtype, self.several_dtypes)
-        return Scene(self.graph.title, boxes, links, legend, footer, frames, chart_of(self.graph), dtype)
+        aside = (counts_line(self.graph),)
+        return Scene(self.graph.title, boxes, links, legend, footer, frames, chart_of(self.graph), dtype, aside)
 
     def _leaves_to_split(self) -> dict[int, int]:
         """How often each leaf is used that is drawn once for each of its users."""
@@ -226,6 +242,7 @@ class Drafter:
                 lines = details.node_lines(
                     self.graph,
                     node,
+                    details=self.options.details,
                     attributes=attributes,
                     amount=self._amount(node),
                     around=around,
@@ -233,7 +250,7 @@ class Drafter:
                     names=self.options.names,
                 )
                 names = tuple(labels.relative(name, around) for name in node.names)
-                kind: BoxKind = "group" if node.folded else "op"
+                kind = kind_of(self.graph, node)
                 self.box_of[node.id] = self._draw_node(node, kind, lines, node.scope, None, names)
             elif not hidden and node.id not in self.split:
                 users = [edge.consumer for edge in self.graph.consumers(node.id)]
@@ -343,11 +360,37 @@ class Drafter:
         self._link(self._source(producer, consumer), self.box_of.get(consumer), style, " ".join(words), uses, tip)
 
     def _edge_words(self, edge: Edge) -> str:
-        """Which output an edge comes from, where there are several, and how often it is used."""
-        which, moved = self._which(edge.producer, edge.output), labels.moved_text(self.graph.nodes[edge.consumer])
-        parts = (which, moved, details.factor_text(self.numbers.get(edge.consumer), edge.position))
-        words = list(filter(None, parts))
-        return " ".join((*words, labels.again(edge.count)) if edge.count > 1 else words)
+        """The tensor that goes along an edge, by name and shape, and how often it is used."""
+        which = self._which(edge.producer, edge.output)
+        carried = self._carried(edge)
+        moved = labels.moved_text(self.graph.nodes[edge.consumer])
+        factor = details.factor_text(self.numbers.get(edge.consumer), edge.position)
+        uses = _uses(edge, self.graph.nodes[edge.consumer].folded)
+        return " ".join(filter(None, (carried or which, moved, factor, uses)))
+
+    def _carried(self, edge: Edge) -> str:
+        """The variable that holds what goes along an edge, and its shape where the box changed that: `q (5, 8)`."""
+        node, output = edge.producer, edge.output
+        record = self.graph.nodes[node]
+        if len(self.graph.nodes) > LABELLED or self.options.details:
+            return ""
+        if node in self.graph.leaf_of or output >= len(record.outputs) or node == edge.consumer:
+            return ""
+
+        made = record.outputs[output]
+        if node not in self.came:
+            self.came[node] = self._inputs_of(node)
+        shape = "" if made is None or made in self.came[node] else self.brief(tensor_line(made))
+        names = "" if self.options.names == "variable" else held_names(self.graph, edge)
+        return f"{labels.relative(names, self._path(record.scope))} {shape}".strip()
+
+    def _inputs_of(self, node: int) -> set[TensorInfo | None]:
+        """The kinds of tensors that a box gets from others, leaves apart."""
+        return {
+            self.graph.nodes[edge.producer].outputs[edge.output]
+            for edge in self.graph.inputs(node)
+            if edge.producer not in self.graph.leaf_of and edge.output < len(self.graph.nodes[edge.producer].outputs)
+        }
 
     def _which(self, node: int, output: int) -> str:
         """Which output of several a link comes from: a folded box lists its kinds of tensors, which have no number of their own.
@@ -428,7 +471,9 @@ class Drafter:
                         self._link(self._source(root.node, None), box, edges=rest)
                     continue
             flags = labels.mark_words(self.marked.outputs.get(root.name, ()))
-            box = self._add("output", details.root_lines(root), root.node, root, flags)
+            title, *told = details.root_lines(root)
+            told = [line for line in told if self.brief(line) != "()"]  # of a loss, its name is enough
+            box = self._add("output", (title, *told), root.node, root, flags)
             if root.node is not None:
                 which = self._which(root.node, root.output)
                 self._link(self._source(root.node, None), box, self._style(root.node), which)
@@ -467,7 +512,8 @@ class Drafter:
         hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
         lines = list(mark_lines(self.marked))
         copies, data = len(self.copies), self.data_uses
-        lines += footer_lines(self.graph, split=len(self.split), copies=copies, hidden=hidden, data=data)
+        _, *left_out = footer_lines(self.graph, split=len(self.split), copies=copies, hidden=hidden, data=data)
+        lines += left_out
         lines += cut_lines(self.outputs_cut)
         if self.options.saved:
             lines += saved_lines(self.graph)
@@ -478,6 +524,16 @@ class Drafter:
         if self.backward is not None:
             lines += backward_lines(self.backward, numbers=self.options.numbers, grad=self.norms is not None)
         return tuple(lines)
+
+
+def _uses(edge: Edge, group: Group | None) -> str:
+    """How often what goes along an edge is used, where that is more than once."""
+    if edge.count == 1:
+        return ""
+    turns = group.count - 1 if group is not None else 0
+    if edge.producer == edge.consumer and turns > 0 and edge.count % turns == 0:
+        return f"{plural(edge.count // turns, 'tensor')} to the next of {turns + 1} steps"
+    return f"{edge.count:,} uses"
 
 
 def _flagged(graph: Graph) -> dict[int, BoxKind]:

@@ -130,12 +130,11 @@ def more_line(further: Deeper) -> str:
     """What to type to see more of a folded graph."""
     words = []
     if further.depth is not None:
-        words.append(f"--depth {further.depth} (a level more)")
+        words.append(f"--depth {further.depth}")
     if further.path is not None:
         path = shlex.quote(one_line(further.path))
-        what = "module" if re.fullmatch(r"[^ ()]+", further.path) else "function"
-        words += [f"--expand {path} (that {what}, too)", f"--focus {path} (that {what} alone)"]
-    return f"to see more: {', '.join([*words, '--depth all (every op)'])}"
+        words.append(f"--expand {path}")
+    return f"to see more: {', '.join([*words, '--depth all'])}"
 
 
 def saved_lines(graph: Graph) -> Iterator[str]:

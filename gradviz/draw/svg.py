@@ -18,7 +18,7 @@ from gradviz.draw.options import Options, Theme
 from gradviz.draw.palette import DARK, DIM, BoxKind, Palette, border, ground, palette
 from gradviz.draw.picture import Picture, picture
 from gradviz.draw.scene import Link
-from gradviz.draw.typesetting import SIZES, Block, FrameBlock, Tone, Words, is_measured
+from gradviz.draw.typesetting import FONTS, SIZES, Block, FrameBlock, Tone, Words, is_measured
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.graph import Graph
 from gradviz.layout import Floats
@@ -33,9 +33,9 @@ from gradviz.wording import visible
 KINDS: tuple[BoxKind, ...] = get_args(BoxKind)
 
 
-def style_sheet(scope: str, theme: Theme, fonts: Sequence[str], *, notebook: bool = False) -> str:
+def style_sheet(scope: str, theme: Theme, *, notebook: bool = False) -> str:
     """All rules for one picture whose root has the class `scope`. In a `notebook` "auto" is its theme, then the reader's."""
-    rules = [*_shape_rules(fonts), *_color_rules(palette(theme))]
+    rules = [*_shape_rules(), *_color_rules(palette(theme))]
     sheet = _scoped(scope, rules)
     if theme != "auto":
         return sheet
@@ -50,14 +50,14 @@ def _scoped(scope: str, rules: list[tuple[str, str]]) -> str:
     )
 
 
-def _shape_rules(fonts: Sequence[str]) -> list[tuple[str, str]]:
+def _shape_rules() -> list[tuple[str, str]]:
     """What is the same in every theme.
 
     Boxes are b, marked ones m; in them s is strong, v the name of a value, w a warning. Edges are e, their heads h, their
     labels l; frames f, their titles c; t is the title, n a note. Labels and frame titles stand in front of edges, with a
     rim of the background that keeps both apart.
     """
-    listed = ",".join(f'"{font}"' if " " in font else font for font in fonts)
+    listed = ",".join(f'"{font}"' if " " in font else font for font in FONTS)
     return [
         ("text", f"font:{SIZES['plain']:g}px {listed};white-space:pre"),
         (".gv-b text", "text-anchor:middle"),
@@ -109,8 +109,7 @@ TONE_CLASS: dict[Tone, str] = {
 
 def render(graph: Graph, options: Options) -> Iterator[str]:
     """The graph as an SVG file, in pieces."""
-    theme = "light" if options.theme == "auto" and options.style == "paper" else options.theme
-    return write(picture(graph, options), theme)
+    return write(picture(graph, options), options.theme)
 
 
 def escape(text: str) -> str:
@@ -131,7 +130,7 @@ def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         f' class="{scope}"{fitting} role="img" aria-labelledby="{scope}-t {scope}-d">\n'
         f'<title id="{scope}-t">{escape(made.title)}</title>\n<desc id="{scope}-d">{escape(made.description)}</desc>\n'
-        f"<style>\n{style_sheet(scope, theme, made.fonts, notebook=fit)}\n</style>\n"
+        f"<style>\n{style_sheet(scope, theme, notebook=fit)}\n</style>\n"
         f'<rect class="gv-bg" width="{width}" height="{height}"/>\n'
     )
     yield from _group("gv-f", (_frame(frame) for frame in made.frames))

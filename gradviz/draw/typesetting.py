@@ -1,8 +1,8 @@
 """How texts are set: the room that letters take, the lines of boxes, the titles of frames, and what stands around a drawing.
 
-Sizes are pixels, x to the right, y downwards. Texts are drawn in one monospace font, so that every viewer draws what was measured
-here: its letters are at most `ADVANCE` em wide; wide characters (East Asian, emoji) take two such cells. Each text is laid
-out alone, and moved into place later. This module knows the scene's boxes; it knows nothing of layouts or formats.
+Sizes are pixels, x to the right, y downwards. Letters have the widths that they have in the fonts named here, so that viewers
+draw what was measured; wide characters (East Asian, emoji) take two cells of `ADVANCE` em. Each text is laid out alone, and moved
+into place later. This module knows the scene's boxes; it knows nothing of layouts or formats.
 """
 
 from __future__ import annotations
@@ -15,20 +15,38 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len
 
-from gradviz.draw.options import Style
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import Box
 from gradviz.layout import Rect
 from gradviz.report.labels import names_text
 from gradviz.wording import one_line
 
-FONTS: dict[Style, tuple[str, ...]] = {
-    "screen": ("DejaVu Sans Mono", "Menlo", "Consolas", "Liberation Mono", "monospace"),
-    "paper": ("Helvetica", "Arial", "Liberation Sans", "DejaVu Sans", "sans-serif"),
-}
-"""Fonts in order of preference. `ui-monospace` is left out: on a Mac it is wider than the others. Those of a paper are narrower."""
+FONTS = ("Helvetica", "Arial", "Liberation Sans", "DejaVu Sans Condensed", "DejaVu Sans", "sans-serif")
+"""In order of preference; the first three have letters of the same widths. A PNG has the fourth, which comes with gradviz."""
 
-ADVANCE = 0.602  # em; DejaVu Sans Mono and Menlo, the widest of FONTS
+_REGULAR = (
+    "286 360 414 754 572 889 702 247 351 351 450 754 286 333 286 303 572 572 572 "
+    "572 572 572 572 572 572 572 303 303 754 754 754 556 1015 667 667 722 722 667 "
+    "611 778 722 278 500 667 556 833 722 778 667 778 722 667 611 722 667 944 667 "
+    "667 616 351 303 351 754 556 450 556 571 500 571 556 316 571 570 250 250 521 "
+    "250 876 570 556 571 571 370 500 353 570 532 736 532 532 500 572 303 572 754"
+)
+_BOLD = (
+    "313 410 474 754 626 901 785 275 411 411 470 754 342 374 342 329 626 626 626 "
+    "626 626 626 626 626 626 626 360 360 754 754 754 611 975 722 722 722 747 667 "
+    "615 778 753 334 556 722 611 896 753 778 667 778 722 667 614 730 696 993 694 "
+    "667 652 411 329 411 754 556 450 607 644 556 644 610 391 644 641 308 308 598 "
+    "308 938 641 618 644 644 444 556 430 641 586 831 580 586 523 641 329 641 754"
+)
+"""Widths of the letters from space to tilde in thousandths of an em: of Helvetica or DejaVu Sans Condensed, the wider one."""
+
+_FIRST = ord(" ")
+_WIDTHS = tuple(tuple(int(width) / 1000 for width in widths.split()) for widths in (_REGULAR, _BOLD))
+_SIGNS = {"\u2026": 0.9, "\u00d7": 0.76, "\u2192": 0.76, "\u2190": 0.76, "\u00b7": 0.35, "\u2013": 0.45, "\u2014": 0.9}
+ADVANCE = 0.602
+"""em; a cell of any letter that is not in these tables."""
+MEAN = 0.52
+"""em; about the mean letter of a sentence."""
 ELLIPSIS = "…"
 _DOT = re.compile(r"\.(?!(?<=[\d,.]\.)[\d,.]*\d)")  # between the parts of a path, not inside a number
 _NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
@@ -43,13 +61,23 @@ def cells(text: str) -> int:
     return len(text) if text.isascii() else sum(max(cell_len(c), 1) for c in text)
 
 
-def text_width(text: str, size: float) -> float:
+@lru_cache(maxsize=65536)
+def text_width(text: str, size: float, bold: bool = False) -> float:
     """Width in pixels of one line at a font size.
 
-    >>> round(text_width("abc", 10), 2)
-    18.06
+    >>> round(text_width("abc", 10), 2), round(text_width("abc", 10, bold=True), 2)
+    (16.48, 17.93)
     """
-    return cells(text) * ADVANCE * size
+    widths = _WIDTHS[bold]
+    known = len(widths)
+    em = 0.0
+    for letter in text:
+        place = ord(letter) - _FIRST
+        if 0 <= place < known:
+            em += widths[place]
+        else:
+            em += _SIGNS.get(letter) or max(cell_len(letter), 1) * ADVANCE
+    return em * size
 
 
 def is_measured(text: str) -> bool:
@@ -150,13 +178,15 @@ class FrameBlock(NamedTuple):
     depth: int
 
 
-SIZES: dict[Tone, float] = {"title": 15.0, "strong": 12.0, "name": 11.0, "plain": 11.0, "dim": 10.5, "warning": 11.0}
+BOLD: tuple[Tone, ...] = ("title", "strong", "name", "warning")
+"""Looks in bold letters."""
+SIZES: dict[Tone, float] = {"title": 13.0, "strong": 12.0, "name": 11.0, "plain": 11.0, "dim": 10.5, "warning": 11.0}
 """Font sizes."""
 
 
 # -- title, legend and footer around the boxes -----------------------------------------------------------------------
 
-TITLE_LINE, NOTE_LINE = 21.0, 16.0
+TITLE_LINE, NOTE_LINE = 19.0, 15.0
 SWATCH = 10.0
 ENTRY_GAP = 18.0
 BAR_LENGTH = 120.0  # of the longest one
@@ -186,9 +216,11 @@ class Strip(NamedTuple):
 def lines_strip(texts: Iterable[str], room: float, tone: Tone = "dim") -> Strip:
     """Sentences below each other, broken between words where they are wider than `room`."""
     size, line = SIZES[tone], TITLE_LINE if tone == "title" else NOTE_LINE
-    limit = max(int(room / (ADVANCE * size)), 8)
+    limit = max(int(room / (MEAN * size)), 8)
     lines = [piece for text in texts for piece in wrap(text, limit)]
-    words = tuple(Words(0.0, line * (i + 0.75), text, tone, text_width(text, size)) for i, text in enumerate(lines))
+    words = tuple(
+        Words(0.0, line * (i + 0.75), text, tone, text_width(text, size, tone in BOLD)) for i, text in enumerate(lines)
+    )
     return Strip(words, (), line * len(lines))
 
 
@@ -271,12 +303,15 @@ def _chopped(word: str, limit: int) -> list[str]:
 
 LINE = 15.0
 PAD_X, PAD_Y = 10.0, 5.0
+SMALL: tuple[BoxKind, ...] = ("activation", "norm", "shape")
+"""Boxes that carry less of the work: drawn smaller."""
+SMALL_PADS = (7.0, 3.0)
 BASELINE = 11.5  # of a line, below its upper edge
 MAX_CELLS = 48  # longer lines are broken
 MOST_LINES = 3  # of one text that is broken; the tooltip has it in full
 FRAME_NAME = 44  # cells of one line in a frame's title
 FRAME_TITLE, FRAME_LINE = 18.0, 13.0  # px: height of a frame's title, and of each further line of it
-FRAME_WIDE = 28  # cells: a longer title is broken, so that frames are hardly wider than what they hold
+FRAME_WIDE = 34  # cells: a longer title is broken, so that frames are hardly wider than what they hold
 _BETWEEN = re.compile(r", (?![^(]*\))")  # not the commas of a shape
 
 
@@ -294,7 +329,7 @@ def measured_all(boxes: Iterable[Box]) -> list[Sized]:
     known: dict[Hashable, Sized] = {}
     sized: list[Sized] = []
     for box in boxes:
-        key = (box.lines, box.flags, box.names)
+        key = (box.lines, box.flags, box.names, box.kind in SMALL)
         if key not in known:
             known[key] = measured(box)
         sized.append(known[key])
@@ -303,20 +338,23 @@ def measured_all(boxes: Iterable[Box]) -> list[Sized]:
 
 def measured(box: Box) -> Sized:
     """The box's lines as they will be drawn, and its size in whole, even pixels, so that its middle is a whole one."""
-    toned = [(line, _tone(box, i)) for i, line in enumerate(box.lines)]
+    toned: list[tuple[str, Tone]] = [(line, _tone(box, i)) for i, line in enumerate(box.lines)]
     if box.flags:
         toned.append((", ".join(box.flags), "warning"))
     pieces = [(broken(text, MAX_CELLS), text, tone) for text, tone in toned]
-    lines = tuple((line, tone, text_width(line, SIZES[tone])) for lines, _, tone in pieces for line in lines)
+    lines = tuple(
+        (line, tone, text_width(line, SIZES[tone], tone in BOLD)) for lines, _, tone in pieces for line in lines
+    )
     widest = max((width for _, _, width in lines), default=0.0)
     cut = any(" ".join(lines) != text for lines, text, _ in pieces)
-    return Sized(lines, _even(widest + 2 * PAD_X), _even(LINE * len(lines) + 2 * PAD_Y), cut)
+    across, along = (PAD_X, PAD_Y) if box.kind not in SMALL else SMALL_PADS
+    return Sized(lines, _even(widest + 2 * across), _even(LINE * len(lines) + 2 * along), cut)
 
 
 def _tone(box: Box, index: int) -> Tone:
     """The look of one line: the title stands out, and so do the names that the user's code has for what a node made."""
     if not index:
-        return "strong"
+        return "strong" if box.kind not in SMALL else "name"
     names = {names_text([name]) for name in box.names}
     return "name" if names.issuperset(box.lines[index].split(" = ")) else "plain"
 

@@ -5,6 +5,7 @@ Whatever is open, the boxes never form a cycle other than a box with itself: gro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal, NamedTuple
@@ -22,6 +23,7 @@ from gradviz.stages import Stage
 
 Depth = Literal["auto", "all"] | int
 PAGE = Limits()
+NO_LIMITS = Limits(math.inf, math.inf, math.inf)
 TRIES, FILLS = 4, 10
 """Pictures that are measured, and choices of what is open that are estimated for them."""
 FULL = 0.85
@@ -62,8 +64,13 @@ def fold(
             return whole
         _check(depth, (*([focus] if focus else []), *paths), whole)
         limits = PAGE._replace(boxes=limit)
-        if depth == "auto" and focus is None and len(whole.nodes) <= min(SMALL, limit) and _holds(measure, whole):
-            return whole
+        is_small = len(whole.nodes) <= min(SMALL, limit)
+        if depth == "auto" and focus is None and not paths and is_small:
+            made = whole
+            if any(scope.type for scope in whole.scopes):
+                made = _with_layers_closed(whole, views == "show")
+            if _holds(measure, made):
+                return made
         opening = Opening(grouped(whole, views=views == "show"))
         inside = opening.named(focus)[0] if focus else None
         also = [at for path in paths for at in opening.named(path)]
@@ -71,6 +78,13 @@ def fold(
             return _first_view(opening, inside, also, limits, measure)
         _show(opening, depth, inside, also)
         return folded(opening)
+
+
+def _with_layers_closed(graph: Graph, views: bool) -> Graph:
+    """A small graph with all open but layers."""
+    opening = Opening(grouped(graph, views=views, runs=False))
+    opening.fill(NO_LIMITS)
+    return folded(opening)
 
 
 def _show(opening: Opening, depth: Literal["all"] | int, focus: int | None, expand: list[int]) -> None:
@@ -209,19 +223,17 @@ def _join(partition: Partition, groups: Groups, at: int, parent: int, first_call
         partition.turn_of.update(turns_of(groups, at))
     has_own = group.kind in ("call", "segment") or bool(calls_in(groups, at))
     box = partition.join(nodes, Part(kind, title(groups, at), group.turns, groups.scope(parent), has_own, group.op))
-    called = _module_of(groups, at)
-    earliest = first_call.get(called, at)
-    first = frozenset(groups.members(earliest))
-    if first.isdisjoint(nodes):  # else it is the first call, or a part of it
-        call = groups.graph.scopes[groups[earliest].scope or 0].call
+    earliest = {first_call[path] for path in _called(groups, at) if path in first_call}
+    first = frozenset(node for called in earliest for node in groups.members(called))
+    if first and first.isdisjoint(nodes):  # else it is the first call, or a part of it
+        call = min(groups.graph.scopes[groups[called].scope or 0].call for called in earliest)
         partition.earlier[box] = FirstCall(call, first)
 
 
-def _module_of(groups: Groups, at: int) -> str:
-    """The path of the module that a box calls, alone or beside functions; "" when there are several, or none."""
+def _called(groups: Groups, at: int) -> set[str]:
+    """The paths of the modules that a box calls, else of its functions."""
     scopes = calls_in(groups, at).values()
-    paths = {scope.path for scope in scopes if scope.type} or {scope.path for scope in scopes}
-    return paths.pop() if len(paths) == 1 else ""
+    return {scope.path for scope in scopes if scope.type} or {scope.path for scope in scopes}
 
 
 def _first_calls(groups: Groups) -> dict[str, int]:

@@ -16,8 +16,11 @@ SMALL = 50
 """Nodes of a graph that is drawn in full when its page holds it: the reader wants all of it, views, too."""
 
 
-def grouped(graph: Graph, *, views: bool = False) -> Groups:
-    """The tree of groups of a graph. Takes time proportional to its size. With `views`, each view stands alone."""
+def grouped(graph: Graph, *, views: bool = False, runs: bool = True) -> Groups:
+    """The tree of groups of a graph. Takes time proportional to its size.
+
+    With `views`, each view stands alone. Without `runs`, so does each of several modules that are alike.
+    """
     named = with_functions(graph)
     order = ops_in_order(named)
     host = {} if views or len(graph.nodes) <= SMALL else hosts_of_views(named, order)
@@ -26,8 +29,9 @@ def grouped(graph: Graph, *, views: bool = False) -> Groups:
     groups = builder.build(Groups(graph, named, order))
     if builder.loose:
         groups = builder.build(Groups(graph, named, order))
-    join_runs(groups)
-    cut_large(groups)
+    if runs:
+        join_runs(groups)
+        cut_large(groups)
     return groups
 
 

@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gradviz.fold.groups import Groups, Stretch
+from gradviz.fold.order import is_view
 from gradviz.fold.sizes import Sizes
-from gradviz.fold.titles import calls_in, is_list, list_of
+from gradviz.fold.titles import calls_below, calls_in, is_list, list_of
 from gradviz.graph.origins import ScopeTree, around
 
 FEW = 4
@@ -98,12 +99,23 @@ class Opening:
         whole = max(self.sizes.ops(at), 1)
         for child in group.children[:1] if group.kind == "run" else group.children:
             inner = ~child
-            if child >= 0 or not self._may_open(inner):
+            if child >= 0 or not self._may_open(inner) or self._is_layer(inner):
                 continue
             stands_for = group.turns if group.kind == "run" else 1
             self._weight[inner] = weight * self.sizes.ops(inner) * stands_for / whole
             closed.append(inner)
         return closed
+
+    def _is_layer(self, at: int) -> bool:
+        """Whether a call is a layer that its class says all about: a linear map, a convolution, an activation, a norm."""
+        group = self.groups[at]
+        if group.scope is None or not self.groups.graph.scopes[group.scope].type:
+            return False
+        if calls_below(self.groups, at):
+            return False
+        work = sum(not is_view(self.groups.graph.nodes[node].op) for node in self.groups.members(at))
+        is_norm = self.groups.graph.scopes[group.scope].type.endswith("Norm")
+        return work <= 1 or is_norm
 
     def _may_open(self, at: int) -> bool:
         """Whether a group can show something new: not the rest of a run, a window, an op with its views, or a call again."""

@@ -15,12 +15,12 @@ import numpy as np
 from gradviz.fold.groups import Groups
 from gradviz.fold.order import edges_inside
 
-BOX = (200.0, 62.0)
-LEAF = (140.0, 44.0)
-GAP, RANK_GAP = 18.0, 34.0
+BOX = (140.0, 36.0)
+LEAF = (110.0, 40.0)
+GAP, RANK_GAP = 18.0, 31.0
 LINE = 10.0  # of an edge that passes by
-FRAME = (28.0, 105.0)  # what a border adds, with its title
-AROUND = 150.0  # title, legend and footer
+FRAME = (28.0, 60.0)  # what a border adds, with its title
+AROUND = 120.0  # title, legend and footer
 
 
 class Size(NamedTuple):

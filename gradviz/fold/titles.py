@@ -137,6 +137,11 @@ def calls_in(groups: Groups, at: int) -> dict[int, Scope]:
     return found
 
 
+def calls_below(groups: Groups, at: int) -> bool:
+    """Whether there is a call inside a group."""
+    return any(calls_in(groups, ~child) for child in groups[at].children if child < 0)
+
+
 def _turn(groups: Groups, at: int) -> list[int]:
     """The nodes of a group, or of the first turn of a run."""
     while groups[at].kind == "run":

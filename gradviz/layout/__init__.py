@@ -41,11 +41,18 @@ class Drawing:
     frames: tuple[LayoutFrame, ...] = ()
     gap: float = 14.0  # least free room between boxes side by side
     rank_gap: float = 26.0  # least free room between rows
+    words: Floats = field(default_factory=lambda: np.zeros(0))
+    """(n,) or nothing: room below each box for words beside its edges, besides `rank_gap`."""
 
     @property
     def size(self) -> int:
         """Number of boxes."""
         return len(self.widths)
+
+    @property
+    def room_below(self) -> Floats:
+        """(n,) `words`, or zeros."""
+        return self.words if len(self.words) else np.zeros(self.size)
 
 
 class Rect(NamedTuple):

@@ -278,6 +278,7 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
         pin=pins.astype(np.int64),
         gap=GAP,
         rank_gap=RANK_GAP,
+        words=np.zeros(len(widths)),
     )
     return _cut_apart(shapes, first, place_sheet(sheet))
 

@@ -194,6 +194,11 @@ def group_line(group: Group) -> str:
     return ", ".join(words)
 
 
+def parameters_line(group: Group) -> str:
+    """How many parameters are inside a folded group: `1,024 parameters`; "" when there are none."""
+    return plural(group.parameters, "parameter") if group.parameters else ""
+
+
 def same_line(group: Group) -> str:
     """Where the parameters of a folded group are drawn when not in it: `same parameters as call 1`."""
     return f"same parameters as call {count_text(group.same_as)}" if group.same_as is not None else ""

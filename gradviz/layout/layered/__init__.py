@@ -142,6 +142,8 @@ class _Placer:
         nodes, self.boxes, self.page = len(hierarchy.home), drawing.size, hierarchy.tree.page
         self.size, self.middle = np.zeros((nodes, 2)), np.zeros((nodes, 2))
         self.size[: self.boxes] = np.column_stack((drawing.widths, drawing.heights))
+        self.words = np.zeros(nodes)
+        self.words[: self.boxes] = drawing.room_below
         self.title = np.array([(frame.title_width, frame.title_height) for frame in drawing.frames])
         self.inset = np.zeros((self.page + 1, 2))
         self.port_offset = np.zeros(nodes - self.boxes - self.page + 1)  # a port of -1 has offset 0
@@ -167,6 +169,7 @@ class _Placer:
                 pin=self.hierarchy.pin[members],
                 gap=self.drawing.gap,
                 rank_gap=self.drawing.rank_gap,
+                words=self.words[members],
             )
         )
         self.middle[members] = placed.middles

@@ -40,6 +40,7 @@ class Sheet:
     pin: Ints  # (n,) TOP and BOTTOM are ports: where lines pass through the border of the drawing
     gap: float
     rank_gap: float
+    words: Floats  # (n,) room below a box for words beside its edges
 
     @property
     def size(self) -> int:
@@ -53,7 +54,7 @@ def plain_sheet(drawing: Drawing) -> Sheet:
     zeros = np.zeros(drawing.size, np.int64)
     return Sheet(
         *(drawing.widths, drawing.heights, edges[:, 0], edges[:, 1], nothing, nothing),
-        *(zeros, 1, zeros, drawing.gap, drawing.rank_gap),
+        *(zeros, 1, zeros, drawing.gap, drawing.rank_gap, drawing.room_below),
     )
 
 

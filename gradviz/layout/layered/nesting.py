@@ -311,6 +311,7 @@ def _outside(
         boxes,
         widths=np.concatenate((boxes.widths[stays], widths)),
         heights=np.concatenate((boxes.heights[stays], heights)),
+        words=np.concatenate((boxes.room_below[stays], np.zeros(len(heights)))),
         edges=box[np.concatenate((boxes.edges[edge_stays], boxes.edges[edge[first]]))],
         frame_of=np.concatenate((boxes.frame_of[stays], boxes.frame_of[leaf[first]])),
     )

@@ -54,7 +54,7 @@ def _gaps(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
     line = layers.line[: layers.boxes]
     gap[line[sheet.pin == TOP]] *= PORT_GAP
     gap[line[sheet.pin == BOTTOM] - 1] *= PORT_GAP
-    return gap
+    return gap + by_key(np.maximum, sheet.words, line, layers.lines, 0)
 
 
 # Side channels: edges too long for bend points in every row run down beside their component, in shared lines.

@@ -1,0 +1,72 @@
+"""What sort of op or module a box is: with parameters, an activation, a norm, attention, a loss, or a change of shape.
+
+Read from the class of a module, else from the names of ops, as PyTorch spells them. This module knows no colours.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gradviz.draw.palette import BoxKind
+from gradviz.fold.order import is_view
+from gradviz.graph import Graph, Node
+from gradviz.graph.origins import op_text
+
+_CLASSES: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
+    ("attention", re.compile(r"Attention|Attn")),
+    ("norm", re.compile(r"Norm\w*$|^LRN$")),
+    ("loss", re.compile(r"Loss\w*$")),
+    (
+        "activation",
+        re.compile(r"(ReLU6?|[GSRC]?ELU|SiLU|Mish|Sigmoid|Tanh|Soft\w+|Hard\w+|Swish|Activation|GLU|Dropout\w*)$"),
+    ),
+    ("layer", re.compile(r"^(\w*Linear|\w*Conv\w*|Embedding\w*|LSTM|GRU|RNN)(Cell|Layer)?$")),
+    ("shape", re.compile(r"(Flatten|PixelShuffle|Pad\dd|Permute|Rearrange|Identity)$")),
+)
+"""The last words of class names."""
+
+_OPS: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
+    ("attention", re.compile(r"scaled_dot_product|_attention")),
+    ("loss", re.compile(r"loss|cross_entropy|nll")),
+    ("norm", re.compile(r"norm(?!al)")),
+    (
+        "activation",
+        re.compile(
+            r"^(relu6?|[gsc]?elu|silu|mish|tanh|gelu|glu|(log_?)?sigmoid|(log_)?softmax|softplus|hard\w+|\w*_relu)_?$"
+        ),
+    ),
+    ("shape", re.compile(r"^(cat|stack|clone|repeat|copy|unbind|split\w*|chunk|pad|constant_pad\w*)$")),
+)
+"""Names of ops in the forward pass."""
+
+FEW = 4
+"""Ops of a box up to which its parameters say what it is."""
+
+
+def kind_of(graph: Graph, node: Node) -> BoxKind:
+    """The sort of one box of a graph."""
+    group = node.folded
+    if group is None:
+        return _kind_of_op(graph, node)
+
+    for word in group.title.split(",")[0].split(" "):
+        for kind, pattern in _CLASSES:
+            if pattern.search(word):
+                return kind
+
+    if group.kind == "chain" and "matmul" in group.title and "softmax" in group.title:
+        return "attention"
+    if group.parameters and group.kind in ("module", "repeat") and group.ops <= FEW * group.count:
+        return "layer"
+    return "group"
+
+
+def _kind_of_op(graph: Graph, node: Node) -> BoxKind:
+    name = op_text(node)
+    for kind, pattern in _OPS:
+        if pattern.search(name):
+            return kind
+
+    if is_view(node.op):
+        return "shape"
+    return "op"
