@@ -60,6 +60,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
         harmless=("layered", "auto"),
     ),
     RetiredOption(
+        "--style",
+        "gradviz has one look, that of --style paper, so leave --style out.",
+        ("render", "merge", "diff"),
+        harmless=ANY,
+    ),
+    RetiredOption(
         "--layout-timeout",
         "gradviz no longer waits for Graphviz to place boxes, so leave --layout-timeout out.",
         harmless=ANY,

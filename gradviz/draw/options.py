@@ -21,6 +21,7 @@ from gradviz.retired import without_retired_names
 Direction = Literal["auto", "down", "up", "right", "left"]
 Leaves = Literal["auto", "shared", "per-use", "parameters", "hidden"]
 Views = Literal["auto", "show"]
+Names = Literal["auto", "variable", "forward", "backward"]
 Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory", "grad", "time"]
 
@@ -118,9 +119,7 @@ class Options:
     direction: Direction = _choice(
         "auto", Direction, "Layout direction, from leaves to outputs; auto: what fits a page or a slide."
     )
-    names: OpNames = _choice(
-        "forward", OpNames, "Name ops by variable, by op (addmm) or by backward function (AddmmBackward0)."
-    )
+    names: Names = _choice("auto", Names, "Name ops by variable, op (addmm) or backward function (AddmmBackward0).")
     depth: int | Literal["auto", "all"] = _value(
         "auto",
         (int, str),
@@ -172,6 +171,10 @@ class Options:
         for item in fields(self):
             checked = item.metadata["check"](item.name, getattr(self, item.name))
             object.__setattr__(self, item.name, checked)
+
+    def op_names(self, usual: OpNames) -> OpNames:
+        """How to name ops: as asked for, else as is usual where they are shown."""
+        return usual if self.names == "auto" else self.names
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:

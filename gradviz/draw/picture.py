@@ -130,7 +130,7 @@ class _Page:
         room = max(placement.width, LEAST_ROOM)
         above = _above(drawn, room, _too_far(placement))  # the footer may be far away
         below = _below(drawn, placement.notes, room)
-        inner = max(placement.width, above.width, below.width)
+        inner = max(placement.width, above.width, below.width, wires.loop_width(drawn, self.boxes))
         left, top = MARGIN + float(round((inner - placement.width) / 2)), MARGIN + above.height
         self.width = math.ceil(inner + 2 * MARGIN)
         self.height = math.ceil(top + placement.height + below.height + MARGIN)

@@ -17,7 +17,7 @@ from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.heat import HEATS, gradient_norms
 from gradviz.draw.kinds import kind_of
 from gradviz.draw.marks import marked
-from gradviz.draw.names import held_names
+from gradviz.draw.names import held_names, name_of
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, MEANING, BoxKind
 from gradviz.draw.summary import (
@@ -247,7 +247,7 @@ class Drafter:
                     amount=self._amount(node),
                     around=around,
                     own=own,
-                    names=self.options.names,
+                    names=self.options.op_names("variable" if self.options.details else "forward"),
                 )
                 names = tuple(labels.relative(name, around) for name in node.names)
                 kind = kind_of(self.graph, node)
@@ -366,7 +366,9 @@ class Drafter:
         moved = labels.moved_text(self.graph.nodes[edge.consumer])
         factor = details.factor_text(self.numbers.get(edge.consumer), edge.position)
         uses = _uses(edge, self.graph.nodes[edge.consumer].folded)
-        return " ".join(filter(None, (carried or which, moved, factor, uses)))
+        if self.graph.nodes[edge.producer].group is not None:
+            which = "" if carried else which  # both are the tensor
+        return " ".join(filter(None, (which, carried, moved, factor, uses)))
 
     def _carried(self, edge: Edge) -> str:
         """The variable that holds what goes along an edge, and its shape where the box changed that: `q (5, 8)`."""
@@ -381,7 +383,8 @@ class Drafter:
         if node not in self.came:
             self.came[node] = self._inputs_of(node)
         shape = "" if made is None or made in self.came[node] else self.brief(tensor_line(made))
-        names = "" if self.options.names == "variable" else held_names(self.graph, edge)
+        shape = shape if shape != "()" else ""
+        names = held_names(self.graph, edge) if self.options.names == "auto" else ""
         return f"{labels.relative(names, self._path(record.scope))} {shape}".strip()
 
     def _inputs_of(self, node: int) -> set[TensorInfo | None]:
@@ -476,6 +479,9 @@ class Drafter:
             box = self._add("output", (title, *told), root.node, root, flags)
             if root.node is not None:
                 which = self._which(root.node, root.output)
+                is_named = self.options.names == "auto" and not self.options.details
+                if is_named and root.node not in self.graph.leaf_of:
+                    which = f"{which} {name_of(self.graph, root.node)}".strip()
                 self._link(self._source(root.node, None), box, self._style(root.node), which)
                 if root.base is None:
                     self.bases.setdefault((root.node, root.output), box)
@@ -513,7 +519,7 @@ class Drafter:
         lines = list(mark_lines(self.marked))
         copies, data = len(self.copies), self.data_uses
         _, *left_out = footer_lines(self.graph, split=len(self.split), copies=copies, hidden=hidden, data=data)
-        lines += left_out
+        lines += left_out if self.boxes else [counts_line(self.graph)]
         lines += cut_lines(self.outputs_cut)
         if self.options.saved:
             lines += saved_lines(self.graph)

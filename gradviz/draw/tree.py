@@ -277,7 +277,7 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Outline:
     badges = marked(graph).nodes
     rows = [
         (
-            "  " * row.depth + title(graph, row, options.names) + _badge(row, badges),
+            "  " * row.depth + title(graph, row, options.op_names("variable")) + _badge(row, badges),
             *_code(row, by_line),
             *[one.text(row) for one in columns],
         )

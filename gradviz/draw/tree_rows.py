@@ -206,7 +206,7 @@ class TreeRows:
         if leaf is not None:
             return [("leaf", labels.leaf_title(leaf))]
         record = self.graph.nodes[node]
-        name, op = labels.op_title(self.graph, record, names=self.options.names)
+        name, op = labels.op_title(self.graph, record, names=self.options.op_names("variable"))
         return [("group" if record.folded else "op", name), *([("place", op)] if op else ())]
 
     def _use(self, step: _Pending) -> Iterator[Part]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gradviz.draw.options import Direction
 from gradviz.draw.scene import Scene
-from gradviz.draw.typesetting import Sized
+from gradviz.draw.typesetting import SIZES, Sized, text_width
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
 
 # -- loops: links from a box to itself, which no layout draws -------------------------------------------------
@@ -27,6 +27,13 @@ def loop_rooms(drawn: Scene) -> Floats:
     wider = np.zeros(len(drawn.boxes))
     wider[[link.source for link in drawn.links if link.source == link.target]] = 2 * ROOM
     return wider
+
+
+def loop_width(drawn: Scene, boxes: Sequence[Sized]) -> float:
+    """The width in which each looped box, in its middle, has its words beside it."""
+    loops = [link for link in drawn.links if link.source == link.target]
+    words = (2 * (ROOM + text_width(link.label, SIZES["dim"])) for link in loops)
+    return max((boxes[link.source].width + room for link, room in zip(loops, words)), default=0.0)
 
 
 def with_loops(placement: Placement, scene: Scene, boxes: Sequence[Sized], *, flat: bool) -> Placement:

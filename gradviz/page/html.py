@@ -103,11 +103,11 @@ def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda 
     whole = graph.original if graph.original is not None else graph
     with Stage("page"):
         dtype, several = usual_dtype(whole)
-        drawn = view(graph, dtype, views=options.views == "show", names=options.names)
+        drawn = view(graph, dtype, views=options.views == "show", names=options.op_names("variable"))
         known = records(with_functions(whole))
         known_of = {"grad": bool(whole.backward), "time": bool(own_seconds(whole))}
         color = options.color if known_of.get(options.color, True) else "kind"
-        known.put(about=about(whole), allFreed=is_all_freed(whole), color=color, titles=options.names)
+        known.put(about=about(whole), allFreed=is_all_freed(whole), color=color, titles=options.op_names("variable"))
         known.put(dtype=dtype, legend=dtype_text(dtype, several), code=own_code(whole))
         add(known)
         clean = without_folders(whole)

@@ -45,7 +45,9 @@ class Text(NamedTuple):
         """Of a box that holds it, in pixels, rounded up so that almost equal boxes are equal."""
         title = f"{self.title}  {self.type}" if self.type else self.title
         widest = max(
-            text_width(title, TITLE_SIZE), text_width(self.line, LINE_SIZE), text_width("0" * self.room, LINE_SIZE)
+            text_width(title, TITLE_SIZE, bold=True),
+            text_width(self.line, LINE_SIZE),
+            text_width("0" * self.room, LINE_SIZE),
         )
         return max(LEAST, -(-(widest + 2 * PAD) // 4) * 4)
 

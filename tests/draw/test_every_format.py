@@ -40,10 +40,11 @@ def test_it_draws_and_is_deterministic(format: str, name: str) -> None:
 @pytest.mark.parametrize("format", TEXT_FORMATS)
 @pytest.mark.parametrize("name", [name for name in GRAPHS if name != "odd_names"])
 def test_every_visible_node_and_leaf_is_mentioned(format: str, name: str) -> None:
-    graph, text = GRAPHS[name], plain(str(render(GRAPHS[name], format)))
+    graph, text = GRAPHS[name], plain(str(render(GRAPHS[name], format, Options(depth="all"))))
     for node in graph.nodes:
         if node.id not in graph.leaf_of:
-            name = op_title(graph, node).name if format in READ else node.op
+            usual = "variable" if format == "txt" else "forward"
+            name = op_title(graph, node, names=usual).name if format in READ else node.op
             assert (node.group.title if node.group else name) in text
     for leaf in graph.leaves:
         assert all(one in text for one in leaf.names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +17,7 @@ from gradviz.draw.mermaid import (
 )
 from gradviz.draw.options import Options
 from gradviz.draw.output import encode
+from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import scene
 from gradviz.graph import Graph, Scope
 from tests.builders import (
@@ -26,7 +28,8 @@ from tests.builders import (
 from tests.draw.conftest import Golden
 from tests.strategies import graphs, text
 
-BOX = re.compile(r'^  n\d+\["(?:[^"`<>]|<br/>)+"\]:::(?:op|leaf|output|base|saved|stale|group|ghost|heat[1-5])$')
+KINDS = "|".join(get_args(BoxKind))
+BOX = re.compile(r'^  n\d+\["(?:[^"`<>]|<br/>)+"\]:::(?:' + KINDS + ")$")
 LINK = re.compile(r'^  n(\d+) (?:-->|-\.->|-\.-|---)(?:\|"[^"]+"\|)? n(\d+)$')
 OTHER = re.compile(
     r'^(?:  subgraph f\d+\["[^"`<>]*"\]|  end|flowchart (?:TD|BT|LR|RL)'

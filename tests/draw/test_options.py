@@ -19,7 +19,7 @@ def test_every_field_has_what_the_command_line_needs() -> None:
 
 def test_defaults() -> None:
     options = Options()
-    assert (options.direction, options.leaves) == ("down", "auto")
+    assert (options.direction, options.leaves) == ("auto", "auto")
     assert (options.max_rows, options.max_depth, options.saved, options.attributes) == (None, None, False, False)
 
 

@@ -18,7 +18,9 @@ from gradviz.draw.scene import (
     scene,
 )
 from gradviz.draw.typesetting import (
+    BOLD,
     MAX_CELLS,
+    SIZES,
     FrameBlock,
     Words,
     cells,
@@ -95,7 +97,7 @@ def test_real_layouts_overlap_nothing(name: str, direction: Direction) -> None:
 
 
 def test_edges_join_their_boxes() -> None:
-    made = picture(GRAPHS["random"], Options())
+    made = picture(GRAPHS["random"], Options(direction="down"))
     for i, (source, target) in enumerate(ends(made)):
         begin, tip = made.curves.points[made.curves.starts[i]], made.curves.heads[i, 0]
         for (x, y), block in ((begin, source), (tip, target)):
@@ -111,7 +113,7 @@ def test_text_stays_in_its_box(name: str) -> None:
         rows = [extent(words) for words in block.words]
         assert all(contains(block.rect, row) for row in rows)
         assert all(
-            words.width == pytest.approx(text_width(words.text, 12 if words.tone == "strong" else 11))
+            words.width == pytest.approx(text_width(words.text, SIZES[words.tone], words.tone in BOLD))
             for words in block.words
         )
         assert not [pair for pair in combinations(rows, 2) if overlap(*pair)]
@@ -147,7 +149,7 @@ def test_data_flows_in_the_direction_asked_for(direction: Direction, axis: int, 
 def test_a_long_name_breaks_over_lines_and_is_told_in_the_tooltip() -> None:
     name = "VeryLong" * 9
     made = drawn(Graph(nodes=(Node(0, name, (TensorInfo((2,), "float32", "cpu"),)),)))
-    first, second, _ = (words.text for words in made.blocks[0].words)
+    first, second = (words.text for words in made.blocks[0].words)
     assert cells(first) == MAX_CELLS and first + second == name
     assert name in made.blocks[0].tooltip
 
@@ -163,9 +165,9 @@ def test_flags_are_marked_and_said_in_words() -> None:
 
 def test_names_of_the_user_s_code_stand_out() -> None:
     for graph, expected in ((GRAPHS["everything"], ["h = hidden"]), (GRAPHS["diamond"], [])):
-        told = drawn(graph, names="backward")
+        told = drawn(graph, names="backward", details=True)
         assert [words.text for block in told.blocks for words in block.words if words.tone == "name"] == expected
-        assert set(expected) <= {block.words[0].text for block in drawn(graph).blocks}  # the title
+        assert set(expected) <= {block.words[0].text for block in drawn(graph, names="variable").blocks}  # the title
 
 
 def test_labels_of_lines_side_by_side_cover_none_of_them() -> None:
@@ -232,7 +234,7 @@ def test_a_loop_is_drawn_beside_its_box(direction: Direction) -> None:
     )
     assert beyond.min() >= 0 and 10 < beyond.max() < 30
     assert points[:, 0].max() < made.width and points[:, 1].max() < made.height
-    assert [words.text for words in made.wire_words if words] == ["×2"]
+    assert [words.text for words in made.wire_words if words] == ["1 tensor to the next of 3 steps"]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

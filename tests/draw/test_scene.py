@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args
 
 import pytest
 
 from gradviz.draw.details import details
 from gradviz.draw.heat import held_by_box
 from gradviz.draw.options import Options
+from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import (
     Box,
     Scene,
@@ -41,6 +43,8 @@ from tests.builders import (
     views,
 )
 
+OPS = set(get_args(BoxKind)) - {"leaf", "output", "base", "saved", "stale", "input"}
+
 
 def titles(made: Scene, kind: str) -> list[str]:
     return [box.lines[0] for box in made.boxes if box.kind == kind]
@@ -61,15 +65,15 @@ def test_what_holds_for_every_scene(name: str, leaves: str, saved: bool) -> None
         assert box.lines and all(len(line.splitlines()) <= 1 for line in box.lines)
     for link in made.links:
         assert 0 <= link.source < len(made.boxes) and 0 <= link.target < len(made.boxes)
-        assert link.source != link.target or (link.style == "data" and made.boxes[link.source].kind == "group")
+        assert link.source != link.target or (link.style == "data" and made.boxes[link.source].node is not None)
     assert {entry.kind for entry in made.legend} == {box.kind for box in made.boxes}
-    drawn = {box.node for box in made.boxes if box.kind in ("op", "group", "leaf")}
+    drawn = {box.node for box in made.boxes if box.kind in (*OPS, "leaf")}
     missing = set(range(len(graph.nodes))) - drawn
     assert missing == (set(graph.leaf_of) if leaves == "hidden" else set())
     data = Counter(
         (made.boxes[a].node, made.boxes[b].node)
         for a, b, style, *_ in made.links
-        if made.boxes[b].kind in ("op", "group") and made.boxes[a].kind != "base" and style == "data"
+        if made.boxes[b].kind in OPS and made.boxes[a].kind != "base" and style == "data"
     )
     wanted = Counter((edge.producer, edge.consumer) for edge in graph.edges if edge.producer not in missing)
     assert data == wanted
@@ -97,7 +101,7 @@ def test_more_than_two_parallel_edges_are_one_link_that_counts_them() -> None:
         made = scene(unbound(counts), Options())
         (link,) = (link for link in made.links if made.boxes[link.target].lines[0] == "stack")
         assert (link.label, link.edges) == (label, sum(counts))
-        assert link.tip == ", ".join(f"output {i}" + (f" ×{n}" if n > 1 else "") for i, n in enumerate(counts))
+        assert link.tip == ", ".join(f"output {i} (4,)" + (f" {n} uses" if n > 1 else "") for i, n in enumerate(counts))
 
 
 def unbound(counts: tuple[int, ...]) -> Graph:
@@ -162,7 +166,7 @@ def test_saved_tensors_are_drawn_when_asked() -> None:
         ("saved", ("self", "(s93, 4) float16 jagged cuda:0", "64 B"), ()),
         ("stale", ("other",), ("freed",)),
     ]
-    assert ends(made, "saved") == [(name, "h = hidden") for name in ("self", "w = tied.w", "other")]
+    assert ends(made, "saved") == [(name, "Scale") for name in ("self", "w = tied.w", "other")]
     assert titles(scene(everything(), Options()), "saved") == []
 
 
@@ -232,7 +236,7 @@ def test_folded_boxes_hold_what_is_inside() -> None:
 
 
 def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
-    box: Box = scene(everything(), Options(attributes=True)).boxes[0]
+    box: Box = scene(everything(), Options(attributes=True, details=True, names="variable")).boxes[0]
     assert box.lines[:3] == (
         "h = hidden",
         "Scale (s93, 4) float16 jagged cuda:0, unknown tensor",

@@ -136,7 +136,7 @@ def test_tooltips_have_no_folder_of_the_machine() -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark", "auto"])
 def test_every_rule_is_scoped_to_its_picture(theme: Theme) -> None:
-    for line in style_sheet("gv-0", theme, ("monospace",)).splitlines():
+    for line in style_sheet("gv-0", theme).splitlines():
         selectors = line.partition("{")[0]
         assert line.startswith(("@media", "}")) or all(part.startswith(".gv-0") for part in selectors.split(","))
 

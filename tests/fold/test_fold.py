@@ -283,16 +283,25 @@ def test_branches_are_one_box_for_each_step_of_the_script(normed: bool) -> None:
 
 
 def test_small_graphs_are_not_folded_by_default() -> None:
-    graph = blocks(4)
+    graph = chain(20)
     assert fold(graph) is graph
     assert fold(graph, depth="all") is graph
+
+
+def test_in_a_small_graph_layers_alone_are_boxes() -> None:
+    folded = fold(blocks(4))
+    assert sorted(titles(folded)) == [("module", f"blocks.{i}.linear Linear", 1) for i in range(4)]
+    assert [leaf.names for leaf in folded.leaves] == [("input",)]  # parameters are in their layers
 
 
 def test_auto_is_the_most_detailed_view_that_fits() -> None:
     graph = blocks(40)
     folded = fold(graph)
-    assert titles(folded) == [("alike", "blocks.1–39 Block", 39)]
-    assert "AddmmBackward0" in [node.op for node in folded.nodes]  # the first block is open down to its ops
+    assert sorted(titles(folded)) == [
+        ("alike", "blocks.1–39 Block", 39),
+        ("module", "blocks.0.linear Linear", 1),  # the first block is open down to its layer
+    ]
+    assert "ReluBackward0" in [node.op for node in folded.nodes]
 
 
 def nested(n: int) -> Graph:
@@ -393,7 +402,7 @@ def convolutions(n: int) -> Graph:
     return program.graph()
 
 
-@pytest.mark.parametrize("n", [30, 60])
+@pytest.mark.parametrize("n", [50, 60])
 def test_a_long_sequential_opens_as_a_window(n: int) -> None:
     folded = fold(convolutions(n))
     assert "model.features" in {folded.scopes[node.scope].path for node in folded.nodes if node.scope is not None}

@@ -74,7 +74,7 @@ def test_a_finding_names_the_scripts_line_first() -> None:
 
 
 def test_a_frame_tells_the_line_that_all_inside_come_from() -> None:
-    drawn = scene(made(2, 0), Options())
+    drawn = scene(made(2, 0), Options(details=True))
     assert drawn.frames[0].title == "net ResNet, from train.py:7"
     assert [box.lines[-1] for box in drawn.boxes] == ["torchvision: resnet.py:92"] * 2
 
@@ -82,7 +82,7 @@ def test_a_frame_tells_the_line_that_all_inside_come_from() -> None:
 def test_where_no_frame_tells_it_each_box_does() -> None:
     for graph in (made(2, 0, calls=(CALL, OTHER)), made(2, 0, scope=None)):
         assert not calls_from(graph) and all("from" not in frame.title for frame in scene(graph, Options()).frames)
-        assert scene(graph, Options()).boxes[0].lines[-1] == "train.py:7 → torchvision: resnet.py:92"
+        assert scene(graph, Options(details=True)).boxes[0].lines[-1] == "train.py:7 → torchvision: resnet.py:92"
 
 
 def test_a_module_that_the_script_wrote_tells_none() -> None:

@@ -3,7 +3,7 @@
  * picture. Knows nothing of graphs.
  */
 
-export const MONO = '"DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace';
+export const FONT = 'Helvetica, Arial, "Liberation Sans", "DejaVu Sans Condensed", "DejaVu Sans", sans-serif';
 
 /** @type {CanvasRenderingContext2D | null} */
 let ruler = null;
@@ -16,7 +16,7 @@ export function textWidth(text, strong = false) {
   let width = widths.get(key);
   if (width === undefined) {
     ruler = ruler || /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
-    ruler.font = `${strong ? 600 : 400} 100px ${MONO}`;
+    ruler.font = `${strong ? 600 : 400} 100px ${FONT}`;
     width = ruler.measureText(text).width / 100;
     if (widths.size > 50000) widths.clear();
     widths.set(key, width);
@@ -98,7 +98,7 @@ export class CanvasPainter {
   }
   /** @type {Painter["text"]} */
   text(text, x, y, size, color, how = {}) {
-    const c = this.c, font = `${how.strong ? 600 : 400} ${Math.round(size * 4) / 4}px ${MONO}`;
+    const c = this.c, font = `${how.strong ? 600 : 400} ${Math.round(size * 4) / 4}px ${FONT}`;
     if (this.font !== font) c.font = this.font = font;
     c.textAlign = how.middle ? "center" : "left";
     if (how.halo) {
@@ -154,7 +154,7 @@ export class SvgPainter {
   /** @param {number} w @param {number} h @param {string} background @param {string} title */
   document(w, h, background, title) {
     const size = `width="${Math.ceil(w)}" height="${Math.ceil(h)}" viewBox="0 0 ${Math.ceil(w)} ${Math.ceil(h)}"`;
-    const font = escaped(MONO);
+    const font = escaped(FONT);
     return `<svg xmlns="http://www.w3.org/2000/svg" ${size} font-family="${font}" role="img"><title>${escaped(title)}</title>` +
       `<rect width="100%" height="100%" fill="${background}"/>\n${this.parts.join("\n")}\n</svg>\n`;
   }

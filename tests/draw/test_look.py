@@ -1,0 +1,120 @@
+"""The look of a picture: ops in boxes, tensors on edges, inputs without gradient, and a direction by itself."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import torch
+
+import gradviz
+from gradviz.draw.options import Options
+from gradviz.draw.output import folded
+from gradviz.draw.picture import picture
+from gradviz.draw.scene import Scene, scene
+from gradviz.draw.svg import render
+from gradviz.graph import Graph
+from gradviz.graph.files import dump, loads
+from tests.walker.graphs import needs_raw
+
+PLAIN = Options()
+
+
+def attention() -> Graph:
+    x = torch.randn(5, 8)
+    Wq, Wk = (torch.randn(8, 8, requires_grad=True) for _ in range(2))
+    q, k = x @ Wq, x @ Wk
+    scores = q @ k.T / math.sqrt(8)
+    with gradviz.record():
+        return gradviz.walk(scores.softmax(-1))
+
+
+def boxes(made: Scene, kind: str) -> list[tuple[str, ...]]:
+    return [box.lines for box in made.boxes if box.kind == kind]
+
+
+@needs_raw
+def test_ops_are_boxes_and_tensors_stand_on_edges() -> None:
+    made = scene(attention(), PLAIN)
+    assert sorted(boxes(made, "op")) == [("/ 2.83",), ("matmul",), ("matmul",), ("matmul",)]
+    assert (boxes(made, "shape"), boxes(made, "activation")) == ([("permute",)], [("softmax",)])
+    assert sorted(boxes(made, "leaf")) == [("Wk", "(8, 8)"), ("Wq", "(8, 8)")]
+    told = {link.label for link in made.links}
+    assert told == {"", "q (5, 8)", "k (5, 8)", "(8, 5)", "(5, 5)", "scores"}
+    assert made.dtype == "dtype float32"
+
+
+@needs_raw
+def test_an_input_without_gradient_is_one_box_for_all_its_users() -> None:
+    """Also in a graph that was read from a file."""
+    graph = attention()
+    for one in (graph, loads("".join(dump(graph)))):
+        made = scene(one, PLAIN)
+        assert boxes(made, "input") == [("x", "(5, 8)")]
+        (x,) = (box.id for box in made.boxes if box.kind == "input")
+        users = [made.boxes[link.target].lines for link in made.links if link.source == x]
+        assert users == [("matmul",), ("matmul",)]
+    assert boxes(scene(graph, Options()), "input") == [("x", "(5, 8)")]
+    for leaves in ("parameters", "hidden"):
+        assert not boxes(scene(graph, Options(leaves=leaves)), "input")
+
+
+def test_it_is_proportional_and_says_the_rest_in_its_description() -> None:
+    text = "".join(render(attention(), PLAIN))
+    assert "Helvetica" in text and "Mono" not in text
+    shown = re.findall(r"<text[^>]*>([^<]*)<", text)
+    assert not any("not drawn" in line or "backward" in line for line in shown)
+    (description,) = re.findall(r"<desc[^>]*>([^<]*)<", text)
+    assert "6 backward functions" in description and "not drawn" not in description
+
+
+def mlp(layers: int) -> Graph:
+    net = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(layers)))
+    with gradviz.record() as recording:
+        loss = net(torch.ones(2, 4)).sum()
+    return recording.graph(loss)
+
+
+def test_a_layer_is_one_box_without_its_parameters() -> None:
+    made = scene(folded(mlp(3), PLAIN), PLAIN)
+    assert sorted(boxes(made, "layer")) == [(f"{i} Linear", "20 parameters") for i in range(3)]
+    assert not boxes(made, "leaf") and boxes(made, "input")
+
+
+def test_details_are_said_when_asked_for() -> None:
+    told = Options(details=True)
+    made = scene(folded(mlp(1), told), told)
+    (layer,) = boxes(made, "layer")
+    assert layer[1].startswith("2 ops, 20 parameters") and any("(2, 4)" in line for line in layer)
+
+
+def test_the_direction_is_the_one_that_fits_a_slide_or_a_page() -> None:
+    """A few layers go down, some more to the right, as a chain of them would be shown too small."""
+    short, long = (picture(folded(mlp(layers), PLAIN), PLAIN) for layers in (4, 12))
+    assert short.height > short.width / 2
+    assert long.width > 2 * long.height
+    asked = picture(folded(mlp(12), PLAIN), Options(direction="down"))
+    assert asked.height > asked.width
+
+
+def test_what_goes_round_is_said_at_the_loop() -> None:
+    cell = torch.nn.LSTMCell(3, 4)
+    state = None
+    with gradviz.record() as recording:
+        for _ in range(30):
+            state = cell(torch.ones(2, 3), state)
+        assert state is not None
+        loss = state[0].sum()
+    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    (loop,) = (link for link in made.links if link.source == link.target)
+    assert loop.label == "2 tensors to the next of 29 steps"
+
+
+def test_each_part_of_a_split_is_told_by_its_number_and_never_by_a_name_of_another() -> None:
+    x = torch.ones(2, 6, requires_grad=True)
+    with gradviz.record() as recording:
+        q, k, v = x.exp().split(2, dim=-1)
+        loss = (q * k + v.sin()).sum()
+    made = scene(recording.graph(loss), PLAIN)
+    told = {link.label for link in made.links if made.boxes[link.source].lines[0] == "split"}
+    assert told == {"output 0 (2, 2)", "output 1 (2, 2)", "output 2 (2, 2)"}
