@@ -37,6 +37,6 @@ def shown(cell: Any) -> Any:
 def test_a_graph_shows_its_picture_and_a_text(cells: list[Any]) -> None:
     data = shown(cells[0])
     texts = [element.text for element in ElementTree.fromstring(data["image/svg+xml"]).iter() if element.text]
-    for name in ("x", "w", "a", "b", "y", "mul", "add ()"):
+    for name in ("x", "w", "a", "b", "y", "mul", "add"):
         assert name in texts, name
     assert "MulBackward0" in data["text/plain"]

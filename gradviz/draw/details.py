@@ -42,9 +42,9 @@ def node_lines(
     title, op = labels.op_title(graph, node, around, names)
     lines = [title]
     group = node.folded
+    told = [labels.attribute_line(*item) for item in node.attributes.items()] if attributes else []
     if not details:
         held = [labels.parameters_line(group), labels.same_line(group)] if group is not None else [op]
-        told = [labels.attribute_line(*item) for item in node.attributes.items()] if attributes else []
         lines += [*held, amount, *told]
         return tuple(line for line in lines if line)
 
@@ -58,10 +58,7 @@ def node_lines(
     places = (node.script_line if own else None, node.source)
     lines.append(" → ".join(labels.source_text(place) for place in places if place is not None))
     lines.append(amount)
-    if attributes:
-        lines.extend(labels.attribute_line(name, value) for name, value in node.attributes.items())
-    else:
-        lines.append(labels.placed_text(node))
+    lines += told or [labels.placed_text(node)]
     return tuple(line for line in lines if line)
 
 

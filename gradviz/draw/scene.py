@@ -538,7 +538,7 @@ def _uses(edge: Edge, group: Group | None) -> str:
         return ""
     turns = group.count - 1 if group is not None else 0
     if edge.producer == edge.consumer and turns > 0 and edge.count % turns == 0:
-        return f"{plural(edge.count // turns, 'tensor')} to the next of {turns + 1} steps"
+        return f"{plural(edge.count // turns, 'tensor')} to the next of {turns + 1}"
     return f"{edge.count:,} uses"
 
 

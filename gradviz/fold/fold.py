@@ -64,11 +64,8 @@ def fold(
             return whole
         _check(depth, (*([focus] if focus else []), *paths), whole)
         limits = PAGE._replace(boxes=limit)
-        is_small = len(whole.nodes) <= min(SMALL, limit)
-        if depth == "auto" and focus is None and not paths and is_small:
-            made = whole
-            if any(scope.type for scope in whole.scopes):
-                made = _with_layers_closed(whole, views == "show")
+        if depth == "auto" and focus is None and not paths and len(whole.nodes) <= min(SMALL, limit):
+            made = _with_layers_closed(whole, views == "show")
             if _holds(measure, made):
                 return made
         opening = Opening(grouped(whole, views=views == "show"))
@@ -81,7 +78,9 @@ def fold(
 
 
 def _with_layers_closed(graph: Graph, views: bool) -> Graph:
-    """A small graph with all open but layers."""
+    """A small graph with all open but layers; the graph itself where it has none."""
+    if not any(scope.type for scope in graph.scopes):
+        return graph
     opening = Opening(grouped(graph, views=views, runs=False))
     opening.fill(NO_LIMITS)
     return folded(opening)

@@ -107,7 +107,7 @@ def test_what_goes_round_is_said_at_the_loop() -> None:
         loss = state[0].sum()
     made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
     (loop,) = (link for link in made.links if link.source == link.target)
-    assert loop.label == "2 tensors to the next of 29 steps"
+    assert loop.label == "2 tensors to the next of 29"
 
 
 def test_each_part_of_a_split_is_told_by_its_number_and_never_by_a_name_of_another() -> None:
