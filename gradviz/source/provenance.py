@@ -13,10 +13,22 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.cuts.lines import Cut, DetachKind
 from gradviz.graph import SourceLine
+from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.search import CodeLocation, switch_around
-from gradviz.source.statements import Statement, assigned, called, last_name, names_of, subject, text_of
+from gradviz.source.statements import (
+    LOOP,
+    Statement,
+    assigned,
+    called,
+    covers,
+    last_name,
+    loops_around,
+    names_of,
+    nodes_of,
+    subject,
+    text_of,
+)
 from gradviz.variables.objects import members, own_attributes, parameters
 from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.isolation import isolated
@@ -91,9 +103,17 @@ def _origin(location: CodeLocation, name: str, before: int | None) -> _Origin:
 
 
 def _assignment(location: CodeLocation, name: str, before: int | None) -> Statement | None:
-    """The last assignment to a name above a line; in a loop it may stand below."""
+    """The last assignment to a name above a line; in a loop it may stand below, and comes before one outside of the loop."""
     assignments = [statement for statement in location.body.statements if name in assigned(statement.node)[0]]
-    above = [statement for statement in assignments if before is None or statement.node.lineno < before]
+    if before is None:
+        return next(iter(assignments[-1:]), None)
+    above = [statement for statement in assignments if statement.node.lineno < before]
+    loops = loops_around(location.body.file, before)
+    loop = next((node for node in nodes_of(location.body.file, *LOOP) if loops and node.lineno == loops[-1]), None)
+    if loop is not None:
+        inside = [statement for statement in assignments if covers(loop, statement.node.lineno)]
+        earlier = [statement for statement in above if statement in inside]
+        above = earlier or inside or above
     return next(iter([*above[-1:], *assignments[-1:]]), None)
 
 
