@@ -19,6 +19,7 @@ from gradviz.checks.rules.roots import (
 from gradviz.checks.words import all_names, code, line, nodes_of, title
 from gradviz.graph import Graph, Node, SourceLine
 from gradviz.source.cut import Cut
+from gradviz.source.provenance import unrecorded
 from gradviz.wording import one_line
 
 
@@ -122,7 +123,7 @@ def _behind_a_cut(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
     cut, at = _cut_behind(parameter, facts), parameter.replaced
     if parameter.model not in facts.reached and not facts.context.models[parameter.model].certain:
         trained = bool(facts.shared.intersection(parameter.names))
-        if not (trained and _ran_with_graph(facts, parameter)):
+        if not (trained and _has_run(facts, parameter)):
             yield cut_off(cut) if cut is not None and trained else _OTHER_MODEL
     if cut is not None and cut.leaf:
         yield cut_off(cut)
@@ -130,10 +131,20 @@ def _behind_a_cut(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
         yield _REPLACED._replace(why=_REPLACED.why.format(code(at)), source=at, cut=at)
 
 
-def _ran_with_graph(facts: _Facts, parameter: Parameter) -> bool:
-    """Whether the module has given this step something that could lead to the parameter."""
+def _without_recording(parameter: Parameter, source: SourceLine | None) -> Verdict:
+    """The module ran with recording off. The code may show what had switched it off."""
+    cut, verdict = unrecorded(source) if source is not None else None, _NO_GRAD.of(parameter, source)
+    if cut is None or cut.off is None:
+        return verdict
+    return verdict._replace(fix=mend_all([cut]), source=to_change(cut), cut=cut.off)
+
+
+def _has_run(facts: _Facts, parameter: Parameter) -> bool:
+    """Whether the module has given this step something that could lead to the parameter, or would have while recording."""
     run = parameter.run
-    return run is not None and run.began >= facts.context.since and bool(run.calls and run.recording and run.gave_graph)
+    if run is None or not run.calls or run.began < facts.context.since:
+        return False
+    return bool(run.gave_graph or not run.recording)
 
 
 def _by_its_run(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
@@ -147,7 +158,7 @@ def _by_its_run(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
     elif run.began < facts.context.since:
         yield _NOT_THIS_TIME
     elif not run.recording:
-        yield _NO_GRAD.of(parameter, run.source)
+        yield _without_recording(parameter, run.source)
     elif cut is not None:
         yield cut_off(cut)
     elif not (unused or parameter.dropped) and _is_behind_a_hook(facts.context.graph, parameter.hooked, run.began):

@@ -26,7 +26,7 @@ import torch.distributions as distributions
 import torch.jit._builtins as scripted
 
 from gradviz.source.cut import DetachKind
-from gradviz.variables.objects import own_attributes, tensors_in
+from gradviz.variables.objects import own_attributes
 from gradviz.walker.isolation import unseen
 from gradviz.walker.private import is_traced
 from gradviz.walker.signals import signalled
@@ -66,6 +66,7 @@ _OPERATORS: dict[str, DetachKind] = {
 }
 
 
+_MOST = 4  # elements of a list
 _NOT_SEEN = ("torch", "gradviz")
 """Packages whose own calls cut nothing of the user's."""
 
@@ -149,7 +150,7 @@ class CutCalls:
                 raise
             data = given[0] if given else options.get("data")
             if (made is not data and not isinstance(data, torch.Tensor)) or theirs is not torch.as_tensor:
-                self._tell("new", theirs.__name__, tensors_in(data), caller, made)
+                self._tell("new", theirs.__name__, list(_elements(data)), caller, made)
             return made
 
         wrapper.__module__, wrapper.__qualname__ = "torch", theirs.__name__
@@ -291,6 +292,16 @@ def _parameters(distribution: Any) -> Iterator[Any]:
             yield value
         elif isinstance(value, distributions.Distribution):
             yield from _parameters(value)
+
+
+def _elements(data: Any) -> Iterator[Any]:
+    """The first elements of lists in lists, those of the outer ones first."""
+    waiting = [data]
+    for value in waiting:  # grows while it is read
+        if type(value) in (list, tuple):
+            waiting += value[:_MOST]
+        else:
+            yield value
 
 
 def _on_its_line(caller: FrameType, function: Any, given: Any, options: Any) -> Any:

@@ -22,6 +22,7 @@ from gradviz.source.statements import (
     assigned,
     called,
     covers,
+    expressions_at,
     last_name,
     loops_around,
     names_of,
@@ -100,6 +101,13 @@ def _origin(location: CodeLocation, name: str, before: int | None) -> _Origin:
     unknown = (name for name, value in names.items() if isinstance(value, _VALUES) and not _has_graph(value))
     follow = [(name, statement.node.lineno) for name in unknown]
     return _Origin([cut for cut, _ in found if cut is not None], follow, location.body.source(statement.node))
+
+
+def unrecorded(source: SourceLine) -> Cut:
+    """What a line did that called something while recording was off."""
+    called_there = (part for part in expressions_at(source.file, source.line) if isinstance(part, ast.Call))
+    of = next((text_of(part, 40) for part in called_there), "")
+    return Cut("no_grad", source, of=of, alive=True, off=switch_around(source.file, source.line))
 
 
 def _assignment(location: CodeLocation, name: str, before: int | None) -> Statement | None:

@@ -216,16 +216,13 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
 
 
 def switch_around(file: str, number: int) -> SourceLine | None:
-    """The `with torch.no_grad():`, or the like, that a line stands in, within its function."""
-    blocks = (node for node, _, _ in switches(file) if hasattr(node, "items"))
-    inside = [node.lineno for node in blocks if node.lineno < number <= node.end_lineno]
-    return line_of(file, max(inside)) if inside else None
-
-
-def switch_above(file: str, first: int) -> SourceLine | None:
-    """The `@torch.no_grad()`, or the like, above a function whose first line, decorators included, is this."""
-    above = ((getattr(node, "decorator_list", []), switch.lineno) for node, switch, _ in switches(file))
-    return _first(file, (number for marks, number in above if first in [mark.lineno for mark in marks[:1]]))
+    """The innermost `with torch.no_grad():` that a line stands in, or `@torch.no_grad()` above its function."""
+    around = [
+        switch.lineno
+        for node, switch, _ in switches(file)
+        if covers(node, number) and (node.lineno < number or not hasattr(node, "items"))
+    ]
+    return line_of(file, max(around)) if around else None
 
 
 def inference_modes(file: str) -> list[SourceLine]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 from functools import cache
 
@@ -12,9 +11,9 @@ from gradviz.graph import column
 from gradviz.packages import with_text
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
-from gradviz.source.provenance import Provenance, provenance
-from gradviz.source.search import Change, CodeLocation, changes, freezes, grad_reads, switch_around
-from gradviz.source.statements import body_at, body_of, expressions_at, text_of
+from gradviz.source.provenance import Provenance, provenance, unrecorded
+from gradviz.source.search import Change, CodeLocation, changes, freezes, grad_reads
+from gradviz.source.statements import body_at, body_of
 from gradviz.variables.scanner import value_of
 
 
@@ -44,11 +43,7 @@ def _off(context: CheckContext) -> tuple[Cut, ...]:
     here = [run for run in ran if run.began >= context.since and run.source is not None]
     if not here or any(run.recording for run in here) or here[-1].source is None:
         return ()
-    source = with_text(here[-1].source)
-    of = next(
-        (text_of(part, 40) for part in expressions_at(source.file, source.line) if isinstance(part, ast.Call)), ""
-    )
-    return (Cut("no_grad", source, of=of, alive=True, off=switch_around(source.file, source.line)),)
+    return (unrecorded(with_text(here[-1].source)),)
 
 
 def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
