@@ -27,8 +27,8 @@ LEVELS = {
     **dict.fromkeys(("draw", "explanation"), 7),
     "cli": 8,
     # Above the core: the features, each a folder that can be deleted, and what stands outside
-    **dict.fromkeys(("cuts", "inference", "memory", "compiled", "comparison", "formulas"), 9),
-    **dict.fromkeys(("source", "gradients"), 10),
+    **dict.fromkeys(("source", "inference", "memory", "compiled", "comparison", "formulas"), 9),
+    **dict.fromkeys(("cuts", "gradients"), 10),
     "checks": 11,
     **dict.fromkeys(("api", "torchviz", "notebook", "graphml", "page"), 12),
     **dict.fromkeys(("ranks", "testing"), 13),

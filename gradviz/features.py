@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 NEEDS: dict[str, tuple[str, ...]] = {
-    "source": ("cuts",),
-    "gradients": ("cuts",),
+    "cuts": ("source",),
     "checks": ("cuts", "source", "gradients"),
     "ranks": ("checks", "comparison"),
 }

@@ -15,10 +15,10 @@ from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
 if TYPE_CHECKING:
-    from gradviz.cuts.lines import Cut
     from gradviz.gradients.values import Values
     from gradviz.ranks.rank_diff import RankDiff
     from gradviz.recording.record import ModuleRun
+    from gradviz.source.cut import Cut
     from gradviz.source.provenance import Provenance
     from gradviz.source.search import Change
 

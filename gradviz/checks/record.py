@@ -16,7 +16,7 @@ from gradviz.graph import SourceLine, TensorInfo
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
-    from gradviz.cuts.lines import Cut
+    from gradviz.source.cut import Cut
 
 Intervals = Mapping[int, Names]
 """By node, or by whatever tells leaves apart: what was done with a leaf between its calls, a word of letters for each time."""

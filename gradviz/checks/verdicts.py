@@ -17,8 +17,9 @@ from gradviz.checks.rules.roots import (
     to_change,
 )
 from gradviz.checks.words import all_names, code, line, nodes_of, title
-from gradviz.cuts.lines import Cut
 from gradviz.graph import Graph, Node, SourceLine
+from gradviz.source.cut import Cut
+from gradviz.source.provenance import unrecorded
 from gradviz.wording import one_line
 
 
@@ -121,11 +122,29 @@ def _behind_a_cut(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
     """Whether it was cut off itself, or another tensor took its place, or its model takes no part."""
     cut, at = _cut_behind(parameter, facts), parameter.replaced
     if parameter.model not in facts.reached and not facts.context.models[parameter.model].certain:
-        yield cut_off(cut) if cut is not None and facts.shared.intersection(parameter.names) else _OTHER_MODEL
+        trained = bool(facts.shared.intersection(parameter.names))
+        if not (trained and _has_run(facts, parameter)):
+            yield cut_off(cut) if cut is not None and trained else _OTHER_MODEL
     if cut is not None and cut.leaf:
         yield cut_off(cut)
     if at is not None:
         yield _REPLACED._replace(why=_REPLACED.why.format(code(at)), source=at, cut=at)
+
+
+def _without_recording(parameter: Parameter, source: SourceLine | None) -> Verdict:
+    """The module ran with recording off. The code may show what had switched it off."""
+    cut, verdict = unrecorded(source) if source is not None else None, _NO_GRAD.of(parameter, source)
+    if cut is None or cut.off is None:
+        return verdict
+    return verdict._replace(fix=mend_all([cut]), source=to_change(cut), cut=cut.off)
+
+
+def _has_run(facts: _Facts, parameter: Parameter) -> bool:
+    """Whether the module has given this step something that could lead to the parameter, or would have while recording."""
+    run = parameter.run
+    if run is None or not run.calls or run.began < facts.context.since:
+        return False
+    return bool(run.gave_graph or not run.recording)
 
 
 def _by_its_run(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
@@ -139,13 +158,13 @@ def _by_its_run(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
     elif run.began < facts.context.since:
         yield _NOT_THIS_TIME
     elif not run.recording:
-        yield _NO_GRAD.of(parameter, run.source)
+        yield _without_recording(parameter, run.source)
     elif cut is not None:
         yield cut_off(cut)
     elif not (unused or parameter.dropped) and _is_behind_a_hook(facts.context.graph, parameter.hooked, run.began):
         yield _HOOKED
     elif run.gave_graph:
-        yield unused or _lost(parameter, run.source)
+        yield unused or _lost(parameter, run.source, facts.context.backward)
     else:
         yield _GAVE_NOTHING.of(parameter, run.source)
 
@@ -163,7 +182,8 @@ def _cut_behind(parameter: Parameter, facts: _Facts) -> Cut | None:
     after = [cut for cut in facts.cuts if cut.at >= run.began and not cut.leaf]
     leading = [cut for cut in after if cut.behind.intersection(parameter.names)]
     passed = next((cut for cut in leading if passed_around(cut) is not None), None)
-    return passed or min(leading or after, key=lambda cut: cut.chosen, default=None)
+    unknown = [cut for cut in after if not cut.behind]
+    return passed or min(leading or unknown, key=lambda cut: cut.kind in ("integer", "sample"), default=None)
 
 
 def cut_off(cut: Cut) -> Verdict:
@@ -287,11 +307,19 @@ def _hidden(graph: Graph, node: Node) -> Verdict:
     return Verdict(f"may be used inside {what}: unknown", why, fix, False)
 
 
-def _lost(parameter: Parameter, source: SourceLine | None) -> Verdict:
+def _lost(parameter: Parameter, source: SourceLine | None, backward: SourceLine | None) -> Verdict:
     """The module made something with a graph that the output does not depend on. The code may show where it was dropped."""
-    why = f"the module ran in {code(source)}, but no output uses its result"
-    fix = "Use the module's result in the loss, or remove the module."
+    until = f" and {line(backward)}" if backward is not None else ""
+    why = (
+        f"the module ran in {code(source)}, and no gradient comes back to it: its result is cut off somewhere between "
+    )
+    why += f"{line(source)}{until}, or not used" if until else "that line and the output, or not used"
+    fix = (
+        "Use the module's result in the loss, as it is: an index (argmax, topk, sort), a comparison, no_grad() and NumPy give "
+        "something without a graph. Or remove the module."
+    )
     if parameter.dropped is not None:
+        why = f"the module ran in {code(source)}, but no output uses its result"
         name, by = one_line(parameter.dropped.name) or "the result", parameter.dropped.by
         why, fix = (
             f"{why}: nothing reads {name} afterwards",

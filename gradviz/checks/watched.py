@@ -111,7 +111,7 @@ class WatchedRun:
         record.histories = self._histories.result([history for context in every for history in context.retained])
         record.losses = watch.losses
         record.cuts = tuple(dict.fromkeys(cut for context in every for cut in context.cuts))
-        seen = self._reader.misuses.result(self._reader.cuts.lines_entered())
+        seen = self._reader.misuses.result(self._reader.cuts.lines_behind())
         record.misuses = (*seen, *self._replay.found)
         record.raised = raised(failure.error) if failure is not None else None
         awake = {name: call for key, call in watch.nonzero.items() for name in self._reader.leaf_names.get(key, ())}

@@ -6,7 +6,7 @@ Imports torch only when a script is run: a saved graph is read without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -118,20 +118,17 @@ class Source:
     def _graph_of_run(self, backward: bool, read: Callable[[LiveOutputs], Graph] | None) -> RunResult[Graph]:
         from gradviz.run.run import read_graph
 
-        nothing: AbstractContextManager[list[Any]] = nullcontext([])
-        noted = watched("gradviz.gradients.numbers:ComputedNumbers") if self.values else nothing
-        with noted as values:
-            graph_of = read or read_graph
-            if backward:
-                with_backward = load("gradviz.gradients.command:with_backward")
-                graph_of = partial(with_backward, run_custom=self.run_custom, values=values)
-            process = process_hook()
+        graph_of = read or read_graph
+        if backward:
+            with_backward = load("gradviz.gradients.command:with_backward")
+            graph_of = partial(with_backward, run_custom=self.run_custom, values=self.values)
+        process = process_hook()
 
-            def graph_of_process(live: LiveOutputs) -> Graph:
-                graph = graph_of(live)
-                return graph if process is None else process(graph, live)
+        def graph_of_process(live: LiveOutputs) -> Graph:
+            graph = graph_of(live)
+            return graph if process is None else process(graph, live)
 
-            return self.read(graph_of_process)
+        return self.read(graph_of_process)
 
     def read(
         self,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -15,6 +15,7 @@ import torch
 
 from gradviz.graph import Edge, Graph, Leaf, Node, SourceLine
 from gradviz.graph.origins import common
+from gradviz.source.cut import Cut
 from gradviz.walker.description import Attribution, BareGraph, Places
 from gradviz.walker.names import Names
 from gradviz.walker.private import LAST
@@ -23,7 +24,7 @@ from gradviz.walker.walk import Walked, capture
 from gradviz.wording import plural
 
 if TYPE_CHECKING:
-    from gradviz.cuts.lines import Cut
+    from gradviz.cuts.lines import CutPlace
 
 _Key = tuple[Literal["leaf", "op"], int]
 
@@ -37,16 +38,34 @@ class CutPart(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """One line that cuts: what it did, and what it dropped.
+    """One line that cuts: what it did, and what it dropped. `outputs` are those that have no graph because of it, by number."""
 
-    `entered` are the sequence numbers of the nodes that took in what it gave, `outputs` the outputs that have no graph because of
-    it, by number.
-    """
-
+    where: CutPlace
     cut: Cut
     parts: Sequence[CutPart]
-    entered: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
+
+
+class Taker(NamedTuple):
+    """A node of a graph. `takes`: 2 if it has inputs without a gradient, 1 if no op computed any of its inputs, else 0."""
+
+    node: int
+    sequence: int
+    takes: int
+
+
+Entering = Callable[[Sequence[Taker]], "Mapping[CutPlace, Sequence[int]]"]
+"""Tells which nodes take in what lines have cut off: see `CutWatch.entering`."""
+
+
+def takers(sequences: Sequence[int], edges: Iterable[Edge], others: Mapping[int, int]) -> list[Taker]:
+    """The ops of a graph; `others` counts inputs of each that need no gradient."""
+    fed = {edge.consumer for edge in edges if sequences[edge.producer] != LAST}
+    return [
+        Taker(node, number, 2 if node in others else int(node not in fed))
+        for node, number in enumerate(sequences)
+        if number != LAST
+    ]
 
 
 def part_behind(tensors: Sequence[torch.Tensor], step: int) -> CutPart | None:
@@ -78,8 +97,9 @@ class _Ghosts:
 class CutParts:
     """An attribution for one walk that asks another one, and `joined` adds to the graph what was cut off of it."""
 
-    def __init__(self, attribution: Attribution | None, drops: Sequence[Drop], step: int) -> None:
+    def __init__(self, attribution: Attribution | None, drops: Sequence[Drop], step: int, entering: Entering) -> None:
         self._attribution, self._drops, self._step = attribution, drops, step
+        self._entering = entering
         self._known: dict[_Key, int] = {}
         self.kind: Literal["", "recorded", "inferred"] = attribution.kind if attribution is not None else ""
 
@@ -88,6 +108,7 @@ class CutParts:
         for node, number in enumerate(bare.sequences):
             key: _Key = ("leaf", id(bare.variables[node])) if node in bare.variables else ("op", number)
             self._known[key] = node
+        self._entered = self._entering(takers(bare.sequences, bare.edges, bare.none_inputs)) if self._drops else {}
         self._ghosts = ghosts = _Ghosts(count)
         for drop in self._drops_that_matter():
             self._add(drop)
@@ -126,8 +147,8 @@ class CutParts:
             yield drop
 
     def _matters(self, drop: Drop) -> bool:
-        if drop.outputs or drop.entered:
-            return bool(drop.outputs) or any(("op", number) in self._known for number in drop.entered)
+        if drop.outputs or drop.where in self._entered:
+            return True
         part = drop.parts[0]
         computed = len(part.graph.nodes) > len(part.graph.leaves)  # else nothing but a leaf was looked at
         new = any(key[0] == "leaf" and key not in self._known for key, _ in _keys(part))
@@ -137,10 +158,9 @@ class CutParts:
         cut, ghosts = drop.cut, self._ghosts
         dropped = [end for part in drop.parts for end in self._add_part(part)]
         given = tuple(root.tensor for part in drop.parts for root in part.graph.roots)
-        off = f"{cut.kind} " if cut.kind in ("no_grad", "inference") else ""
-        place = ghosts.add(Node(0, f"\u2702 {off}{cut.operation}", given if len(given) == 1 else (), cut.at))
+        place = ghosts.add(Node(0, f"\u2702 {cut.operation}", given if len(given) == 1 else (), cut.at))
         ghosts.edges += [Edge(place, *end, i) for i, end in enumerate(dropped)]
-        users = [self._known["op", number] for number in drop.entered if ("op", number) in self._known]
+        users = list(self._entered.get(drop.where, ()))
         ghosts.users[place] = users
         ghosts.edges += [Edge(user, place, 0, _BEHIND + place) for user in users]
         ghosts.sources[place] = cut.source

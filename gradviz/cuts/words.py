@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
 
-from gradviz.cuts.lines import CutWatch, DetachKind
-from gradviz.cuts.torch_calls import TorchCalls
+from gradviz.cuts.lines import CutWatch
+from gradviz.cuts.seen import CutCalls
 from gradviz.graph import Graph
 from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reason
+from gradviz.source.cut import DetachKind
 from gradviz.walker.description import Attribution
 from gradviz.walker.walk import Walked, capture
 from gradviz.wording import clip, line_text, one_line
@@ -38,11 +40,11 @@ CUT: dict[DetachKind, str] = {
 class CutLines:
     """The lines that cut while a script runs. Begin it when torch is there. With `parts`, what they drop is walked, to be drawn."""
 
-    def __init__(self, parts: bool = False, watch: CutWatch | None = None, calls: TorchCalls | None = None) -> None:
-        self._watch = watch or CutWatch(UserCode().place)
+    def __init__(self, parts: bool = False, watch: CutWatch | None = None, calls: CutCalls | None = None) -> None:
+        self._watch = watch or CutWatch(UserCode())
         if watch is None:
             self._watch.parts = {} if parts else None
-        self._calls = calls or TorchCalls(self._watch.seen, stepped=self._watch.next_step)
+        self._calls = calls or CutCalls(self._watch, self._watch.next_step)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -56,11 +58,12 @@ class CutLines:
         *,
         attribution: Attribution | None,
         inspect: Callable[[Walked], None],
+        frame: FrameType | None = None,
         **options: Any,
     ) -> Graph:
-        """The walk of `outputs`, and beside it what was cut off."""
+        """The walk of `outputs`, and beside it what was cut off. `frame` is the one that uses them."""
         with self._calls.paused():
-            parts = self._watch.parts_of(attribution, outputs)
+            parts = self._watch.parts_of(attribution, outputs, frame)
         if parts is None:
             return capture(outputs, attribution=attribution, inspect=inspect, **options)
 
@@ -70,7 +73,7 @@ class CutLines:
         return parts.joined(graph, walks[0].names)
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
-        """The last line that cut off this leaf, or what was computed from it, or that returned it; "" when none was seen."""
+        """The last line that cut off this leaf, or what was computed from it; "" when none was seen."""
         found = self.reason(tensor, name, one_line(name))
         if found is None or found.source is None:
             return ""
@@ -81,15 +84,10 @@ class CutLines:
         with self._calls.paused():
             names = {id(tensor): (name,)}
             seen = self._watch.cuts(lambda other: names.get(id(other), ()))
-            given = [self._watch.cut(event, lambda other: ()) for event in self._watch.cuts_of(tensor)]
             computed = self._watch.cuts_behind(tensor, name)
-        off = [cut for cut in (*seen, *computed) if name in cut.leaf or name in cut.behind]
-        found = [cut for cut in (off or given) if cut.source.file]
+        found = [cut for cut in (*seen, *computed) if name in cut.leaf or name in cut.behind]
         if not found:
             return None
         cut = max(found, key=lambda cut: cut.at)
-        of = it if name in cut.leaf else f"a tensor computed from {it}" if off else "a tensor"
-        result = "" if off else f" to compute {it}"
-        return Reason(
-            f"{line_text(cut.source.file, cut.source.line)} {CUT[cut.kind].format(of=of)}{result}", cut.source
-        )
+        of = it if name in cut.leaf else f"a tensor computed from {it}"
+        return Reason(f"{line_text(cut.source.file, cut.source.line)} {CUT[cut.kind].format(of=of)}", cut.source)

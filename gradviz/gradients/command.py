@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,19 +22,17 @@ if TYPE_CHECKING:
     from gradviz.cuts.words import CutLines
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.live import LiveGraph
-    from gradviz.gradients.numbers import ComputedNumbers
     from gradviz.gradients.paths import Paths
     from gradviz.graph import Graph
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
 
 
-def measured(live: LiveOutputs, run_custom: bool = False, values: Sequence[ComputedNumbers] = ()) -> GradientFlow:
+def measured(live: LiveOutputs, run_custom: bool = False, values: bool = False) -> GradientFlow:
     """The gradients behind the outputs; with `values` the numbers of small ones, too."""
     from gradviz.gradients.flow import measure
 
-    kept = values[0] if values else False
-    return measure(opened(live), run_custom=run_custom, values=kept).with_names(live.names)
+    return measure(opened(live), run_custom=run_custom, values=values).with_names(live.names)
 
 
 def opened(live: LiveOutputs) -> LiveGraph:
@@ -45,7 +42,7 @@ def opened(live: LiveOutputs) -> LiveGraph:
     return open_graph(live.outputs, variables=live.variables, title=live.title, attribution=live.attribution)
 
 
-def with_backward(live: LiveOutputs, run_custom: bool = False, values: Sequence[ComputedNumbers] = ()) -> Graph:
+def with_backward(live: LiveOutputs, run_custom: bool = False, values: bool = False) -> Graph:
     """The graph behind the outputs, with its gradients and the order of backward, and what must be known of them."""
     flow = measured(live, run_custom, values)
     notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))

@@ -22,7 +22,7 @@ from gradviz.gradients.live import (
     recomputes,
     stopped_note,
 )
-from gradviz.gradients.numbers import KEPT, ComputedNumbers, computed, numbers
+from gradviz.gradients.numbers import KEPT, computed, numbers
 from gradviz.gradients.replay import behind, replay
 from gradviz.gradients.values import why_unreadable
 from gradviz.graph import BackwardStep, Edge, Graph, Leaf
@@ -138,7 +138,7 @@ class GradientFlow(NamedTuple):
         return f"<GradientFlow: {plural(len(self.edges), 'edge')}, {plural(len(self.leaves), 'leaf', 'leaves')}>"
 
 
-def measure(live: LiveGraph, *, run_custom: bool = False, values: bool | ComputedNumbers = False) -> GradientFlow:
+def measure(live: LiveGraph, *, run_custom: bool = False, values: bool = False) -> GradientFlow:
     """Run backward without the engine and measure every gradient on the way: see `gradviz.flow`. `values`: keep small ones.
 
     Those that were noted while the script ran tell what ops computed that nobody saved.
@@ -187,7 +187,7 @@ def measure(live: LiveGraph, *, run_custom: bool = False, values: bool | Compute
         *([f"numbers are kept of the first {KEPT:,} functions of backward"] if len(small) == KEPT else ()),
         *graph.notes,
     )
-    known = computed(live, values if isinstance(values, ComputedNumbers) else None) if values else {}
+    known = computed(live) if values else {}
     for node in small.keys() & known.keys():
         small[node]["value"] = known[node]
     steps = _backward(order, incoming, unmeasured)

@@ -1,26 +1,24 @@
-"""The numbers of small tensors, as plain data to be drawn: what ops computed, from saved slots, leaves, or noted as they ran."""
+"""The numbers of small tensors, as plain data to be drawn: what ops computed, from saved slots and leaves, and from these."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from types import FrameType
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from gradviz.cuts.torch_calls import PLAIN, Given, TorchCalls
 from gradviz.gradients.live import LiveGraph
 from gradviz.gradients.values import tensor_in, why_unreadable
-from gradviz.graph import Node
-from gradviz.recording.session import running
-from gradviz.walker.isolation import isolated
+from gradviz.graph.amounts import forward_order
+from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.tensors import grad_fn_of
 
 MOST, KEPT = 64, 2000
 """Elements of a tensor whose numbers are kept, and how many functions: the first ones of backward, the last ones of forward."""
 
 Numbers = tuple[float, ...]
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def numbers(tensor: torch.Tensor | None) -> Numbers:
@@ -37,51 +35,59 @@ def numbers(tensor: torch.Tensor | None) -> Numbers:
         return tuple(float(f"{entry:.6g}") for entry in tensor.detach().flatten().double().tolist())
 
 
-class ComputedNumbers:
-    """What the calls of torch in this thread compute, while the script runs: of the latest small tensors that have a graph."""
-
-    def __init__(self) -> None:
-        self._of: dict[int, tuple[str, tuple[int, ...], Numbers]] = {}  # by sequence number, with op and shape
-        self._calls = TorchCalls(self._seen, stepped=lambda: None)
-
-    def watching(self) -> AbstractContextManager[None]:
-        """Inside, they are noted."""
-        return self._calls.watching()
-
-    def of(self, node: Node) -> Numbers:
-        """What a node computed; nothing where several threads ran, each of which counts for itself."""
-        session = running()
-        known = self._of.get(node.sequence) if node.sequence is not None else None
-        if known is None or session is None or session.others.names or len(node.outputs) != 1:
-            return ()
-        op, shape, found = known
-        output = node.outputs[0]
-        return found if op == node.op and output is not None and output.shape == shape else ()
-
-    def _seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
-        if type(result) not in PLAIN or not result.requires_grad:
-            return
-        with self._calls.paused():
-            found = numbers(result)
-            made_by = grad_fn_of(result) if found else None
-        if made_by is not None:
-            number = made_by._sequence_nr()
-            self._of.pop(number, None)  # the newest stand last
-            self._of[number] = made_by.name(), tuple(result.shape), found
-            if len(self._of) > KEPT:
-                del self._of[next(iter(self._of))]
-
-
-def computed(live: LiveGraph, noted: ComputedNumbers | None) -> dict[int, Numbers]:
-    """By node, what it computed; by AccumulateGrad, its leaf. Nothing of what nobody saved or `noted`."""
-    found: dict[int, Numbers] = {}
+def computed(live: LiveGraph) -> dict[int, Numbers]:
+    """By node, what it computed; by AccumulateGrad, its leaf. Read where somebody saved it, else computed from what is known."""
+    known: dict[int, torch.Tensor] = {}
     for node, tensor in _there(live):
-        if node not in found and (read := numbers(tensor)):
-            found[node] = read
-    if noted is not None:
-        every = ((node.id, noted.of(node)) for node in live.graph.nodes if node.id not in found)
-        found.update((node, read) for node, read in every if read)
-    return found
+        if node not in known and numbers(tensor):
+            known[node] = tensor
+    with unrecorded():
+        for node in forward_order(live.graph):
+            if node not in known and (made := _again(live, node, known)) is not None:
+                known[node] = made
+    return {node: read for node, tensor in known.items() if (read := numbers(tensor))}
+
+
+_OPS: dict[str, tuple[Callable[..., torch.Tensor], tuple[str, ...]]] = {
+    **dict.fromkeys(("Add", "Sub"), (torch.add, ("self", "other"))),
+    "Mul": (torch.mul, ("self", "other")),
+    "Div": (torch.div, ("self", "other")),
+    "Pow": (torch.pow, ("self", "exponent")),
+    **{
+        name: (getattr(torch, name.lower()), ("self",))
+        for name in ("Neg", "Exp", "Log", "Sin", "Cos", "Tanh", "Sigmoid", "Relu", "Sqrt", "Abs")
+    },
+    **{name: (getattr(torch, name.lower()), ("self",)) for name in ("Sum", "Mean")},
+}
+"""Ops that are computed once more, on copies: the function, and what the formula calls its operands."""
+
+_STEM = re.compile(r"(\w+?)Backward\d+")
+
+
+def _again(live: LiveGraph, node: int, known: Mapping[int, torch.Tensor]) -> torch.Tensor | None:
+    """What an op computes of operands that are all known; None where one is not, or the op does more than its name says."""
+    record, match = live.graph.nodes[node], _STEM.fullmatch(live.graph.nodes[node].op)
+    function, names = _OPS.get(match[1] if match is not None else "", (None, ()))
+    output = record.outputs[0] if len(record.outputs) == 1 else None
+    if function is None or output is None:
+        return None
+    inputs = {edge.position: edge for edge in live.graph.inputs(node)}
+    given: list[Any] = []
+    for position, name in enumerate(names):
+        edge = inputs.get(position)
+        saved = next((slot for slot in record.saved if slot.slot == name and slot.state == "live"), None)
+        if edge is not None:
+            given.append(known.get(edge.producer) if edge.output == 0 else None)
+        elif saved is not None:
+            given.append(tensor_in(live.nodes[node], name))
+        else:
+            given.append(getattr(live.nodes[node], f"_saved_{name}", None))
+    if not all(isinstance(one, (int, float)) or (type(one) in PLAIN and numbers(one)) for one in given):
+        return None
+    factor = getattr(live.nodes[node], "_saved_alpha", 1)
+    options = {"alpha": -factor if match is not None and match[1] == "Sub" else factor} if function is torch.add else {}
+    made = function(*(one.clone() if isinstance(one, torch.Tensor) else one for one in given), **options)
+    return made if tuple(made.shape) == output.shape else None
 
 
 def _there(live: LiveGraph) -> Iterator[tuple[int, torch.Tensor]]:

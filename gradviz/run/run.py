@@ -63,7 +63,7 @@ def read_graph(live: LiveOutputs, cuts: Sequence[SeenCuts] = ()) -> Graph:
     from gradviz.walker.walk import Walked, capture
 
     walks: list[Walked] = []
-    walk = cuts[0].capture if cuts else capture
+    walk = partial(cuts[0].capture, frame=live.frame) if cuts else capture
     graph = walk(
         live.outputs,
         variables=live.variables,

@@ -13,10 +13,23 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.cuts.lines import Cut, DetachKind
 from gradviz.graph import SourceLine
+from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.search import CodeLocation, switch_around
-from gradviz.source.statements import Statement, assigned, called, last_name, names_of, subject, text_of
+from gradviz.source.statements import (
+    LOOP,
+    Statement,
+    assigned,
+    called,
+    covers,
+    expressions_at,
+    last_name,
+    loops_around,
+    names_of,
+    nodes_of,
+    subject,
+    text_of,
+)
 from gradviz.variables.objects import members, own_attributes, parameters
 from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.isolation import isolated
@@ -90,10 +103,25 @@ def _origin(location: CodeLocation, name: str, before: int | None) -> _Origin:
     return _Origin([cut for cut, _ in found if cut is not None], follow, location.body.source(statement.node))
 
 
+def unrecorded(source: SourceLine) -> Cut:
+    """What a line did that called something while recording was off."""
+    called_there = (part for part in expressions_at(source.file, source.line) if isinstance(part, ast.Call))
+    of = next((text_of(part, 40) for part in called_there), "")
+    return Cut("no_grad", source, of=of, alive=True, off=switch_around(source.file, source.line))
+
+
 def _assignment(location: CodeLocation, name: str, before: int | None) -> Statement | None:
-    """The last assignment to a name above a line; in a loop it may stand below."""
+    """The last assignment to a name above a line; in a loop it may stand below, and comes before one outside of the loop."""
     assignments = [statement for statement in location.body.statements if name in assigned(statement.node)[0]]
-    above = [statement for statement in assignments if before is None or statement.node.lineno < before]
+    if before is None:
+        return next(iter(assignments[-1:]), None)
+    above = [statement for statement in assignments if statement.node.lineno < before]
+    loops = loops_around(location.body.file, before)
+    loop = next((node for node in nodes_of(location.body.file, *LOOP) if loops and node.lineno == loops[-1]), None)
+    if loop is not None:
+        inside = [statement for statement in assignments if covers(loop, statement.node.lineno)]
+        earlier = [statement for statement in above if statement in inside]
+        above = earlier or inside or above
     return next(iter([*above[-1:], *assignments[-1:]]), None)
 
 

@@ -7,7 +7,7 @@ ran, and on what, is for whoever asks to find out.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
@@ -18,11 +18,13 @@ from gradviz.source.statements import (
     body_around,
     body_at,
     called,
+    covers,
     expressions_at,
     is_empty,
     line_of,
     loops_around,
     method_calls,
+    names_in,
     names_of,
     nodes_of,
     own_parts,
@@ -122,6 +124,70 @@ def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
     return lines
 
 
+Line = tuple[str, int]
+"""File and number."""
+
+
+def feeding(line: Line, computed: Collection[Line] = (), term: str = "") -> frozenset[Line]:
+    """The lines whose result goes into what a line computes, or a term in it, with none between them that is `computed`.
+
+    What is put into a container is in it, and what a loop goes over is in its variable.
+    """
+    file, number = line
+    body = body_around(file, number)
+    own = _simple(body, number)
+    wanted = {name for node in ([ast.parse(term)] if term else own) for name in _read_in(node)}
+    found, followed = set[Line](), 0
+    for statement in reversed(body.statements):
+        node = statement.node
+        names, value = _gives(node)
+        if value is None or node in own or not wanted.intersection(names) or followed >= _FOLLOWED:
+            continue
+        span = _span(file, value if _is_block(node) else node)
+        if span.isdisjoint(computed):
+            found |= span
+            wanted.update(_read_in(value))
+            followed += 1
+    return frozenset(found)
+
+
+def statement_at(line: Line) -> frozenset[Line]:
+    """All lines of the simple statement that a line is in."""
+    file, number = line
+    return frozenset({line}.union(*(_span(file, node) for node in _simple(body_around(file, number), number))))
+
+
+def _simple(body: Body, number: int) -> list[ast.stmt]:
+    return [one.node for one in body.statements if covers(one.node, number) and not _is_block(one.node)]
+
+
+def _read_in(node: ast.AST) -> Iterator[str]:
+    """The plain and dotted names that a piece of code reads."""
+    into = getattr(node, "target", None) if isinstance(node, ast.AugAssign) else None
+    parts = (part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute)))
+    return (ast.unparse(part) for part in parts if isinstance(part.ctx, ast.Load) or part is into)
+
+
+def _is_block(node: ast.stmt) -> bool:
+    return hasattr(node, "body")
+
+
+def _span(file: str, node: Any) -> set[Line]:
+    return {(file, number) for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+
+
+def _gives(node: ast.stmt) -> tuple[Sequence[str], ast.expr | None]:
+    """The plain names that a statement gives a value to, or puts one into, and the expression that they get it from."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return tuple(names_in(node.target)), node.iter
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return tuple(names_of(node.targets[0].value)), node.value
+    for call, method in method_calls(node):
+        if method.attr in _ADDING and isinstance(node, ast.Expr):
+            return tuple(names_of(method.value)), call
+    return assigned(node)
+
+
 def step_begins(source: SourceLine | None) -> SourceLine | None:
     """The line with which the innermost loop around a line begins."""
     if source is None:
@@ -150,16 +216,13 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
 
 
 def switch_around(file: str, number: int) -> SourceLine | None:
-    """The `with torch.no_grad():`, or the like, that a line stands in, within its function."""
-    blocks = (node for node, _, _ in switches(file) if hasattr(node, "items"))
-    inside = [node.lineno for node in blocks if node.lineno < number <= node.end_lineno]
-    return line_of(file, max(inside)) if inside else None
-
-
-def switch_above(file: str, first: int) -> SourceLine | None:
-    """The `@torch.no_grad()`, or the like, above a function whose first line, decorators included, is this."""
-    above = ((getattr(node, "decorator_list", []), switch.lineno) for node, switch, _ in switches(file))
-    return _first(file, (number for marks, number in above if first in [mark.lineno for mark in marks[:1]]))
+    """The innermost `with torch.no_grad():` that a line stands in, or `@torch.no_grad()` above its function."""
+    around = [
+        switch.lineno
+        for node, switch, _ in switches(file)
+        if covers(node, number) and (node.lineno < number or not hasattr(node, "items"))
+    ]
+    return line_of(file, max(around)) if around else None
 
 
 def inference_modes(file: str) -> list[SourceLine]:

@@ -105,7 +105,7 @@ class BareGraph(NamedTuple):
     """What a walk found: sequence numbers by node id, edges, and the tensor behind each AccumulateGrad by node id.
 
     `checkpoints` are the modules that a reentrant checkpoint may have run, by the id of its node; `kinds` the types of all nodes,
-    `modules` the outermost ones that the caller knows, with their names.
+    `modules` the outermost ones that the caller knows, with their names; `none_inputs` counts inputs that need no gradient.
     """
 
     sequences: Sequence[int]
@@ -114,6 +114,7 @@ class BareGraph(NamedTuple):
     checkpoints: Mapping[int, Sequence[torch.nn.Module]] = MappingProxyType({})
     kinds: Sequence[Hashable] = ()
     modules: Sequence[tuple[str, torch.nn.Module]] = ()
+    none_inputs: Mapping[int, int] = MappingProxyType({})
 
 
 class Given(NamedTuple):
@@ -183,7 +184,15 @@ class Description:
             checkpoints = nodes_of(traversal.nodes, lambda kind: kind.__name__ == CHECKPOINT)
             modules = {i: modules_behind(node) for i, node in checkpoints.items()}
             kinds = list(map(type, traversal.nodes))
-            bare = BareGraph(traversal.sequences, traversal.edges, self.variables, modules, kinds, names.modules)
+            bare = BareGraph(
+                traversal.sequences,
+                traversal.edges,
+                self.variables,
+                modules,
+                kinds,
+                names.modules,
+                traversal.none_inputs,
+            )
             self.places = attribution.places(bare)
         self.nodes = self._nodes(roots)
         self.leaves = [self._leaf(node, variable) for node, variable in self.variables.items()]

@@ -211,17 +211,6 @@ def fsdp_parameters(model: torch.nn.Module) -> Iterator[FsdpParameter]:
         yield from told
 
 
-class FunctionModes:
-    """The stack of modes of `torch.overrides` in the calling thread, the last entered on top."""
-
-    def __init__(self) -> None:
-        import torch.overrides as home
-
-        self.depth: Any = vars(home)["_len_torch_function_stack"]
-        self.pop: Any = vars(home)["_pop_mode"]
-        self.push: Any = vars(home)["_push_mode"]
-
-
 # -- torch.compile -----------------------------------------------------------------------------------------------------
 
 COMPILED = "CompiledFunctionBackward"

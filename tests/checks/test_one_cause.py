@@ -20,8 +20,8 @@ from gradviz.checks.registry import Explained, joined
 from gradviz.checks.rules.roots import mend
 from gradviz.checks.words import Excerpt, excerpt
 from gradviz.cli.main import cli
-from gradviz.cuts.lines import Cut
 from gradviz.graph import Node, SourceLine
+from gradviz.source.cut import Cut
 from tests.checks.advice import alarms
 from tests.checks.test_scripts import check, written
 from tests.command_line import CliRunner

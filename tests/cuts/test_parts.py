@@ -47,8 +47,9 @@ def with_cuts(compute: Any, **variables: Any) -> tuple[Graph, Graph, Any]:
     lines = CutLines(parts=True)
     with gradviz.record() as recording, lines.watching():
         loss = compute()
-    live = LiveOutputs(loss, [{"loss": loss, **variables}], "", recording=recording)
-    return read_graph(live, [lines]), gradviz.walk(loss) if loss.requires_grad else Graph(), loss
+        live = LiveOutputs(loss, [{"loss": loss, **variables}], "", frame=sys._getframe(), recording=recording)
+        graph = read_graph(live, [lines])
+    return graph, gradviz.walk(loss) if loss.requires_grad else Graph(), loss
 
 
 def ops(graph: Graph, cut: bool) -> Counter[str]:
@@ -101,48 +102,27 @@ def test_what_backward_runs_is_as_without() -> None:
 
 
 def test_each_kind_of_cut_and_where_it_comes_back() -> None:
-    a, b, c, d, w = (torch.ones(3, requires_grad=True) for _ in range(5))
+    a, b, d, w = (torch.ones(3, requires_grad=True) for _ in range(4))
 
     def compute() -> torch.Tensor:
         number = (a * 2).sum().item()
         index = b.exp().argmax()
-        with torch.no_grad():
-            constant = c.sin()
         new = torch.tensor((d * 3).tolist())
-        return (w * number * constant * new)[index] * 1.0
+        return (w * number * new)[index] * 1.0
 
-    whole, _, _ = with_cuts(compute, a=a, b=b, c=c, d=d, w=w)
+    whole, _, _ = with_cuts(compute, a=a, b=b, d=d, w=w)
     found = scissors(whole)
     assert {op: parts[1] for op, parts in found.items()} == {
         "✂ item": ["SumBackward0"],
         "✂ argmax": ["ExpBackward0"],
-        "✂ no_grad sin": ["AccumulateGrad"],
         "✂ tolist": ["MulBackward0"],
     }
-    assert found["✂ no_grad sin"][2] == ["MulBackward0"] and found["✂ item"][2] == ["MulBackward0"]
+    assert "MulBackward0" in found["✂ item"][2]
     assert {leaf.names for leaf in whole.leaves if "cut" in whole.nodes[leaf.node].flags} == {
         ("a",),
         ("b",),
-        ("c",),
         ("d",),
     }
-
-
-@pytest.mark.slow
-def test_every_layer_of_a_frozen_model_is_shown() -> None:
-    teacher = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(3, 3), nn.Tanh())))
-    w = torch.ones(3, requires_grad=True)
-
-    def compute() -> torch.Tensor:
-        for _ in range(2):
-            with torch.no_grad():
-                target = teacher(torch.ones(2, 3))
-        return (w - target).pow(2).sum()
-
-    whole, _, _ = with_cuts(compute, teacher=teacher, w=w)
-    assert len(scissors(whole)["✂ no_grad linear"][1]) == 12
-    names = {leaf.names[0] for leaf in whole.leaves if "cut" in whole.nodes[leaf.node].flags}
-    assert names == {f"teacher.{name}" for name, _ in teacher.named_parameters()}
 
 
 def test_a_loss_without_a_graph_shows_where_it_was_lost() -> None:
@@ -261,15 +241,14 @@ def test_the_first_node_after_the_first_cut_of_a_process_has_its_line(tmp_path: 
         """
         import torch
         teacher, net = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
-        with torch.no_grad():
-            target = teacher(torch.ones(1, 2))
+        target = teacher(torch.ones(1, 2)).detach()
         net(target).sum().backward()
         """,
     )
     command = [sys.executable, "-m", "gradviz", "render", str(path), "--cut", "-o", str(tmp_path / "a.dot")]
     subprocess.run(command, env=environment(), cwd=tmp_path, check=True, capture_output=True)
     text = (tmp_path / "a.dot").read_text()
-    assert "no_grad linear" in text and "no source line" not in text
+    assert "✂ detach" in text and "no source line" not in text
 
 
 @pytest.mark.parametrize("more", [(), ("--at", 2)])

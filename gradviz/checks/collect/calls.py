@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.record import Misuse
 from gradviz.packages import Place, PlaceOf
+from gradviz.source.search import Line
 from gradviz.walker.taps import all_tapped
 
 F = TypeVar("F")
@@ -33,6 +34,7 @@ class Misuses:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, int], Misuse] = {}
+        self._around: dict[tuple[str, str, int], set[Line]] = {}  # for those that are none where a loss is computed
 
     def note(
         self,
@@ -40,21 +42,18 @@ class Misuses:
         place: Place | None,
         *words: object,
         tensors: frozenset[int] = frozenset(),
+        around: Iterable[Line] = (),
     ) -> None:
         if place is not None and len(self._found) < _NOTED:
             source = line_at(place)
             key = kind, source.file, source.line
+            self._around.setdefault(key, set()).update(around)
             times = self._found[key].times if key in self._found else 0
             self._found[key] = Misuse(kind, source, tuple(map(str, words)), times + 1, tensors)
 
-    def result(self, trained_with: Container[tuple[str, int]] = ()) -> tuple[Misuse, ...]:
-        """All of them. What a loss is computed from is no evaluation: `trained_with` are such lines."""
-        evaluated = "train in evaluation"
-        return tuple(
-            misuse
-            for (kind, *line), misuse in self._found.items()
-            if kind != evaluated or tuple(line) not in trained_with
-        )
+    def result(self, trained_with: Collection[Line] = ()) -> tuple[Misuse, ...]:
+        """All of them, but for those on lines, or called from lines, that a loss is computed from: `trained_with`."""
+        return tuple(misuse for key, misuse in self._found.items() if self._around[key].isdisjoint(trained_with))
 
 
 class Observer:

@@ -8,8 +8,10 @@ from functools import cache
 from gradviz.checks.collect.lines import dropped, users_frame
 from gradviz.checks.context import CheckContext, all_frozen
 from gradviz.graph import column
+from gradviz.packages import with_text
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.provenance import Provenance, provenance
+from gradviz.source.cut import Cut
+from gradviz.source.provenance import Provenance, provenance, unrecorded
 from gradviz.source.search import Change, CodeLocation, changes, freezes, grad_reads
 from gradviz.source.statements import body_at, body_of
 from gradviz.variables.scanner import value_of
@@ -25,13 +27,23 @@ def location_of(live: LiveOutputs) -> CodeLocation | None:
 def _provenances(context: CheckContext, location: CodeLocation) -> dict[str, Provenance]:
     """Where the roots without a graph come from, and all of them where a parameter is not used. Cuts that were seen count more."""
     unused = any(parameter.node is None and parameter.requires_grad for parameter in context.parameters)
-    provenances = dict(context.provenances)
+    provenances, off = dict(context.provenances), _off(context)
     for root in context.graph.roots:
         if root.node is None or unused:
             read = provenance(location, root.name)
             seen = provenances.get(root.name)
-            provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
+            cuts = seen.cuts if seen is not None else read.cuts or (off if root.node is None else ())
+            provenances[root.name] = read._replace(cuts=cuts)
     return provenances
+
+
+def _off(context: CheckContext) -> tuple[Cut, ...]:
+    """The line that called a module with gradients off, where all that were called in this step were."""
+    ran = [one.run for one in context.parameters if one.requires_grad and one.run is not None and one.run.calls]
+    here = [run for run in ran if run.began >= context.since and run.source is not None]
+    if not here or any(run.recording for run in here) or here[-1].source is None:
+        return ()
+    return (unrecorded(with_text(here[-1].source)),)
 
 
 def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:

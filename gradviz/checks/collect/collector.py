@@ -37,8 +37,9 @@ from gradviz.checks.context import (
 from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole, fed_zeros
 from gradviz.checks.record import Intervals
 from gradviz.checks.words import Names, all_names
-from gradviz.cuts.lines import Cut, CutEvent, CutWatch
-from gradviz.cuts.torch_calls import TorchCalls
+from gradviz.cuts.lines import CutEvent, CutWatch, lines_before
+from gradviz.cuts.parts import takers
+from gradviz.cuts.seen import CutCalls
 from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, column
@@ -46,6 +47,7 @@ from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reasons, without_gradient
 from gradviz.recording.session import running
 from gradviz.run.outputs import LiveOutputs
+from gradviz.source.cut import Cut
 from gradviz.source.provenance import Provenance
 from gradviz.source.search import (
     CodeLocation,
@@ -54,8 +56,7 @@ from gradviz.source.search import (
 )
 from gradviz.walker.description import Attribution
 from gradviz.walker.isolation import isolated
-from gradviz.walker.names import flatten
-from gradviz.walker.private import peek_sequence
+from gradviz.walker.private import LAST, peek_sequence
 from gradviz.walker.signals import signalled
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
@@ -98,12 +99,12 @@ class Collector:
         self._limits = limits
         self.recorder = RunRecorder()
         self._rows = RowKeeper(self.recorder)
-        self.misuses, place = Misuses(), UserCode().place
-        known = place, self.misuses
-        self.cuts, self.graphs, self.replaced = CutWatch(place), RetainedGraphs(*known), Replaced(*known)
+        code, self.misuses = UserCode(), Misuses()
+        known = code.place, self.misuses
+        self.cuts, self.graphs, self.replaced = CutWatch(code), RetainedGraphs(*known), Replaced(*known)
         self.cuts.parts = {} if cuts else None
         self.observers: list[Observer] = [ModeWatch(*known), WarningWatch(*known), self.replaced]
-        self.calls = TorchCalls(self.cuts.seen, stepped=self.cuts.stepped if cuts else None)
+        self.calls = CutCalls(self.cuts, self.cuts.next_step)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
         self._earlier: list[Earlier] = []
         self._call: int | None = None
@@ -127,7 +128,7 @@ class Collector:
         self._reader.recording, self._call = live.recording, live.call
         attribution = live.recording.attribution(self._model, live.variables) if live.recording is not None else None
         collected: list[tuple[Walked, CheckContext]] = []
-        parts = self.cuts.parts_of(attribution, live.outputs)
+        parts = self.cuts.parts_of(attribution, live.outputs, live.frame)
 
         def inspect(walked: Walked) -> None:
             collected.append((walked, self._collect(walked, live, scaled)))
@@ -185,7 +186,6 @@ class Collector:
         with isolated():
             self.recorder.between.after(bool(filled))
             self._rows.after(bool(filled))
-            self.cuts.next_step()
             if not filled:
                 return replace(context, intervals={})
             parameters = tuple(
@@ -232,7 +232,7 @@ class Collector:
             },
             "cycles": lambda: tuple(cycles(walked)),
             "entered": lambda: dict(self._entered(walked)),
-            "numbers": lambda: self._described(walked, self.cuts.numbers.values()),
+            "numbers": lambda: self._described(walked, self.cuts.this_step("number")),
             "provenances": lambda: dict(self._cut_roots(walked, live)),
             "values": lambda: values_of(walked, live.outputs) if suspicious else None,
             "fed_zeros": lambda: fed_zeros(walked.nodes) if coming else (),
@@ -263,22 +263,30 @@ class Collector:
 
     def _entered(self, walked: Walked) -> Iterator[tuple[int, tuple[Cut, ...]]]:
         """The nodes of the graph that take in what was cut off."""
-        seen = self.cuts.entered
-        for node in walked.graph.nodes if seen else ():
-            if node.sequence in seen:
-                yield node.id, self._described(walked, seen[node.sequence])
+        nodes = walked.graph.nodes
+        numbers = [number if number is not None else LAST for number in column(nodes, "sequence")]
+        others = {i: count for i, count in enumerate(column(nodes, "none_inputs")) if count}
+        taken = takers(numbers, walked.graph.edges, others)
+        entered: dict[int, list[CutEvent]] = {}
+        for where, places in self.cuts.entering(taken).items():
+            for node in places:
+                entered.setdefault(node, []).append(self.cuts.last(where))
         for i, leaf in walked.variables.items():
-            cuts = self.cuts.cuts_of(leaf)
-            if cuts:
-                yield i, self._described(walked, cuts)
+            if given := self.cuts.given_to(leaf):
+                entered[i] = given
+        for node, events in entered.items():
+            yield node, self._described(walked, events)
 
     def _cut_roots(self, walked: Walked, live: LiveOutputs) -> Iterator[tuple[str, Provenance]]:
-        """The outputs that were cut off themselves."""
-        names = live.names or tuple(root.name for root in walked.graph.roots)
-        for name, (_, output) in zip(names, flatten(live.outputs)):
-            cuts = self.cuts.cuts_of(output)
-            if cuts:
-                yield name, Provenance(self._described(walked, cuts))
+        """The outputs that were cut off themselves, as lines before the call have cut in this step."""
+        leaves, names = walked.variables, live.names or tuple(root.name for root in walked.graph.roots)
+        lost = [name for name, root in zip(names, walked.graph.roots) if root.node is None or root.node in leaves]
+        cuts = self._described(walked, self.cuts.on(lines_before(live.frame))) if lost else ()
+        off = self.cuts.off if not torch.is_grad_enabled() else None
+        if off is not None:
+            cuts = (Cut("no_grad", off, "set_grad_enabled", via=(off,)),)
+        for name in lost if cuts else ():
+            yield name, Provenance(cuts)
 
     def _described(self, walked: Walked, cuts: Iterable[CutEvent]) -> tuple[Cut, ...]:
         return tuple(described(self.cuts.cut(cut, walked.names.leaf)) for cut in cuts)

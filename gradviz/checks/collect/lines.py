@@ -18,12 +18,12 @@ import torch
 from gradviz.checks.context import Dropped, Home
 from gradviz.checks.record import Raised
 from gradviz.checks.words import COMPARISONS, Names
-from gradviz.cuts.lines import Cut
 from gradviz.errors import text_of as message_of
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, code_line, definition_of, is_foundation, package_of, with_text
 from gradviz.source.code_line import assigned as given, read
-from gradviz.source.search import lines_behind, returned_by, switch_above, switch_around
+from gradviz.source.cut import Cut
+from gradviz.source.search import lines_behind, returned_by
 from gradviz.source.statements import (
     FUNCTION,
     Body,
@@ -183,21 +183,9 @@ _BUILT_IN = {"__float__": "float", "__int__": "int"}
 
 def described(cut: Cut) -> Cut:
     """A cut with the expression that loses its graph, as the code spells it."""
-    source, whole = cut.source, cut.kind in ("no_grad", "inference")
-    lost = _whole(source) if whole else _lost(source, cut.operation)
-    by_name = cut.leaf and not whole and cut.kind != "deepcopy"
-    of = cut.leaf[0] if by_name else next((text_of(expression, 40) for expression in lost), "")
-    switches = (
-        switch_above(file, line) if above else switch_around(file, line) for file, line, above in cut.switched_off
-    )
-    return cut._replace(of=of, alive=True, off=next(filter(None, switches), None))
-
-
-def _whole(source: SourceLine) -> Iterator[ast.expr]:
-    """The outermost expressions of a line."""
-    for node in expressions_at(source.file, source.line):
-        if isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
-            yield node
+    lost = (text_of(expression, 40) for expression in _lost(cut.source, cut.operation))
+    by_name = cut.leaf and cut.kind != "deepcopy"
+    return cut._replace(of=cut.leaf[0] if by_name else next(lost, ""), alive=True)
 
 
 def _lost(source: SourceLine, operation: str) -> Iterator[ast.expr]:

@@ -21,7 +21,7 @@ from gradviz.checks.collect.calls import ByIdentity, Observer, taps
 from gradviz.checks.collect.lines import line_at, users_frame
 from gradviz.checks.record import Asleep
 from gradviz.graph import SourceLine
-from gradviz.packages import Place
+from gradviz.packages import Place, script_lines
 from gradviz.recording.session import running
 from gradviz.source.statements import expressions_at, nodes_of
 from gradviz.variables.objects import joined, parameters, submodules
@@ -88,7 +88,8 @@ class ModeWatch(Observer):
             held = frozenset(id(weight) for weight in weights if weight.requires_grad)
         source = line_at(place)
         if held and not _is_for_itself(model, calling, source) and not (_is_picked_from(source) and not drops):
-            self._note("train in evaluation", place, type(model).__name__, _DOES[drops], tensors=held)
+            around = [(line.file, line.line) for line in script_lines(calling)]
+            self._note("train in evaluation", place, type(model).__name__, _DOES[drops], tensors=held, around=around)
         for first in weights[:1] if drops and not held else ():  # one that follows another network draws on purpose
             version, known = version_of(first), self._versions.of(first)
             self._versions.put(first, version)

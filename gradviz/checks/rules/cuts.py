@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import CheckContext
@@ -10,13 +11,13 @@ from gradviz.checks.flow import from_outputs
 from gradviz.checks.ops import RESHAPES, kind, made, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import all_cut_words, expression, mend_all, uncut
-from gradviz.checks.words import all_names, code, first_names, line, listed, made_at, title, verb
-from gradviz.cuts.lines import Cut
+from gradviz.checks.words import COMPARISONS, all_names, code, first_names, line, listed, made_at, title, verb
 from gradviz.graph import Graph, Leaf, Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import parsed
-from gradviz.source.search import lines_behind
+from gradviz.source.cut import Cut
+from gradviz.source.search import feeding, lines_behind
 from gradviz.wording import one_line, plural
 
 _SUMS, _SCALED, _REDUCED, _JOINED = ("Add", "Sub", "Rsub"), ("Mul", "Div", "Neg"), ("Sum", "Mean"), ("Stack", "Cat")
@@ -108,11 +109,27 @@ def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], st
     for node in (*sums, *drawn):
         source = made_at(graph, node)
         term = _term({edge.position for edge in graph.inputs(node)}, source, "ub" in graph.nodes[node].op)
-        cuts = drawn.get(node) or context.entered.get(node) or _numbers(context, source, "" if subtracts else term)
+        cuts = drawn.get(node) or _of_term(context.entered.get(node, ()), source, term)
+        cuts = cuts or _numbers(context, source, "" if subtracts else term)
         # x + (y - x).detach(): a value without gradient
         meant = subtracts and all(cut.kind == "detach" for cut in cuts)
         if cuts and graph.nodes[node].none_inputs and not meant:
             yield node, cuts, term
+
+
+def _of_term(cuts: Sequence[Cut], source: SourceLine | None, term: str) -> tuple[Cut, ...]:
+    """Those of the term that is added in a line: in lines that it was computed in, or spelled in it."""
+    if source is None or not term:
+        return ()
+    behind = feeding((source.file, source.line), (), term)
+    return tuple(cut for cut in cuts if any((one.file, one.line) in behind for one in cut.via) or _spells(term, cut))
+
+
+def _spells(term: str, cut: Cut) -> bool:
+    """Whether code does what cuts, or calls the function that does."""
+    inner = [cut.operation.strip("_"), *(one.function for one in cut.via[:-1])]
+    compares = cut.operation in COMPARISONS and any(mark in term for mark in "<>=")
+    return compares or any(re.search(rf"\b{re.escape(name)}\b", term) for name in inner if name)
 
 
 def _drawn(context: CheckContext, root: int) -> dict[int, tuple[Cut, ...]]:

@@ -10,10 +10,10 @@ from gradviz.checks.context import CheckContext, all_frozen
 from gradviz.checks.edit import Edit, before, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
-from gradviz.cuts.lines import Cut, DetachKind
 from gradviz.cuts.words import CUT
 from gradviz.graph import Root, SourceLine
 from gradviz.source.code_line import in_place, parsed, passing
+from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.provenance import Provenance
 from gradviz.source.search import changes_gradients
 from gradviz.source.statements import body_around

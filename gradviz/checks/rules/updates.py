@@ -13,9 +13,9 @@ from gradviz.checks.record import LeafRow, OptimizerRow, RunRecord, calls_in, le
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import all_cut_words, mend_all
 from gradviz.checks.words import Names, as_code, code, first_names, line, listed, places, verb
-from gradviz.cuts.lines import Cut
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import parsed
+from gradviz.source.cut import Cut
 from gradviz.source.search import sets_item
 from gradviz.wording import one_line, plural
 
