@@ -105,7 +105,7 @@ def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], st
     if root is None:
         return
     (sums, subtracts), drawn = _sums(graph, root), _drawn(context, root)
-    for node in (*sums, *drawn):
+    for node in (node for node in (*sums, *drawn) if not _is_of_library(graph.nodes[node])):
         source = made_at(graph, node)
         term = _term({edge.position for edge in graph.inputs(node)}, source, "ub" in graph.nodes[node].op)
         cuts = drawn.get(node) or context.entered.get(node) or _numbers(context, source, "" if subtracts else term)
@@ -113,6 +113,11 @@ def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], st
         meant = subtracts and all(cut.kind == "detach" for cut in cuts)
         if cuts and graph.nodes[node].none_inputs and not meant:
             yield node, cuts, term
+
+
+def _is_of_library(node: Node) -> bool:
+    """Whether a library's own line made it: which terms of its sum have a graph is its own choice."""
+    return node.source is not None and bool(node.source.package)
 
 
 def _drawn(context: CheckContext, root: int) -> dict[int, tuple[Cut, ...]]:
