@@ -269,7 +269,8 @@ class Recording:
     def forget(self, number: int) -> int:
         """Drop what is known of this thread's nodes below a number. Returns the number that its next node would get."""
         self._running().event_log().forget(number)
-        return peek_sequence()
+        following: int = peek_sequence()
+        return following
 
     def use_clock(self, clock: Callable[[], float]) -> None:
         """Time the module calls that begin from now on by this clock."""
