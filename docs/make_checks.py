@@ -38,8 +38,9 @@ number, and `gradviz check` only these:
 
 If a loss or gradient is NaN or infinite, or an operation stands at such a number, all numbers of that call are read.
 
-An *error* makes `backward()` fail, or the gradient useless. A *warning* is a mistake in most cases. A *note* is good to know. The
-exit code is 1 when an error or a warning was found; `--fail-on` says what counts, `--only` and `--ignore` choose checks by id.
+An *error* makes `backward()` fail, or the gradient useless. A *warning* is a mistake in most cases. A *note* is good to know: so is
+what happens inside an installed library and no line of yours causes. The exit code is 1 when an error or a warning was found;
+`--fail-on` says what counts, `--only` and `--ignore` choose checks by id.
 `gradviz check --explain ID` prints a section of this page.
 
 What the findings rest on:

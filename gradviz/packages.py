@@ -24,6 +24,9 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _OF_CELL = re.compile(r"[/\\]ipykernel_|^<ipython-input-")
 _GENERATED = ("<frozen ", "<eval_with_key>", "<torch_package", "<attrs generated", "<__array_function__")
 _TORCH = ("torch", "functorch")  # the second is torch's own, too, installed beside it
+BEYOND = "sys"
+"""The file that Python names for the line that called a script."""
+
 _AROUND = (
     *(os.path.join(_HERE, part, "") for part in ("run", "recording", os.path.join("checks", "collect"))),
     os.path.join(_HERE, "ipython.py"),
@@ -69,14 +72,14 @@ def is_foundation(file: str) -> bool:
     >>> [is_foundation(file) for file in ("<frozen runpy>", re.__file__, "/home/me/train.py", "/x/site-packages/timm/layers.py")]
     [True, True, False, False]
     """
-    if file.startswith(_GENERATED) or package_of(file) in (*_TORCH, "gradviz"):
+    if file == BEYOND or file.startswith(_GENERATED) or package_of(file) in (*_TORCH, "gradviz"):
         return True
     return file.startswith(_STDLIB) and _INSTALLED.match(file) is None
 
 
 def runs_around_user(file: str) -> bool:
     """Whether a file is of those of gradviz's whose functions stand between the user's code and torch while it runs."""
-    return file.startswith(_AROUND)
+    return file == BEYOND or file.startswith(_AROUND)
 
 
 def code_line(code: CodeType, number: int | None) -> SourceLine:

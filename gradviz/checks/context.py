@@ -61,6 +61,7 @@ class Parameter(NamedTuple):
     tensor: TensorInfo
     requires_grad: bool = True
     has_grad: bool = False
+    filled: bool = False  # backward() left a gradient where there was none before
     node: int | None = None
     sharded: bool = False  # a DTensor or the like: the graph holds another tensor in its place
     gathered: bool = False  # and that other one is known

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
-from gradviz.checks.words import Names, code, excerpt, line, where as place
+from gradviz.checks.words import Names, code, excerpt, line, places, where as place
 from gradviz.errors import FormatError, did_you_mean
-from gradviz.graph import SourceLine
+from gradviz.graph import Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 
@@ -194,9 +194,15 @@ def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
     if node is not None and not where and node.id not in context.graph.leaf_of:
         where = place(context.graph, node.id)
     source = item.source or (made if line(made) in where else None)
+    severity = item.severity or rule.severity
+    library = _in_library(node, source)
+    if library is not None and severity != "error":
+        severity, source = "note", library
+        if line(library) not in where:
+            where = places(where, line(library))
     return Finding(
         rule.id,
-        item.severity or rule.severity,
+        severity,
         item.summary,
         item.names,
         where,
@@ -205,9 +211,19 @@ def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
         nodes=item.nodes,
         edges=item.edges,
         call=context.call,
-        code=excerpt(source, item.part, node if source == made else None),
+        code=excerpt(source, item.part, node if source in (made, library) else None),
         edit=item.edit,
     )
+
+
+def _in_library(node: Node | None, source: SourceLine | None) -> SourceLine | None:
+    """The line of an installed library that a finding is about; None where a line of the user's causes it."""
+    if source is not None and source.package:
+        return source
+    if node is None or node.source is None or not node.source.package:
+        return None
+    called = source is None or source == node.script_line
+    return node.source if called else None
 
 
 class Explained(NamedTuple):

@@ -178,7 +178,7 @@ def _users(context: CheckContext) -> Names:
     """The names of what takes part in a call: a compiled function is given parameters that do not, too."""
     idle = {one.compiled for one in context.parameters}
     leaves = (leaf for leaf in context.graph.leaves if leaf.node not in idle)
-    return all_names([*leaves, *(one for one in context.parameters if one.node is not None)])
+    return all_names([*leaves, *(one for one in context.parameters if one.node is not None or one.filled)])
 
 
 def _names(context: CheckContext, *, zero: bool) -> frozenset[str]:

@@ -28,7 +28,7 @@ from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import Namespace, callers_variables, namespaces
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import distinct, module_paths
-from gradviz.walker.private import CAN_RECORD
+from gradviz.walker.private import CAN_RECORD, peek_sequence
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import capture
 
@@ -265,6 +265,12 @@ class Recording:
         session = self._running()
         paths = module_paths(model, variables)
         return Recorded(self._spans(session), session.calls.trees(), paths, tuple(session.others.names), timed)
+
+    def forget(self, number: int) -> int:
+        """Drop what is known of this thread's nodes below a number. Returns the number that its next node would get."""
+        self._running().event_log().forget(number)
+        following: int = peek_sequence()
+        return following
 
     def use_clock(self, clock: Callable[[], float]) -> None:
         """Time the module calls that begin from now on by this clock."""

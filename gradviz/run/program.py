@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from traceback import print_exception
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal, Protocol
 
 from gradviz.errors import TargetError, did_you_mean
+from gradviz.packages import BEYOND
 from gradviz.run.cells import read_notebook
 
 NOTEBOOK = ".ipynb"
@@ -205,6 +206,16 @@ def _processes() -> int:
     return int(counted[1]) - 1 if counted is not None else 0
 
 
+def _around_scripts() -> FunctionType:
+    """`exec`, called from the line that Python makes up beyond a script: a warning with a large `stacklevel` names it."""
+    module = compile("def execute(code, variables, exec): exec(code, variables)", BEYOND, "exec")
+    code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
+    return FunctionType(code, vars(sys), argdefs=(exec,))
+
+
+_execute = _around_scripts()
+
+
 class Program:
     """The user's code, ready to run once: the `parts` of a script, by file. `namespace` fills while it runs."""
 
@@ -254,11 +265,11 @@ class Program:
             variables |= {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
             variables |= {"__package__": spec.parent, "__spec__": spec}
             sys.argv[0] = str(spec.origin)
-            exec(code, variables)
+            _execute(code, variables)
         if self._said and sys.stderr is not None:
             print(self._said, file=sys.stderr)
         for file, part in self.parts.items():
-            exec(compile(part, file, "exec", dont_inherit=True), variables)
+            _execute(compile(part, file, "exec", dont_inherit=True), variables)
 
     @contextmanager
     def interpreter(self, arguments: Sequence[str]) -> Iterator[None]:

@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _OUTERMOST = Program.run.__code__
+_REMEMBERED = 100  # backward calls before the one that is read, of whose nodes lines and modules are known
 
 
 @contextmanager
-def _recording_from_torch_on() -> Iterator[Callable[[], Recording | None]]:
+def _recording_from_torch_on(until: ExitStack) -> Iterator[Callable[[], Recording | None]]:
     """Around the user's code: record as soon as torch is there. Yields what tells the recording, once there is one.
 
     Before that there is nothing to record, and importing torch ourselves would change what the script sees. There is none
-    either where torch cannot tell what a recording needs.
+    either where torch cannot tell what a recording needs. Who closes `until` ends it earlier.
     """
     recordings: list[Recording] = []
 
@@ -53,7 +54,7 @@ def _recording_from_torch_on() -> Iterator[Callable[[], Recording | None]]:
         if CAN_RECORD:
             recordings.append(until.enter_context(record()))
 
-    with ExitStack() as until, when_imported("torch", begin):
+    with until, when_imported("torch", begin):
         yield lambda: recordings[0] if recordings else None
 
 
@@ -135,6 +136,8 @@ class Run(Generic[T]):
         self._error: Exception | KeyboardInterrupt | None = None
         self._error_call = 0  # at which that was raised
         self._failure: Failure | None = None
+        self._recorded, self._watched = ExitStack(), ExitStack()
+        self._long_past = 0
 
     def _select(self) -> Selection:
         """Which calls to read: none where a name is read when the script has ended."""
@@ -166,7 +169,7 @@ class Run(Generic[T]):
             )
         self._program = Program(self.target)
         with self._program.interpreter(self.arguments):
-            recording = _recording_from_torch_on() if self.record else nullcontext(lambda: None)
+            recording = _recording_from_torch_on(self._recorded) if self.record else nullcontext(lambda: None)
             with recording as self._recording:
                 self._run()
                 outlast_launcher()
@@ -175,8 +178,9 @@ class Run(Generic[T]):
     def _run(self) -> None:
         """Run the code, and read at the calls that are selected."""
         unwatched, process = type(self._selection) is Selection, os.getpid()
-        watching = nullcontext() if unwatched else watching_backward(self._on_backward)
-        with handlers_of_script(), users_code() as outcome, stoppable_main() as self._stop_main, watching:
+        with handlers_of_script(), users_code() as outcome, stoppable_main() as self._stop_main, self._watched:
+            if not unwatched:
+                self._watched.enter_context(watching_backward(self._on_backward))
             try:
                 self._program.run()
                 if self.ended is not None:
@@ -279,9 +283,13 @@ class Run(Generic[T]):
                 wanted = not self._done and self._selection.wants(self._calls, call) and self._has_name(call)
             if wanted:
                 self._read_wanted(call)
+            elif self.look is None and self._calls % _REMEMBERED == 0:
+                self._forget_long_past()
             if self.afterwards is not None and len(self._results) > before:
                 return self._after_the_engine
             self._stop_when_done()
+            if self._done:
+                return self._leave_it_alone
             return partial(self._after_a_call_not_read, call) if self.look is not None and not self._done else None
 
     def _has_name(self, call: EngineCall) -> bool:
@@ -334,6 +342,18 @@ class Run(Generic[T]):
         if isinstance(self._error, KeyboardInterrupt) or (self._done and not self.keep_going):
             self._selection.settle()
             self._stop()
+
+    def _forget_long_past(self) -> None:
+        """What was noted many calls ago: a script that is read late would fill the memory with it."""
+        recording = self._recording()
+        if recording is not None:
+            self._long_past = recording.forget(self._long_past)
+
+    def _leave_it_alone(self, filled: bool | None) -> None:
+        """The engine has ended, and nothing will be read any more: the rest of the script runs as without gradviz."""
+        with self._lock:
+            self._watched.close()
+            self._recorded.close()
 
     def _no_global_tensors(self) -> bool:
         from gradviz.tensors import inventory

@@ -247,3 +247,20 @@ def test_a_forked_process_calls_backward_undisturbed(tmp_path: Path) -> None:
     assert "child 3.0" in ours.stderr
     assert "exit code 5" in ours.stderr
     assert ours.stdout.count("MulBackward0") == 1  # the line of the output, written by the parent alone
+
+
+def test_a_warning_from_beyond_the_script_names_what_python_names(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+        import warnings
+        import torch
+
+        torch.ones(2, requires_grad=True).sum().backward()
+        warnings.warn("two", stacklevel=2)
+        """,
+    )
+    plain = python("script.py", cwd=tmp_path)
+    ours = gradviz("tree", "script.py", "--continue", cwd=tmp_path)
+    assert "sys:1: UserWarning: two" in plain.stderr and "sys:1: UserWarning: two" in ours.stderr
+    assert "gradviz" not in ours.stderr

@@ -19,7 +19,7 @@ from gradviz.errors import (
 from gradviz.graph import Graph
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import Target, parse_target
-from gradviz.run.run import Run
+from gradviz.run.run import Run, read_graph
 from tests.cli.scripts import TRAINING, script
 from tests.run.running import run_target
 
@@ -140,3 +140,50 @@ def test_what_was_read_is_kept_when_a_later_call_cannot_be_read(tmp_path: Path, 
     captured = Run(_script(tmp_path), read, steps=3).captured()
     assert (captured.result, captured.later) == (1, (2,))
     assert captured.unread == f"backward call 3 could not be read: {told}"
+
+
+SMALL_STEPS = """
+import os, sys
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+ours = []
+
+def look(frame, event, _):
+    if event == "call" and "/gradviz/" in frame.f_code.co_filename.replace(os.sep, "/"):
+        ours.append(frame.f_code.co_name)
+
+for step in range(4):
+    if step == 1:
+        sys.setprofile(look)
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+sys.setprofile(None)
+hooks = torch.nn.modules.module
+state = len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks), torch.is_anomaly_enabled()
+"""
+
+
+def test_after_the_first_read_nothing_of_gradviz_runs_in_a_step(tmp_path: Path) -> None:
+    target = parse_target(str(script(tmp_path, SMALL_STEPS)))
+    seen: list[object] = []
+    Run(
+        target, read_graph, keep_going=True, ended=lambda spaces: seen.extend((spaces[0]["ours"], spaces[0]["state"]))
+    ).captured()
+    assert seen == [[], (0, 0, False)]
+
+
+def test_a_call_far_into_a_run_is_read_with_its_lines_and_the_calls_before_are_forgotten(tmp_path: Path) -> None:
+    text = TRAINING.replace("train(3)", "train(2000)")
+    held: list[int] = []
+
+    def read(live: LiveOutputs) -> Graph:
+        assert live.recording is not None
+        held.append(max(len(log.calls.numbers) for log in live.recording._running().ends()))
+        return read_graph(live)
+
+    graph = Run(parse_target(str(script(tmp_path, text))), read, at=1950).captured().result
+    assert held[0] < 1500
+    assert {node.scope is None for node in graph.nodes if node.op.startswith("Addmm")} == {False}

@@ -189,7 +189,10 @@ class Collector:
             if not filled:
                 return replace(context, intervals={})
             parameters = tuple(
-                parameter._replace(has_grad=tensor.grad is not None)
+                parameter._replace(
+                    has_grad=tensor.grad is not None,
+                    filled=not parameter.has_grad and tensor.grad is not None,
+                )
                 for parameter, tensor in zip(context.parameters, live)
             )
         if self._limits is not None and context.gradients is None:

@@ -106,7 +106,7 @@ def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], st
     if root is None:
         return
     (sums, subtracts), drawn = _sums(graph, root), _drawn(context, root)
-    for node in (*sums, *drawn):
+    for node in (node for node in (*sums, *drawn) if not _is_of_library(graph.nodes[node])):
         source = made_at(graph, node)
         term = _term({edge.position for edge in graph.inputs(node)}, source, "ub" in graph.nodes[node].op)
         cuts = drawn.get(node) or _of_term(context.entered.get(node, ()), source, term)
@@ -130,6 +130,11 @@ def _spells(term: str, cut: Cut) -> bool:
     inner = [cut.operation.strip("_"), *(one.function for one in cut.via[:-1])]
     compares = cut.operation in COMPARISONS and any(mark in term for mark in "<>=")
     return compares or any(re.search(rf"\b{re.escape(name)}\b", term) for name in inner if name)
+
+
+def _is_of_library(node: Node) -> bool:
+    """Whether a library's own line made it: which terms of its sum have a graph is its own choice."""
+    return node.source is not None and bool(node.source.package)
 
 
 def _drawn(context: CheckContext, root: int) -> dict[int, tuple[Cut, ...]]:

@@ -76,7 +76,8 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
     """
     if all(root.node is None for root in context.graph.roots):
         return
-    unused = [parameter for parameter in context.parameters if parameter.node is None]
+    # a custom Function may run a module again in its backward, as reversible layers do
+    unused = [parameter for parameter in context.parameters if parameter.node is None and not parameter.filled]
     for verdict, members in grouped(context, unused):
         modules = modules_of(context, members)
         words = {

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit, behind, instead
+from gradviz.checks.ops import kind, spread, users
 from gradviz.checks.record import LeafRow, OptimizerRow, RunRecord, calls_in, letters, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import all_cut_words, mend_all
 from gradviz.checks.words import Names, as_code, code, first_names, line, listed, places, verb
-from gradviz.graph import SourceLine
+from gradviz.graph import Graph, SourceLine
 from gradviz.source.code_line import parsed
 from gradviz.source.cut import Cut
 from gradviz.source.search import sets_item
@@ -81,8 +83,17 @@ def _of_no_model(context: CheckContext, still: Sequence[LeafRow]) -> Diagnoses:
         return  # the inputs of an equation are leaves
     for leaf in still:
         single = leaf.tensor.shape in ((), (1,)) and leaf.names and not _is_read(context, leaf)
-        if leaf.node not in context.homes and (leaf.module or single):
+        if leaf.node not in context.homes and (leaf.module or single) and not _begins_a_sum(context.graph, leaf):
             yield _no_parameter(context.record, leaf)
+
+
+def _begins_a_sum(graph: Graph, leaf: LeafRow) -> bool:
+    """Whether all that is done with a number is to add it to the loss, as a sum of losses that begins with it."""
+    if leaf.node not in graph.leaf_of or leaf.tensor.shape not in ((), (1,)):
+        return False
+    onward = [node for node in spread([leaf.node], partial(users, graph)) if node != leaf.node]
+    scaled = [node for node in onward if kind(graph, node) in ("Mul", "Div") and len(graph.inputs(node)) == 1]
+    return all(kind(graph, node) == "Add" for node in onward if node not in scaled)
 
 
 def _forgotten(context: CheckContext, name: str, leaves: Sequence[LeafRow]) -> Diagnosis:
