@@ -15,6 +15,7 @@ from gradviz.draw.summary import without_dtype
 from gradviz.draw.typesetting import shorten, text_width
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups, Kind
+from gradviz.fold.order import is_view
 from gradviz.fold.titles import kind_of, title
 from gradviz.graph import Graph, Group, Node
 from gradviz.graph.amounts import held_bytes, known_elements
@@ -56,6 +57,7 @@ class Sums(NamedTuple):
     ops: int
     parameters: int
     nbytes: int
+    main: int | None  # the op that carries the work: the only one that does more than change a shape or a dtype
 
 
 class Texts:
@@ -130,12 +132,15 @@ class Texts:
 
     def _all_sums(self) -> list[Sums]:
         walk, counted = self._walk, [[0, 0, 0] for _ in self._walk.groups]
+        working: list[set[int]] = [set() for _ in walk.groups]  # of more than one op, any two
         counted_leaves: set[int] = set()
         for cell in walk.cells:
             mine = counted[cell.group]
             if cell.kind == OP:
                 mine[0] += 1
                 mine[2] += self.held[cell.record]
+                if len(working[cell.group]) < 2 and not _is_beside(self._graph.nodes[cell.record].op):
+                    working[cell.group].add(cell.record)
             elif cell.kind in (LEAF, COPY) and cell.record not in counted_leaves:  # a copy counts where it stands first
                 counted_leaves.add(cell.record)
                 leaf = self._graph.leaf_of[cell.record]
@@ -143,7 +148,18 @@ class Texts:
         for at in range(len(walk.groups) - 1, 0, -1):
             for k in range(3):
                 counted[walk.parent[at]][k] += counted[at][k]
-        return [Sums(*counts) for counts in counted]
+            if len(working[walk.parent[at]]) < 2:
+                working[walk.parent[at]] |= working[at]
+
+        alone = (next(iter(ops)) if len(ops) == 1 else None for ops in working)
+        hosts = (self._groups[old].op for old in walk.groups)
+        mains = [one if host is None else host for one, host in zip(alone, hosts)]
+        return [Sums(ops, parameters, nbytes, main) for (ops, parameters, nbytes), main in zip(counted, mains)]
+
+
+def _is_beside(op: str) -> bool:
+    """Whether an op stands beside the one that a reader means: it only changes a shape or a dtype."""
+    return is_view(op) or op.startswith("ToCopyBackward")
 
 
 def _relative(path: str, around: str) -> str:
@@ -190,10 +206,10 @@ def _texts(pack: Pack, cells: list[Text], titles: list[Text], texts: Texts) -> N
     words, table = Table(), Table()
     cell_text, group_text = table.numbers(cells), table.numbers(titles)
     title, line, kind = zip(*(words.numbers(text[:3]) for text in table.rows))
-    ops, parameters, nbytes = zip(*texts.sums)
+    ops, parameters, nbytes, mains = zip(*texts.sums)
     pack.put(words=words.rows)
     pack.add(title=title, line=line, type=kind, cellText=cell_text, groupText=group_text)
-    pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes)
+    pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes, groupMain=mains)
 
 
 def _sheets(pack: Pack, sheets: Sheets) -> None:

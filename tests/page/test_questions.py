@@ -317,3 +317,79 @@ def test_what_changed_between_two_calls(open_page: Open, tmp_path: Path) -> None
     page.select_option("#version", "2")
     second = page.evaluate(boxes)
     assert first == 4 * 5 < second == 6 * 5 <= both
+
+
+TRANSFORMER = """
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).view(2, 5, 2, 12).transpose(1, 2).chunk(3, -1)
+        scores = q @ k.transpose(-2, -1) / 2
+        weights = scores.softmax(-1)
+        return self.proj((weights @ v).transpose(1, 2).reshape(2, 5, 8))
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.attention = nn.LayerNorm(8), Attention()
+        self.mlp = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm(x))
+        return x + self.mlp(x)
+
+model = nn.Sequential(*(Block() for _ in range(12)))
+model(torch.randn(2, 5, 8)).pow(2).mean().backward()
+"""
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return rendered(tmp_path_factory.mktemp("transformer"), TRANSFORMER)
+
+
+VISIBLE = """(() => {
+    const { app } = gradviz, { layout, model } = app, found = [];
+    const visit = (g) => {
+        for (let i = 0; i < model.shape(g).children; i++) {
+            const item = model.item(g, i);
+            found.push(item);
+            if (item < 0 && layout.isOpen(~item)) visit(~item);
+        }
+    };
+    visit(0);
+    return found;
+})()"""
+
+
+def group_called(title: str) -> str:
+    """JavaScript for the first group of this title."""
+    return f"~[...Array(gradviz.app.model.groups).keys()].find(g => gradviz.app.model.title(~g) === '{title}')"
+
+
+def test_every_box_answers_with_its_line_first(open_page: Open, transformer: Path) -> None:
+    """Then with the formula of its main op, and the ops beside it that only change a shape."""
+    page = open_page(transformer)
+    formulas = {}
+    for item in page.evaluate(VISIBLE):
+        page.evaluate("item => gradviz.app.select(item)", item)
+        first = page.locator("#panel-body > *").first
+        assert first.locator("code").first.inner_text(), page.inner_text("#panel-title")
+        assert "train.py:" in first.inner_text()
+        formulas[page.inner_text("#panel-title").split()[0]] = page.locator("#panel math").count()
+    assert all(formulas[name] for name in ("norm", "qkv", "scores", "weights", "proj", "x"))
+    page.evaluate(f"gradviz.app.select({group_called('qkv')})")
+    panel = page.inner_text("#panel")
+    assert "What it computed" in panel and "+3 reshapes" in panel and "self.qkv(x)" in panel
+
+
+def test_without_a_recording_the_panel_says_how_lines_come(open_page: Open) -> None:
+    page = open_page(gradviz.walk(attention_loss()))
+    click(page, "SoftmaxBackward0")
+    assert "gradviz render" in page.locator("#panel-body > *").first.inner_text()

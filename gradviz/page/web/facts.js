@@ -108,6 +108,15 @@ export class Facts {
   /** @param {number} edge */
   usedCell(edge) { return this.cellOf[this.used[edge]]; }
 
+  /** Whether a node is an op: neither a leaf nor an output. @param {number} node */
+  isOp(node) { return node < this.nodes && !this.leafOf.has(node); }
+
+  /** @param {number} node @returns {number[]} */
+  inputsOf(node) { return [...new Set(this.made.subarray(this.inStart[node], this.inStart[node + 1]))]; }
+
+  /** @param {number} node @returns {number[]} */
+  usersOf(node) { return [...new Set([...this.outEdge.subarray(this.outStart[node], this.outStart[node + 1])].map((edge) => this.used[edge]))]; }
+
   /** Nodes of an item: of a cell its own, of a group all inside. @param {number} item @returns {number[]} */
   nodesOf(item) {
     if (item >= 0) return [this.nodeOf(item)];
