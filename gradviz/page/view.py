@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
 
@@ -57,7 +57,6 @@ class Sums(NamedTuple):
     ops: int
     parameters: int
     nbytes: int
-    main: int | None  # the op that carries the work: the only one that does more than change a shape or a dtype
 
 
 class Texts:
@@ -132,15 +131,12 @@ class Texts:
 
     def _all_sums(self) -> list[Sums]:
         walk, counted = self._walk, [[0, 0, 0] for _ in self._walk.groups]
-        working: list[set[int]] = [set() for _ in walk.groups]  # of more than one op, any two
         counted_leaves: set[int] = set()
         for cell in walk.cells:
             mine = counted[cell.group]
             if cell.kind == OP:
                 mine[0] += 1
                 mine[2] += self.held[cell.record]
-                if len(working[cell.group]) < 2 and not _is_beside(self._graph.nodes[cell.record].op):
-                    working[cell.group].add(cell.record)
             elif cell.kind in (LEAF, COPY) and cell.record not in counted_leaves:  # a copy counts where it stands first
                 counted_leaves.add(cell.record)
                 leaf = self._graph.leaf_of[cell.record]
@@ -148,17 +144,26 @@ class Texts:
         for at in range(len(walk.groups) - 1, 0, -1):
             for k in range(3):
                 counted[walk.parent[at]][k] += counted[at][k]
-            if len(working[walk.parent[at]]) < 2:
-                working[walk.parent[at]] |= working[at]
+        return [Sums(*counts) for counts in counted]
 
-        alone = (next(iter(ops)) if len(ops) == 1 else None for ops in working)
-        hosts = (self._groups[old].op for old in walk.groups)
-        mains = [one if host is None else host for one, host in zip(alone, hosts)]
-        return [Sums(ops, parameters, nbytes, main) for (ops, parameters, nbytes), main in zip(counted, mains)]
+
+def main_ops(walk: Walk) -> list[int | None]:
+    """The op that carries the work of each group: the only one that does more than change a shape or a dtype."""
+    working: list[set[int]] = [set() for _ in walk.groups]
+    for cell in walk.cells:
+        if cell.kind == OP and not _is_beside(walk.graph.nodes[cell.record].op):
+            working[cell.group].add(cell.record)
+
+    for at in range(len(walk.groups) - 1, 0, -1):
+        working[walk.parent[at]].update(islice(working[at], 2))  # two say that it is none alone
+
+    alone = (next(iter(ops)) if len(ops) == 1 else None for ops in working)
+    hosts = (walk.tree[old].op for old in walk.groups)
+    return [one if host is None else host for one, host in zip(alone, hosts)]
 
 
 def _is_beside(op: str) -> bool:
-    """Whether an op stands beside the one that a reader means: it only changes a shape or a dtype."""
+    """Whether an op stands beside the one that a reader means."""
     return is_view(op) or op.startswith("ToCopyBackward")
 
 
@@ -199,6 +204,7 @@ def _tree(pack: Pack, groups: Groups, made: Walk, is_open: Container[int]) -> No
         scope=(groups[old].scope for old in made.groups),
         groupKind=(kinds.index(groups[old].kind) for old in made.groups),
         open=(int(old in is_open) for old in made.groups),
+        groupMain=main_ops(made),
     )
 
 
@@ -206,10 +212,10 @@ def _texts(pack: Pack, cells: list[Text], titles: list[Text], texts: Texts) -> N
     words, table = Table(), Table()
     cell_text, group_text = table.numbers(cells), table.numbers(titles)
     title, line, kind = zip(*(words.numbers(text[:3]) for text in table.rows))
-    ops, parameters, nbytes, mains = zip(*texts.sums)
+    ops, parameters, nbytes = zip(*texts.sums)
     pack.put(words=words.rows)
     pack.add(title=title, line=line, type=kind, cellText=cell_text, groupText=group_text)
-    pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes, groupMain=mains)
+    pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes)
 
 
 def _sheets(pack: Pack, sheets: Sheets) -> None:

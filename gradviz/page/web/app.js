@@ -13,7 +13,7 @@ import { say } from "./dom.js";
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./facts.js").Facts} Facts */
 /** @typedef {import("./draw.js").Camera} Camera */
-/** @typedef {"open" | "select" | "facts" | "overlay" | "step" | "camera" | "theme" | "lit" | "travel"} Change */
+/** @typedef {"open" | "select" | "facts" | "overlay" | "step" | "view" | "camera" | "theme" | "lit" | "travel"} Change */
 
 const SHORT = 150; // ms
 const LEGIBLE = 0.9, LARGE = 1.6; // letters of 10 px, and 18 px
@@ -40,6 +40,10 @@ export class App {
     this.version = 0;
     /** Whether shapes stand on all edges. */
     this.shapes = false;
+    /** What ops are titled by: "variable", "forward" or "backward". */
+    this.names = "variable";
+    /** Lines of the user's code that made nodes, by "file:line". @type {Map<string, import("./code.js").Line>} */
+    this.lines = new Map();
     /** @type {number | null} */
     this.hover = null;
     this.overlayId = "kind";
@@ -115,8 +119,15 @@ export class App {
     this.changed("open", "camera");
   }
 
-  /** Title ops by variable, by forward op, or by backward function. @param {string} names "variable", "forward" or "backward" */
-  setNames(names) {
+  /** What of two versions is shown, what ops are titled by, and whether shapes stand on edges. @param {{version?: number, names?: string, shapes?: boolean}} view */
+  setView({ version = this.version, names = this.names, shapes = this.shapes }) {
+    if (names !== this.names) this.#rename(names);
+    Object.assign(this, { version, names, shapes });
+    this.changed("view", "lit");
+  }
+
+  /** Title ops by variable, by forward op, or by backward function. @param {string} names */
+  #rename(names) {
     const { facts, model } = this, column = { forward: "forward", backward: "op" }[names];
     model.rename = null;
     const alike = new Map(model.withViews().map((g) => [~g, model.alike(~g)])); // by their own titles
@@ -126,7 +137,7 @@ export class App {
         return cell >= 0 && model.kind[cell] === OP ? facts.word(column, model.record[cell]) : "";
       };
     }
-    this.changed("select", "open", "lit");
+    this.changed("select", "open");
   }
 
   /** Open or close a group where it stands: its title stays where it is on the screen. @param {number} g @param {boolean} [open] */
@@ -209,7 +220,18 @@ export class App {
     this.changed("select", "lit");
     const facts = /** @type {Facts} */ (this.facts);
     say(`line ${line.line} made ${line.nodes.length} ops`);
-    this.bringIntoView(this.layout.shown(facts.cellOf[line.nodes[0]]));
+    this.bringIntoView(this.layout.shown(facts.cellOf[this.clearest(line.nodes)]));
+  }
+
+  /** Of several nodes the one that shows best: in no closed group, else in the innermost one; of equal ones the first to run. @param {number[]} nodes */
+  clearest(nodes) {
+    const { layout, model } = this, facts = /** @type {Facts} */ (this.facts);
+    let best = nodes[0], most = -1;
+    for (const node of nodes) {
+      const shown = layout.shown(facts.cellOf[node]), depth = shown >= 0 ? Infinity : model.depth[~shown];
+      if (depth > most || (depth === most && facts.cellOf[node] < facts.cellOf[best])) [best, most] = [node, depth];
+    }
+    return best;
   }
 
   /** @param {number | null} item @param {boolean} [second] as the other end of paths */
@@ -234,6 +256,7 @@ export class App {
   /** @param {Facts} facts */
   setFacts(facts) {
     this.facts = facts;
+    this.names = facts.head.titles;
     this.#retrace();
     this.setOverlay(this.overlayId);
     this.changed("facts", "lit");

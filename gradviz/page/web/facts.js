@@ -134,6 +134,14 @@ export class Facts {
     return at < 0 ? "" : this.texts[at];
   }
 
+  /** The path of the innermost module or function around an item, "" outside of all. @param {number} item */
+  pathOf(item) {
+    const { model } = this, own = item < 0 ? -1 : this.nodeOf(item);
+    if (own >= 0 && own < this.nodes) return this.scopeOf(own)?.path || "";
+    for (let g = model.around(item); g > 0; g = model.parent[g]) if (model.scope[g] >= 0) return this.scopes[model.scope[g]].path;
+    return "";
+  }
+
   /** @param {number} node */
   scopeOf(node) { return node < this.nodes && this.c.scope[node] >= 0 ? this.scopes[this.c.scope[node]] : null; }
 }

@@ -1,4 +1,5 @@
 /** What is known of the selected box, in words; every id is a link to its box. */
+import { alike, pattern, times, together } from "./alike.js";
 import { byId, count, el, plural } from "./dom.js";
 import { COPY, LEAF, OUTPUT } from "./model.js";
 import { bytesText } from "./overlay.js";
@@ -43,12 +44,12 @@ export class Panel {
 
   /** What a line of code made. @param {import("./code.js").Line} line */
   #line(line) {
-    const facts = /** @type {Facts} */ (this.app.facts), { bytes, norm } = sumsOf(facts, line), ops = line.nodes.filter((node) => !facts.leafOf.has(node));
+    const facts = /** @type {Facts} */ (this.app.facts), { bytes, norm } = sumsOf(facts, line), ops = line.nodes.filter((node) => facts.isOp(node)).sort((a, b) => facts.cellOf[a] - facts.cellOf[b]);
     byId("panel-title").textContent = `line ${line.line}`;
     this.body.replaceChildren(
       el("p", { class: "what", text: line.file }), el("code", { text: line.text }),
       table([["made", plural(ops.length, "op")], ["holds", bytes ? bytesText(bytes) : ""], ["gradient norm", norm === null ? "" : `up to ${norm}`]]),
-      section("Its ops, the last first", this.#links(ops, true)),
+      section("Its ops", this.#links(ops, true)),
     );
     this.body.scrollTop = 0;
   }
@@ -239,11 +240,13 @@ export class Panel {
     return [["Inputs from", inputs], ["Used by", users]].filter(([, nodes]) => nodes.length).map(([title, nodes]) => section(String(title), this.#links(/** @type {number[]} */ (nodes))));
   }
 
-  /** @param {number[]} nodes @param {boolean} [whole] with the module, the op and its shape */
+  /** @param {number[]} nodes @param {boolean} [whole] with the module, the op and its shape, those of alike modules in one row */
   #links(nodes, whole = false) {
-    const facts = /** @type {Facts} */ (this.app.facts), words = (/** @type {number} */ node) => ` ${this.app.model.line(facts.cellOf[node])}  ${facts.scopeOf(node)?.path || ""}`;
-    const list = el("ul", { class: "links" }, ...nodes.slice(0, MANY).map((node) => el("li", {}, this.#link(node), whole ? words(node) : "")));
-    if (nodes.length > MANY) list.append(el("li", { text: `+${count(nodes.length - MANY)} more` }));
+    const { app } = this, { model } = app, facts = /** @type {Facts} */ (app.facts), path = (/** @type {number} */ node) => facts.pathOf(facts.cellOf[node]);
+    const said = (/** @type {number} */ node) => `${model.title(facts.cellOf[node])} ${model.line(facts.cellOf[node])}`, rows = alike(nodes, (node) => (whole ? `${said(node)} ${pattern(path(node))}` : String(node)));
+    const words = (/** @type {number[]} */ equal) => `${times(equal.length)} ${model.line(facts.cellOf[equal[0]])}  ${together(equal.map(path))}`;
+    const list = el("ul", { class: "links" }, ...rows.slice(0, MANY).map((equal) => el("li", {}, this.#link(app.clearest(equal)), whole ? words(equal) : "")));
+    if (rows.length > MANY) list.append(el("li", { text: `+${count(rows.length - MANY)} more` }));
     return list;
   }
 
