@@ -399,6 +399,9 @@ def test_on_a_phone(open_page: Open) -> None:
     assert page.is_visible("#panel")
     box = page.locator("#panel").bounding_box()
     assert box and box["width"] == 390 and box["y"] > 300
+    for cell in (0, page.evaluate("gradviz.app.model.cells - 1")):
+        page.evaluate("cell => gradviz.app.visit(cell)", cell)
+        assert 40 < title_at(page, cell)[1] < box["y"]
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:

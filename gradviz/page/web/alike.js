@@ -3,11 +3,13 @@
 /** @param {string} path */
 export const pattern = (path) => path.replace(/(^|\.)\d+(?=\.|$)/, "$1#");
 
-/** Paths of one pattern as one, with the range of their numbers. @param {string[]} paths */
+/** Paths of one pattern as one: `blocks.0–11.mlp`, or `net.1, 4` where numbers are left out. @param {string[]} paths */
 export function together(paths) {
-  const at = pattern(paths[0]).indexOf("#"), numbers = at < 0 ? [0] : paths.map((path) => parseInt(path.slice(at), 10)), first = String(numbers[0]);
-  const low = numbers.reduce((a, b) => Math.min(a, b)), high = numbers.reduce((a, b) => Math.max(a, b));
-  return low < high ? `${paths[0].slice(0, at)}${low}–${high}${paths[0].slice(at + first.length)}` : paths[0];
+  const at = pattern(paths[0]).indexOf("#");
+  if (at < 0) return paths[0];
+  const numbers = [...new Set(paths.map((path) => parseInt(path.slice(at), 10)))].sort((a, b) => a - b), n = numbers.length, last = numbers[n - 1];
+  const words = n > 2 && last - numbers[0] === n - 1 ? `${numbers[0]}–${last}` : n > 4 ? `${numbers[0]} … ${last}` : numbers.join(", ");
+  return paths[0].slice(0, at) + words + paths[0].slice(at).replace(/^\d+/, "");
 }
 
 /** Lists of what has one key, in the order in which the keys come. @template T @param {Iterable<T>} all @param {(one: T) => string} key @returns {T[][]} */

@@ -62,8 +62,8 @@ export class App {
     this.listeners = new Map();
     this.width = 0;
     this.height = 0;
-    /** Room at the right that the panel covers. */
-    this.covered = 0;
+    /** Room that the panel covers: at the right, or below on a narrow screen. */
+    this.covered = this.coveredBelow = 0;
     this.pending = 0;
     this.still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.firstView(true);
@@ -344,21 +344,21 @@ export class App {
     return x;
   }
 
-  /** Move sideways where the panel would cover a box. @param {number} item */
+  /** Move where the panel would cover a box. @param {number} item */
   clear(item) {
-    const r = this.layout.rect(item), { x, k } = this.camera, room = this.width - this.covered - 20, left = x + r.x * k;
-    const beyond = left + r.w * k - room;
-    if (this.covered && beyond > 0) this.fly({ ...this.camera, x: x - Math.min(beyond, Math.max(0, left - 20)) });
+    const r = this.layout.rect(item), { x, y, k } = this.camera, left = x + r.x * k, top = y + r.y * k;
+    const across = this.covered ? left + r.w * k - (this.width - this.covered - 20) : 0, down = this.coveredBelow ? top + r.h * k - (this.height - this.coveredBelow - 20) : 0;
+    if (across > 0 || down > 0) this.fly({ k, x: x - Math.min(Math.max(0, across), Math.max(0, left - 20)), y: y - Math.min(Math.max(0, down), Math.max(0, top - 20)) });
   }
 
   /** @param {number} item */
   bringIntoView(item) {
-    const r = this.layout.rect(item), { x, y, k } = this.camera, width = this.width - this.covered;
+    const r = this.layout.rect(item), { x, y, k } = this.camera, width = this.width - this.covered, height = this.height - this.coveredBelow;
     const left = x + r.x * k, top = y + r.y * k, w = r.w * k, h = r.h * k;
     const size = k < 0.5 || k > 2 ? Math.min(1, Math.max(0.5, this.cameraFor(r).k)) : k;
-    if (size === k && left > 20 && top > 20 && left + w < width - 20 && top + h < this.height - 20) return this.changed("camera");
-    const tall = r.h * size > this.height - 60;
-    this.fly({ k: size, x: width / 2 - (r.x + r.w / 2) * size, y: tall ? 40 - r.y * size : this.height / 2 - (r.y + r.h / 2) * size });
+    if (size === k && left > 20 && top > 20 && left + w < width - 20 && top + h < height - 20) return this.changed("camera");
+    const tall = r.h * size > height - 60;
+    this.fly({ k: size, x: width / 2 - (r.x + r.w / 2) * size, y: tall ? 40 - r.y * size : height / 2 - (r.y + r.h / 2) * size });
   }
 
   /** Zoom about a point of the screen. @param {number} factor @param {number} [px] @param {number} [py] */

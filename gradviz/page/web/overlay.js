@@ -13,7 +13,7 @@ export const OVERLAYS = [
 
 /** The overlays, each with how to write a page that has it, "" where this one does. @param {Facts} facts */
 export function available(facts) {
-  const missing = /** @type {{[id: string]: string}} */ ({ grad: facts.head.measured ? "" : "--color grad", time: facts.head.seconds.length ? "" : "--color time", diff: facts.c.diff ? "" : "gradviz diff" });
+  const missing = /** @type {{[id: string]: string}} */ ({ grad: facts.head.measured ? "" : "render --color grad", time: facts.head.seconds.length ? "" : "render --color time", diff: facts.c.diff ? "" : "gradviz diff before after -o page.html" });
   return OVERLAYS.map(([id, name]) => [id, name, missing[id] || ""]);
 }
 

@@ -29,7 +29,9 @@ export class Panel {
   draw() {
     const { app } = this, item = app.selected;
     this.element.hidden = item === null && !app.line;
-    app.covered = this.element.hidden || matchMedia("(max-width: 720px)").matches ? 0 : this.element.offsetWidth;
+    const narrow = matchMedia("(max-width: 720px)").matches;
+    app.covered = this.element.hidden || narrow ? 0 : this.element.offsetWidth;
+    app.coveredBelow = this.element.hidden || !narrow ? 0 : this.element.offsetHeight;
     app.stage.style.setProperty("--covered", `${app.covered}px`);
     if (app.line) return this.#line(app.line);
     if (item === null) return;
