@@ -156,9 +156,9 @@ def _checked(target: Target) -> tuple[Any, BaseException | None]:
 
 
 def _page(graph: Graph) -> object:
-    from gradviz.notebook import show
+    from gradviz.notebook import frame
 
-    return show(graph)
+    return frame(graph)
 
 
 def _saved(graph: Graph) -> object:

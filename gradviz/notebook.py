@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import html
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -101,13 +102,16 @@ class Shown:
         return self.summary
 
 
-def show(graph: Graph, *, height: int = HEIGHT, **options: Any) -> Shown:
-    """The interactive page of a graph, as the last expression of a notebook's cell.
+def show(graph: Graph, *, height: int = HEIGHT, **options: Any) -> Shown | None:
+    """Show the interactive page of a graph: under IPython at once, in a loop and in the middle of a cell too.
 
     Args:
         graph: any Graph.
         height: of the frame, in pixels.
         options: those of `Graph.save`, such as `depth="all"` and `theme="dark"`.
+
+    Returns None under IPython, so that the end of a cell does not show it again; elsewhere what a notebook displays, whose
+    `page` is the HTML file.
 
     Raises FormatError for an unknown option.
 
@@ -116,6 +120,19 @@ def show(graph: Graph, *, height: int = HEIGHT, **options: Any) -> Shown:
     >>> '<iframe sandbox="allow-scripts' in shown._repr_html_()
     True
     """
+    shown = frame(graph, height=height, **options)
+    ipython = sys.modules.get("IPython")
+    if ipython is None or ipython.get_ipython() is None:
+        return shown
+    from IPython.core import display_functions
+
+    display: Any = display_functions.display
+    display(shown)
+    return None
+
+
+def frame(graph: Graph, *, height: int = HEIGHT, **options: Any) -> Shown:
+    """The page of a graph as an object that a notebook displays."""
     page = render(graph, "html", Options.of(options))
     assert isinstance(page, str)
     return Shown(page, height, str(graph))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
 
@@ -15,6 +15,7 @@ from gradviz.draw.summary import without_dtype
 from gradviz.draw.typesetting import shorten, text_width
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups, Kind
+from gradviz.fold.order import is_view
 from gradviz.fold.titles import kind_of, title
 from gradviz.graph import Graph, Group, Node
 from gradviz.graph.amounts import held_bytes, known_elements
@@ -148,6 +149,26 @@ class Texts:
         return [Sums(*counts) for counts in counted]
 
 
+def main_ops(walk: Walk) -> list[int | None]:
+    """The op that carries the work of each group: the only one that does more than change a shape or a dtype."""
+    working: list[set[int]] = [set() for _ in walk.groups]
+    for cell in walk.cells:
+        if cell.kind == OP and not _is_beside(walk.graph.nodes[cell.record].op):
+            working[cell.group].add(cell.record)
+
+    for at in range(len(walk.groups) - 1, 0, -1):
+        working[walk.parent[at]].update(islice(working[at], 2))  # two say that it is none alone
+
+    alone = (next(iter(ops)) if len(ops) == 1 else None for ops in working)
+    hosts = (walk.tree[old].op for old in walk.groups)
+    return [one if host is None else host for one, host in zip(alone, hosts)]
+
+
+def _is_beside(op: str) -> bool:
+    """Whether an op stands beside the one that a reader means."""
+    return is_view(op) or op.startswith("ToCopyBackward")
+
+
 def _relative(path: str, around: str) -> str:
     """A path as it is called inside another."""
     return (path.removeprefix(f"{around}.") or path) if around else path
@@ -185,6 +206,7 @@ def _tree(pack: Pack, groups: Groups, made: Walk, is_open: Container[int]) -> No
         scope=(groups[old].scope for old in made.groups),
         groupKind=(kinds.index(groups[old].kind) for old in made.groups),
         open=(int(old in is_open) for old in made.groups),
+        groupMain=main_ops(made),
     )
 
 

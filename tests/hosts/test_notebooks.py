@@ -28,9 +28,14 @@ RESULTS = {
     "flow": ("gradviz.flow(loss, model=both)", "net.0.weight"),
     "paths": ("gradviz.paths(loss, net[0].weight, model=both)", "1 path from loss to"),
     "diff": ("gradviz.diff(graph, gradviz.walk(loss.exp(), model=both))", "+ exp"),
-    "show": ("gradviz.show(graph)", "TanhBackward0"),
     "make_dot": ("gradviz.make_dot(loss, params=dict(both.named_parameters()))", "TanhBackward0"),
 }
+SHOWN = {
+    "gradviz.show(graph)": 1,
+    "for _ in range(2): gradviz.show(graph)": 2,
+    "gradviz.show(graph)\nprint('after')": 1,
+}
+"""Cells, and how many pages each shows."""
 WAYS = {
     "last": "result",
     "print": "print(result)",
@@ -67,6 +72,14 @@ def test_a_result_is_shown_once_however_it_is_asked_for(
     }
     (printed,) = shown[result, "print"]
     assert RESULTS[result][1] in printed.text and " object at 0x" not in printed.text
+
+
+def test_show_shows_at_once_and_once() -> None:
+    """In a loop and before a print, too."""
+    _, *cells = outputs([SETUP, *SHOWN])
+    shown = [[output for output in cell if output.kind != "stream"] for cell in cells]
+    assert list(map(len, shown)) == list(SHOWN.values())
+    assert all("<iframe" in output.data["text/html"] for cell in shown for output in cell)
 
 
 @pytest.mark.parametrize("result", ["check", "saved", "flow", "paths", "diff", "tree", "graph"])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gradviz.comparison.diff import diff
+from gradviz.draw.options import Options
 from gradviz.graph import (
     Edge,
     Graph,
@@ -14,6 +17,7 @@ from gradviz.graph import (
     Root,
     Scope,
 )
+from gradviz.page.html import render_difference
 from tests.browser import Open
 from tests.builders import (
     GRAPHS,
@@ -395,6 +399,9 @@ def test_on_a_phone(open_page: Open) -> None:
     assert page.is_visible("#panel")
     box = page.locator("#panel").bounding_box()
     assert box and box["width"] == 390 and box["y"] > 300
+    for cell in (0, page.evaluate("gradviz.app.model.cells - 1")):
+        page.evaluate("cell => gradviz.app.visit(cell)", cell)
+        assert 40 < title_at(page, cell)[1] < box["y"]
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
@@ -533,3 +540,110 @@ def test_times_of_modules_are_a_colour(open_page: Open) -> None:
     said = page.evaluate("[0, 1, 2, 3, ~0].map(gradviz.app.overlay.line)")
     assert said == ["1.00 s", "", "", "1.00 s", "5.00 s"]
     assert open_page(chain(2)).is_disabled("#overlay option[value=time]")
+
+
+@pytest.mark.parametrize("menu", ["#show", "details.menu:has(#save-svg)", "#help"])
+def test_menus_close_on_escape_and_on_a_press_elsewhere(open_page: Open, menu: str) -> None:
+    page = open_page(blocks(3))
+    opened = f"document.querySelector('{menu}').open"
+    page.click(f"{menu} > summary")
+    assert page.evaluate(opened)
+    page.keyboard.press("Escape")
+    assert not page.evaluate(opened)
+    page.click(f"{menu} > summary")
+    page.mouse.click(700, 600)
+    assert not page.evaluate(opened)
+
+
+def test_a_phone_has_one_row_of_tools(open_page: Open) -> None:
+    """The others are in a menu, which closes when one was chosen."""
+    page = open_page(blocks(30), size=(390, 800))
+    assert page.locator("header").bounding_box()["height"] < 48
+    page.click("#more > summary")
+    page.click("#close-all")
+    assert page.is_hidden("#close-all") and page.evaluate("gradviz.app.layout.open.reduce((a, b) => a + b)") == 1
+    page.click("#more > summary")
+    page.click("#show > summary")
+    page.check("#shapes")
+    assert page.evaluate("gradviz.app.shapes")
+    page.keyboard.press("Escape")
+    assert page.is_hidden("#shapes")
+
+
+def test_a_copied_link_opens_the_same_view(open_page: Open) -> None:
+    graph = blocks(30)
+    page = open_page(graph)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.evaluate(
+        "gradviz.app.toggle(3); gradviz.app.setView({ names: 'backward', shapes: true }); gradviz.app.pan(9, 9)"
+    )
+    page.click("details.menu:has(#save-svg) > summary")
+    page.click("#copy-link")
+    page.wait_for_function("document.getElementById('copy-link').textContent === 'Link copied'")
+    link = page.evaluate("navigator.clipboard.readText()")
+    again = open_page(graph, hash=f"#{link.partition('#')[2]}")
+    assert again.evaluate("[...gradviz.app.layout.open]") == page.evaluate("[...gradviz.app.layout.open]")
+    again.click("#show > summary")
+    assert again.is_checked("#shapes") and again.input_value("#names") == "backward"
+    assert again.evaluate("gradviz.address.write()") == link.partition("#")[2]
+
+
+LETTERS = """(() => {
+    const found = [], draw = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        if (this.canvas.id === 'canvas') found.push([text, y]);
+        return draw.apply(this, arguments);
+    };
+    gradviz.stage.draw();
+    CanvasRenderingContext2D.prototype.fillText = draw;
+    return found;
+})()"""
+"""What is written on the canvas, and how far down."""
+
+
+def test_fit_leaves_no_box_empty_and_no_title_on_a_box(open_page: Open) -> None:
+    page = open_page(blocks(3), size=(1280, 800))
+    page.click("#open-all")
+    page.keyboard.press("f")
+    assert page.evaluate("gradviz.app.camera.k * 11") < 7  # a second line could not be read
+    written = page.evaluate(LETTERS)
+    shown = page.evaluate(
+        """gradviz_boxes.map(({ item, y, h }) => {
+            const { app } = gradviz, open = item < 0 && app.layout.isOpen(~item), k = app.camera.k;
+            return { title: app.model.title(item), top: app.camera.y + y * k, room: (open ? 26 : h) * k };
+        })""".replace("gradviz_boxes", BOXES)
+    )
+    assert len(shown) > 10
+    for box in shown:
+        begin = box["title"][:2]
+        assert any(text.startswith(begin) and 0 < y - box["top"] <= box["room"] for text, y in written), box
+
+
+def test_an_edge_from_a_leaf_looks_the_same_on_both_sides_of_a_border(open_page: Open) -> None:
+    """One leaf, used in two open modules: no piece of its edges has the colour of other edges."""
+    nodes = (Node(0, "ExpBackward0", (tensor(2),), 2, 0), Node(1, "SinBackward0", (tensor(2),), 1, 1), accumulate(2))
+    scopes = (Scope("a", "A", 1, None), Scope("b", "B", 1, None))
+    page = open_page(
+        Graph(nodes, (Edge(0, 2, 0, 0), Edge(1, 2, 0, 0)), (leaf(2, "w"),), (), scopes, attribution="recorded")
+    )
+    page.click("#open-all")
+    svg = page.evaluate("gradviz.svgOf(gradviz.app)")
+    line, soft = page.evaluate("[gradviz.app.colors.line, gradviz.app.colors['soft-line']]")
+    curves = [
+        path for path in re.findall(r"<path[^>]*>", svg) if " C" in path or "C" in re.findall('d="([^"]*)"', path)[0]
+    ]
+    assert curves and all(f'stroke="{soft}"' in path for path in curves if 'fill="none"' in path)
+    assert not any(f'stroke="{line}"' in path for path in curves)
+
+
+def test_a_difference_is_listed_and_jumps_to_its_boxes(open_page: Open, tmp_path: Path) -> None:
+    """A module that went as a whole is one row."""
+    path = tmp_path / "diff.html"
+    path.write_text("".join(render_difference(diff(blocks(6), blocks(4)), Options())))
+    page = open_page(path)
+    rows = page.locator("#changes button")
+    assert page.get_attribute("#tab-changes", "aria-selected") == "true"
+    assert "removed" in page.inner_text("#changes") and rows.count() < 6
+    rows.first.click()
+    assert page.evaluate("gradviz.app.selected") is not None
+    assert open_page(blocks(2)).is_disabled("#overlay option[value=diff]")

@@ -192,7 +192,8 @@ def test_a_line_lights_boxes_through_folds(open_page: Open, tmp_path: Path) -> N
     page.click("#tab-code")
     page.locator("#code button.line", has_text="return x + self.fc(x).tanh()").click()
     assert page.evaluate("gradviz.app.lit().item(~1)")
-    assert page.locator("#panel .links li").count() == 30 + 1  # the first, and how many more
+    rows = page.locator("#panel .links li").all_inner_texts()
+    assert len(rows) == 4 and all("×12" in row and "model.0–11" in row for row in rows)
 
 
 def test_no_page_has_a_folder_of_the_machine(attention: Path, tmp_path: Path) -> None:
@@ -317,3 +318,166 @@ def test_what_changed_between_two_calls(open_page: Open, tmp_path: Path) -> None
     page.select_option("#version", "2")
     second = page.evaluate(boxes)
     assert first == 4 * 5 < second == 6 * 5 <= both
+
+
+TRANSFORMER = """
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).view(2, 5, 2, 12).transpose(1, 2).chunk(3, -1)
+        scores = q @ k.transpose(-2, -1) / 2
+        weights = scores.softmax(-1)
+        return self.proj((weights @ v).transpose(1, 2).reshape(2, 5, 8))
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.attention = nn.LayerNorm(8), Attention()
+        self.mlp = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm(x))
+        return x + self.mlp(x)
+
+model = nn.Sequential(*(Block() for _ in range(12)))
+model(torch.randn(2, 5, 8)).pow(2).mean().backward()
+"""
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return rendered(tmp_path_factory.mktemp("transformer"), TRANSFORMER)
+
+
+VISIBLE = """(() => {
+    const { app } = gradviz, { layout, model } = app, found = [];
+    const visit = (g) => {
+        for (let i = 0; i < model.shape(g).children; i++) {
+            const item = model.item(g, i);
+            found.push(item);
+            if (item < 0 && layout.isOpen(~item)) visit(~item);
+        }
+    };
+    visit(0);
+    return found;
+})()"""
+
+
+def group_called(title: str) -> str:
+    """JavaScript for the first group of this title."""
+    return f"~[...Array(gradviz.app.model.groups).keys()].find(g => gradviz.app.model.title(~g) === '{title}')"
+
+
+def test_every_box_answers_with_its_line_first(open_page: Open, transformer: Path) -> None:
+    """Then with the formula of its main op, and the ops beside it that only change a shape."""
+    page = open_page(transformer)
+    formulas = {}
+    for item in page.evaluate(VISIBLE):
+        page.evaluate("item => gradviz.app.select(item)", item)
+        first = page.locator("#panel-body > *").first
+        assert first.locator("code").first.inner_text(), page.inner_text("#panel-title")
+        assert "train.py:" in first.inner_text()
+        formulas[page.inner_text("#panel-title").split()[0]] = page.locator("#panel math").count()
+    assert all(formulas[name] for name in ("norm", "qkv", "scores", "weights", "proj", "x"))
+    page.evaluate(f"gradviz.app.select({group_called('qkv')})")
+    panel = page.inner_text("#panel")
+    assert "What it computed" in panel and "+3 reshapes" in panel and "self.qkv(x)" in panel
+
+
+def test_without_a_recording_the_panel_says_how_lines_come(open_page: Open) -> None:
+    page = open_page(gradviz.walk(attention_loss()))
+    click(page, "SoftmaxBackward0")
+    assert "gradviz render" in page.locator("#panel-body > *").first.inner_text()
+
+
+def test_search_says_the_layer_and_how_often(open_page: Open, transformer: Path) -> None:
+    """And Enter closes the list; the next one goes on from match to match."""
+    page = open_page(transformer)
+    page.fill("#search", "scores")
+    rows = page.locator("#found li").all_inner_texts()
+    assert len(rows) == len(set(rows)) < 12
+    assert rows[0].startswith("scores ×12") and "model.0–11.attention" in rows[0]
+    page.press("#search", "Enter")
+    assert page.is_hidden("#found") and page.inner_text("#panel-title") == "scores"
+    assert page.inner_text("#search-count").startswith("1/")
+    page.press("#search", "Enter")
+    assert page.is_hidden("#found") and page.inner_text("#search-count").startswith("2/")
+    page.press("#search", "ArrowDown")
+    assert page.is_visible("#found") and page.inner_text("#search-count").startswith("13/")
+
+
+def test_a_line_goes_to_the_open_module(open_page: Open, transformer: Path) -> None:
+    """Not to the eleven that are closed."""
+    page = open_page(transformer)
+    page.click("#tab-code")
+    page.locator("#code button.line", has_text="scores = q @").click()
+    node = page.evaluate("gradviz.app.clearest(gradviz.app.line.nodes)")
+    cell = page.evaluate("node => gradviz.facts.cellOf[node]", node)
+    shown = page.evaluate("cell => gradviz.app.layout.shown(cell)", cell)
+    depth = page.evaluate("item => item < 0 ? gradviz.app.model.depth[~item] : 99", shown)
+    depths = page.evaluate(
+        "gradviz.app.line.nodes.map(node => gradviz.app.layout.shown(gradviz.facts.cellOf[node]))"
+        ".map(item => item < 0 ? gradviz.app.model.depth[~item] : 99)"
+    )
+    assert depth == max(depths) > min(depths)
+    x, y = title_at(page, shown)
+    assert 300 < x < 1440 - 360 and 40 < y < 900
+    page.locator("#panel .links .link", has_text="scores").click()
+    assert page.evaluate("gradviz.app.model.title(gradviz.app.selected)") == "scores"
+    assert page.evaluate("gradviz.app.layout.open.reduce((a, b) => a + b)") < 12  # what was closed still is
+
+
+def test_equal_rows_of_memory_are_one(open_page: Open, transformer: Path) -> None:
+    page = open_page(transformer)
+    page.click("#tab-memory")
+    rows = page.locator("#memory ol").first.locator("li").all_inner_texts()
+    assert sum("attention.qkv" in row for row in rows) == 1
+    assert any("model.0–11.attention.qkv ×12" in row for row in rows)
+    assert sum("mlp.0" in row for row in rows) == sum("mlp.1" in row for row in rows) == 1  # not one of both
+
+
+def test_curve_and_slider_have_one_axis(open_page: Open, transformer: Path) -> None:
+    """And the first step is on the screen."""
+    page = open_page(transformer, size=(1280, 800))
+    page.keyboard.press("p")
+    first = page.evaluate("gradviz.app.layout.shown(gradviz.facts.cellOf[gradviz.facts.c.stepNode[0]])")
+    stage = page.locator("#canvas").bounding_box()
+    x, y = title_at(page, first)
+    assert stage["x"] < x < stage["x"] + stage["width"] and stage["y"] < y < stage["y"] + stage["height"]
+    for _ in range(7):
+        page.keyboard.press("ArrowRight")
+    functions = page.evaluate("gradviz.facts.c.stepNode.length")
+    assert "8 / " in page.inner_text("#step-words") and page.get_attribute("#step", "max") == str(functions - 1)
+    value = int(page.input_value("#step"))
+    assert value == page.evaluate("gradviz.app.step")
+    slider, curve = page.locator("#step").bounding_box(), page.locator("#curve").bounding_box()
+    thumb = slider["x"] + 8 + (slider["width"] - 16) * value / (functions - 1)
+    page.mouse.move(thumb, curve["y"] + 20)
+    assert f"function {value + 1:,}:" in page.inner_text("#alive")
+    page.focus("#step")
+    page.keyboard.press("ArrowLeft")
+    assert "7 / " in page.inner_text("#step-words")
+
+
+def test_which_gradients_are_largest_smallest_and_zero(open_page: Open, tmp_path: Path) -> None:
+    script = VANISHES + "\nfor parameter in net[0].parameters(): parameter.grad.zero_()\n"
+    script = script.replace("net(torch", "net[22].weight.data.zero_(); net(torch")
+    page = open_page(rendered(tmp_path, script, "--color", "grad"))
+    page.click("#tab-gradients")
+    heads, rows = page.locator("#gradients h2").all_inner_texts(), page.locator("#gradients ol").all()
+    assert [head.split()[0] for head in heads] == ["norms", "zero:"]
+    assert rows[0].locator("li").count() == 2 and rows[1].locator("li").count() == 22
+    rows[0].locator("button").first.click()
+    assert page.inner_text("#panel-title").startswith(rows[0].locator("bdi").first.inner_text().rpartition(".")[2])
+
+
+def test_a_page_without_gradients_says_how_to_measure_them(open_page: Open, transformer: Path) -> None:
+    page = open_page(transformer)
+    page.click("#tab-gradients")
+    assert "gradviz render train.py --color grad -o train.html" in page.inner_text("#gradients")

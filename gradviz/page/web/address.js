@@ -1,7 +1,9 @@
 /**
- * The view in the address after `#`: what is open, selected and coloured, which step runs, where the camera is. A link reproduces it,
+ * The view in the address after `#`: what is open, selected and coloured, names and shapes, which step runs, where the camera is. A link reproduces it,
  * and back and forward go from view to view. In frames that may not change the address, the list of views is kept here alone.
  */
+
+import { byId, say } from "./dom.js";
 
 /** @typedef {import("./app.js").App} App */
 
@@ -69,7 +71,7 @@ export class Address {
     this.firstOverlay = app.overlayId;
     back.addEventListener("click", () => this.go(-1));
     forward.addEventListener("click", () => this.go(1));
-    for (const change of /** @type {const} */ (["open", "select", "overlay", "step"])) app.on(change, () => this.note());
+    for (const change of /** @type {const} */ (["open", "select", "overlay", "step", "view"])) app.on(change, () => this.note());
     app.on("camera", () => this.#later());
     addEventListener("popstate", (event) => this.#popped(event));
     addEventListener("hashchange", () => {
@@ -86,6 +88,10 @@ export class Address {
     if (app.overlayId !== this.firstOverlay) parts.push(`c=${app.overlayId}`);
     if (app.step >= 0) parts.push(`p=${app.step}`);
     const middle = [(app.width / 2 - x) / k, (app.height / 2 - y) / k].map((v) => Math.round(v));
+    if (app.line) parts.push(`l=${encodeURIComponent(`${app.line.file}:${app.line.line}`)}`);
+    if (app.version) parts.push(`d=${app.version}`);
+    if (app.names !== app.facts?.head.titles) parts.push(`n=${app.names}`);
+    if (app.shapes) parts.push("h=1");
     parts.push(`v=${middle.join(",")},${k.toPrecision(3)}`);
     return parts.join("&");
   }
@@ -103,7 +109,10 @@ export class Address {
     }
     app.select(readItem(given.get("s"), app));
     if (app.selected !== null && given.has("t")) app.select(readItem(given.get("t"), app), true);
+    const line = app.lines.get(given.get("l") || "");
+    if (line) app.choose(line);
     app.setOverlay(given.get("c") || this.firstOverlay);
+    app.setView({ version: Number(given.get("d")) || 0, names: given.get("n") || app.facts?.head.titles, shapes: given.has("h") });
     const step = parseInt(given.get("p") || "", 10);
     this.onStep?.(Number.isNaN(step) ? -1 : step);
     const [x, y, k] = (given.get("v") || "").split(",").map(Number);
@@ -126,7 +135,7 @@ export class Address {
 
   /** The first view, from the address when it has one. */
   start() {
-    const text = decodeURI(location.hash.slice(1));
+    const text = location.hash.slice(1);
     if (text.startsWith("o=")) this.read(text);
     this.views = [this.write()];
     this.at = 0;
@@ -186,8 +195,21 @@ export class Address {
 
   hasAddress = false;
 
+  /** The link to the clipboard, or shown where the browser refuses. */
+  async copy() {
+    const link = `${location.href.split("#")[0]}#${this.write()}`;
+    try {
+      await navigator.clipboard.writeText(link);
+      byId("copy-link").textContent = "Link copied";
+      say("link copied");
+    } catch {
+      prompt("Link to this view", link);
+    }
+  }
+
   #buttons() {
     this.back.disabled = this.at <= 0;
     this.forward.disabled = this.at >= this.views.length - 1;
+    /** @type {HTMLButtonElement} */ (byId("copy-link")).disabled = !this.hasAddress;
   }
 }

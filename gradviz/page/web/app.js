@@ -13,7 +13,7 @@ import { say } from "./dom.js";
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./facts.js").Facts} Facts */
 /** @typedef {import("./draw.js").Camera} Camera */
-/** @typedef {"open" | "select" | "facts" | "overlay" | "step" | "camera" | "theme" | "lit" | "travel"} Change */
+/** @typedef {"open" | "select" | "facts" | "overlay" | "step" | "view" | "camera" | "theme" | "lit" | "travel"} Change */
 
 const SHORT = 150; // ms
 const LEGIBLE = 0.9, LARGE = 1.6; // letters of 10 px, and 18 px
@@ -40,6 +40,10 @@ export class App {
     this.version = 0;
     /** Whether shapes stand on all edges. */
     this.shapes = false;
+    /** What ops are titled by: "variable", "forward" or "backward". */
+    this.names = "variable";
+    /** Lines of the user's code that made nodes, by "file:line". @type {Map<string, import("./code.js").Line>} */
+    this.lines = new Map();
     /** @type {number | null} */
     this.hover = null;
     this.overlayId = "kind";
@@ -58,8 +62,8 @@ export class App {
     this.listeners = new Map();
     this.width = 0;
     this.height = 0;
-    /** Room at the right that the panel covers. */
-    this.covered = 0;
+    /** Room that the panel covers: at the right, or below on a narrow screen. */
+    this.covered = this.coveredBelow = 0;
     this.pending = 0;
     this.still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.firstView(true);
@@ -115,8 +119,15 @@ export class App {
     this.changed("open", "camera");
   }
 
-  /** Title ops by variable, by forward op, or by backward function. @param {string} names "variable", "forward" or "backward" */
-  setNames(names) {
+  /** What of two versions is shown, what ops are titled by, and whether shapes stand on edges. @param {{version?: number, names?: string, shapes?: boolean}} view */
+  setView({ version = this.version, names = this.names, shapes = this.shapes }) {
+    if (names !== this.names) this.#rename(names);
+    Object.assign(this, { version, names, shapes });
+    this.changed("view", "lit");
+  }
+
+  /** Title ops by variable, by forward op, or by backward function. @param {string} names */
+  #rename(names) {
     const { facts, model } = this, column = { forward: "forward", backward: "op" }[names];
     model.rename = null;
     const alike = new Map(model.withViews().map((g) => [~g, model.alike(~g)])); // by their own titles
@@ -126,7 +137,7 @@ export class App {
         return cell >= 0 && model.kind[cell] === OP ? facts.word(column, model.record[cell]) : "";
       };
     }
-    this.changed("select", "open", "lit");
+    this.changed("select", "open");
   }
 
   /** Open or close a group where it stands: its title stays where it is on the screen. @param {number} g @param {boolean} [open] */
@@ -209,7 +220,18 @@ export class App {
     this.changed("select", "lit");
     const facts = /** @type {Facts} */ (this.facts);
     say(`line ${line.line} made ${line.nodes.length} ops`);
-    this.bringIntoView(this.layout.shown(facts.cellOf[line.nodes[0]]));
+    this.bringIntoView(this.layout.shown(facts.cellOf[this.clearest(line.nodes)]));
+  }
+
+  /** Of several nodes the one that shows best: in no closed group, else in the innermost one; of equal ones the first to run. @param {number[]} nodes */
+  clearest(nodes) {
+    const { layout, model } = this, facts = /** @type {Facts} */ (this.facts);
+    let best = nodes[0], most = -1;
+    for (const node of nodes) {
+      const shown = layout.shown(facts.cellOf[node]), depth = shown >= 0 ? Infinity : model.depth[~shown];
+      if (depth > most || (depth === most && facts.cellOf[node] < facts.cellOf[best])) [best, most] = [node, depth];
+    }
+    return best;
   }
 
   /** @param {number | null} item @param {boolean} [second] as the other end of paths */
@@ -234,6 +256,7 @@ export class App {
   /** @param {Facts} facts */
   setFacts(facts) {
     this.facts = facts;
+    this.names = facts.head.titles;
     this.#retrace();
     this.setOverlay(this.overlayId);
     this.changed("facts", "lit");
@@ -321,21 +344,21 @@ export class App {
     return x;
   }
 
-  /** Move sideways where the panel would cover a box. @param {number} item */
+  /** Move where the panel would cover a box. @param {number} item */
   clear(item) {
-    const r = this.layout.rect(item), { x, k } = this.camera, room = this.width - this.covered - 20, left = x + r.x * k;
-    const beyond = left + r.w * k - room;
-    if (this.covered && beyond > 0) this.fly({ ...this.camera, x: x - Math.min(beyond, Math.max(0, left - 20)) });
+    const r = this.layout.rect(item), { x, y, k } = this.camera, left = x + r.x * k, top = y + r.y * k;
+    const across = this.covered ? left + r.w * k - (this.width - this.covered - 20) : 0, down = this.coveredBelow ? top + r.h * k - (this.height - this.coveredBelow - 20) : 0;
+    if (across > 0 || down > 0) this.fly({ k, x: x - Math.min(Math.max(0, across), Math.max(0, left - 20)), y: y - Math.min(Math.max(0, down), Math.max(0, top - 20)) });
   }
 
   /** @param {number} item */
   bringIntoView(item) {
-    const r = this.layout.rect(item), { x, y, k } = this.camera, width = this.width - this.covered;
+    const r = this.layout.rect(item), { x, y, k } = this.camera, width = this.width - this.covered, height = this.height - this.coveredBelow;
     const left = x + r.x * k, top = y + r.y * k, w = r.w * k, h = r.h * k;
     const size = k < 0.5 || k > 2 ? Math.min(1, Math.max(0.5, this.cameraFor(r).k)) : k;
-    if (size === k && left > 20 && top > 20 && left + w < width - 20 && top + h < this.height - 20) return this.changed("camera");
-    const tall = r.h * size > this.height - 60;
-    this.fly({ k: size, x: width / 2 - (r.x + r.w / 2) * size, y: tall ? 40 - r.y * size : this.height / 2 - (r.y + r.h / 2) * size });
+    if (size === k && left > 20 && top > 20 && left + w < width - 20 && top + h < height - 20) return this.changed("camera");
+    const tall = r.h * size > height - 60;
+    this.fly({ k: size, x: width / 2 - (r.x + r.w / 2) * size, y: tall ? 40 - r.y * size : height / 2 - (r.y + r.h / 2) * size });
   }
 
   /** Zoom about a point of the screen. @param {number} factor @param {number} [px] @param {number} [py] */

@@ -38,8 +38,6 @@ export class Code {
   constructor(app) {
     this.app = app;
     this.list = byId("code");
-    /** @type {Map<string, Line>} */
-    this.lines = new Map();
     /** @type {Map<string, HTMLElement>} */
     this.rows = new Map();
     app.on("facts", () => this.#fill());
@@ -48,12 +46,12 @@ export class Code {
 
   #fill() {
     const facts = /** @type {Facts} */ (this.app.facts), files = facts.head.code;
-    this.lines = linesOf(facts);
+    this.app.lines = linesOf(facts);
     this.list.replaceChildren();
     for (const [file, numbers, texts, missing] of files) {
       this.list.append(el("h2", { text: file }), missing ? el("p", { class: "small", text: `Only lines that made ops: ${missing}.` }) : "");
       texts.forEach((/** @type {string} */ text, /** @type {number} */ i) => {
-        const line = this.lines.get(`${file}:${numbers[i]}`), words = [el("span", { class: "number", text: String(numbers[i]) }), el("code", { text })];
+        const line = this.app.lines.get(`${file}:${numbers[i]}`), words = [el("span", { class: "number", text: String(numbers[i]) }), el("code", { text })];
         if (i && numbers[i] > numbers[i - 1] + 1) this.list.append(el("div", { class: "line gap", text: "⋯" }));
         if (!line) return this.list.append(el("div", { class: "line" }, ...words));
         const row = el("button", { class: "line", title: this.words(line), onclick: () => this.app.choose(line) }, ...words, el("span", { class: "ops", text: plural(line.nodes.length, "op") }));
@@ -84,19 +82,19 @@ export class Code {
   }
 }
 
-/** Outline, Code, Memory and Findings: one is shown. @param {App} app */
+/** The tabs at the side: one is shown. @param {App} app */
 export function setUpTabs(app) {
-  const names = ["outline", "code", "memory", "findings"], panes = { outline: byId("outline"), code: byId("code"), memory: byId("memory"), findings: byId("findings-box") };
+  const names = ["outline", "code", "memory", "gradients", "changes", "findings"], pane = (/** @type {string} */ name) => byId(name === "findings" ? "findings-box" : name);
   const show = (/** @type {string} */ name) => {
     for (const one of names) {
       byId(`tab-${one}`).setAttribute("aria-selected", String(one === name));
       byId(`tab-${one}`).tabIndex = one === name ? 0 : -1;
-      panes[/** @type {"code"} */ (one)].hidden = one !== name;
+      pane(one).hidden = one !== name;
     }
-    byId("side").classList.toggle("wide", name === "code");
+    byId("side").classList.toggle("wide", name === "code" || name === "changes");
     byId("side").dataset.tab = name;
-    const first = panes.code.querySelector("button.on") || panes.code.querySelector("button");
-    if (name === "code" && first && !panes.code.scrollTop) first.scrollIntoView({ block: "center" });
+    const first = byId("code").querySelector("button.on") || byId("code").querySelector("button");
+    if (name === "code" && first && !byId("code").scrollTop) first.scrollIntoView({ block: "center" });
   };
   for (const name of names) byId(`tab-${name}`).addEventListener("click", () => show(name));
   byId("tabs").addEventListener("keydown", (event) => {
@@ -112,7 +110,7 @@ export function setUpTabs(app) {
     const facts = /** @type {Facts} */ (app.facts), any = facts.marks.length > 0 || facts.head.byRank.length > 0;
     byId("tab-findings").hidden = !any;
     byId("tab-findings").textContent = facts.marks.length ? `Findings ${count(facts.marks.length)}` : "Ranks";
-    show(any ? "findings" : "outline");
+    show(any ? "findings" : facts.c.diff ? "changes" : "outline");
   });
   show("outline");
 }

@@ -35,7 +35,7 @@ import { fitted, textWidth } from "./painter.js";
 
 /** @typedef {{x: number, y: number, k: number}} Camera a point p of the page is drawn at p * k + (x, y) */
 
-const READABLE = 5; // px, least size of letters
+const SMALLEST = 5, PLAIN = 7; // px, sizes of letters: the least; below the other a box has its title alone, as large as it takes
 const DASHES = [4, 3];
 const FADED = 0.33;
 
@@ -58,7 +58,7 @@ export class Drawer {
     this.#sheet(0, camera.x, camera.y, camera.k, 0, false);
     this.p.alpha(1);
     for (const label of this.quiet ? [] : this.labels) {
-      this.p.text(label.text, label.x, label.y, 12, this.look.colors.text, { strong: true, middle: true, halo: this.look.colors.halo });
+      this.p.text(label.text, label.x, label.y, 10, this.look.colors.text, { strong: true, halo: this.look.colors.halo });
     }
     return this.drawn;
   }
@@ -98,23 +98,23 @@ export class Drawer {
     if (r.w < 8 || r.h < 10) return;
     const place = this.layout.inside(g, { x: 0, y: 0, w: r.w / k, h: r.h / k });
     const inner = k * place.scale, ox = r.x + place.x * k, oy = r.y + place.y * k;
-    const readable = k * 11 >= READABLE;
+    const letters = 11 * k < PLAIN ? Math.min(PLAIN / 11, 1.5 * k) : k, readable = 11 * letters >= SMALLEST;
     const alone = !readable && !labelled && r.w > 70 && r.h > 18 && r.h < this.window.h * 0.7;
     if (r.h >= 10) {
       this.#ports(g, r, ox, oy, inner);
       this.#sheet(g, ox, oy, inner, depth + 1, labelled || alone);
     }
     p.alpha(this.#fades(item) ? 0.5 : 1);
-    if (readable) this.#title(item, r, k);
-    else if (alone) this.labels.push({ x: r.x + r.w / 2, y: r.y + r.h / 2 + 4, text: fitted(this.model.title(item), 12, r.w - 8) });
+    if (readable) this.#title(item, r, letters, Math.min(17 * letters, 21 * k));
+    else if (alone) this.labels.push({ x: r.x + 4, y: r.y + 11, text: fitted(this.model.title(item), 10, r.w - 8) });
     this.#marks(item, r, k);
   }
 
-  /** @param {number} item @param {Rect} r @param {number} k */
-  #title(item, r, k) {
+  /** @param {number} item @param {Rect} r @param {number} k of the letters @param {number} down to their foot */
+  #title(item, r, k, down) {
     const { colors } = this.look, model = this.model, size = 11 * k, title = model.title(item), type = model.type(item);
-    const y = r.y + 17 * k;
-    this.#chevron(r.x + 12 * k, r.y + 13 * k, k, true);
+    const y = r.y + down;
+    this.#chevron(r.x + 12 * k, y - 4 * k, k, true);
     const room = r.w - 30 * k, shown = fitted(title, size * 1.04, room);
     const halo = colors.halo;
     this.p.text(shown, r.x + 22 * k, y, size, colors.text, { strong: true, halo });
@@ -150,7 +150,7 @@ export class Drawer {
       p.rect(r.x + 3 * k, r.y + 3 * k, r.w, r.h, round, colors[kind], colors[`${kind}-line`], 1);
     }
     p.rect(r.x, r.y, r.w, r.h, round, fill, cut ? colors.muted : colors[`${kind}-line`], 1, cut ? DASHES : undefined);
-    if (11 * k >= READABLE) {
+    if (11 * k >= PLAIN) {
       const title = fitted(model.title(item), 11, r.w / k - (isGroup ? 28 : 6)), line = this.look.line(item) || model.line(item), type = model.type(item), size = 11 * k;
       const middle = r.x + r.w / 2 + (isGroup ? 7 * k : 0);
       const y = r.y + (isGroup ? 16.5 : line ? 14.5 : 21) * k;
@@ -161,11 +161,12 @@ export class Drawer {
       } else p.text(title, middle, y, size, colors.text, { strong: true, middle: true });
       if (line) p.text(line, middle, r.y + (isGroup ? 30.5 : 27.5) * k, Math.min(10 * k, (r.w - (isGroup ? 36 : 12) * k) / textWidth(line)), second, { middle: true });
       if (isGroup) this.#chevron(r.x + 13 * k, r.y + r.h / 2, k, false);
-    } else if (isGroup && r.w > 90 && r.h > 16) {
-      this.labels.push({ x: r.x + r.w / 2, y: r.y + r.h / 2 + 4, text: fitted(model.title(item), 12, r.w - 8) });
+    } else if (r.h * 0.62 >= SMALLEST) {
+      const title = model.title(item), size = Math.min(9, r.h * 0.62, Math.max(SMALLEST + 1, (r.w - 4) / textWidth(title, true)));
+      p.text(fitted(title, size, r.w - 4), r.x + r.w / 2, r.y + r.h / 2 + size * 0.36, size, colors.text, { strong: true, middle: true });
     }
     const badge = this.look.badge(item);
-    if (badge && 9 * k >= READABLE) {
+    if (badge && 9 * k >= SMALLEST) {
       p.alpha(1);
       p.text(badge, r.x + r.w - 4 * k - textWidth(badge) * 9 * k, r.y + r.h + 10 * k, 9 * k, colors.accent, { strong: true, halo: colors.halo });
     }
@@ -199,12 +200,12 @@ export class Drawer {
     const model = this.model, shape = model.shape(g), sheet = this.layout.sheet(g), n = shape.children;
     if (!shape.into && !shape.out) return;
     const lit = this.look.lit ? this.look.lit.edges(g) : null;
-    const on = new Uint8Array(shape.into + shape.out);
+    const on = Uint8Array.from({ length: shape.into + shape.out }, (_, i) => Number(this.#isLeaf(g, n + i)));
     for (let e = 0; e < shape.above.length; e++) if (lit ? lit[e] : this.look.cutEdge(g, e)) {
-      if (shape.above[e] >= n) on[shape.above[e] - n] = 1;
-      if (shape.below[e] >= n) on[shape.below[e] - n] = 1;
+      if (shape.above[e] >= n) on[shape.above[e] - n] = 2;
+      if (shape.below[e] >= n) on[shape.below[e] - n] = 2;
     }
-    for (const wanted of on.includes(1) ? [0, 1] : [0]) {
+    for (const wanted of [1, 0, 2].filter((one) => on.includes(one))) {
       this.p.begin();
       for (let i = 0; i < on.length; i++) {
         if (on[i] !== wanted) continue;
@@ -217,8 +218,14 @@ export class Drawer {
         }
         else this.#piece(x, y, middle, r.y + r.h);
       }
-      this.#stroke(wanted ? (lit ? "lit" : "cut") : lit ? "faded" : "plain", k);
+      this.#stroke(wanted === 2 ? (lit ? "lit" : "cut") : this.look.lit ? "faded" : wanted ? "leaf" : "plain", k);
     }
+  }
+
+  /** Whether an edge of a sheet begins at a leaf, in it or outside: it looks the same on both sides of a border. @param {number} g @param {number} above a local number */
+  #isLeaf(g, above) {
+    const model = this.model, shape = model.shape(g), port = above - shape.children, cell = port < 0 ? model.item(g, above) : port < shape.into ? model.ports[model.portStart[g] + port] : -1;
+    return cell >= 0 && (model.kind[cell] === LEAF || model.kind[cell] === COPY);
   }
 
   /** @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 */
@@ -258,8 +265,7 @@ export class Drawer {
       if (ox + left * k > this.window.x + this.window.w || ox + right * k < this.window.x) continue;
       const above = shape.above[e] < n ? model.item(g, shape.above[e]) : ~0, below = shape.below[e] < n ? model.item(g, shape.below[e]) : ~0;
       if (this.look.absent && ((above !== ~0 && this.look.absent(above)) || (below !== ~0 && this.look.absent(below)))) continue;
-      const isLeaf = above >= 0 && (model.kind[above] === LEAF || model.kind[above] === COPY);
-      const how = lit && lit[e] ? "lit" : kinds && kinds[e] ? (kinds[e] === 1 ? "added" : "removed") : this.look.lit ? "faded" : this.look.cutEdge(g, e) ? "cut" : isLeaf ? "leaf" : "plain";
+      const how = lit && lit[e] ? "lit" : kinds && kinds[e] ? (kinds[e] === 1 ? "added" : "removed") : this.look.lit ? "faded" : this.look.cutEdge(g, e) ? "cut" : this.#isLeaf(g, shape.above[e]) ? "leaf" : "plain";
       batches[how].push(e);
       seen.push(e);
     }

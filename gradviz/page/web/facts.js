@@ -108,6 +108,15 @@ export class Facts {
   /** @param {number} edge */
   usedCell(edge) { return this.cellOf[this.used[edge]]; }
 
+  /** Whether a node is an op: neither a leaf nor an output. @param {number} node */
+  isOp(node) { return node < this.nodes && !this.leafOf.has(node); }
+
+  /** @param {number} node @returns {number[]} */
+  inputsOf(node) { return [...new Set(this.made.subarray(this.inStart[node], this.inStart[node + 1]))]; }
+
+  /** @param {number} node @returns {number[]} */
+  usersOf(node) { return [...new Set([...this.outEdge.subarray(this.outStart[node], this.outStart[node + 1])].map((edge) => this.used[edge]))]; }
+
   /** Nodes of an item: of a cell its own, of a group all inside. @param {number} item @returns {number[]} */
   nodesOf(item) {
     if (item >= 0) return [this.nodeOf(item)];
@@ -123,6 +132,14 @@ export class Facts {
   word(name, i) {
     const at = this.c[name][i];
     return at < 0 ? "" : this.texts[at];
+  }
+
+  /** The path of the innermost module or function around an item, "" outside of all. @param {number} item */
+  pathOf(item) {
+    const { model } = this, own = item < 0 ? -1 : this.nodeOf(item);
+    if (own >= 0 && own < this.nodes) return this.scopeOf(own)?.path || "";
+    for (let g = model.around(item); g > 0; g = model.parent[g]) if (model.scope[g] >= 0) return this.scopes[model.scope[g]].path;
+    return "";
   }
 
   /** @param {number} node */

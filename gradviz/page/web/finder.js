@@ -1,4 +1,5 @@
 /** The search field: counts what matches, and visits one match after another. */
+import { alike, pattern, times, together } from "./alike.js";
 import { absentRow, absentWith } from "./absent.js";
 import { byId, count, el, say } from "./dom.js";
 import { search } from "./search.js";
@@ -14,11 +15,15 @@ export class Finder {
     this.field = /** @type {HTMLInputElement} */ (byId("search"));
     /** @type {number[]} */
     this.found = [];
+    /** @type {number[][]} the same, alike ones in one row */
+    this.rows = [];
     this.at = -1;
     this.field.addEventListener("input", () => this.look());
     this.field.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") this.next(event.shiftKey ? -1 : 1);
-      else if (event.key === "ArrowDown" || event.key === "ArrowUp") this.next(event.key === "ArrowUp" ? -1 : 1);
+      if (event.key === "Enter") {
+        this.next(event.shiftKey ? -1 : 1);
+        this.#list(false);
+      } else if (event.key === "ArrowDown" || event.key === "ArrowUp") this.#along(event.key === "ArrowUp" ? -1 : 1);
       else if (event.key === "Escape") {
         this.field.value = "";
         this.look();
@@ -34,46 +39,60 @@ export class Finder {
   }
 
   look() {
-    this.found = this.app.facts ? search(this.app.facts, this.field.value) : [];
+    this.rows = alike(this.app.facts ? search(this.app.facts, this.field.value) : [], (item) => this.#key(item));
+    this.found = this.rows.flat();
     this.at = -1;
     this.#tell();
   }
 
   /** The best matches, where the field is in use. @param {boolean} shown */
   #list(shown) {
-    const { app, found, at } = this, list = byId("found"), first = Math.max(0, Math.min(at - SHOWN + 1, found.length - SHOWN));
+    const { app, found, rows, at } = this, list = byId("found"), now = this.#row(), first = Math.max(0, Math.min(now - SHOWN + 1, rows.length - SHOWN));
     const absent = absentWith(app, this.field.value).slice(0, SHOWN);
     list.hidden = !shown || !(found.length + absent.length);
     this.field.setAttribute("aria-expanded", String(!list.hidden));
     if (list.hidden) return;
-    list.replaceChildren(...found.slice(first, first + SHOWN).map((item, i) => {
-      const { model } = app, around = model.around(item);
-      const row = el("li", { role: "option", id: `found-${first + i}`, "aria-selected": String(first + i === at) }, el("strong", { text: model.title(item) }), el("span", { text: [model.type(item), model.line(item), this.#around(item, around)].filter(Boolean).join("  ") }));
+    list.replaceChildren(...rows.slice(first, first + SHOWN).map((items, i) => {
+      const { model } = app, title = items[0] < 0 ? together(items.map((item) => model.title(item))) : model.title(items[0]), path = together(items.map((item) => app.facts?.pathOf(item) || ""));
+      const row = el("li", { role: "option", id: `found-${first + i}`, "aria-selected": String(first + i === now) }, el("strong", { text: title + times(items.length) }), el("span", { text: [path && `in ${path}`, model.type(items[0]), model.line(items[0])].filter(Boolean).join(" · ") }));
       row.addEventListener("pointerdown", (event) => {
         event.preventDefault();
-        this.at = first + i - 1;
-        this.next(1);
+        this.#visit(found.indexOf(items[0]));
       });
       return row;
     }), ...absent.map((one) => absentRow(one, { role: "option", "aria-selected": "false", "aria-disabled": "true" })));
-    if (at >= 0) this.field.setAttribute("aria-activedescendant", `found-${at}`);
+    if (at >= 0) this.field.setAttribute("aria-activedescendant", `found-${now}`);
     else this.field.removeAttribute("aria-activedescendant");
   }
 
-  /** Where a match is: the path of its module, or the group around it. @param {number} item @param {number} around */
-  #around(item, around) {
-    const { model, facts } = this.app, scope = item < 0 ? model.scope[~item] : -1;
-    return scope >= 0 ? facts?.scopes[scope].path || "" : around > 0 ? `in ${model.title(~around)}` : "";
+  /** What a row has in common: matches that differ only in the number of their layer are one row. @param {number} item */
+  #key(item) {
+    const { model, facts } = this.app, title = model.title(item);
+    return [item < 0 ? pattern(title) : title, model.type(item), model.line(item), pattern(facts?.pathOf(item) || "")].join("\n");
   }
 
   /** @param {number} by */
   next(by) {
     const n = this.found.length;
     if (!n) return this.#tell();
-    this.at = this.at < 0 ? (by > 0 ? 0 : n - 1) : (this.at + by + n) % n;
-    this.app.visit(this.found[this.at]);
+    this.#visit(this.at < 0 ? (by > 0 ? 0 : n - 1) : (this.at + by + n) % n);
+  }
+
+  /** The row of the match that is visited, -1 before one is. */
+  #row() { return this.at < 0 ? -1 : this.rows.findIndex((items) => items.includes(this.found[this.at])); }
+
+  /** To the first match of the next row. @param {number} by */
+  #along(by) {
+    const n = this.rows.length, row = this.#row();
+    if (n) this.#visit(this.found.indexOf(this.rows[row < 0 ? (by > 0 ? 0 : n - 1) : (row + by + n) % n][0]));
+  }
+
+  /** @param {number} at */
+  #visit(at) {
+    this.at = at;
+    this.app.visit(this.found[at]);
     this.#tell();
-    say(`match ${this.at + 1} of ${n}: ${this.app.model.title(this.found[this.at])}`);
+    say(`match ${at + 1} of ${this.found.length}: ${this.app.model.title(this.found[at])}`);
   }
 
   #tell() {

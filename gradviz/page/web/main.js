@@ -16,9 +16,12 @@ import { pixelsOf, setUpExports, svgOf } from "./exports.js";
 import { setUpFindings } from "./findings.js";
 import { Code, setUpTabs } from "./code.js";
 import { byModule, setUpMemory } from "./memory.js";
+import { setUpGradients } from "./gradients.js";
+import { setUpChanges } from "./changes.js";
 import { available } from "./overlay.js";
 import { byId, el } from "./dom.js";
 import { readColors } from "./colors.js";
+import { setUpMenus } from "./menus.js";
 import { stretch } from "./sheet.js";
 import { search } from "./search.js";
 import { between, litEdges, reach } from "./trace.js";
@@ -39,11 +42,14 @@ async function main() {
   const drawnAt = performance.now();
   await new Promise((done) => setTimeout(done)); // the browser shows the first view before the rest is read
   const outline = new Outline(app, outlineTree), panel = new Panel(app), player = new Player(app), minimap = new Minimap(app), tip = new Tip(app, stage), profile = new Profile(app), finder = new Finder(app);
+  setUpMenus();
   setUpExports(app);
   setUpFindings(app);
   setUpTabs(app);
   const code = new Code(app);
-  setUpMemory(app, code);
+  setUpMemory(app);
+  setUpGradients(app);
+  setUpChanges(app);
   controls(app);
   keys(stage, player);
   themes(app);
@@ -61,6 +67,7 @@ async function main() {
     }
   };
   address.start();
+  byId("copy-link").addEventListener("click", () => address.copy());
   const parts = { app, stage, outline, panel, player, minimap, tip, profile, finder, address, code, facts, drawnAt };
   const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf, arrived, byModule, lookOf };
   Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
@@ -82,23 +89,21 @@ function controls(app) {
   views.addEventListener("change", () => app.showViews(views.checked));
   app.on("open", () => (views.checked = groups.every((g) => app.layout.isOpen(g))));
   views.checked = groups.every((g) => app.layout.isOpen(g));
-  names.addEventListener("change", () => app.setNames(names.value));
-  const shapes = /** @type {HTMLInputElement} */ (byId("shapes"));
-  shapes.addEventListener("change", () => {
-    app.shapes = shapes.checked;
-    app.changed("travel");
-  });
-  const version = /** @type {HTMLSelectElement} */ (byId("version"));
-  version.addEventListener("change", () => {
-    app.version = Number(version.value);
-    app.changed("lit");
+  const shapes = /** @type {HTMLInputElement} */ (byId("shapes")), version = /** @type {HTMLSelectElement} */ (byId("version"));
+  names.addEventListener("change", () => app.setView({ names: names.value }));
+  shapes.addEventListener("change", () => app.setView({ shapes: shapes.checked }));
+  version.addEventListener("change", () => app.setView({ version: Number(version.value) }));
+  app.on("view", () => {
+    names.value = app.names;
+    shapes.checked = app.shapes;
+    version.value = String(app.version);
   });
   app.on("facts", () => (byId("versions").hidden = !app.facts?.c.diff));
   resizable(byId("side"), 1);
   resizable(byId("panel"), -1, () => app.changed("select"));
   app.on("facts", () => {
-    names.value = app.facts?.head.titles;
-    names.disabled = names.value !== "variable"; // the file has no others
+    names.value = app.names;
+    names.disabled = app.names !== "variable"; // the file has no others
   });
   click("toggle-outline", () => {
     const gone = document.body.classList.toggle("no-outline");
@@ -150,7 +155,7 @@ function keys(stage, player) {
   addEventListener("keydown", (event) => {
     const at = event.target;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if ((at instanceof HTMLInputElement && at.type !== "checkbox") || at instanceof HTMLSelectElement) return;
+    if ((at instanceof HTMLInputElement && !["checkbox", "range"].includes(at.type)) || at instanceof HTMLSelectElement) return;
     if (at instanceof Element && at.closest("button, summary, input") && (event.key === "Enter" || event.key === " ")) return;
     if (event.key === "/") byId("search").focus();
     else if (event.key === "p") player.show(byId("player").hidden === true);

@@ -1,25 +1,28 @@
 /** Which modules and lines hold memory for backward, as bars: each goes to its boxes. */
-import { byId, el } from "./dom.js";
+import { alike, pattern, times, together } from "./alike.js";
+import { barList } from "./bars.js";
+import { byId } from "./dom.js";
 import { bytesText } from "./overlay.js";
 import { sumsOf } from "./code.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./facts.js").Facts} Facts */
-/** @typedef {{text: string, bytes: number, go: () => void}} Bar */
+/** @typedef {{text: string, bytes: number, go: () => void}} Held */
 
-const BARS = 25;
-
-/** Bytes of the ops that ran in a module itself, all its calls together. @param {App} app @param {Facts} facts @returns {Bar[]} */
+/** Bytes of the ops that ran in a module itself, all its calls together; equal ones of alike modules are one. @param {App} app @param {Facts} facts @returns {Held[]} */
 export function byModule(app, facts) {
-  /** @type {Map<string, {bytes: number, most: number, node: number}>} */
+  /** @type {Map<string, {path: string, bytes: number, most: number, node: number}>} */
   const sums = new Map();
   for (let node = 0; node < facts.nodes; node++) {
     const held = Number(facts.c.held[node]), scope = facts.scopeOf(node), path = scope ? scope.path || scope.type : "outside every module";
     if (!held) continue;
-    const here = sums.get(path) || { bytes: 0, most: 0, node };
-    sums.set(path, { bytes: here.bytes + held, most: Math.max(here.most, held), node: held > here.most ? node : here.node });
+    const here = sums.get(path) || { path, bytes: 0, most: 0, node };
+    sums.set(path, { path, bytes: here.bytes + held, most: Math.max(here.most, held), node: held > here.most ? node : here.node });
   }
-  return [...sums].map(([text, { bytes, node }]) => ({ text, bytes, go: () => app.visit(groupOf(app, facts, node)) }));
+  return alike(sums.values(), ({ path, bytes }) => `${pattern(path)} ${bytes}`).map((equal) => ({
+    text: together(equal.map(({ path }) => path)) + times(equal.length), bytes: equal.reduce((sum, { bytes }) => sum + bytes, 0),
+    go: () => app.visit(groupOf(app, facts, app.clearest(equal.map(({ node }) => node)))),
+  }));
 }
 
 /** The module call around a node, or its own box where there is none. @param {App} app @param {Facts} facts @param {number} node */
@@ -29,28 +32,22 @@ function groupOf(app, facts, node) {
   return cell;
 }
 
-/** @param {App} app @param {Facts} facts @param {Iterable<import("./code.js").Line>} lines @returns {Bar[]} */
-function byLine(app, facts, lines) {
-  return [...lines].map((line) => ({ text: `${line.file}:${line.line}  ${line.text}`, bytes: sumsOf(facts, line).bytes, go: () => app.choose(line) }));
+/** @param {App} app @param {Facts} facts @returns {Held[]} */
+function byLine(app, facts) {
+  return [...app.lines.values()].map((line) => ({ text: `${line.file}:${line.line}  ${line.text}`, bytes: sumsOf(facts, line).bytes, go: () => app.choose(line) }));
 }
 
-/** @param {string} title @param {Bar[]} bars @param {string} kind "path" where the end of a text tells most */
-function list(title, bars, kind) {
-  const sorted = bars.filter((bar) => bar.bytes).sort((a, b) => b.bytes - a.bytes), most = sorted[0]?.bytes || 1;
-  const rows = sorted.slice(0, BARS).map(({ text, bytes, go }) => {
-    const bar = el("div", { class: "bar" });
-    bar.style.width = `${(100 * bytes) / most}%`;
-    return el("li", {}, el("button", { onclick: go, title: text }, el("span", { class: `what ${kind}` }, el("bdi", { text })), el("span", { text: bytesText(bytes) }), bar));
-  });
-  if (sorted.length > BARS) rows.push(el("li", { text: `+${sorted.length - BARS} more` }));
-  return sorted.length ? [el("h2", { text: title }), el("ol", {}, ...rows)] : [];
+/** @param {string} title @param {Held[]} held @param {string} [kind] */
+function list(title, held, kind) {
+  const sorted = held.filter(({ bytes }) => bytes).sort((a, b) => b.bytes - a.bytes);
+  return barList(title, sorted.map(({ text, bytes, go }) => ({ text, amount: bytesText(bytes), part: bytes / sorted[0].bytes, go })), kind);
 }
 
-/** @param {App} app @param {import("./code.js").Code} code */
-export function setUpMemory(app, code) {
+/** @param {App} app */
+export function setUpMemory(app) {
   app.on("facts", () => {
     const facts = /** @type {Facts} */ (app.facts), bars = list("held for backward, by module", byModule(app, facts), "path");
-    byId("memory").replaceChildren(...bars, ...list("by line of your code", byLine(app, facts, code.lines.values()), ""));
+    byId("memory").replaceChildren(...bars, ...list("by line of your code", byLine(app, facts)));
     byId("tab-memory").hidden = !bars.length;
   });
 }

@@ -43,6 +43,8 @@ export class Model {
     this.words = /** @type {string[]} */ (block.head.words);
     this.text = { title: c.title, line: c.line, type: c.type, cell: c.cellText, group: c.groupText };
     this.sums = { ops: c.groupOps, parameters: c.groupParameters, nbytes: c.groupBytes };
+    /** The op that carries the work of a group, -1 where several do. */
+    this.main = c.groupMain;
     this.ports = c.ports;
     this.cells = c.record.length;
     this.groups = c.sheet.length;

@@ -8,13 +8,13 @@ import { COPY, LEAF, OUTPUT } from "./model.js";
 
 export const OVERLAYS = [
   ["kind", "Kind"], ["memory", "Memory held"], ["time", "Time"], ["grad", "Gradient norm"], ["dtype", "dtype"], ["device", "Device"], ["type", "Module type"],
-  ["diff", "Difference"],
+  ["diff", "What changed"],
 ];
 
-/** The overlays, each with the option that measures it where nobody did, "" where it can be shown. @param {Facts} facts */
+/** The overlays, each with how to write a page that has it, "" where this one does. @param {Facts} facts */
 export function available(facts) {
-  const missing = /** @type {{[id: string]: string}} */ ({ grad: facts.head.measured ? "" : "--color grad", time: facts.head.seconds.length ? "" : "--color time" });
-  return OVERLAYS.filter(([id]) => id !== "diff" || facts.c.diff).map(([id, name]) => [id, name, missing[id] || ""]);
+  const missing = /** @type {{[id: string]: string}} */ ({ grad: facts.head.measured ? "" : "render --color grad", time: facts.head.seconds.length ? "" : "render --color time", diff: facts.c.diff ? "" : "gradviz diff before after -o page.html" });
+  return OVERLAYS.map(([id, name]) => [id, name, missing[id] || ""]);
 }
 
 /** @param {string} id @param {Facts} facts @returns {Overlay} */

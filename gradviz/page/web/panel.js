@@ -1,4 +1,5 @@
 /** What is known of the selected box, in words; every id is a link to its box. */
+import { alike, pattern, times, together } from "./alike.js";
 import { byId, count, el, plural } from "./dom.js";
 import { COPY, LEAF, OUTPUT } from "./model.js";
 import { bytesText } from "./overlay.js";
@@ -28,13 +29,16 @@ export class Panel {
   draw() {
     const { app } = this, item = app.selected;
     this.element.hidden = item === null && !app.line;
-    app.covered = this.element.hidden || matchMedia("(max-width: 720px)").matches ? 0 : this.element.offsetWidth;
+    const narrow = matchMedia("(max-width: 720px)").matches;
+    app.covered = this.element.hidden || narrow ? 0 : this.element.offsetWidth;
+    app.coveredBelow = this.element.hidden || !narrow ? 0 : this.element.offsetHeight;
     app.stage.style.setProperty("--covered", `${app.covered}px`);
     if (app.line) return this.#line(app.line);
     if (item === null) return;
     const model = app.model;
     byId("panel-title").textContent = [model.title(item), model.type(item)].filter(Boolean).join("  ");
     const parts = [el("p", { class: "what", text: this.#what(item) }), this.#actions(item)];
+    if (app.facts) parts.unshift(...codeLines(app.facts, this.#made(app.facts, item)));
     if (app.facts) parts.push(...(item < 0 ? this.#group(app.facts, ~item) : this.#cell(app.facts, item)));
     this.body.replaceChildren(...parts);
     this.body.scrollTop = 0;
@@ -42,14 +46,22 @@ export class Panel {
 
   /** What a line of code made. @param {import("./code.js").Line} line */
   #line(line) {
-    const facts = /** @type {Facts} */ (this.app.facts), { bytes, norm } = sumsOf(facts, line), ops = line.nodes.filter((node) => !facts.leafOf.has(node));
+    const facts = /** @type {Facts} */ (this.app.facts), { bytes, norm } = sumsOf(facts, line), ops = line.nodes.filter((node) => facts.isOp(node)).sort((a, b) => facts.cellOf[a] - facts.cellOf[b]);
     byId("panel-title").textContent = `line ${line.line}`;
     this.body.replaceChildren(
       el("p", { class: "what", text: line.file }), el("code", { text: line.text }),
       table([["made", plural(ops.length, "op")], ["holds", bytes ? bytesText(bytes) : ""], ["gradient norm", norm === null ? "" : `up to ${norm}`]]),
-      section("Its ops, the last first", this.#links(ops, true)),
+      section("Its ops", this.#links(ops, true)),
     );
     this.body.scrollTop = 0;
+  }
+
+  /** The ops whose lines of code an item shows: its main one or all of a group, what uses a leaf, what made an output. @param {Facts} facts @param {number} item @returns {number[]} */
+  #made(facts, item) {
+    const node = item < 0 ? this.app.model.main[~item] : facts.nodeOf(item);
+    if (node < 0) return facts.nodesOf(item).filter((one) => facts.isOp(one));
+    if (facts.isOp(node)) return [node];
+    return node < facts.nodes ? facts.usersOf(node) : facts.inputsOf(node);
   }
 
   #buttons() {
@@ -133,8 +145,8 @@ export class Panel {
     ];
   }
 
-  /** @param {Facts} facts @param {number} node */
-  #op(facts, node) {
+  /** @param {Facts} facts @param {number} node @param {HTMLElement[]} [box] of the box that it is the main op of */
+  #op(facts, node, box = []) {
     const c = facts.c, outputs = facts.outputs[c.outs[node]], scope = facts.scopeOf(node), forward = facts.word("forward", node);
     /** @type {[string, Node | string][]} */
     const rows = [
@@ -142,12 +154,12 @@ export class Panel {
       ...outputs.map((text, i) => /** @type {[string, string]} */ ([outputs.length > 1 ? `output ${i}` : "output", text])),
       ["names", facts.names[c.name[node]].join(", ")], ["flags", facts.flags[c.flag[node]].map(([, words]) => words).join(", ")],
       ["module", scope ? this.#module(facts, node) : ""],
-      ...this.#lines(facts, node), ["holds", c.held[node] ? bytesText(Number(c.held[node])) : ""],
+      ["holds", c.held[node] ? bytesText(Number(c.held[node])) : ""],
       ["sequence", c.sequence[node] >= 0 ? String(c.sequence[node]) : ""], ["no gradient", c.noneInputs[node] ? plural(c.noneInputs[node], "input") : ""], ["node", `#${node}`],
       ["finding", this.#findings(facts, node)], ["difference", this.#difference(facts, node)],
     ];
     const explained = formulaSections(facts, node, slotsOf(facts, node), (one) => this.#link(one));
-    const parts = [...explained, ...numberSection(facts, node, (one) => this.app.model.title(facts.cellOf[one])), this.#way(facts, node), section("Facts", table(rows))], attributes = facts.attributes[c.attribute[node]];
+    const parts = [...explained, ...box, ...numberSection(facts, node, (one) => this.app.model.title(facts.cellOf[one])), this.#way(facts, node), section(box.length ? "Main op" : "Facts", table(rows))], attributes = facts.attributes[c.attribute[node]];
     const saved = this.#saved(facts, node);
     if (saved) parts.push(section("Saved for backward", saved));
     parts.push(...this.#neighbours(facts, node));
@@ -192,18 +204,6 @@ export class Panel {
     return g > 0 ? this.#to(~g, text) : text;
   }
 
-  /** @param {Facts} facts @param {number} node @returns {[string, Node | string][]} */
-  #lines(facts, node) {
-    const found = /** @type {[string, Node | string][]} */ ([]);
-    for (const [name, column] of [["line", "source"], ["your line", "scriptLine"]]) {
-      const at = facts.c[column][node];
-      if (at < 0) continue;
-      const [file, line, within, text] = facts.sources[at];
-      found.push([name, el("span", {}, el("span", { text: `${file}:${line}${within ? ` in ${within}` : ""}` }), el("code", { text }))]);
-    }
-    return found;
-  }
-
   /** @param {Facts} facts @param {number} node */
   #step(facts, node) {
     const at = stepOf(facts, node);
@@ -238,16 +238,17 @@ export class Panel {
 
   /** @param {Facts} facts @param {number} node */
   #neighbours(facts, node) {
-    const inputs = [...new Set(facts.made.subarray(facts.inStart[node], facts.inStart[node + 1]))];
-    const users = [...new Set([...facts.outEdge.subarray(facts.outStart[node], facts.outStart[node + 1])].map((edge) => facts.used[edge]))];
+    const inputs = facts.inputsOf(node), users = facts.usersOf(node);
     return [["Inputs from", inputs], ["Used by", users]].filter(([, nodes]) => nodes.length).map(([title, nodes]) => section(String(title), this.#links(/** @type {number[]} */ (nodes))));
   }
 
-  /** @param {number[]} nodes @param {boolean} [whole] with the module, the op and its shape */
+  /** @param {number[]} nodes @param {boolean} [whole] with the module, the op and its shape, those of alike modules in one row */
   #links(nodes, whole = false) {
-    const facts = /** @type {Facts} */ (this.app.facts), words = (/** @type {number} */ node) => ` ${this.app.model.line(facts.cellOf[node])}  ${facts.scopeOf(node)?.path || ""}`;
-    const list = el("ul", { class: "links" }, ...nodes.slice(0, MANY).map((node) => el("li", {}, this.#link(node), whole ? words(node) : "")));
-    if (nodes.length > MANY) list.append(el("li", { text: `+${count(nodes.length - MANY)} more` }));
+    const { app } = this, { model } = app, facts = /** @type {Facts} */ (app.facts), path = (/** @type {number} */ node) => facts.pathOf(facts.cellOf[node]);
+    const said = (/** @type {number} */ node) => `${model.title(facts.cellOf[node])} ${model.line(facts.cellOf[node])}`, rows = alike(nodes, (node) => (whole ? `${said(node)} ${pattern(path(node))}` : String(node)));
+    const words = (/** @type {number[]} */ equal) => `${times(equal.length)} ${model.line(facts.cellOf[equal[0]])}  ${together(equal.map(path))}`;
+    const list = el("ul", { class: "links" }, ...rows.slice(0, MANY).map((equal) => el("li", {}, this.#link(app.clearest(equal)), whole ? words(equal) : "")));
+    if (rows.length > MANY) list.append(el("li", { text: `+${count(rows.length - MANY)} more` }));
     return list;
   }
 
@@ -271,8 +272,30 @@ export class Panel {
       ["backward", steps ? `steps ${count(first + 1)} to ${count(last + 1)}, ${plural(steps, "function")}` : ""], ["inside", plural(model.shape(g).children, "box", "boxes")],
     ];
     if (g === 0) rows.push(...facts.head.about.map((/** @type {string} */ text, /** @type {number} */ i) => [i ? "" : "about", text]));
-    return [table(rows)];
+    const main = model.main[g], inside = facts.nodesOf(~g).filter((node) => facts.isOp(node));
+    if (main < 0) return [table(rows), ...(g ? [section("Its ops", this.#links(inside, true))] : [])];
+    const beside = inside.filter((node) => node !== main), more = beside.length ? [section(`+${plural(beside.length, "reshape")}`, this.#links(beside, true))] : [];
+    return this.#op(facts, main, [section("Box", table(rows)), ...more]);
   }
+}
+
+const LINES = 6;
+
+/** The lines of code that made some ops, in the order they ran, and from where the user's own code led there. @param {Facts} facts @param {number[]} nodes */
+function codeLines(facts, nodes) {
+  /** @type {Map<number, number>} */
+  const ops = new Map();
+  for (const column of ["source", "scriptLine"]) for (const node of nodes) {
+    const at = facts.c[column][node];
+    if (at >= 0) ops.set(at, (ops.get(at) || 0) + 1);
+  }
+  if (!facts.sources.length) return [el("p", { class: "small", text: "Lines of code are known where gradviz render ran the script, or gradviz.record() watched it." })];
+  const rows = [...ops].map(([at, n]) => {
+    const [file, line, within, text] = facts.sources[at];
+    return el("div", {}, el("code", { text }), el("small", { text: `${file}:${line}${within && within !== "<module>" ? ` in ${within}` : ""}${nodes.length > 1 && ops.size > 1 ? `, ${plural(n, "op")}` : ""}` }));
+  });
+  if (rows.length > LINES) rows.splice(LINES, rows.length, el("small", { text: `+${plural(rows.length - LINES, "line")}` }));
+  return rows.length ? [el("section", { class: "lines" }, ...rows)] : [];
 }
 
 /** @type {WeakMap<object, {start: Int32Array, of: Map<number, number[]>}>} */

@@ -54,7 +54,7 @@ export class Player {
     byId("play").addEventListener("click", () => (this.timer ? this.stop() : this.start()));
     byId("step-back").addEventListener("click", () => this.go(this.at - 1));
     byId("step-on").addEventListener("click", () => this.go(this.at + 1));
-    this.slider.addEventListener("input", () => this.go(Number(this.slider.value)));
+    this.slider.addEventListener("input", () => this.reach(Number(this.slider.value)));
     this.into.addEventListener("change", () => this.#again());
     this.curve.addEventListener("pointermove", (event) => this.#point(this.#functionAt(event.offsetX)));
     this.curve.addEventListener("pointerleave", () => this.#point(-1));
@@ -81,7 +81,7 @@ export class Player {
       if (before && item < 0 && before.item === item) before.last = i;
       else stops.push({ item, first: i, last: i });
     }
-    this.slider.max = String(Math.max(0, stops.length - 1));
+    this.slider.max = String(Math.max(0, c.stepNode.length - 1)); // functions, as along the curve
   }
 
   /** Count the steps anew, and stay where backward is. */
@@ -97,6 +97,7 @@ export class Player {
     if (!this.memory) return;
     this.bar.hidden = !shown;
     byId("play-open").setAttribute("aria-pressed", String(shown));
+    this.app.resize(this.app.stage.clientWidth, this.app.stage.clientHeight); // now, so that the first step is brought into what the bar leaves
     if (shown) {
       this.#count();
       this.go(0);
@@ -207,7 +208,7 @@ export class Player {
   draw() {
     if (this.bar.hidden || !this.memory || this.app.step < 0) return;
     const { app, memory: m } = this, facts = /** @type {Facts} */ (app.facts), n = this.stops.length, functions = app.step - app.stepFirst + 1;
-    this.slider.value = String(this.at);
+    this.slider.value = String(app.step);
     const name = this.#name(facts), words = [el("strong", { text: `${count(this.at + 1)} / ${count(n)}` }), " ", el("span", { class: "running", text: name })];
     this.slider.setAttribute("aria-valuetext", `step ${this.at + 1} of ${n}: ${name}`);
     const norm = facts.head.norms && functions === 1 ? facts.head.norms[app.step] : null;
@@ -228,7 +229,7 @@ export class Player {
   /** The function at a place of the curve. @param {number} x */
   #functionAt(x) {
     const n = this.app.facts?.c.stepNode.length || 1;
-    return Math.max(0, Math.min(n - 1, Math.round(((x - AXIS) / Math.max(1, this.curve.clientWidth - AXIS - 8)) * (n - 1))));
+    return Math.max(0, Math.min(n - 1, Math.round(((x - AXIS) / Math.max(1, this.curve.clientWidth - AXIS - THUMB)) * (n - 1))));
   }
 
   /** Say what is alive at a place of the curve. @param {number} step */
@@ -250,7 +251,7 @@ export class Player {
     const c = /** @type {CanvasRenderingContext2D} */ (curve.getContext("2d")), { colors } = app;
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     const top = m.total[m.peak] || 1, foot = h - 14;
-    const px = (/** @type {number} */ i) => AXIS + ((w - AXIS - 8) * i) / Math.max(1, n - 1), py = (/** @type {number} */ v) => foot - ((foot - 8) * v) / top;
+    const px = (/** @type {number} */ i) => AXIS + ((w - AXIS - THUMB) * i) / Math.max(1, n - 1), py = (/** @type {number} */ v) => foot - ((foot - 8) * v) / top;
     const every = Math.max(1, Math.floor(n / w));
     for (const [values, color] of /** @type {[Float64Array, string][]} */ ([[m.total, colors["soft-line"]], [m.saved, colors.saved]])) {
       c.beginPath();
@@ -269,10 +270,10 @@ export class Player {
       c.fillText(bytesText(Math.round(top * part)), AXIS - 6, py(top * part) + 4);
       c.beginPath();
       c.moveTo(AXIS, py(top * part));
-      c.lineTo(w - 8, py(top * part));
+      c.lineTo(w - THUMB, py(top * part));
       c.stroke();
     }
-    c.fillText(`function ${count(n)}`, w - 8, h - 2);
+    c.fillText(`function ${count(n)}`, w - THUMB, h - 2);
     c.textAlign = "left";
     c.fillText("1: from the loss", AXIS, h - 2);
     c.fillStyle = colors.warn;
@@ -288,7 +289,8 @@ export class Player {
   }
 }
 
-const AXIS = 72; // px, room for bytes at the left of the curve
+const THUMB = 8; // px, half of the slider's: as far from its ends as the curve begins and ends
+const AXIS = 72 + THUMB; // px, room for bytes at the left of the curve
 
 /** @param {import("./data.js").Column} values @param {number} first @param {number} last */
 function sum(values, first, last) {
