@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.fold.titles import titled
 from gradviz.graph import Graph, Scope, SourceLine
+from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import ScopeTree, calls_from
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, seconds_text
@@ -39,6 +40,7 @@ class Frames:
         self._tree = ScopeTree(graph)
         self._calls_from = calls_from(graph)
         self._repeated = _referred_to(graph)
+        self._used = _used(graph)
         self._number: dict[int, int] = {}
         self.drawn: list[Frame] = []
 
@@ -55,8 +57,10 @@ class Frames:
                     around = self._graph.scopes[record.parent].path
                 self._number[inner] = len(self.drawn)
                 first = record.path in self._repeated and around not in self._repeated
-                title = frame_title(record, around, None if line == told else line, first=first)
-                self.drawn.append(Frame(title, parent, inner, frame_title(record, line=line, first=first)))
+                used = self._used.get(inner, 0)
+                title = frame_title(record, around, None if line == told else line, first=first, used=used)
+                full = frame_title(record, line=line, first=first, used=used)
+                self.drawn.append(Frame(title, parent, inner, full))
         return self._number[scope]
 
     def tells_no_line(self, scope: int | None) -> bool:
@@ -75,11 +79,25 @@ def _referred_to(graph: Graph) -> frozenset[str]:
     return frozenset(scope.path for scope in graph.scopes if scope.call > 1)
 
 
-def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None, *, first: bool = False) -> str:
+def _used(graph: Graph) -> dict[int, int]:
+    """How many elements of parameters the ops in each module call use."""
+    whole = graph.original or graph
+    tree = ScopeTree(whole)
+    used: dict[int, int] = {}
+    for leaf, elements in parameter_elements(whole).items():
+        scopes = {whole.nodes[edge.consumer].scope for edge in whole.consumers(leaf)}
+        for scope in {outer for inner in scopes if inner is not None for outer in tree.around(inner)}:
+            used[scope] = used.get(scope, 0) + elements
+    return used
+
+
+def frame_title(
+    scope: Scope, around: str = "", line: SourceLine | None = None, *, first: bool = False, used: int = 0
+) -> str:
     """Path, class, which call when it is a later one, and parameters: `fc Linear, 12 parameters`.
 
     The path is given relative to the module `around`. `line` is the script's that everything inside comes from. `first`: a
-    box refers to the first call, so that is numbered, too.
+    box refers to the first call, so that is numbered, too. `used`: elements of its parameters that are in the graph.
     """
     path = scope.path.removeprefix(f"{around}.") if around else scope.path
     words = [one_line(titled(path, scope.type))]
@@ -87,7 +105,9 @@ def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None, 
         words.append(f"call {count_text(scope.call)}")
     if line is not None:
         words.append(f"from {labels.source_text(line)}")
-    if scope.parameters:
+    if scope.parameters and used and used != scope.parameters:
+        words.append(f"{count_text(used)} of {plural(scope.parameters, 'parameter')}")
+    elif scope.parameters:
         words.append(plural(scope.parameters, "parameter"))
     if scope.forward is not None:
         words.append(f"takes {seconds_text(scope.forward + (scope.backward or 0))}")
