@@ -43,7 +43,7 @@ _BOLD = (
 _FIRST = ord(" ")
 _WIDTHS = tuple(tuple(int(width) / 1000 for width in widths.split()) for widths in (_REGULAR, _BOLD))
 _SIGNS = {"\u2026": 0.9, "\u00d7": 0.76, "\u2192": 0.76, "\u2190": 0.76, "\u00b7": 0.35, "\u2013": 0.45, "\u2014": 0.9}
-ADVANCE = 0.602
+ADVANCE = 0.67
 """em; a cell of any letter that is not in these tables."""
 MEAN = 0.52
 """em; about the mean letter of a sentence."""

@@ -7,6 +7,7 @@ from the groups alone, so that only a few pictures are laid out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from gradviz.fold.sizes import Sizes
 from gradviz.fold.titles import calls_below, calls_in, is_list, list_of
 from gradviz.graph.origins import ScopeTree, around
 
+_LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*)$")
+"""Classes whose name says all, of however many ops they are."""
 FEW = 4
 """Ops of a group up to which a box says about as much as its ops would."""
 SHARE = 0.4
@@ -114,8 +117,7 @@ class Opening:
         if calls_below(self.groups, at):
             return False
         work = sum(not is_view(self.groups.graph.nodes[node].op) for node in self.groups.members(at))
-        is_norm = self.groups.graph.scopes[group.scope].type.endswith("Norm")
-        return work <= 1 or is_norm
+        return work <= 1 or _LAYER.search(self.groups.graph.scopes[group.scope].type) is not None
 
     def _may_open(self, at: int) -> bool:
         """Whether a group can show something new: not the rest of a run, a window, an op with its views, or a call again."""

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradviz.draw.typesetting import text_width
 from tests.layout.geometry import overlapping_pairs
 
 WIDEST, TALLEST = 2000, 2600  # px, of a picture that nobody asked to be larger
 SLACK = 0.6  # px: places are written with one decimal
-CHARACTER = 0.602  # width of one, as a part of the font's size: DejaVu Sans Mono
-SIZE, STRONG = 11.0, 12.0  # px, of plain and of strong text in boxes
+SIZE, STRONG = 11.0, 11.0  # px, of plain and of strong text in boxes
 HEAD = 7.0  # px, of an arrow, which the line ends before
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _COMMAND = re.compile(r"[MCV][^MCV]*")
@@ -133,5 +133,5 @@ def _inside(one: Box, other: Box) -> bool:
 
 
 def _wider(text: str, box: Box) -> bool:
-    strong = text == box.texts[0]
-    return text.isascii() and len(text) * CHARACTER * (STRONG if strong else SIZE) > box.right - box.left + 1.0
+    size, bold = (STRONG, True) if text == box.texts[0] else (SIZE, False)
+    return text.isascii() and text_width(text, size, bold) > box.right - box.left + 1.0
