@@ -38,7 +38,7 @@ _HELP = f"""Draw the graph: {listed()}.
 {_PAGE}md is Mermaid. Without -o, writes a file named after the script into the current folder.
 Prints the path.
 """
-_CUT = "Draw what .detach(), .item(), no_grad or argmax cut off, dashed; --check does."
+_CUT = "Draw what .detach(), .item(), .sample() or argmax cut off, dashed; --check does."
 
 
 @click.command("render", cls=TargetCommand, help=_HELP)

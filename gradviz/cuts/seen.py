@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Protocol
 
@@ -25,11 +26,10 @@ import torch
 import torch.distributions as distributions
 import torch.jit._builtins as scripted
 
+from gradviz.packages import is_foundation
 from gradviz.source.cut import DetachKind
-from gradviz.variables.objects import own_attributes
 from gradviz.walker.isolation import unseen
 from gradviz.walker.private import is_traced
-from gradviz.walker.signals import signalled
 from gradviz.walker.taps import Began, Ended, all_tapped
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -66,6 +66,7 @@ _OPERATORS: dict[str, DetachKind] = {
 }
 
 
+_count_modes = torch._C._len_torch_function_stack  # a mode of the user's would see that a tensor is asked
 _MOST = 4  # elements of a list
 _NOT_SEEN = ("torch", "gradviz")
 """Packages whose own calls cut nothing of the user's."""
@@ -78,7 +79,7 @@ class _Attribute:
         self._name, self._theirs, self._asked = name, theirs, asked
 
     def __get__(self, tensor: Any, kind: Any = None) -> Any:
-        if tensor is not None and type(tensor) in PLAIN:
+        if type(tensor) in PLAIN and (_count_modes() or tensor.requires_grad):
             self._asked(self._name, tensor, sys._getframe(1))
         return self._theirs.__get__(tensor, kind)
 
@@ -190,7 +191,7 @@ class CutCalls:
                 if lost:
                     self._watch.cutting(kind, name, lost, frame, into)
         except Exception as error:
-            if signalled(error):
+            if _is_the_users(error):
                 raise
 
     def _writes(self, into: Any, value: Any, frame: FrameType) -> None:
@@ -271,6 +272,12 @@ class CutCalls:
         self._undo.close()
 
 
+def _is_the_users(error: BaseException) -> bool:
+    """Whether an exception comes from code that ran in between, as a handler of signals does."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return not is_foundation(frames[-1].f_code.co_filename)
+
+
 def _samples() -> Iterator[Any]:
     """The functions of torch that draw from a distribution."""
     waiting: list[Any] = [distributions.Distribution]
@@ -287,7 +294,7 @@ def _begins_block(frame: FrameType) -> bool:
 
 def _parameters(distribution: Any) -> Iterator[Any]:
     """The tensors that a distribution holds, and those that it is made of do."""
-    for value in own_attributes(distribution).values():
+    for value in list(vars(distribution).values()):
         if type(value) in PLAIN:
             yield value
         elif isinstance(value, distributions.Distribution):

@@ -66,28 +66,33 @@ _STEM = re.compile(r"(\w+?)Backward\d+")
 
 def _again(live: LiveGraph, node: int, known: Mapping[int, torch.Tensor]) -> torch.Tensor | None:
     """What an op computes of operands that are all known; None where one is not, or the op does more than its name says."""
-    record, match = live.graph.nodes[node], _STEM.fullmatch(live.graph.nodes[node].op)
-    function, names = _OPS.get(match[1] if match is not None else "", (None, ()))
-    output = record.outputs[0] if len(record.outputs) == 1 else None
-    if function is None or output is None:
+    record, function = live.graph.nodes[node], live.nodes[node]
+    match = _STEM.fullmatch(record.op)
+    name = match[1] if match is not None else ""
+    if name not in _OPS or record.outputs[:1] == (None,) or len(record.outputs) != 1:
         return None
-    inputs = {edge.position: edge for edge in live.graph.inputs(node)}
-    given: list[Any] = []
-    for position, name in enumerate(names):
-        edge = inputs.get(position)
-        saved = next((slot for slot in record.saved if slot.slot == name and slot.state == "live"), None)
-        if edge is not None:
-            given.append(known.get(edge.producer) if edge.output == 0 else None)
-        elif saved is not None:
-            given.append(tensor_in(live.nodes[node], name))
-        else:
-            given.append(getattr(live.nodes[node], f"_saved_{name}", None))
-    if not all(isinstance(one, (int, float)) or (type(one) in PLAIN and numbers(one)) for one in given):
+    compute, operands = _OPS[name]
+    given = [_operand(live, node, position, slot, known) for position, slot in enumerate(operands)]
+    if any(one is None for one in given):
         return None
-    factor = getattr(live.nodes[node], "_saved_alpha", 1)
-    options = {"alpha": -factor if match is not None and match[1] == "Sub" else factor} if function is torch.add else {}
-    made = function(*(one.clone() if isinstance(one, torch.Tensor) else one for one in given), **options)
-    return made if tuple(made.shape) == output.shape else None
+    if name in ("Add", "Sub"):
+        given[1] = given[1] * (getattr(function, "_saved_alpha", 1) * (-1 if name == "Sub" else 1))
+    made, output = compute(*given), record.outputs[0]
+    return made if output is not None and tuple(made.shape) == output.shape else None
+
+
+def _operand(live: LiveGraph, node: int, position: int, slot: str, known: Mapping[int, torch.Tensor]) -> Any:
+    """A copy of what an op was given: what another one computed, or what it saved; None where that is not known."""
+    edge = next((edge for edge in live.graph.inputs(node) if edge.position == position), None)
+    if edge is not None:
+        value: Any = known.get(edge.producer) if edge.output == 0 else None
+    elif any(saved.slot == slot and saved.state == "live" for saved in live.graph.nodes[node].saved):
+        value = tensor_in(live.nodes[node], slot)
+    else:  # a plain number; asking for a tensor could run a hook
+        value = live.nodes[node]._saved_exponent if live.graph.nodes[node].op == "PowBackward0" else None
+    if type(value) in PLAIN:
+        return value.clone() if numbers(value) else None
+    return value if type(value) in (int, float) else None
 
 
 def _there(live: LiveGraph) -> Iterator[tuple[int, torch.Tensor]]:

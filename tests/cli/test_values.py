@@ -1,4 +1,4 @@
-"""`render --values`: the numbers of small tensors, noted while the script runs."""
+"""`render --values`: the numbers of small tensors, saved, or computed of those."""
 
 from __future__ import annotations
 
@@ -20,21 +20,33 @@ loss.backward()
 """
 
 
-def test_what_no_op_saved_is_noted_as_it_is_computed(gradviz: Gradviz, tmp_path: Path) -> None:
-    gradviz("render", script(tmp_path, LINES), "--values", "-o", tmp_path / "graph.json")
+def test_what_no_op_saved_is_computed_of_what_is_known(gradviz: Gradviz, tmp_path: Path) -> None:
+    """Nobody kept the 1 and the 3; everything else follows."""
+    lines = LINES.replace("second.add_(1)", "second = second * w")
+    gradviz("render", script(tmp_path, lines), "--values", "-o", tmp_path / "graph.json")
     graph = load(tmp_path / "graph.json")
-    found = {graph.nodes[step.node].sequence: step.value for step in graph.backward}
-    assert list(found.values()) == [(1.0,), (4.0,), (1.0, 3.0), (0.0, 2.0), (0.0, 1.0), (1.0, 2.0)]
+    found = {graph.nodes[step.node].op: step.value for step in graph.backward}
+    assert found == {
+        "SubBackward0": (),
+        "SumBackward0": (4.0,),
+        "MulBackward0": (0.0, 4.0),
+        "AddBackward0": (0.0, 2.0),
+        "AccumulateGrad": (1.0, 2.0),
+    }
 
 
-def test_other_threads_count_for_themselves(gradviz: Gradviz, tmp_path: Path) -> None:
-    """A node of a thread has a number that one of another thread has, too."""
-    begin = "thread = Thread(target=lambda: found.append(w * 7))"
-    work = f"from threading import Thread\nfound = []\n{begin}\nthread.start()\nthread.join()"
-    text = LINES.replace("first = w - 1", f"{work}\nfirst = found[0] - 1")
-    gradviz("render", script(tmp_path, text), "--values", "-o", tmp_path / "graph.json")
+def test_a_chain_of_scalars_is_computed_as_torch_does(gradviz: Gradviz, tmp_path: Path) -> None:
+    names = "x", "y", "a", "b", "c", "loss"
+    text = (
+        "import torch\nx, y = (torch.tensor(number, requires_grad=True) for number in (2.0, -3.0))\n"
+        "a = torch.sub(x, y, alpha=2)\nb = a + x * y\nc = -b / y\nloss = torch.tanh(c)\n"
+        f"print({', '.join(f'{name}.item()' for name in names)})\nloss.backward()\n"
+    )
+    printed = gradviz("render", script(tmp_path, text), "--values", "-o", tmp_path / "graph.json")
     graph = load(tmp_path / "graph.json")
-    assert {graph.nodes[step.node].op: step.value for step in graph.backward}["SubBackward0"] == ()
+    found = {step.value[0] for step in graph.backward if step.value}
+    numbers = (printed.stdout + printed.stderr).split()
+    assert {float(f"{float(number):.6g}") for number in numbers[: len(names)]} <= found
 
 
 def test_a_picture_shows_single_numbers(gradviz: Gradviz, tmp_path: Path) -> None:

@@ -33,8 +33,9 @@ def constant_term(context: CheckContext) -> Diagnoses:
     comparison, under `torch.no_grad()` in a helper, with NumPy, or added as `.item()`; or it is a gradient penalty without
     `create_graph=True`.
 
-    How it is found: every operation that takes a tensor with a graph and gives one without is noted while the script runs, and
-    what it gave is followed to the sum. Only for a loss that is a single number, and for `check` on a script. Of a sum over
+    How it is found: functions that take a tensor with a graph and give one without, as `detach`, `item`, `argmax` and `sample`
+    do, are noted while the script runs; the code says which of their results go into the sum. What is computed with recording
+    off is not noted. Only for a loss that is a single number, and for `check` on a script. Of a sum over
     samples, `(a - b).mean()`, only terms that come from `sample()` are told, where nothing weighs the samples as policy gradients
     do.
 
