@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
 
@@ -149,19 +149,29 @@ class Texts:
         return [Sums(*counts) for counts in counted]
 
 
-def main_ops(walk: Walk) -> list[int | None]:
-    """The op that carries the work of each group: the only one that does more than change a shape or a dtype."""
-    working: list[set[int]] = [set() for _ in walk.groups]
-    for cell in walk.cells:
+FEW = 3
+"""A group of more ops that do more than change a shape has no main ones."""
+
+
+def main_ops(walk: Walk) -> list[list[int]]:
+    """The ops that carry the work of each group, where they are few, in order."""
+    working: list[list[int]] = [[] for _ in walk.groups]  # cells
+    for number, cell in enumerate(walk.cells):
         if cell.kind == OP and not _is_beside(walk.graph.nodes[cell.record].op):
-            working[cell.group].add(cell.record)
+            working[cell.group].append(number)
 
     for at in range(len(walk.groups) - 1, 0, -1):
-        working[walk.parent[at]].update(islice(working[at], 2))  # two say that it is none alone
+        working[walk.parent[at]] += working[at][: FEW + 1]  # which says that they are many
 
-    alone = (next(iter(ops)) if len(ops) == 1 else None for ops in working)
-    hosts = (walk.tree[old].op for old in walk.groups)
-    return [one if host is None else host for one, host in zip(alone, hosts)]
+    hosts = [walk.tree[old].op for old in walk.groups]
+    return [
+        [host]
+        if host is not None
+        else [walk.cells[number].record for number in sorted(cells)]
+        if len(cells) <= FEW
+        else []
+        for host, cells in zip(hosts, working)
+    ]
 
 
 def _is_beside(op: str) -> bool:
@@ -199,14 +209,15 @@ def view(graph: Graph, dtype: str = "", *, views: bool = False, names: labels.Op
 
 
 def _tree(pack: Pack, groups: Groups, made: Walk, is_open: Container[int]) -> None:
-    kinds = get_args(Kind)
+    kinds, mains = get_args(Kind), main_ops(made)
     pack.add(
         record=(cell.record for cell in made.cells),
         kind=(cell.kind for cell in made.cells),
         scope=(groups[old].scope for old in made.groups),
         groupKind=(kinds.index(groups[old].kind) for old in made.groups),
         open=(int(old in is_open) for old in made.groups),
-        groupMain=main_ops(made),
+        mains=chain.from_iterable(mains),
+        mainCount=map(len, mains),
     )
 
 

@@ -384,7 +384,7 @@ def test_every_box_answers_with_its_line_first(open_page: Open, transformer: Pat
         assert first.locator("code").first.inner_text(), page.inner_text("#panel-title")
         assert "train.py:" in first.inner_text()
         formulas[page.inner_text("#panel-title").split()[0]] = page.locator("#panel math").count()
-    assert all(formulas[name] for name in ("norm", "qkv", "scores", "weights", "proj", "x"))
+    assert all(formulas[name] for name in ("norm", "qkv", "scores", "weights", "proj", "x", "mlp"))
     page.evaluate(f"gradviz.app.select({group_called('qkv')})")
     panel = page.inner_text("#panel")
     assert "What it computed" in panel and "+3 reshapes" in panel and "self.qkv(x)" in panel

@@ -98,7 +98,7 @@ export class Drawer {
     if (r.w < 8 || r.h < 10) return;
     const place = this.layout.inside(g, { x: 0, y: 0, w: r.w / k, h: r.h / k });
     const inner = k * place.scale, ox = r.x + place.x * k, oy = r.y + place.y * k;
-    const letters = 11 * k < PLAIN ? Math.min(PLAIN / 11, 1.5 * k) : k, readable = 11 * letters >= SMALLEST;
+    const letters = 11 * k < PLAIN ? Math.min(PLAIN / 11, 1.5 * k) : k, readable = 11 * letters >= SMALLEST && !this.quiet;
     const alone = !readable && !labelled && r.w > 70 && r.h > 18 && r.h < this.window.h * 0.7;
     if (r.h >= 10) {
       this.#ports(g, r, ox, oy, inner);
@@ -161,7 +161,7 @@ export class Drawer {
       } else p.text(title, middle, y, size, colors.text, { strong: true, middle: true });
       if (line) p.text(line, middle, r.y + (isGroup ? 30.5 : 27.5) * k, Math.min(10 * k, (r.w - (isGroup ? 36 : 12) * k) / textWidth(line)), second, { middle: true });
       if (isGroup) this.#chevron(r.x + 13 * k, r.y + r.h / 2, k, false);
-    } else if (r.h * 0.62 >= SMALLEST) {
+    } else if (r.h * 0.62 >= SMALLEST && !this.quiet) {
       const title = model.title(item), size = Math.min(9, r.h * 0.62, Math.max(SMALLEST + 1, (r.w - 4) / textWidth(title, true)));
       p.text(fitted(title, size, r.w - 4), r.x + r.w / 2, r.y + r.h / 2 + size * 0.36, size, colors.text, { strong: true, middle: true });
     }

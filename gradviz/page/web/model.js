@@ -43,8 +43,10 @@ export class Model {
     this.words = /** @type {string[]} */ (block.head.words);
     this.text = { title: c.title, line: c.line, type: c.type, cell: c.cellText, group: c.groupText };
     this.sums = { ops: c.groupOps, parameters: c.groupParameters, nbytes: c.groupBytes };
-    /** The op that carries the work of a group, -1 where several do. */
-    this.main = c.groupMain;
+    /** Where the main ops of each group begin in `mains`: those that carry its work, where they are few. */
+    this.mainStart = new Int32Array(c.mainCount.length + 1);
+    c.mainCount.forEach((/** @type {number} */ n, /** @type {number} */ g) => (this.mainStart[g + 1] = this.mainStart[g] + n));
+    this.mains = c.mains;
     this.ports = c.ports;
     this.cells = c.record.length;
     this.groups = c.sheet.length;
@@ -117,6 +119,9 @@ export class Model {
   line(item) { return this.words[this.text.line[this.#row(item)]]; }
   /** The class of a module, "" for everything else. @param {number} item */
   type(item) { return this.words[this.text.type[this.#row(item)]]; }
+
+  /** Main ops of a group, as nodes. @param {number} g @returns {number[]} */
+  mainOps(g) { return [...this.mains.subarray(this.mainStart[g], this.mainStart[g + 1])]; }
 
   /** Groups that are an op with the ops beside it that only change a shape. @returns {number[]} */
   withViews() { return [...this.groupKind.keys()].filter((g) => this.groupKind[g] === WITH_VIEWS); }

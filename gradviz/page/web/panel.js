@@ -56,10 +56,10 @@ export class Panel {
     this.body.scrollTop = 0;
   }
 
-  /** The ops whose lines of code an item shows: its main one or all of a group, what uses a leaf, what made an output. @param {Facts} facts @param {number} item @returns {number[]} */
+  /** The ops whose lines of code an item shows: the main ones or all of a group, what uses a leaf, what made an output. @param {Facts} facts @param {number} item @returns {number[]} */
   #made(facts, item) {
-    const node = item < 0 ? this.app.model.main[~item] : facts.nodeOf(item);
-    if (node < 0) return facts.nodesOf(item).filter((one) => facts.isOp(one));
+    const mains = item < 0 ? this.app.model.mainOps(~item) : [], node = facts.nodeOf(item);
+    if (item < 0) return mains.length ? mains : facts.nodesOf(item).filter((one) => facts.isOp(one));
     if (facts.isOp(node)) return [node];
     return node < facts.nodes ? facts.usersOf(node) : facts.inputsOf(node);
   }
@@ -109,11 +109,11 @@ export class Panel {
   /** @param {number} node */
   #link(node) {
     const { app } = this, facts = /** @type {Facts} */ (app.facts), cell = facts.cellOf[node];
-    return this.#to(cell, app.model.title(cell));
+    return this.#to(() => cell, app.model.title(cell));
   }
 
-  /** @param {number} item @param {string} text */
-  #to(item, text) { return el("button", { class: "link", text, onclick: () => this.app.visit(item) }); }
+  /** @param {() => number} item @param {string} text */
+  #to(item, text) { return el("button", { class: "link", text, onclick: () => this.app.visit(item()) }); }
 
   /** @param {Facts} facts @param {number} cell @returns {HTMLElement[]} */
   #cell(facts, cell) {
@@ -145,6 +145,9 @@ export class Panel {
     ];
   }
 
+  /** @param {Facts} facts @param {number} node */
+  #formulas(facts, node) { return formulaSections(facts, node, slotsOf(facts, node), (one) => this.#link(one)); }
+
   /** @param {Facts} facts @param {number} node @param {HTMLElement[]} [box] of the box that it is the main op of */
   #op(facts, node, box = []) {
     const c = facts.c, outputs = facts.outputs[c.outs[node]], scope = facts.scopeOf(node), forward = facts.word("forward", node);
@@ -158,8 +161,7 @@ export class Panel {
       ["sequence", c.sequence[node] >= 0 ? String(c.sequence[node]) : ""], ["no gradient", c.noneInputs[node] ? plural(c.noneInputs[node], "input") : ""], ["node", `#${node}`],
       ["finding", this.#findings(facts, node)], ["difference", this.#difference(facts, node)],
     ];
-    const explained = formulaSections(facts, node, slotsOf(facts, node), (one) => this.#link(one));
-    const parts = [...explained, ...box, ...numberSection(facts, node, (one) => this.app.model.title(facts.cellOf[one])), this.#way(facts, node), section(box.length ? "Main op" : "Facts", table(rows))], attributes = facts.attributes[c.attribute[node]];
+    const parts = [...this.#formulas(facts, node), ...box, ...numberSection(facts, node, (one) => this.app.model.title(facts.cellOf[one])), this.#way(facts, node), section(box.length ? "Main op" : "Facts", table(rows))], attributes = facts.attributes[c.attribute[node]];
     const saved = this.#saved(facts, node);
     if (saved) parts.push(section("Saved for backward", saved));
     parts.push(...this.#neighbours(facts, node));
@@ -201,7 +203,7 @@ export class Panel {
     let g = model.cellGroup[facts.cellOf[node]];
     while (g > 0 && model.scope[g] !== facts.c.scope[node]) g = model.parent[g];
     const text = `${scope.path || scope.type} (${scope.type})${scope.call > 1 ? `, call ${scope.call}` : ""}`;
-    return g > 0 ? this.#to(~g, text) : text;
+    return g > 0 ? this.#to(() => ~g, text) : text;
   }
 
   /** @param {Facts} facts @param {number} node */
@@ -245,9 +247,9 @@ export class Panel {
   /** @param {number[]} nodes @param {boolean} [whole] with the module, the op and its shape, those of alike modules in one row */
   #links(nodes, whole = false) {
     const { app } = this, { model } = app, facts = /** @type {Facts} */ (app.facts), path = (/** @type {number} */ node) => facts.pathOf(facts.cellOf[node]);
-    const said = (/** @type {number} */ node) => `${model.title(facts.cellOf[node])} ${model.line(facts.cellOf[node])}`, rows = alike(nodes, (node) => (whole ? `${said(node)} ${pattern(path(node))}` : String(node)));
+    const rows = whole ? alike(nodes, (node) => `${model.text.cell[facts.cellOf[node]]} ${pattern(path(node))}`) : nodes.map((node) => [node]); // one number for one title and line
     const words = (/** @type {number[]} */ equal) => `${times(equal.length)} ${model.line(facts.cellOf[equal[0]])}  ${together(equal.map(path))}`;
-    const list = el("ul", { class: "links" }, ...rows.slice(0, MANY).map((equal) => el("li", {}, this.#link(app.clearest(equal)), whole ? words(equal) : "")));
+    const list = el("ul", { class: "links" }, ...rows.slice(0, MANY).map((equal) => el("li", {}, this.#to(() => facts.cellOf[app.clearest(equal)], model.title(facts.cellOf[equal[0]])), whole ? words(equal) : "")));
     if (rows.length > MANY) list.append(el("li", { text: `+${count(rows.length - MANY)} more` }));
     return list;
   }
@@ -272,10 +274,10 @@ export class Panel {
       ["backward", steps ? `steps ${count(first + 1)} to ${count(last + 1)}, ${plural(steps, "function")}` : ""], ["inside", plural(model.shape(g).children, "box", "boxes")],
     ];
     if (g === 0) rows.push(...facts.head.about.map((/** @type {string} */ text, /** @type {number} */ i) => [i ? "" : "about", text]));
-    const main = model.main[g], inside = facts.nodesOf(~g).filter((node) => facts.isOp(node));
-    if (main < 0) return [table(rows), ...(g ? [section("Its ops", this.#links(inside, true))] : [])];
-    const beside = inside.filter((node) => node !== main), more = beside.length ? [section(`+${plural(beside.length, "reshape")}`, this.#links(beside, true))] : [];
-    return this.#op(facts, main, [section("Box", table(rows)), ...more]);
+    const mains = g ? model.mainOps(g) : [], beside = g ? facts.nodesOf(~g).filter((node) => facts.isOp(node) && !mains.includes(node)) : [];
+    const box = [section("Box", table(rows)), ...(beside.length ? [section(mains.length ? `+${plural(beside.length, "reshape")}` : "Its ops", this.#links(beside, true))] : [])];
+    if (mains.length === 1) return this.#op(facts, mains[0], box);
+    return [...mains.flatMap((node) => [el("p", { class: "main" }, this.#link(node)), ...this.#formulas(facts, node)]), ...box];
   }
 }
 
