@@ -14,7 +14,8 @@ from gradviz.cuts.seen import CutCalls
 from gradviz.graph import Graph
 from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reason
-from gradviz.source.cut import DetachKind
+from gradviz.source.cut import Cut, DetachKind
+from gradviz.source.search import given_at
 from gradviz.walker.description import Attribution
 from gradviz.walker.walk import Walked, capture
 from gradviz.wording import clip, line_text, one_line
@@ -85,9 +86,17 @@ class CutLines:
             names = {id(tensor): (name,)}
             seen = self._watch.cuts(lambda other: names.get(id(other), ()))
             computed = self._watch.cuts_behind(tensor, name)
-        found = [cut for cut in (*seen, *computed) if name in cut.leaf or name in cut.behind]
+        off = [cut for cut in (*seen, *computed) if name in cut.leaf or name in cut.behind]
+        found = off or [cut for cut in seen if not tensor.requires_grad and _gives(cut, name)]
         if not found:
             return None
         cut = max(found, key=lambda cut: cut.at)
-        of = it if name in cut.leaf else f"a tensor computed from {it}"
-        return Reason(f"{line_text(cut.source.file, cut.source.line)} {CUT[cut.kind].format(of=of)}", cut.source)
+        of = it if name in cut.leaf else f"a tensor computed from {it}" if off else "a tensor"
+        result = "" if off else f" to compute {it}"
+        words = CUT[cut.kind].format(of=of) + result
+        return Reason(f"{line_text(cut.source.file, cut.source.line)} {words}", cut.source)
+
+
+def _gives(cut: Cut, name: str) -> bool:
+    """Whether a line of the script's top level, where a name means one thing, gives it what was cut off."""
+    return any(line.function == "<module>" and name in given_at((line.file, line.line)) for line in cut.via)

@@ -157,6 +157,11 @@ def statement_at(line: Line) -> frozenset[Line]:
     return frozenset({line}.union(*(_span(file, node) for node in _simple(body_around(file, number), number))))
 
 
+def given_at(line: Line) -> set[str]:
+    """The plain names that the statement of a line gives a value to."""
+    return {name for node in _simple(body_around(*line), line[1]) for name in assigned(node)[0]}
+
+
 def _simple(body: Body, number: int) -> list[ast.stmt]:
     return [one.node for one in body.statements if covers(one.node, number) and not _is_block(one.node)]
 
