@@ -481,3 +481,10 @@ def test_a_page_without_gradients_says_how_to_measure_them(open_page: Open, tran
     page = open_page(transformer)
     page.click("#tab-gradients")
     assert "gradviz render train.py --color grad -o train.html" in page.inner_text("#gradients")
+    loss = attention_loss()
+    page = open_page(gradviz.walk(loss))
+    page.click("#tab-gradients")
+    assert 'gradviz.flow(loss).graph.save("page.html", color="grad")' in page.inner_text("#gradients")
+    page = open_page(gradviz.flow(loss).graph, color="grad")
+    page.click("#tab-gradients")
+    assert page.locator("#gradients ol li").count() == 3

@@ -90,9 +90,9 @@ export class Drawer {
   /** @param {number} item @param {Rect} r @param {number} k @param {number} depth @param {boolean} labelled */
   #open(item, r, k, depth, labelled) {
     const g = ~item, p = this.p, { colors } = this.look;
-    const tint = this.look.fill(item);
+    const tint = this.look.fill(item), ground = depth % 2 ? colors["sheet-2"] : colors.sheet;
     p.alpha(1);
-    p.rect(r.x, r.y, r.w, r.h, Math.min(8 * k, 8), depth % 2 ? colors["sheet-2"] : colors.sheet, this.#fades(item) ? colors["soft-line"] : colors.border, 1);
+    p.rect(r.x, r.y, r.w, r.h, Math.min(8 * k, 8), ground, this.#fades(item) ? colors["soft-line"] : colors.border, 1);
     if (tint && r.w > 12 && r.h > 12) p.rect(r.x, r.y, Math.max(3, 4 * k), r.h, Math.min(4 * k, 3), tint, "", 0);
     this.#outline(item, r, 8 * k);
     if (r.w < 8 || r.h < 10) return;
@@ -105,18 +105,17 @@ export class Drawer {
       this.#sheet(g, ox, oy, inner, depth + 1, labelled || alone);
     }
     p.alpha(this.#fades(item) ? 0.5 : 1);
-    if (readable) this.#title(item, r, letters, Math.min(17 * letters, 21 * k));
+    if (readable) this.#title(item, r, letters, Math.min(17 * letters, 21 * k), ground);
     else if (alone) this.labels.push({ x: r.x + 4, y: r.y + 11, text: fitted(this.model.title(item), 10, r.w - 8) });
     this.#marks(item, r, k);
   }
 
-  /** @param {number} item @param {Rect} r @param {number} k of the letters @param {number} down to their foot */
-  #title(item, r, k, down) {
+  /** @param {number} item @param {Rect} r @param {number} k of the letters @param {number} down to their foot @param {string} halo */
+  #title(item, r, k, down, halo) {
     const { colors } = this.look, model = this.model, size = 11 * k, title = model.title(item), type = model.type(item);
     const y = r.y + down;
     this.#chevron(r.x + 12 * k, y - 4 * k, k, true);
     const room = r.w - 30 * k, shown = fitted(title, size * 1.04, room);
-    const halo = colors.halo;
     this.p.text(shown, r.x + 22 * k, y, size, colors.text, { strong: true, halo });
     const used = textWidth(shown, true) * size;
     const free = this.model.shape(~item).into ? r.w / 2 - 24 * k : room; // edges enter in the middle

@@ -17,8 +17,9 @@ export function setUpGradients(app) {
 function ranked(app) {
   const facts = /** @type {import("./facts.js").Facts} */ (app.facts), { norms } = facts.head;
   if (!norms) {
-    const script = /^[\w./-]+\.(py|ipynb)\b/.exec(document.title)?.[0] || "train.py", page = script.replace(/.*\//, "").replace(/\.\w+$/, ".html");
-    return [el("p", { class: "small" }, "No gradient was measured: ", el("code", { text: `gradviz render ${script} --color grad -o ${page}` }), " measures them all.")];
+    const { title } = document, script = /^[\w./-]+\.(py|ipynb)\b/.exec(title)?.[0], page = script?.replace(/.*\//, "").replace(/\.\w+$/, ".html");
+    const command = script ? `gradviz render ${script} --color grad -o ${page}` : `gradviz.flow(${/^\w+$/.test(title) ? title : "loss"}).graph.save("page.html", color="grad")`;
+    return [el("p", { class: "small" }, "No gradient was measured: ", el("code", { text: command }), " measures them all.")];
   }
   const all = facts.leaves.map((leaf) => ({ leaf, norm: stepOf(facts, leaf.node) < 0 ? null : norms[stepOf(facts, leaf.node)] }));
   const bars = (/** @type {typeof all} */ list, /** @type {(norm: number) => number} */ part) => list.map(({ leaf, norm }) => ({

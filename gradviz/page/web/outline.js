@@ -109,7 +109,7 @@ export class Outline {
   }
 
   draw() {
-    const { tree, rows, app } = this, first = Math.max(0, Math.floor(tree.scrollTop / ROW) - 4);
+    const { tree, rows } = this, first = Math.max(0, Math.floor(tree.scrollTop / ROW) - 4);
     const last = Math.min(rows.size, first + Math.ceil((tree.clientHeight || 400) / ROW) + 8);
     this.spacer.style.height = `${rows.size * ROW}px`;
     const made = [this.spacer];
@@ -123,7 +123,6 @@ export class Outline {
     tree.replaceChildren(...made);
     if (active) tree.setAttribute("aria-activedescendant", active);
     else tree.removeAttribute("aria-activedescendant");
-    void app;
   }
 
   /** @param {number} item @param {number} row */
