@@ -90,7 +90,9 @@ def parse_target(text: str) -> Target:
     if os.path.isdir(place):
         raise TargetError(f"{place!r} is a folder. Give a script in it, such as {os.path.join(place, 'train.py')!r}.")
     if _is_device(place):
-        raise TargetError(f"{place!r} is a device, not a Python script (.py), a notebook (.ipynb) or a saved graph (.json).")
+        raise TargetError(
+            f"{place!r} is a device, not a Python script (.py), a notebook (.ipynb) or a saved graph (.json)."
+        )
     if suffix == ".json" and name:
         raise TargetError(f"{place!r} is a saved graph, which holds no variable {name!r}. Leave out ':{name}'.")
     if os.path.exists(place):
@@ -306,6 +308,20 @@ class Program:
                     with suppress(OSError):  # the folder may be gone
                         left = own, sys.argv, list(sys.path), os.getcwd(), sys.excepthook
                         atexit.register(_back_to, *left)  # the last comes first
+
+
+_BUILTINS = dict(vars(builtins))
+
+
+@contextmanager
+def usual_builtins() -> Iterator[None]:
+    """Inside, `len` and `open` are Python's own, whatever a script has put in their place."""
+    replaced = {name: value for name, value in vars(builtins).items() if _BUILTINS.get(name, value) is not value}
+    vars(builtins).update((name, _BUILTINS[name]) for name in replaced)
+    try:
+        yield
+    finally:
+        vars(builtins).update(replaced)
 
 
 def _main(target: Target) -> ModuleType | None:
