@@ -163,12 +163,18 @@ class _Scanner:
             steps = ((holder.name + step, value, False) for step, value in self._entries(holder.value))
         counter = self._counters.get(id(holder.value), [0] if holder.kind == "container" else None)
         for name, value, private in list(steps):
-            if counter is not None and self._kind(type(value)) in ("container", "object"):
-                counter[0] += 1
-                if counter[0] > _LONG:
-                    continue
-                self._counters[id(value)] = counter
-            self._wait(name, value, holder.level + 1, holder.space, holder.private or private)
+            if counter is None or self._is_within_bounds(value, counter):
+                self._wait(name, value, holder.level + 1, holder.space, holder.private or private)
+
+    def _is_within_bounds(self, value: Any, counter: list[int]) -> bool:
+        """Whether to look into what lies in a container; `counter` has how much of that was looked into."""
+        if self._kind(type(value)) not in ("container", "object"):
+            return True
+        counter[0] += 1
+        if counter[0] > _LONG:
+            return False
+        self._counters[id(value)] = counter
+        return True
 
     def _entries(self, value: Any) -> Iterator[tuple[str, Any]]:
         """The entries of a container that are worth a look, with the step to each as Python writes it."""
