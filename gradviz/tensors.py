@@ -18,7 +18,7 @@ from gradviz.stages import Stage
 from gradviz.variables.scanner import NamedValue, Namespace, scan
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import outermost, registered
-from gradviz.walker.tensors import answers_itself, base_of, storage_of, tensor_info, version_of
+from gradviz.walker.tensors import answers_itself, base_of, memory_of, tensor_info, version_of
 from gradviz.wording import number, one_line, plural, shape_text
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _hidden(named: NamedValue, variables: Sequence[Namespace]) -> bool:
 
 def _letters(tensors: Sequence[torch.Tensor]) -> dict[int, str]:
     """A letter for each storage that two or more of the tensors share, by the storage's identity."""
-    storages = filter(None, map(storage_of, tensors))
+    storages = filter(None, map(memory_of, tensors))
     count = Counter(storage[0] for storage in storages)
     return {storage: _letter(i) for i, storage in enumerate(storage for storage, users in count.items() if users > 1)}
 
@@ -125,7 +125,7 @@ def _letter(number: int) -> str:
 
 
 def _read(named: _Named, listed: dict[int, _Named], letters: dict[int, str]) -> TensorFacts:
-    tensor, base, storage = named.tensor, base_of(named.tensor), storage_of(named.tensor)
+    tensor, base, storage = named.tensor, base_of(named.tensor), memory_of(named.tensor)
     is_leaf = retains = requires_grad = grad_fn = None
     # asking a view whose base requires grad and was modified in place could make a new node
     if not (base is not None and base.requires_grad and not tensor.is_inference() and tensor._version > 0):

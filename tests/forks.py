@@ -81,7 +81,16 @@ class Forked(REAL[Any]):
         return self.pid, status
 
     def _internal_poll(self, _deadstate: Any = None) -> int | None:
-        return super()._internal_poll(_deadstate, lambda _, flags: self._try_wait(flags))  # type: ignore[misc, no-any-return]
+        lock = self._waitpid_lock  # type: ignore[attr-defined]
+        if self.returncode is None and lock.acquire(False):
+            try:
+                if self.returncode is None:
+                    pid, status = self._try_wait(os.WNOHANG)
+                    if pid == self.pid:
+                        self._handle_exitstatus(status)  # type: ignore[attr-defined]
+            finally:
+                lock.release()
+        return self.returncode
 
 
 def at(place: str) -> type[Forked]:

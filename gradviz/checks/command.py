@@ -15,7 +15,14 @@ from gradviz.cli.launch import process_hook, reports
 from gradviz.cli.options import json_option, with_feature
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import SHORT, complain, destination, open_option, opens, result_stream
-from gradviz.cli.target import FIRST_CALL, Source, TargetCommand, run_custom_option, target_argument
+from gradviz.cli.target import (
+    FIRST_CALL,
+    Source,
+    TargetCommand,
+    run_custom_option,
+    shown_in_any_case,
+    target_argument,
+)
 from gradviz.errors import TargetError, text_of
 from gradviz.features import load
 from gradviz.rank import rank
@@ -153,7 +160,8 @@ def command(
         captured = findings_of(source, cuts=page is not None, **options)
         findings = captured.result
         if page is not None:
-            write_page(findings, page)
+            with shown_in_any_case(captured):
+                write_page(findings, page)
         _write(findings, "json" if as_json else form, verbose, stream)
     if reports() and fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:

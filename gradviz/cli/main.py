@@ -5,6 +5,7 @@ Commands live in modules of their own, imported only when one is used. Nothing h
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import sys
@@ -51,7 +52,7 @@ def explained() -> Iterator[None]:
         keep_late_output_away()
         sys.exit(NOBODY_READS)
     except Exception as error:
-        message = _full(error) or _no_torch(error)
+        message = _full(error) or _no_files(error) or _no_torch(error)
         if not message:
             raise
         complain(f"Error: {message}")
@@ -72,6 +73,13 @@ def _full(error: Exception) -> str:
     abandon_stdout()
     file = written()
     return f"{f'{file} was written, but ' if file else ''}standard output accepts no more data: {error.strerror}."
+
+
+def _no_files(error: Exception) -> str:
+    """What to say when nothing can be opened any more, "" for any other error."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        return ""
+    return "too many files are open, so gradviz cannot open its own. Close some in the script, or raise the limit: ulimit -n 4096"
 
 
 def _no_torch(error: Exception) -> str:

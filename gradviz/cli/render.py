@@ -14,7 +14,7 @@ from gradviz.cli.launch import reports
 from gradviz.cli.options import render_options, with_feature
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
-from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
+from gradviz.cli.target import Source, TargetCommand, run_custom_option, shown_in_any_case, target_argument
 from gradviz.cli.why import cuts_watched
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed
@@ -129,7 +129,7 @@ def _to_file(read: _Read, path: str, format: str | None, options: dict[str, Any]
     captured = read()
     from gradviz.draw.output import save
 
-    with progress("drawing the graph"):
+    with shown_in_any_case(captured), progress("drawing the graph"):
         written = save(captured.result, path, format=format, **options)
     if reports():
         click.echo(one_line(written))

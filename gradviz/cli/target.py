@@ -17,7 +17,8 @@ from click.shell_completion import CompletionItem
 from gradviz.cli.launch import launched, process_hook, rank_option, reports
 from gradviz.cli.options import with_feature
 from gradviz.cli.progress import Waiting, progress
-from gradviz.errors import TargetError
+from gradviz.cli.streams import complain
+from gradviz.errors import OutputError, TargetError
 from gradviz.features import hook, load
 from gradviz.run.program import Target, parse_module, parse_target
 from gradviz.wording import one_line
@@ -64,6 +65,18 @@ def watched(target: str, *arguments: Any) -> Iterator[list[Any]]:
 
 ARGUMENTS = "gradviz.arguments"
 FIRST_CALL, _END = "until its first backward()", "to its end"  # what a script is run for
+
+
+@contextmanager
+def shown_in_any_case(captured: RunResult[Any]) -> Iterator[None]:
+    """Around what writes a result to a file: where that fails, how the script failed is told all the same."""
+    try:
+        yield
+    except OutputError as error:
+        if captured.failure is not None:
+            complain(f"Error: {error}")
+        captured.raise_failure()
+        raise
 
 
 class TargetCommand(click.Command):

@@ -112,6 +112,10 @@ def render(graph: Graph, options: Options) -> Iterator[str]:
     return write(picture(graph, options), options.theme)
 
 
+LONGEST_LINE = 1_000
+"""Characters of a line of a tooltip."""
+
+
 def escape(text: str) -> str:
     """Text for an SVG element or attribute; what XML cannot hold and what cannot be seen shows as its escape.
 
@@ -129,7 +133,7 @@ def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         f' class="{scope}"{fitting} role="img" aria-labelledby="{scope}-t {scope}-d">\n'
-        f'<title id="{scope}-t">{escape(made.title)}</title>\n<desc id="{scope}-d">{escape(made.description)}</desc>\n'
+        f'<title id="{scope}-t">{_told(made.title)}</title>\n<desc id="{scope}-d">{_told(made.description)}</desc>\n'
         f"<style>\n{style_sheet(scope, theme, notebook=fit)}\n</style>\n"
         f'<rect class="gv-bg" width="{width}" height="{height}"/>\n'
     )
@@ -208,10 +212,18 @@ def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
             begin += len(place)
 
 
+def _told(text: str) -> str:
+    """What a tooltip says: a name may have a million characters, and every box around it would say it."""
+    if len(text) <= LONGEST_LINE:
+        return escape(text)
+    lines = (line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…" for line in text.split("\n"))
+    return escape("\n".join(lines))
+
+
 def _block(block: Block, places: Sequence[str]) -> str:
     """One box. The places are x, y, width and height of its rectangle, then x and y of each line of its text."""
     name = f"gv-{block.kind} gv-m" if block.marked else f"gv-{block.kind}"
-    tip = f"<title>{escape(block.tooltip)}</title>" if block.tooltip else ""
+    tip = f"<title>{_told(block.tooltip)}</title>" if block.tooltip else ""
     x, y, width, height = places[:4]
     rounding = 2 if not block.words else 5
     lines = [
@@ -240,7 +252,7 @@ def _text(text: str, name: str, width: float, centred: bool) -> str:
 
 def _frame(frame: FrameBlock) -> str:
     x, y, width, height = (number(side) for side in frame.rect)
-    tip = f"<title>{escape(frame.tooltip)}</title>"
+    tip = f"<title>{_told(frame.tooltip)}</title>"
     rect = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8"/>'
     return f"<g>{tip}{rect}</g>\n"
 
@@ -260,7 +272,7 @@ def _wires(made: Picture) -> Iterator[str]:
 def _wire(link: Link, path: str) -> str:
     tip = link.tip or link.label
     name = "" if link.style == "data" else f' class="gv-{link.style}"'
-    return f'<path{name} d="{path}"><title>{escape(tip)}</title></path>\n' if tip else f'<path{name} d="{path}"/>\n'
+    return f'<path{name} d="{path}"><title>{_told(tip)}</title></path>\n' if tip else f'<path{name} d="{path}"/>\n'
 
 
 def path_data(texts: Sequence[str]) -> str:

@@ -200,6 +200,8 @@ def load(path: str | os.PathLike[str]) -> Graph:
     of a later version.
     """
     name = os.fspath(path)
+    if os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name):
+        raise GraphFileError(f"{name}: it is a pipe or a device, which may never end. Copy it to a file first.")
     try:
         with open(name, encoding="utf-8") as file:
             text = file.read()

@@ -187,6 +187,7 @@ def calls_from(graph: Graph) -> dict[int, SourceLine]:
 # function after the op of torch that it differentiates, in capitals, with `Backward` and a number for the overload.
 # This writes the op's own name again. A custom Function keeps the name of its class.
 
+_NAMESPACE = re.compile(r"(?:\w+|\(anonymous namespace\))::")  # of C++
 _BACKWARD = re.compile(r"Backward\d*$")
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -200,14 +201,21 @@ def forward_name(node: Node) -> str:
     'native_layer_norm'
     >>> forward_name(Node(0, "MaxPool2DWithIndicesBackward0"))
     'max_pool2d_with_indices'
+    >>> forward_name(Node(0, "torch::jit::(anonymous namespace)::DifferentiableGraphBackward"))
+    'differentiable_graph'
+    >>> forward_name(Node(0, "torch::autograd::CppNode<vision::ops::(anonymous namespace)::ROIAlignFunction>"))
+    'ROIAlignFunction'
     """
     if node.function is not None:
         return node.function.name.rpartition(".")[2]
     if node.op == "CopySlices":
         return "copy_ into a view"
-    name = _BACKWARD.sub("", node.op)
-    if name == node.op:  # AccumulateGrad, and names that are not made by autograd's rule
-        return node.op
+    op = _NAMESPACE.sub("", node.op)
+    if op != node.op and op.endswith(">"):  # of a Function in C++
+        op = op.partition("<")[2].removesuffix(">")
+    name = _BACKWARD.sub("", op)
+    if name == op:  # AccumulateGrad, and names that are not made by autograd's rule
+        return op
     return _WORD_STARTS.sub("_", _DIMENSIONS.sub(r"\1d", name)).lower()
 
 

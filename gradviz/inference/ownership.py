@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from gradviz.graph.origins import Ownership, Registered, around
-from gradviz.variables.objects import children, is_compiled, members, parameters_of_each, unwrapped
+from gradviz.variables.objects import children, class_attribute, is_compiled, members, parameters_of_each, unwrapped
 from gradviz.walker.description import BareGraph, Places
 from gradviz.walker.tensors import elements
 
@@ -135,5 +135,6 @@ def _registered(path: str, module: torch.nn.Module, parent: int | None, count: i
 
 
 def _takes_labels(kind: type) -> bool:
-    code = getattr(inspect.unwrap(kind.forward), "__code__", None)  # type: ignore[attr-defined]
+    forward: Any = class_attribute(kind, "forward")  # a scripted module's would refuse to be asked for
+    code = getattr(inspect.unwrap(forward), "__code__", None)
     return code is not None and not _LABELS.isdisjoint(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])

@@ -13,6 +13,7 @@ import builtins
 import io
 import os
 import re
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -88,6 +89,10 @@ def parse_target(text: str) -> Target:
     suffix = os.path.splitext(place)[1].lower()
     if os.path.isdir(place):
         raise TargetError(f"{place!r} is a folder. Give a script in it, such as {os.path.join(place, 'train.py')!r}.")
+    if _is_device(place):
+        raise TargetError(
+            f"{place!r} is a device, not a Python script (.py), a notebook (.ipynb) or a saved graph (.json)."
+        )
     if suffix == ".json" and name:
         raise TargetError(f"{place!r} is a saved graph, which holds no variable {name!r}. Leave out ':{name}'.")
     if os.path.exists(place):
@@ -122,6 +127,15 @@ def _split(text: str) -> tuple[str, str]:
             f"{name!r} after the colon is not a name. Write a variable or function, such as train.py:loss."
         )
     return place, name
+
+
+def _is_device(place: str) -> bool:
+    """Whether reading it may never end. A pipe is fine: Python runs scripts from one."""
+    try:
+        mode = os.stat(place).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
 def _is_dotted(name: str) -> bool:
@@ -294,6 +308,20 @@ class Program:
                     with suppress(OSError):  # the folder may be gone
                         left = own, sys.argv, list(sys.path), os.getcwd(), sys.excepthook
                         atexit.register(_back_to, *left)  # the last comes first
+
+
+_BUILTINS = dict(vars(builtins))
+
+
+@contextmanager
+def usual_builtins() -> Iterator[None]:
+    """Inside, `len` and `open` are Python's own, whatever a script has put in their place."""
+    replaced = {name: value for name, value in vars(builtins).items() if _BUILTINS.get(name, value) is not value}
+    vars(builtins).update((name, _BUILTINS[name]) for name in replaced)
+    try:
+        yield
+    finally:
+        vars(builtins).update(replaced)
 
 
 def _main(target: Target) -> ModuleType | None:

@@ -22,7 +22,7 @@ from gradviz.rank import rank
 from gradviz.run.ending import Failure, RunResult, Stopped, outlast_launcher, stoppable_main, users_code
 from gradviz.run.engine import Afterwards, EngineCall, call_place, call_words, watching_backward, when_imported
 from gradviz.run.outputs import LiveOutputs, check_tensors, final_tensors, lookup, no_graph_words, outputs_of
-from gradviz.run.program import Program, Target
+from gradviz.run.program import Program, Target, usual_builtins
 from gradviz.run.selection import Chosen, FirstBackward, FirstStep, InARow, Look, RunOn, Selection
 from gradviz.variables.scanner import Namespace, name_of, variables_at
 from gradviz.walker.signals import handlers_of_script, signalled
@@ -193,9 +193,9 @@ class Run(Generic[T]):
             finally:
                 self._selection.close()
         self._failure = self._failure or outcome.failure
-        explanation = hook("gradviz.memory.oom:explanation") if "torch" in sys.modules and self._failure else None
-        if explanation is not None and self._failure is not None:
-            told = explanation(self._failure.error, self._recording(), [self._program.namespace])
+        if "torch" in sys.modules and self._failure is not None and self._failure.exit_code is None:
+            explanation = hook("gradviz.memory.oom:explanation")
+            told = explanation(self._failure.error, self._recording(), [self._program.namespace]) if explanation else ""
             self._failure = replace(self._failure, explanation=told)
 
     def _ended(self) -> RunResult[T]:
@@ -221,6 +221,8 @@ class Run(Generic[T]):
         """Raise what reading raised, but where results or a report without any tell it."""
         if isinstance(self._error, KeyboardInterrupt) and self._watches_on:
             return
+        if isinstance(self._error, OSError) and self._failure is not None:  # as where the script holds all open files
+            self._failure.raise_error(self.target, f"; gradviz could not read its graph: {self._error.strerror}")
         reported = self._results or (self.look is not None and not isinstance(self._error, GradvizError))
         if self._error is not None and not (reported and told):
             raise self._error
@@ -466,6 +468,13 @@ def _isolated() -> AbstractContextManager[None]:
     """Around what reads tensors while the user's code is under way. Where nothing has imported torch, there are none."""
     if "torch" not in sys.modules:
         return nullcontext()
-    from gradviz.walker.isolation import isolated
+    return _within_the_run()
 
-    return isolated()
+
+@contextmanager
+def _within_the_run() -> Iterator[None]:
+    with usual_builtins():
+        from gradviz.walker.isolation import isolated
+
+        with isolated():
+            yield

@@ -28,7 +28,10 @@ Kind = Literal["tensor", "module", "optimizer", "function", "container", "object
 
 _DEEPEST = 5  # steps from a variable: `trainer.agents[0].policy` is three
 _MOST = 100_000  # values that are looked into or named
-_LONG = 1_000  # entries of a container above which only tensors, modules and optimizers in it are named: it holds data
+_LONG = (
+    1_000  # entries of a container, with those of all containers and objects in it, above which only tensors, modules
+)
+# and optimizers among further ones are named: it holds data
 _LONGEST = 10_000  # entries of a container that are read
 _SELF_COMES = 2  # the level at which the object is entered whose method runs: shorter names for it are better
 _LONGEST_KEY = 80
@@ -105,6 +108,7 @@ class _Scanner:
         self._levels: list[list[NamedValue]] = [[] for _ in range(_DEEPEST + 1)]
         self._later: list[NamedValue] | None = []  # private names, until public ones lead no further
         self._left = _MOST
+        self._counters: dict[int, list[int]] = {}  # of what lies in a container: entries of the outermost one so far
 
     def scan(self, namespaces: Sequence[Namespace], model: Any) -> list[NamedValue]:
         if model is not None:
@@ -157,8 +161,20 @@ class _Scanner:
             )
         else:
             steps = ((holder.name + step, value, False) for step, value in self._entries(holder.value))
+        counter = self._counters.get(id(holder.value), [0] if holder.kind == "container" else None)
         for name, value, private in list(steps):
-            self._wait(name, value, holder.level + 1, holder.space, holder.private or private)
+            if counter is None or self._is_within_bounds(value, counter):
+                self._wait(name, value, holder.level + 1, holder.space, holder.private or private)
+
+    def _is_within_bounds(self, value: Any, counter: list[int]) -> bool:
+        """Whether to look into what lies in a container; `counter` has how much of that was looked into."""
+        if self._kind(type(value)) not in ("container", "object"):
+            return True
+        counter[0] += 1
+        if counter[0] > _LONG:
+            return False
+        self._counters[id(value)] = counter
+        return True
 
     def _entries(self, value: Any) -> Iterator[tuple[str, Any]]:
         """The entries of a container that are worth a look, with the step to each as Python writes it."""

@@ -26,6 +26,8 @@ LAST = 2**64 - 1
 """Sequence number of AccumulateGrad: autograd runs it before everything else that is ready."""
 
 
+_data_address = getattr(torch._C, "_data_address", None)
+
 OWN_THREADS: set[int] = set()
 """Threads that make nodes of gradviz's, which no recording is about."""
 
@@ -102,6 +104,16 @@ def is_wrapped_number(tensor: torch.Tensor, smaller: torch.Tensor) -> bool:
     Type promotion tells: only a wrapped number leaves the dtype of a smaller 0-dim tensor alone (but for its category).
     """
     return torch.result_type(smaller, tensor) is not tensor.dtype
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Where the storage of a plain tensor begins in memory, 0 where that is not told. A copy-on-write tensor stays as it is."""
+    if _data_address is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.device.type != "cpu":
+        return 0
+    try:
+        return int(_data_address(tensor))  # of the storage, wherever in it the tensor begins
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 def transform_of(tensor: torch.Tensor) -> str:

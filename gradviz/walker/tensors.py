@@ -70,6 +70,15 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
         return None
 
 
+def memory_of(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """The same, with one identity for storages over one block of memory, such as two tensors from one array of NumPy."""
+    storage = storage_of(tensor)
+    if storage is None:
+        return None
+    identity, nbytes = storage
+    return private.address(tensor) or identity, nbytes
+
+
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -195,6 +204,7 @@ class Storages:
         self._owners = owners
         self.columns = StorageColumns()
         self.number_of: dict[int, int] = {}
+        self._at: dict[tuple[int, int], int] = {}  # by where a storage begins in memory, and its bytes
         self.values: dict[int, complex] = {}
 
     def known(self, tensor: torch.Tensor) -> int | None:
@@ -234,6 +244,13 @@ class Storages:
         kind: StorageKind = self._owners.get(identity)  # type: ignore[assignment]
         columns = self.columns
         number = len(columns.kind)
+        begins = private.address(tensor) if nbytes else 0
+        if begins:
+            first = self._at.setdefault((begins, nbytes), number)
+            if first != number:  # another storage over the same array of NumPy
+                self.number_of[identity] = first
+                return first
+
         if kind is None:
             kind = "number" if smaller is not None and private.is_wrapped_number(tensor, smaller) else "activation"
             if kind == "number":

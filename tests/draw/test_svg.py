@@ -24,7 +24,7 @@ from gradviz.draw.svg import (
     style_sheet,
     write,
 )
-from gradviz.graph import Graph, Node, SourceLine
+from gradviz.graph import Edge, Graph, Node, SourceLine
 from gradviz.wording import visible
 from tests.builders import (
     GRAPHS,
@@ -185,3 +185,8 @@ def test_only_what_does_not_fit_is_told_in_tooltips_of_huge_pictures(monkeypatch
     told = [box.findtext(f"{SVG}title") for box in boxes(root)]
     assert [tip is not None for tip in told] == [True] + [False] * 6
     assert "tooltips only where text is shortened" in svg(graph)
+
+
+def test_a_name_of_a_million_letters_is_cut_in_tooltips() -> None:
+    nodes = Node(0, "AddBackward0", names=("n" * 1_000_000,)), Node(1, "MulBackward0")
+    assert len(svg(Graph(nodes, (Edge(0, 1, 0, 0),)))) < 100_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,13 @@ def test_is_refused_in_one_line(make: Callable[[], str], told: str) -> None:
         loads(make())
     message = str(caught.value)
     assert told in message and "\n" not in message and len(message) < 400
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "net.json")
+    with pytest.raises(GraphFileError, match="a pipe or a device"):
+        gradviz.load(tmp_path / "net.json")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from gradviz.graph import (
     Node,
     Scope,
 )
-from gradviz.graph.origins import Ownership, Registered
+from gradviz.graph.origins import Ownership, Registered, forward_name
 from gradviz.inference import infer_scopes
 from tests.builders import cycles
 from tests.fold.test_closing import scattered
@@ -224,3 +224,13 @@ def test_a_picture_says_that_its_modules_are_inferred_and_how_many_ops_say_so() 
         f"4 of {len(placed)} backward functions in them use a parameter" in line
     )  # two products, two transposed weights
     assert line in list(footer_lines(inferred.fold(depth=1)))
+
+
+def test_a_scripted_module_is_looked_at_and_not_asked() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    scripted = torch.jit.script(net)
+    for _ in range(4):  # from the second call on it is one node
+        loss = scripted(torch.ones(2, 4)).sum()
+    graph = gradviz.walk(loss, model=scripted)
+    assert [forward_name(node) for node in graph.nodes[:2]] == ["sum", "differentiable_graph"]
+    assert {scope.type for scope in graph.scopes} == {"RecursiveScriptModule"}

@@ -34,3 +34,40 @@ def test_a_handler_at_exit_finds_the_scripts_own_hook(tmp_path: Path) -> None:
         "atexit.register(lambda: print('mine', sys.excepthook is hook))\n" + STEP
     )
     assert "mine True" in told(tmp_path, code, "render", "--continue").stdout
+
+
+def test_built_in_functions_are_pythons_own_while_the_graph_is_read(tmp_path: Path) -> None:
+    code = "import builtins\ndef mine(*_): raise RuntimeError('not for you')\nbuiltins.sum = builtins.open = mine\n"
+    done = told(tmp_path, code + STEP + "print(sum is mine)\n", "render", "--continue", "-o", "net.svg")
+    assert done.returncode == 0 and "True" in done.stdout + done.stderr, done.stderr
+
+
+def test_a_message_given_to_exit_is_shown_as_python_shows_it(tmp_path: Path) -> None:
+    done = told(tmp_path, STEP + "import sys\nsys.exit('no data in ./here')\n", "tree", "--continue")
+    assert done.stderr.splitlines() == ["no data in ./here", "Error: train.py exited with code 1"]
+    assert done.returncode == 3 and "output" in done.stdout
+
+
+def test_how_the_script_exited_is_told_where_the_result_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    code = STEP + "import shutil, sys\nshutil.rmtree('out')\nsys.exit(5)\n"
+    done = told(tmp_path, code, "render", "--continue", "-o", "out/net.svg")
+    failed, exited = done.stderr.splitlines()
+    assert failed.startswith("Error: cannot write") and exited == "Error: train.py exited with code 5"
+    assert done.returncode == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a limit of open files")
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_script_that_holds_all_open_files(tmp_path: Path, code: int) -> None:
+    hoard = (
+        "import resource, sys, torch\nresource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\nheld = []\n"
+        "try:\n    while True: held.append(open(__file__))\nexcept OSError: pass\n"
+    )
+    done = told(tmp_path, f"{hoard}{STEP}sys.exit({code})\n", "render", "--continue", "-o", "net.svg")
+    (line,) = done.stderr.splitlines()
+    if code:
+        assert line == "Error: train.py exited with code 5; gradviz could not read its graph: Too many open files"
+    else:
+        assert line.startswith("Error: too many files are open")
+    assert done.returncode == (3 if code else 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import torch
 
 from gradviz.tensors import TensorFacts, inventory
@@ -20,6 +21,12 @@ def test_strides_offsets_and_shared_storages() -> None:
     assert (y.stride, y.offset, y.tensor.shape) == ((16, 1), 9, (2, 3))
     assert found["x"].storage == y.storage == "A" and found["copy"].storage == found["other"].storage == ""
     assert y.view and y.storage_bytes == 48 * 8
+
+
+def test_tensors_over_one_array_share_their_memory() -> None:
+    array = np.ones(4, dtype=np.float32)
+    found = by_name(x=torch.from_numpy(array), y=torch.from_numpy(array), copy=torch.tensor(array))
+    assert [one.storage for one in found.values()] == ["A", "A", ""]
 
 
 def test_what_backward_left() -> None:

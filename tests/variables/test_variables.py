@@ -232,3 +232,12 @@ def test_a_scan_takes_no_longer_for_more_data(monkeypatch: pytest.MonkeyPatch) -
     )
     names(it=[(i, str(i)) for i in range(300_000)], also={i: (i, i) for i in range(300_000)}, net=NET)
     assert len(entered) == 3
+    entered.clear()
+    names(it=[[(i, j) for j in range(300)] for i in range(300)], net=NET)
+    assert len(entered) < 1_100
+
+
+def test_what_lies_deep_in_data_is_still_named_where_it_is_a_tensor() -> None:
+    data = [[(i, j) for j in range(300)] for i in range(300)]
+    data[299].append(X)  # type: ignore[arg-type]
+    assert names(it=data) == ["it[299][300]"]

@@ -7,6 +7,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -14,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import gradviz
 from gradviz.graph import Graph, SavedTensor
 from gradviz.walker import private
-from tests.walker.graphs import leaf, only
+from tests.walker.graphs import leaf, needs_raw, only
 
 pytestmark = pytest.mark.skipif(not private.HAS_RAW_DATA, reason="this torch cannot show saved tensors without hooks")
 needs_unpack = pytest.mark.skipif(
@@ -265,6 +266,16 @@ def test_checkpoints_are_not_recomputed(reentrant: bool) -> None:
         assert "checkpoint" in found.note and found.packing == "recompute"
     y.backward()
     assert runs == 2
+
+
+@needs_raw
+def test_tensors_over_one_array_are_one_storage() -> None:
+    array = np.ones((4, 4), dtype=np.float32)
+    x, y, part = torch.from_numpy(array), torch.from_numpy(array), torch.from_numpy(array[1:])
+    graph = gradviz.walk(leaf(4, 4) * x + leaf(4, 4) * y + (leaf(3, 4) * part).sum())
+    inputs = [storage for storage in graph.storages if "x" in storage.names or "part" in storage.names]
+    assert [storage.nbytes for storage in inputs] == [64, 48]
+    assert len({saved.storage for node in graph.nodes for saved in node.saved}) == 2
 
 
 def test_copy_on_write_tensors_stay_lazy() -> None:
