@@ -16,7 +16,7 @@ import linecache
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, TracebackType
@@ -28,7 +28,7 @@ import torch.jit._builtins as scripted
 
 from gradviz.packages import is_foundation
 from gradviz.source.cut import DetachKind
-from gradviz.walker.isolation import unseen
+from gradviz.walker.isolation import isolated
 from gradviz.walker.private import is_traced
 from gradviz.walker.taps import Began, Ended, all_tapped
 
@@ -67,6 +67,7 @@ _OPERATORS: dict[str, DetachKind] = {
 
 
 _count_modes = torch._C._len_torch_function_stack  # a mode of the user's would see that a tensor is asked
+_count_dispatch_modes = torch._C._len_torch_dispatch_stack
 _MOST = 4  # elements of a list
 _NOT_SEEN = ("torch", "gradviz")
 """Packages whose own calls cut nothing of the user's."""
@@ -186,7 +187,7 @@ class CutCalls:
 
     def _tell(self, kind: DetachKind, name: str, tensors: Sequence[Any], frame: FrameType, into: Any = None) -> None:
         try:
-            with unseen():
+            with _guard():
                 lost = [one for one in tensors if type(one) in PLAIN and one.requires_grad]
                 if lost:
                     self._watch.cutting(kind, name, lost, frame, into)
@@ -197,7 +198,7 @@ class CutCalls:
     def _writes(self, into: Any, value: Any, frame: FrameType) -> None:
         """A tensor is written into another one: by `.data = value`, or by `copy_` while recording is off."""
         if type(into) in PLAIN and type(value) in PLAIN:
-            with unseen():
+            with _guard():
                 is_history = into.is_leaf and into.requires_grad and not value.is_leaf
             if is_history:
                 self._tell("written", "written", (value,), frame, into)
@@ -270,6 +271,11 @@ class CutCalls:
         """From here on nothing is seen, and everything is as it was before."""
         self._thread = 0
         self._undo.close()
+
+
+def _guard() -> AbstractContextManager[object]:
+    """Where the user has a mode, it does not see that a tensor is asked; else nothing of the user's would."""
+    return isolated() if _count_modes() or _count_dispatch_modes() else nullcontext()
 
 
 def _is_the_users(error: BaseException) -> bool:
