@@ -20,7 +20,6 @@ from gradviz.graph import Graph
 from gradviz.memory.checkpoint import checkpoint_plan
 from gradviz.memory.saved import By, saved
 from gradviz.memory.series import series
-from gradviz.memory.table import alike_rows, row_name
 from gradviz.packages import is_foundation
 from gradviz.recording.record import Recording, record
 from gradviz.variables.scanner import Namespace, namespaces, scan
@@ -78,6 +77,8 @@ def _lines(error: BaseException, recording: Recording | None, variables: Sequenc
 
 
 def _heaviest(graph: Graph, by: By) -> Iterator[str]:
+    from gradviz.memory.table import alike_rows, row_name  # and with it rich, which most failures need not
+
     rows = alike_rows(saved(graph, by).rows) if by == "module" else saved(graph, by).rows
     yield f"  heaviest {by}s:"
     for row in rows[:HEAVIEST]:
