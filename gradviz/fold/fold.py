@@ -124,7 +124,6 @@ class _View(NamedTuple):
     boxes: int
     limits: Limits
     graph: Graph
-    shown: frozenset[tuple[int, ...]]
 
 
 def _first_view(
@@ -170,17 +169,15 @@ def _best(opening: Opening, focus: int | None, limits: Limits, measure: Callable
         if shown in tried:
             if best is None or len(tried) == TRIES:
                 break
-            too_large = too_large if tried[shown] else now
-            fitting = now if tried[shown] else best.limits
-            best = best._replace(limits=now) if shown == best.shown else best
-            now = _between(fitting, too_large)
+            small, too_large = (now, too_large) if tried[shown] else (best.limits, now)
+            now = _between(small, too_large)
             continue
         made, estimate = folded(opening), opening.sizes.of[0]
         size = measure(made)
         wide, tall = size.width / limits.width, size.height / limits.height
         fits = tried[shown] = max(wide, tall) <= 1.0
         if fits and (best is None or opening.sizes.boxes > best.boxes):
-            best = _View(opening.sizes.boxes, now, made, shown)
+            best = _View(opening.sizes.boxes, now, made)
         if (fits and max(wide, tall) >= FULL) or len(tried) == TRIES:
             break
         spare = 1.0 if fits else 0.97
