@@ -98,7 +98,6 @@ class Optimizer(NamedTuple):
     type: str
     tensors: tuple[OptimizerTensor, ...]
     source: SourceLine | None = None  # where it was made
-    eps: float | None = None  # what it adds to a divisor, where it has one
     row: OptimizerRow | None = None  # the same one over the run, which goes on behind the call
 
 

@@ -54,15 +54,19 @@ _Rows = dict[str, list[str]]
 
 
 def report(findings: Findings, width: int = WIDTH, verbose: bool = False) -> Iterator[tuple[str, str]]:
-    """The report line by line, each with the style it should have: a severity, "bold", "dim" or ""."""
-    shortened = False
-    for i, finding in enumerate(findings):
+    """The report line by line, each with the style it should have: a severity, "bold", "dim" or "".
+
+    Notes below an alarm are left out unless it is `verbose`.
+    """
+    alarms = [finding for finding in findings if finding.severity != "note"]
+    shown = list(findings) if verbose else alarms or list(findings)
+    shortened = len(shown) < len(findings)
+    for i, finding in enumerate(shown):
         if i:
             yield "", ""
         head = _wrapped(f"{i + 1}. {_heading(finding)}", width - 3)
         yield from ((f"{'   ' * bool(j)}{line}", finding.severity) for j, line in enumerate(head))
-        short = finding.severity == "note" and findings[0].severity != "note" and not verbose
-        rows = _rows(finding, width, verbose, short)
+        rows = _rows(finding, width, verbose)
         if not verbose:
             shortened |= _shorten(rows, (FURTHER if i else FIRST) - len(head))
         yield from ((line, "") for lines in rows.values() for line in lines)
@@ -90,8 +94,8 @@ def _shorten(rows: _Rows, most: int) -> bool:
     return shortened
 
 
-def _rows(finding: Finding, width: int, verbose: bool, short: bool) -> _Rows:
-    """All of a finding but its head, part by part; of a `short` one, as a note is below an error, what it is about and where."""
+def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
+    """All of a finding but its head, part by part."""
     names, code = finding.names, finding.code
     told = len(names) == 1 and names[0] in finding.summary
     more = f", {labels.more(len(names) - SHOWN)}" if len(names) > SHOWN and not verbose else ""
@@ -100,11 +104,10 @@ def _rows(finding: Finding, width: int, verbose: bool, short: bool) -> _Rows:
     def row(word: str, *texts: str) -> list[str]:
         return [line for text in texts if text for line in _row(word, _wrapped(one_line(text), width - INDENT))]
 
-    rows = {"names": row("names", "" if told else listed), "where": row("where", finding.where)}
-    if short:
-        return rows
     late = (finding.call or 0) > 1 and (finding.nodes or finding.severity == "error")  # the rest is of the whole run
-    return rows | {
+    return {
+        "names": row("names", "" if told else listed),
+        "where": row("where", finding.where),
         "code": [f"{'':{INDENT}}{line}" for line in code_lines(code, width - INDENT)] if code is not None else [],
         "when": row("when", f"backward call {finding.call}" if late else ""),
         "why": row("why", _shorter(finding.why, code)),

@@ -162,11 +162,10 @@ class RetainedHistory(NamedTuple):
     joints: tuple[tuple[int, int], ...] = ()
     added: SourceLine | None = None  # the line that puts it into the variable, when that is a container
     newest: int = 0  # the number of the newest node that the variable leads to
-    update: str = ""  # the difference that the line gives the variable, where each call recorded the next one
     steps: int = 0  # whose graphs it holds, where that was seen later in the run
+    update: bool = False  # the calls had create_graph=True, so each recorded the update that comes after it
     repeats: bool = False  # a joint whose two ends one line of code made, in this step and in an earlier one
     depth: int = 0  # steps that lead from the variable to tensors with a graph: two in `[3].h`
-    kept: str = ""  # what a function, made in the line `added`, calls the tensor that it keeps
 
 
 class Misuse(NamedTuple):
@@ -180,14 +179,6 @@ class Misuse(NamedTuple):
     names: Names = ()  # of the tensors or Functions that it is about
 
 
-class Unrecorded(NamedTuple):
-    """What can run under no_grad(), since nothing that backward needs runs in it: a function, or a loop or line."""
-
-    call: SourceLine  # the line in it that leads to the passes
-    function: str = ""
-    block: SourceLine | None = None  # the loop or the line, where it is not a function
-
-
 class Unused(NamedTuple):
     """Calls of a model in eval() mode, in a row from one line, that recorded a graph which no backward call reached."""
 
@@ -196,7 +187,6 @@ class Unused(NamedTuple):
     calls: int
     nodes: int
     holders: Names = ()  # variables that hold the graphs of several of the calls
-    remedies: tuple[Unrecorded, ...] = ()  # for all of the calls; none where for one of them nothing is known
 
 
 class Raised(NamedTuple):
@@ -220,7 +210,6 @@ class RunRecord:
 
     log: list[LoopCall] = field(default_factory=list)
     leaves: dict[int, LeafRow] = field(default_factory=dict)  # by identity
-    intervals: set[str] = field(default_factory=set)  # what was done with leaves between two calls that were read
     optimizers: list[OptimizerRow] = field(default_factory=list)
     made: dict[str, SourceLine | None] = field(default_factory=dict)  # where the code makes what is held and frozen
     names: dict[int, Names] = field(default_factory=dict)  # of all leaves and parameters, by identity
@@ -259,11 +248,6 @@ class RunRecord:
     def holding(self) -> set[int]:
         """Identities of what optimizers hold."""
         return set[int]().union(*(row.held for row in self.optimizers))
-
-    def for_inputs(self) -> set[SourceLine | None]:
-        """The lines that call backward and reach leaves which are neither parameters nor held by an optimizer, as attacks do."""
-        given = {key for key, leaf in self.leaves.items() if not leaf.parameter} - self.holding
-        return {call.source for call in self.log if call.letter == "b" and not given.isdisjoint(call.tensors or ())}
 
     def named(self, keys: Iterable[int]) -> Names:
         """The first names of leaves, by identity, in the order in which they were met."""

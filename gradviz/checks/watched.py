@@ -45,6 +45,7 @@ class WatchedRun:
     ) -> None:
         self._target, self._limits, self._values, self._run_custom = target, limits, values, run_custom
         self._process = process
+        self._differentiates_again = False  # whether a call had create_graph=True
         self._reader = reader = Collector(values=values, limits=limits, cuts=cuts)
         self._record, paused = reader.recorder.record, reader.calls.paused
         self._replay, self._evaluations = FunctionReplay(run_custom), EvaluationWatch(paused)
@@ -62,6 +63,7 @@ class WatchedRun:
             yield
 
     def _passed(self, number: int, call: EngineCall, reading: bool) -> None:
+        self._differentiates_again |= call.create_graph
         self._reader.recorder.backward(number, call.frame, call.accumulates)
         self._reader.passed(number, reading)
         self._reader.graphs.backward(call)
@@ -112,7 +114,8 @@ class WatchedRun:
         record.losses = watch.losses
         record.cuts = tuple(dict.fromkeys(cut for context in every for cut in context.cuts))
         seen = self._reader.misuses.result(self._reader.cuts.lines_behind())
-        record.misuses = (*seen, *self._replay.found)
+        again = self._replay.once_more if self._differentiates_again else ()
+        record.misuses = (*seen, *self._replay.found, *again)
         record.raised = raised(failure.error) if failure is not None else None
         awake = {name: call for key, call in watch.nonzero.items() for name in self._reader.leaf_names.get(key, ())}
         used = {name for key in watch.reached for name in record.names.get(key, ())}

@@ -227,7 +227,7 @@ class CutCalls:
                 if (
                     around is not None
                     and not options.get("accumulate_grad")
-                    and not graph
+                    and (not graph or not any(_has_graph(one) for one in result))
                     and self._is_watched(around.f_back)
                 ):
                     self._tell("grad", "grad", outputs, engine)
@@ -276,6 +276,10 @@ class CutCalls:
 def _guard() -> AbstractContextManager[object]:
     """Where the user has a mode, it does not see that a tensor is asked; else nothing of the user's would."""
     return isolated() if _count_modes() or _count_dispatch_modes() else nullcontext()
+
+
+def _has_graph(tensor: Any) -> bool:
+    return type(tensor) in PLAIN and bool(tensor.requires_grad)
 
 
 def _is_the_users(error: BaseException) -> bool:

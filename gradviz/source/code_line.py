@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from gradviz.graph import SourceLine
 from gradviz.source.statements import (
@@ -61,21 +60,6 @@ def adds_to(source: SourceLine | None, name: str) -> bool | None:
     )
 
 
-def subtracts_from(source: SourceLine | None, name: str) -> str:
-    """The difference that a line gives a variable as its new value, of which the variable is a part; "" when there is none.
-
-    >>> [subtracts_from(SourceLine("a.py", 1, "f", text), "w") for text in ("w = [v - g for v, g in zip(w, h)]", "w = w + 1")]
-    ['v - g', '']
-    """
-    for statement in parsed(source):
-        targets = {ast.unparse(without_index(target)) for target in targets_of(statement)}
-        if name in targets and name in read(source):
-            for part in ast.walk(statement):
-                if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub):
-                    return ast.unparse(part)
-    return ""
-
-
 def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
     """What a line of code changes in place, as far as its text shows it.
 
@@ -127,16 +111,12 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     ['', '', 't += l.detach()']
     >>> [without_graph(SourceLine("a.py", 1, "f", text), 2) for text in ("a.append(l)", "a['x'].append(l)")]
     ['', "a['x'].append(l.detach())"]
-    >>> without_graph(SourceLine("a.py", 1, "f", "return q.argmax(), h[0]"))
-    'return (q.argmax(), h[0].detach())'
     """
     statements = parsed(source)
     statement = statements[0] if len(statements) == 1 else None
     value = getattr(statement, "value", None)
     if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
         value.args, into = _one_detached(value.args), [value.func]
-    elif isinstance(statement, ast.Return) and isinstance(value, ast.Tuple):
-        value.elts, into, depth = _one_detached(value.elts), [], 0
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
         statement.value, into = _detached(statement.value), targets_of(statement)
     else:
@@ -210,48 +190,6 @@ def passing(source: SourceLine | None, functions: Sequence[str], keyword: str, v
         kept = [other for other in call.keywords if other.arg != keyword]
         call.keywords = [*kept, ast.keyword(keyword, ast.Name(value))]
         return ast.unparse(statements[0]) + comma
-    return ""
-
-
-def squeezed(source: SourceLine | None, name: str, first: bool) -> str:
-    """A line in which the one operation, or loss, of this name squeezes one of its two arguments; "" for other lines.
-
-    >>> [squeezed(SourceLine("a.py", 1, "f", text), "sub", True) for text in ("l = ((p - y) ** 2).mean()", "l = a - b - c")]
-    ['l = ((p.squeeze(1) - y) ** 2).mean()', '']
-    >>> squeezed(SourceLine("a.py", 1, "f", "l = self.loss(p, t)"), "mse_loss", False)
-    'l = self.loss(p, t.squeeze(1))'
-    """
-    statements, found = parsed(source), list[tuple[Any, Any]]()
-    for part in (part for one in statements for part in ast.walk(one)):
-        if isinstance(part, ast.BinOp) and type(part.op).__name__.lower().startswith(name[:3]):
-            found.append((vars(part), "left" if first else "right"))
-        elif isinstance(part, ast.Call) and len(part.args) == 2 and (called(part) == name or name.endswith("_loss")):
-            found.append((part.args, int(not first)))
-    for where, key in found if len(found) == len(statements) == 1 else ():
-        where[key] = _calls(where[key], "squeeze", ast.Constant(1))
-        return ast.unparse(statements[0])
-    return ""
-
-
-def leaving_out(source: SourceLine | None, name: str) -> str:
-    """A line without its one call of a function, or without the one module of this class that it puts beside others; else "".
-
-    >>> texts = "return self.soft(self.fc(x))", "net = nn.Sequential(nn.Linear(2, 3), nn.Softmax(dim=1))", "p = x.softmax(1)"
-    >>> [leaving_out(SourceLine("a.py", 1, "f", text), name) for text, name in zip(texts, ("soft", "Softmax", "softmax"))]
-    ['return self.fc(x)', 'net = nn.Sequential(nn.Linear(2, 3))', 'p = x']
-    """
-    statements = parsed(source)
-    calls = [part for one in statements for part in ast.walk(one) if isinstance(part, ast.Call)]
-    named = [call for call in calls if called(call) == name]
-    for call in named if len(named) == len(statements) == 1 else ():
-        around = next((outer for outer in calls if call in outer.args and len(outer.args) > 1), None)
-        if name[0].isupper():
-            if around is not None:
-                around.args.remove(call)
-            return ast.unparse(statements[0]) if around is not None else ""
-        given = call.args[0] if call.args and not isinstance(call.args[0], (ast.Constant, ast.UnaryOp)) else call.func
-        inner = given.value if given is call.func and isinstance(given, ast.Attribute) else given
-        return ast.unparse(statements[0]).replace(ast.unparse(call), ast.unparse(inner), 1)
     return ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from types import CodeType
 from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
@@ -17,6 +18,7 @@ from gradviz.source.statements import (
     bodies,
     body_around,
     body_at,
+    body_of,
     called,
     covers,
     expressions_at,
@@ -74,24 +76,6 @@ def sets_item(file: str, key: str) -> SourceLine | None:
 
 def _first(file: str, numbers: Iterable[int]) -> SourceLine | None:
     return next((line_of(file, number) for number in numbers), None)
-
-
-def only_compares(file: str) -> SourceLine | None:
-    """The first line of a file that compares `requires_grad` of something and does nothing with the answer."""
-    values = (statement.value for statement in nodes_of(file, ast.Expr))
-    compared = (value.left for value in values if isinstance(value, ast.Compare))
-    return _first(file, (left.lineno for left in compared if getattr(left, "attr", "") == "requires_grad"))
-
-
-def registers_buffer(file: str, name: str) -> SourceLine | None:
-    """The first line of a file that registers a buffer of this name."""
-    calls = (call for call in _calls_of(file, "register_buffer") if call.args)
-    return _first(file, (call.lineno for call in calls if getattr(call.args[0], "value", None) == name))
-
-
-def calls_of(file: str, name: str) -> list[SourceLine]:
-    """The lines of a file that call a function or class of this name."""
-    return [line_of(file, call.lineno) for call in _calls_of(file, name)]
 
 
 def _calls_of(file: str, name: str) -> Iterator[Any]:
@@ -206,6 +190,19 @@ def returned_by(source: SourceLine) -> SourceLine:
     body = body_at(source.file, source.function, source.line)
     returns = [node.value for node, _ in body.statements if isinstance(node, ast.Return) and node.value is not None]
     return body.source(returns[0]) if len(returns) == 1 else source
+
+
+def keeps_on_first_argument(code: CodeType) -> SourceLine | None:
+    """The first line of a function that reads an attribute of its first argument which is not what torch puts there, as `ctx.x`."""
+    first, body = code.co_varnames[0], body_of(code)
+    for statement in body.statements:
+        for part in own_parts(statement.node):
+            if isinstance(part, ast.Attribute) and ast.unparse(part.value) == first and part.attr not in _TORCHS:
+                return body.source(part)
+    return None
+
+
+_TORCHS = ("saved_tensors", "needs_input_grad", "saved_variables")
 
 
 def taken_over(source: SourceLine) -> dict[str, SourceLine]:

@@ -151,7 +151,7 @@ FAULTS = [
     Fault(
         "none-grad",
         "return None",
-        "In script.py:9, let backward() of Step return a gradient in place of None",
+        "return a gradient in place of None for each input",
         "return None",
         "return gradient",
         """

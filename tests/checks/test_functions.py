@@ -237,3 +237,42 @@ def test_a_function_is_replayed_once_for_each_shape(monkeypatch: pytest.MonkeyPa
         Twice.apply(torch.ones(4))
     assert replay.unknown == {"Twice": ""}
     assert len(children) == 2 and [one.words[2] for one in replay.found] == ["0.5 times", "0.5 times"]
+
+
+AGAIN = """
+import torch
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.double = x * 2
+        return ctx.double * x
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * {slope}
+x = torch.rand(3, requires_grad=True)
+(g,) = torch.autograd.grad(Square.apply(x).sum(), x, create_graph={again})
+loss = (g * x.detach() if {again} else Square.apply(x)).sum()
+loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("slope", "again", "expected"),
+    [
+        ("(ctx.double + 2 * x)", True, ["wrong-backward"]),
+        ("2 * ctx.double", True, ["wrong-backward"]),
+        ("4 * x", True, []),
+        ("2 * ctx.double", False, []),
+    ],
+)
+def test_a_backward_that_is_differentiated_needs_a_graph(
+    slope: str, again: bool, expected: list[str], tmp_path: Path
+) -> None:
+    """Half of the second derivative, or all of it, is lost with what has no graph; and create_graph=True is there."""
+    found, _ = check(written(tmp_path, AGAIN.format(slope=slope, again=again)))
+    assert [one["id"] for one in found if one["severity"] != "note"] == expected, found
+    for one in found if expected else ():
+        assert "return gradient * " in one["code"] and "ctx.saved_tensors" in one["fix"]
+        assert "without create_graph" not in one["why"]

@@ -49,7 +49,7 @@ FAULTS = {
     "a validation loss is summed up with its graph": Fault(
         "unused-graph",
         "total += (model(x) - y)",
-        "Put the loop of ",
+        "under torch.no_grad(): ",
         "for x, y in data:\n    total",
         "with torch.no_grad():\n  for x, y in data:\n    total",
         f"{HEAD}{TRAIN}model.eval()\ntotal = 0.0\nfor x, y in data:\n    total += (model(x) - y).square().mean()\n",
@@ -57,7 +57,7 @@ FAULTS = {
     "a function validates between the epochs": Fault(
         "unused-graph",
         "out = model(x)[:, 0]",
-        "Put @torch.no_grad() above `def validate`.",
+        "under torch.no_grad(): ",
         "def validate():",
         "@torch.no_grad()\ndef validate():",
         HEAD
@@ -66,16 +66,16 @@ FAULTS = {
     ),
     "training and validation go through one function": Fault(
         "unused-graph",
-        "total += self.loss(x, y)",
-        "Put @torch.no_grad() above `def validate`.",
+        "return (model(x) - y).square()",
+        "under torch.no_grad(): ",
         "    def validate(self):",
         "    @torch.no_grad()\n    def validate(self):",
         f"{HEAD}{TRAINER}trainer = Trainer()\nfor epoch in range(2):\n    trainer.fit()\n    trainer.validate()\n",
     ),
     "one function for both, called in a loop beside training": Fault(
         "unused-graph",
-        "print(loss(x, y).item())",
-        "Put the loop of ",
+        "return (model(x) - y).square()",
+        "under torch.no_grad(): ",
         "    for x, y in data[:2]:\n        print",
         "    with torch.no_grad():\n     for x, y in data[:2]:\n        print",
         HEAD
@@ -91,34 +91,6 @@ FAULTS = {
         "seen.append(value.detach())",
         f"{HEAD}def logger():\n    seen = []\n    def log(value):\n        seen.append(value)\n    return log\n"
         f"log = logger()\n{TRAIN}    log(loss)\n",
-    ),
-    "functions for later, with a default": Fault(
-        "growing-graph",
-        "jobs.append(lambda i=i",
-        "give the function value detached: .detach()",
-        "value=loss:",
-        "value=loss.detach():",
-        f"{HEAD}jobs, i = [], 0\n{TRAIN}    jobs.append(lambda i=i, value=loss: print(i, value))\n",
-    ),
-    "partial calls on an object": Fault(
-        "growing-graph",
-        "self.jobs.append(functools.partial",
-        "detached: .detach()",
-        "print, loss)",
-        "print, loss.detach())",
-        f"import functools\n{HEAD}class Queue:\n    def __init__(self):\n        self.jobs = []\n    def train(self):\n"
-        "        for x, y in data:\n            loss = (model(x) - y).square().mean()\n            optimizer.zero_grad()\n"
-        "            loss.backward()\n            optimizer.step()\n"
-        "            self.jobs.append(functools.partial(print, loss))\nqueue = Queue()\nqueue.train()\n",
-    ),
-    "closures by step": Fault(
-        "growing-graph",
-        "def report",
-        "give the function value detached: .detach()",
-        "    def report",
-        "    value = value.detach()\n    def report",
-        f"{HEAD}jobs = {{}}\ndef later(value):\n    def report():\n        print(value)\n    return report\n"
-        f"{TRAIN}    jobs[len(jobs)] = later(loss)\n",
     ),
     "a named tuple in a buffer": Fault(
         "growing-graph",
@@ -163,17 +135,6 @@ FAULTS = {
         HEAD
         + f"late = []\nfor epoch in range(6):\n    for x, y in data:{INNER}"
         + "    if epoch > 1:\n        late.append(loss)\n",
-    ),
-    "an update with create_graph, step after step": Fault(
-        "growing-graph",
-        "weights = [w - 0.1 * g",
-        "(w - 0.1 * g).detach().requires_grad_()",
-        "[w - 0.1 * g for",
-        "[(w - 0.1 * g).detach().requires_grad_() for",
-        f"{HEAD}weights = [torch.randn(4, 1, requires_grad=True), torch.zeros(1, requires_grad=True)]\nfor x, y in data:\n"
-        "    loss = (x @ weights[0] + weights[1] - y).square().mean()\n"
-        "    gradients = torch.autograd.grad(loss, weights, create_graph=True)\n"
-        "    weights = [w - 0.1 * g for w, g in zip(weights, gradients)]\n",
     ),
     "a custom Function keeps what it returns": Fault(
         "reference-cycle",
@@ -252,4 +213,4 @@ def test_a_line_that_training_goes_through_as_well_gets_words(tmp_path: Path) ->
     both += "            optimizer.zero_grad()\n            loss.backward()\n            optimizer.step()\n"
     (found,) = alarms(f"{HEAD}{both}for mode in (True, False):\n    model.train(mode)\n    run()\n", tmp_path)
     assert found["id"] == "unused-graph"
-    assert found["fix"] == "Run the evaluation under torch.no_grad()."
+    assert "under torch.no_grad(): " in found["fix"]

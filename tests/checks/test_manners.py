@@ -120,27 +120,6 @@ UPDATES = [
         "slots = slots.clone()",
     ),
     Manner(
-        "growing-graph",
-        "self.taken.append(output)",
-        """
-        import torch
-        class Tap:
-            def __init__(self, layer):
-                self.taken = []
-                layer.register_forward_hook(self.keep)
-            def keep(self, layer, inputs, output):
-                self.taken.append(output)
-        net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
-        tap, opt = Tap(net[1]), torch.optim.SGD(net.parameters(), lr=0.01)
-        for step in range(6):
-            loss = net(torch.randn(8, 4)).square().mean() + 0.1 * tap.taken[-1].abs().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-        "tap.taken.clear()",
-    ),
-    Manner(
         "stale-saved",
         "y, self.state = self.rnn(",
         """
@@ -220,18 +199,6 @@ RAISED = [
 ]
 MASKS = [
     Manner(
-        "loss-input",
-        "nn.Linear(4, 3), nn.Softmax(dim=1)",
-        f"{TWICE}    loss = nn.CrossEntropyLoss()(net(x), labels[:, 0])\n{REST}",
-        "net = nn.Sequential(nn.Linear(4, 3))",
-    ),
-    Manner(
-        "loss-input",
-        "torch.softmax(net(x), dim=1)",
-        f"{STEP}    p = torch.softmax(net(x), dim=1)\n    loss = nn.functional.cross_entropy(p, labels[:, 0])\n{REST}",
-        "p = net(x)",
-    ),
-    Manner(
         "growing-graph",
         "meter.update(loss",
         f"{METER}{STEP}    loss = (net(x) - y).square().mean()\n{REST}    meter.update(loss, x.size(0))\n",
@@ -270,21 +237,6 @@ def _learner(forward: str = "pass", loss: str = "(self.forward(x)[:, 0] - y).squ
 
 
 COPIES = [
-    Manner(
-        "broadcast", "- y", _learner(loss="((self.forward(x) - y) ** 2).mean()"), "(self.forward(x).squeeze(1) - y)"
-    ),
-    Manner(
-        "broadcast",
-        "mse_loss",
-        _learner(loss="F.mse_loss(y, self.forward(x))"),
-        "F.mse_loss(y, self.forward(x).squeeze(1))",
-    ),
-    Manner(
-        "broadcast",
-        "nn.MSELoss",
-        _learner(loss="nn.MSELoss()(self.forward(x), y)"),
-        "nn.MSELoss()(self.forward(x).squeeze(1), y)",
-    ),
     Manner(
         "no-update",
         "self.opt.zero_grad()",
@@ -409,41 +361,6 @@ STATES = [
             step(torch.randn(8, 4) + (1 if i % 2 else -1))
         """,
         "net.h = net.h.detach()",
-    ),
-    Manner(
-        "freed-graph",
-        "return q.argmax(), h[0]",
-        """
-        import random, torch
-        from torch import nn
-        torch.manual_seed(0)
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.cell, self.q = nn.GRUCell(4, 8), nn.Linear(8, 2)
-            def forward(self, s, h):
-                h = self.cell(s, h)
-                return self.q(h), h
-        net, memory = Net(), []
-        opt = torch.optim.Adam(net.parameters())
-        def act(s, h):
-            q, h = net(s[None], h[None])
-            return q.argmax(), h[0]
-        def train(h):
-            for t in range(24):
-                s = torch.randn(4)
-                _, new = act(s, h)
-                memory.append((s, h, torch.randn(())))
-                h = new
-                if t > 11:
-                    states, hidden, rewards = map(torch.stack, zip(*random.sample(memory, 8)))
-                    loss = (net(states, hidden)[0].max(1).values - rewards).square().mean()
-                    opt.zero_grad()
-                    loss.backward()
-                    opt.step()
-        train(torch.zeros(8))
-        """,
-        "return (q.argmax(), h[0].detach())",
     ),
 ]
 
@@ -667,7 +584,6 @@ ALIKE = {
         'kept["x"]', "ctx.saved_tensors[0]"
     ),
     "an evaluation without a graph": SHARED.replace("@torch.no_grad()\n", ""),
-    "a state that is cut where it is returned": STATES[-1].script.replace("argmax(), h[0]", "argmax(), h[0].detach()"),
 }
 
 

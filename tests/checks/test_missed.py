@@ -267,9 +267,6 @@ FAULTS = {
         "dim=0",
         GROUPS,
     ),
-    "a frozen teacher that drops out": Fault(
-        "wrong-mode", "y = teacher(x)", "Call .eval() on it", "(False)", "(False).eval()", STUDENT
-    ),
     "a layer that is thawed when the optimizer is there": Fault(
         "never-updated",
         "opt = torch.optim",

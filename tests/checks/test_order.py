@@ -83,43 +83,6 @@ for x, y in data:
         "scaler-order", "scaler.step(opt)", "Call scaler.update() after scaler.step(opt)",
         ("    scaler.step(opt)", "    scaler.step(opt)\n    scaler.update()"),
     ),
-    "norms clipped in a helper, chunk by chunk": Case(
-        """
-def backward_of(part, label):
-    loss = criterion(net(part), label) / 4
-    loss.backward()
-    clip_grad_norm_(net.parameters(), max_norm=0.1)
-
-for x, y in data:
-    opt.zero_grad()
-    for part, label in zip(x.chunk(4), y.chunk(4)):
-        backward_of(part, label)
-    opt.step()
-""",
-        "clip-order", "    clip_grad_norm_(", "directly above opt.step()",
-        (
-            "    clip_grad_norm_(net.parameters(), max_norm=0.1)\n\nfor x, y in data:\n    opt.zero_grad()\n    for part, label in "
-            "zip(x.chunk(4), y.chunk(4)):\n        backward_of(part, label)\n    opt.step()",
-            "\nfor x, y in data:\n    opt.zero_grad()\n    for part, label in zip(x.chunk(4), y.chunk(4)):\n"
-            "        backward_of(part, label)\n    clip_grad_norm_(net.parameters(), max_norm=0.1)\n    opt.step()",
-        ),
-    ),
-    "values clipped in each of three batches": Case(
-        """
-opt.zero_grad()
-for i, (x, y) in enumerate(data):
-    (criterion(net(x), y) / 3).backward()
-    clip_grad_value_(list(net.parameters()), 0.01)
-    if i % 3 == 2:
-        opt.step()
-        opt.zero_grad()
-""",
-        "clip-order", "clip_grad_value_(", "directly above opt.step()",
-        (
-            "    clip_grad_value_(list(net.parameters()), 0.01)\n    if i % 3 == 2:\n",
-            "    if i % 3 == 2:\n        clip_grad_value_(list(net.parameters()), 0.01)\n",
-        ),
-    ),
     "a schedule that begins with its second value": Case(
         """
 schedule = torch.optim.lr_scheduler.MultiStepLR(opt, [2, 3])

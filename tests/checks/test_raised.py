@@ -34,7 +34,7 @@ x = torch.ones(2, 3)
 CASES = {
     "several numbers": Case(
         "losses = torch.nn.functional.mse_loss(model(x), torch.ones(2, 1), reduction='none')\nlosses.backward()",
-        "reduction='none'", "losses.mean().backward()", ("losses.backward()", "losses.mean().backward()"),
+        "losses.backward()", "losses.mean().backward()", ("losses.backward()", "losses.mean().backward()"),
     ),
     "several numbers of an own loss": Case(
         "losses = (model(x) - 1).square()\nlosses.backward()",
@@ -82,7 +82,17 @@ CASES = {
     "not used": Case(
         "noise = torch.zeros(2, 3, requires_grad=True)\nscore = model(x + noise.detach()).sum()\n"
         "slope = torch.autograd.grad(score, noise)",
-        "noise.detach()", "use noise itself, without .detach()", ("noise.detach())", "noise)"),
+        "noise.detach()", "leave out .detach() or .data", ("noise.detach())", "noise)"),
+    ),
+    "not used, through something computed of it": Case(
+        "noise = torch.zeros(2, 3, requires_grad=True)\nhalf = noise / 2\nscore = model(x + half.detach()).sum()\n"
+        "slope = torch.autograd.grad(score, noise)",
+        "half.detach()", "leave out .detach() or .data", ("half.detach())", "half)"),
+    ),
+    "a recurrent layer of cuDNN in eval mode": Case(
+        "out = model(x)\ndef refused(g):\n    raise RuntimeError('cudnn RNN backward can only be called in training mode')\n"
+        "out.register_hook(refused)\nout.sum().backward()",
+        "raise RuntimeError", "Call .train() on the recurrent layer", ("raise RuntimeError(", "print("),
     ),
     "too few gradients": Case(
         "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, k):\n        return x * 2\n    @staticmethod\n"

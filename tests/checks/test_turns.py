@@ -6,34 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.checks.advice import alarms
 from tests.checks.test_scripts import check, written
 from tests.walker.graphs import needs_raw
 
-FAULTS = {
-    "an attack whose backward() fills the parameters": Fault(
-        "gradient-not-reset",
-        "net(x).square().mean().backward()",
-        "torch.autograd.grad(loss, x). Or call opt.zero_grad() directly before loss.backward()",
-        "    loss.backward()\n",
-        "    opt.zero_grad()\n    loss.backward()\n",
-        """
-        import torch
-        def worst(net, x):
-            x = x.clone().requires_grad_()
-            net(x).square().mean().backward()
-            return (x + 0.1 * x.grad.sign()).detach()
-        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
-        opt = torch.optim.SGD(net.parameters(), lr=0.01)
-        for i in range(8):
-            opt.zero_grad()
-            x = worst(net, torch.randn(5, 3))
-            loss = net(x).square().mean()
-            loss.backward()
-            opt.step()
-        """,
-    ),
-}
 RIGHT = {
     "an attack that resets what it leaves": """
         import torch
@@ -135,12 +111,6 @@ RIGHT = {
             a.step()
     """,
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
-def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
-    shows_and_heals(FAULTS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", RIGHT)

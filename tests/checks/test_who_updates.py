@@ -510,49 +510,6 @@ FAULTS = {
             opt.step()
         """,
     ),
-    "a buffer that should be learned": Fault(
-        "never-updated",
-        "self.register_buffer('scale', torch.ones(3, requires_grad=True))",
-        "self.scale = torch.nn.Parameter(torch.ones(3))",
-        "self.register_buffer('scale', torch.ones(3, requires_grad=True))",
-        "self.scale = torch.nn.Parameter(torch.ones(3))",
-        """
-        import torch
-        class Scaled(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.fc = torch.nn.Linear(3, 1)
-                self.register_buffer('scale', torch.ones(3, requires_grad=True))
-            def forward(self, x):
-                return self.fc(x * self.scale)
-        net = Scaled()
-        opt = torch.optim.SGD(net.parameters(), lr=0.1)
-        for i in range(3):
-            loss = net(torch.randn(4, 3)).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-    ),
-    "two equals signs": Fault(
-        "not-frozen",
-        "p.requires_grad == False",
-        "parameter.requires_grad = False",
-        "p.requires_grad == False",
-        "p.requires_grad = False",
-        """
-        import torch
-        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
-        for p in model[0].parameters():
-            p.requires_grad == False
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for i in range(3):
-            loss = model(torch.randn(4, 3)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
     "parameters that were gone through before": Fault(
         "idle-optimizer",
         "opt = torch.optim.SGD([{'params': list(params)}], lr=0.1)",

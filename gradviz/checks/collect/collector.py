@@ -210,7 +210,7 @@ class Collector:
         intervals: Intervals = {}
         if coming:
             intervals = self._part("gradients", lambda: self._begin(walked, live, tensors), intervals)
-            self._part("the optimizers", lambda: self._rows.reached(reading, intervals), None)
+            self._part("the optimizers", lambda: self._rows.reached(reading), None)
         suspicious = self._is_suspicious(reading, loss, scaled)
         context = CheckContext(
             graph,
@@ -317,7 +317,7 @@ class Collector:
                 if history.name:
                     owner = history.name.rpartition(".")[0]  # `meter.update(loss)` adds to `meter.total`
                     put = added.get(history.name) or added.get(owner) or addition_to(file, history.name)
-                    retained[i] = history._replace(added=history.added or put)
+                    retained[i] = history._replace(added=put)
         leaves = all_names(leaf for leaf in context.graph.leaves if leaf.kind == "input")
         output = ", ".join(root.name for root in context.graph.roots[:3])
         context = replace(context, retained=tuple(retained), earlier=earlier, step=step, since=since)

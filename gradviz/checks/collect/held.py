@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -115,7 +114,7 @@ def carried(context: CheckContext, variables: Variables, since: int, attribution
             newest = next((root.node for root in graph.roots if root.node is not None), None)
             number = max(sequence for sequence in column(graph.nodes, "sequence") if sequence is not None)
             source = graph.nodes[newest].source if newest is not None else None
-            yield history._replace(source=source, newest=number, depth=held.depth, kept=held.kept, added=held.made)
+            yield history._replace(source=source, newest=number, depth=held.depth)
 
 
 def _beside(context: CheckContext, variables: Variables) -> dict[str, Held]:
@@ -137,15 +136,10 @@ def _beside(context: CheckContext, variables: Variables) -> dict[str, Held]:
 
 @dataclass
 class Held:
-    """The tensors with a graph that one variable holds, and the most steps that lead to one from it: two to `[3].h`.
-
-    Where functions in a list hold them: the line that makes the newest of these, and what it calls them.
-    """
+    """The tensors with a graph that one variable holds, and the most steps that lead to one from it: two to `[3].h`."""
 
     tensors: list[torch.Tensor] = field(default_factory=list)
     depth: int = 0
-    kept: str = ""
-    made: SourceLine | None = None
 
     def add(self, tensor: torch.Tensor, name: str) -> None:
         self.tensors.append(tensor)
@@ -170,45 +164,9 @@ def held_by(variables: Variables) -> dict[str, Held]:
     return groups
 
 
-def held_by_functions(variables: Variables) -> dict[str, Held]:
-    """The same for functions in a list or an attribute: what their defaults, closures and partial arguments hold alone."""
-    every = scan(variables, functions=True)
-    known = {id(variable.value) for variable in every if variable.kind == "tensor"}
-    functions = [variable for variable in every if variable.kind == "function" and variable.level]
-    owners: dict[str, object] = {}
-    for i, variable in enumerate(functions):
-        inside = _carried_along(variable.value)
-        if inside:
-            owners[f"f{i}"] = owner = _Owner()
-            vars(owner).update(inside)
-    groups: dict[str, Held] = {}
-    for variable in scan([owners]) if owners else ():
-        value = variable.value
-        if variable.kind != "tensor" or not value.requires_grad or id(value) in known or _function(value) is None:
-            continue
-        first, _, rest = variable.name.partition(".")
-        function = functions[int(first[1:])]
-        held = groups.setdefault(_holder(function.name), Held())
-        held.tensors.append(value)
-        held.kept = rest
-        held.made = definition_of(function.value.__code__) if type(function.value) is FunctionType else None
-    return groups
-
-
 def held_elsewhere(variables: Variables) -> dict[str, Held]:
     """What functions, classes and modules hold that variables lead to."""
-    return {**held_by([beyond(variables)]), **held_by_functions(variables)}
-
-
-def _carried_along(value: object) -> dict[str, object]:
-    """What a function, a method or a partial call of the user's carries along."""
-    if type(value) is partial:
-        inner = value.func
-        arguments: dict[str, object] = {"args": value.args, "keywords": value.keywords}
-        return (_inside(inner) if type(inner) is FunctionType else {}) | arguments
-    if type(value) is MethodType:
-        return {"self": value.__self__}
-    return _inside(value) if type(value) is FunctionType and _is_users(value.__code__.co_filename) else {}
+    return held_by([beyond(variables)])
 
 
 def is_window(name: str, variables: Variables) -> bool:

@@ -134,10 +134,8 @@ class ModelReader:
                 or OptimizerTensor(reading.walked.names.leaf(tensor), reading.leaf_of.get(id(tensor)))
                 for tensor in optimized(optimizer)
             )
-            eps, row = _eps(optimizer), self._recorder.row(optimizer)
-            yield Optimizer(
-                as_written(name, reading.live.variables), type(optimizer).__name__, tensors, row.source, eps, row
-            )
+            row, written = self._recorder.row(optimizer), as_written(name, reading.live.variables)
+            yield Optimizer(written, type(optimizer).__name__, tensors, row.source, row)
 
     def optimizers(self, variables: Variables) -> Optimizers:
         if self._optimizer is not None:
@@ -165,12 +163,6 @@ def _ignored(graph: Graph) -> set[int]:
         return set()
     reached = {edge.producer for edge in graph.edges} | {root.node for root in graph.roots}
     return {leaf.node for leaf in graph.leaves} - reached
-
-
-def _eps(optimizer: torch.optim.Optimizer) -> float | None:
-    """The smallest number that an optimizer adds to a divisor."""
-    given = [group.get("eps") for group in optimizer.param_groups]
-    return min((eps for eps in given if isinstance(eps, float)), default=None)
 
 
 def _gathered(model: torch.nn.Module) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:

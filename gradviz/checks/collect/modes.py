@@ -27,7 +27,6 @@ from gradviz.source.statements import expressions_at, nodes_of
 from gradviz.variables.objects import joined, parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated
-from gradviz.walker.tensors import version_of
 
 _LOOKS = 50  # how often the module around a line is asked for its mode
 _DOES = "batch normalization takes its statistics from this data", "dropout leaves out elements at random"
@@ -39,7 +38,6 @@ class ModeWatch(Observer):
 
     def _begin(self) -> None:
         self._looked = Counter[object]()  # how often a line was looked at
-        self._versions = ByIdentity[int | None]()  # of frozen models, by their first weight
 
     @taps(
         functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d, functional.alpha_dropout
@@ -82,18 +80,13 @@ class ModeWatch(Observer):
         self._note(kind, place, type(model).__name__)
 
     def _unswitched(self, model: torch.nn.Module, calling: FrameType, place: Place, drops: bool) -> None:
-        """A model runs in training mode where nothing is recorded: one that is trained, or one that stays as it is."""
+        """A model that is trained runs in training mode where nothing is recorded."""
         with isolated():
-            weights = list(parameters(model))
-            held = frozenset(id(weight) for weight in weights if weight.requires_grad)
+            held = frozenset(id(weight) for weight in parameters(model) if weight.requires_grad)
         source = line_at(place)
         if held and not _is_for_itself(model, calling, source) and not (_is_picked_from(source) and not drops):
             around = [(line.file, line.line) for line in script_lines(calling)]
             self._note("train in evaluation", place, type(model).__name__, _DOES[drops], tensors=held, around=around)
-        for first in weights[:1] if drops and not held else ():  # one that follows another network draws on purpose
-            version, known = version_of(first), self._versions.of(first)
-            self._versions.put(first, version)
-            self._note("frozen and random", place if version == known else None, type(model).__name__, _DOES[drops])
 
 
 def _is_told(source: SourceLine) -> bool:

@@ -17,7 +17,7 @@ from gradviz.checks.context import Parameter
 from gradviz.checks.record import Mistyped
 from gradviz.graph import SourceLine
 from gradviz.packages import Place
-from gradviz.source.search import only_compares, sets_attribute
+from gradviz.source.search import sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
 
 _ALIKE = 0.8  # from which an attribute's name counts as `requires_grad` mistyped
@@ -38,9 +38,6 @@ def mistyped(
                 if not key.startswith("_") and any(weight.requires_grad for weight in module.parameters()):
                     by_attribute.setdefault((key, True), []).append(joined(name, path))
     files = files_of(variables)
-    compared = next(filter(None, map(only_compares, files)), None)
-    if compared is not None:
-        yield Mistyped((), "requires_grad ==", False, compared)
     for (key, of_module), names in by_attribute.items():
         assigned = next(filter(None, (sets_attribute(file, key) for file in files)), None)
         yield Mistyped(tuple(names), key, of_module, assigned)

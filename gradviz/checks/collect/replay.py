@@ -29,7 +29,7 @@ from gradviz.cuts.seen import PLAIN
 from gradviz.graph import SourceLine
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
-from gradviz.source.search import changes, returned_by
+from gradviz.source.search import changes, keeps_on_first_argument, returned_by
 from gradviz.source.statements import body_of, targets_of
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import tapped
@@ -41,6 +41,7 @@ LARGEST = 1_000_000
 _PLAIN = (*PLAIN, bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device)
 APPLY = getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
 """What every custom Function runs through, where that is Python: in torch 2.15 it is not, and those that save tensors are seen."""
+_AGAIN = "second slope"
 _WHOLE = ("forgets mask", "gives none")
 """What is said of a Function alone."""
 _ROUNDS = frozenset(("round", "floor", "ceil", "trunc", "sign", "heaviside"))
@@ -54,6 +55,7 @@ class FunctionReplay:
         self._run_anyway, self._seen, self._replaying = run_anyway, set[object](), False
         self._spent = 0.0  # seconds
         self.found: list[Misuse] = []
+        self.once_more: list[Misuse] = []  # what is wrong where a gradient is differentiated again
         self.unknown: dict[str, str] = {}  # why a class could not be compared, after its name; "" where one was
 
     @contextmanager
@@ -105,11 +107,13 @@ class FunctionReplay:
             returns = returned_by(definition_of(definition))
             lines = {
                 "writes gradient": next((change.source for change in changes(body_of(definition))), returns),
-                "keeps state": _kept_by(kind.forward.__code__) or returns,
+                "keeps state": _kept_by(kind.forward.__code__),
+                _AGAIN: keeps_on_first_argument(definition),
             }
             for fault, *words in told:
-                source = lines.get(fault, returns)
-                self.found.append(Misuse(fault, source, (kind.__name__, *words), names=(kind.__name__,)))
+                source = lines.get(fault) or returns
+                found = self.once_more if fault == _AGAIN else self.found
+                found.append(Misuse(fault, source, (kind.__name__, *words), names=(kind.__name__,)))
 
     def _obstacle(self, given: Sequence[Any]) -> str:
         """Why a Function is not replayed that is to be, "" where nothing speaks against it."""
@@ -252,6 +256,24 @@ class _Applied:
         """The same as one number, as backward() would weigh it."""
         return sum(float((slope * pull).sum()) for slope, pull in zip(self.slopes(place, step), self.pulls))
 
+    def is_wrong_again(self, place: int) -> bool:
+        """Whether the derivative of backward() for an input, as it is recorded, is another one than its slope."""
+        value = self.given[place]
+        step, weights = torch.randn_like(value), torch.randn_like(value)
+
+        def weighed(shift: float) -> tuple[torch.Tensor, torch.Tensor]:
+            leaf = (value + shift * step).requires_grad_()
+            torch.manual_seed(0)
+            result = self._kind.apply(*(leaf if i == place else other for i, other in enumerate(self.given)))
+            outputs = [one for one in (result if isinstance(result, tuple) else (result,)) if _is_real(one)]
+            (gradient,) = torch.autograd.grad(outputs, leaf, self.pulls, create_graph=True)
+            return leaf, (gradient * weights).sum()
+
+        leaf, sum_here = weighed(0.0)
+        known = float(weighed(_EPSILON)[1] - weighed(-_EPSILON)[1]) / (2 * _EPSILON)
+        told = torch.autograd.grad(sum_here, leaf)[0] if sum_here.requires_grad else torch.zeros_like(step)
+        return abs(float((told * step).sum()) - known) > _FAR * max(abs(known), 1.0)
+
     def is_elementwise(self, place: int) -> bool:
         """Whether each element of the only output depends on the same element of an input, as far as a few steps show."""
         value = self.given[place]
@@ -287,7 +309,11 @@ def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
         verdicts = {place: verdict for place, verdict in verdicts.items() if given[place].is_leaf and verdict in _WHOLE}
     whole = [[verdict, str(place + 1)] for place, verdict in verdicts.items() if verdict in _WHOLE]
     others = [["other slope", str(place + 1), verdict] for place, verdict in verdicts.items() if verdict]
-    return whole[:1] or ([] if applied.rounds else others)
+    if applied.rounds or whole or others:
+        return whole[:1] or ([] if applied.rounds else others)
+    with suppress(RuntimeError):  # as where backward() is once_differentiable
+        return [[_AGAIN]] if any(map(applied.is_wrong_again, applied.places)) else []
+    return []
 
 
 def _repeated(applied: _Applied) -> tuple[str, Sequence[torch.Tensor | None]]:

@@ -19,9 +19,8 @@ from gradviz.checks.collect.numbers import is_readable, is_scaled, optimized
 from gradviz.checks.collect.parameters import mistyped
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.context import Parameter
-from gradviz.checks.record import Intervals, LeafRow, ModelState
+from gradviz.checks.record import LeafRow, ModelState
 from gradviz.graph import SourceLine
-from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import joined, submodules
 from gradviz.walker.isolation import unrecorded
 from gradviz.walker.tensors import tensor_info, version_of
@@ -40,7 +39,7 @@ class RowKeeper:
         self._leaves = ByIdentity[tuple[LeafRow, object]]()  # each with its mark as of the first call
         self._coming: set[int] = set()  # leaves that the call leads to which is about to run
 
-    def reached(self, reading: Reading, intervals: Intervals) -> None:
+    def reached(self, reading: Reading) -> None:
         """A call is about to run through these leaves."""
         record, walked, models, parameters = self._record, reading.walked, reading.models, reading.parameters
         variables, frame, call = reading.live.variables, users_frame(reading.live.frame), reading.live.call or 0
@@ -51,7 +50,6 @@ class RowKeeper:
             if not tensor.requires_grad and id(tensor) in record.holding:
                 record.made.setdefault(parameter.names[0], _made_in(parameter.names[0], modules))
         self._recorder.reaches(self._coming if reading.live.accumulates else (), call, frame)
-        record.intervals.update(intervals[node][-1] for node in walked.variables.keys() & intervals.keys())
         record.scaler = record.scaler or is_scaled(variables)
         record.mistyped = tuple(mistyped(models, parameters, variables)) or record.mistyped
         record.models = tuple(self._state(name, model, parameters) for name, model in models)
@@ -136,10 +134,8 @@ def _own(row: LeafRow, modules: _Modules) -> None:
         path, _, attribute = name.rpartition(".")
         model, owner = modules.get(path, ("", None))
         if owner is not None:
-            init = getattr(vars(type(owner)).get("__init__"), "__code__", None)
-            buffer = registers_buffer(init.co_filename, attribute) if init is not None else None
             row.names, row.model, row.module, row.type = (name,), model, path, type(owner).__name__
-            row.source = made_at(type(owner), attribute) or buffer
+            row.source = made_at(type(owner), attribute)
             return
 
 

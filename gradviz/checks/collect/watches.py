@@ -5,7 +5,6 @@ What looking costs is measured: beyond a share of the script's time it looks at 
 
 from __future__ import annotations
 
-import ast
 import math
 import time
 from array import array
@@ -23,16 +22,14 @@ from gradviz.checks.collect.lines import Variables, leaf_of, line_at, nodes_behi
 from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.flow import at_a_pole
-from gradviz.checks.record import RetainedHistory, Unrecorded, Unused
+from gradviz.checks.record import RetainedHistory, Unused
 from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
-from gradviz.packages import script_lines, with_text
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
-from gradviz.source.code_line import subtracts_from
+from gradviz.source.code_line import assigned, read
 from gradviz.source.search import addition_to
-from gradviz.source.statements import FUNCTION, LOOP, covers, loops_around, nodes_of
 from gradviz.variables.scanner import as_written, namespaces
 from gradviz.walker.isolation import isolated
 from gradviz.walker.private import Node, peek_sequence
@@ -213,7 +210,6 @@ _UNREACHED = 3  # backward calls after which what none of them has reached is ta
 _LOOKS = 30  # graphs of backward calls that are looked at
 _MOST_TENSORS = 1000  # of a variable that are asked whether they hold such a graph
 _Row = list[Evaluation]
-_Stack = tuple[SourceLine, ...]
 
 
 class EvaluationWatch:
@@ -226,14 +222,11 @@ class EvaluationWatch:
         self._quiet = quiet
         self._waiting: list[tuple[_Row, int]] = []  # passes in a row from one line, and calls that did not reach them
         self._found: dict[SourceLine, Unused] = {}
-        self._stacks: dict[SourceLine, set[_Stack]] = {}  # of what was found
-        self._used: set[SourceLine] = set()  # lines that training went through
         self._left = _LOOKS
 
     def backward(self, outputs: Sequence[Any], frame: FrameType) -> None:
         """A backward call is about to run."""
         self._take()
-        self._used.update(script_lines(frame))
         if not self._left:
             self._waiting.clear()  # nobody has looked whether this graph reaches them
         if not self._waiting:
@@ -241,7 +234,7 @@ class EvaluationWatch:
         self._left -= 1
         with self._quiet(), suppress(Exception):  # tensors of the user's own classes may refuse anything
             numbers = set(_numbers(nodes_behind(outputs)))
-            aged = [(row, calls + 1) for row, calls in self._waiting if not self._trains(_reached(row, numbers))]
+            aged = [(row, calls + 1) for row, calls in self._waiting if not _reached(row, numbers)]
             self._waiting = [(row, calls) for row, calls in aged if calls < _UNREACHED]
             over = [row for row, calls in aged if calls >= _UNREACHED]
             self._add(over, namespaces(users_frame(frame)) if over else ())
@@ -255,15 +248,7 @@ class EvaluationWatch:
 
     def result(self) -> tuple[Unused, ...]:
         """All that was found, one for each line."""
-        return tuple(
-            unused._replace(remedies=_remedies(self._stacks[source], self._used))
-            for source, unused in self._found.items()
-        )
-
-    def _trains(self, row: _Row) -> bool:
-        """Notes where passes that backward reaches come from. Whether there are any."""
-        self._used.update(line for evaluation in row for line in evaluation.stack)
-        return bool(row)
+        return tuple(self._found.values())
 
     def _take(self) -> None:
         """What has run since the last backward call: several passes from one line are a pass over data."""
@@ -272,21 +257,15 @@ class EvaluationWatch:
         rows: dict[int, _Row] = {}
         while noted:
             evaluation = noted.popleft()
-            if evaluation.training:
-                self._trains([evaluation])
-            elif evaluation.place is not None:
+            if not evaluation.training and evaluation.place is not None:
                 rows.setdefault(id(evaluation.place), []).append(evaluation)  # places are made once for each line
-        for row in rows.values():
-            if len(row) > 1:
-                self._waiting.append((row, 0))
-            else:
-                self._trains(row)  # as a step in eval() mode does
+        # one alone is a step in eval() mode
+        self._waiting += [(row, 0) for row in rows.values() if len(row) > 1]
 
     def _add(self, rows: Sequence[_Row], variables: Variables) -> None:
         for row in rows:
             assert row[0].place is not None
             source = line_at(row[0].place)
-            self._stacks.setdefault(source, set()).update(evaluation.stack for evaluation in row)
             known = self._found.get(source)
             if known is None or len(row) > known.calls:
                 holders: Names = ()
@@ -294,36 +273,6 @@ class EvaluationWatch:
                     holders = tuple(_holders(row, variables))
                 nodes = sum(evaluation.ended - evaluation.began for evaluation in row)
                 self._found[source] = Unused(source, row[0].type, len(row), nodes, holders)
-
-
-def _remedies(stacks: Iterable[_Stack], used: set[SourceLine]) -> tuple[Unrecorded, ...]:
-    """What can run without recording, for all of these ways to a pass."""
-    found = dict.fromkeys(_remedy(stack, used) for stack in sorted(stacks))
-    return tuple(remedy for remedy in found if remedy is not None) if None not in found else ()
-
-
-def _remedy(stack: _Stack, used: set[SourceLine]) -> Unrecorded | None:
-    """The innermost function, loop or line on the way to a pass that no line which training goes through stands in."""
-    for line in stack:
-        lines = [other.line for other in used if other.file == line.file]
-        function = next(reversed([node for node in nodes_of(line.file, *FUNCTION) if covers(node, line.line)]), None)
-        if function is not None and _is_plain(function) and not any(covers(function, number) for number in lines):
-            return Unrecorded(with_text(line), function.name)
-        if line.line not in lines:
-            loops = (
-                node for node in nodes_of(line.file, *LOOP) if node.lineno in loops_around(line.file, line.line)[-1:]
-            )
-            loop = next((node.lineno for node in loops if not any(covers(node, number) for number in lines)), line.line)
-            return Unrecorded(with_text(line), block=with_text(line._replace(line=loop)))
-    return None
-
-
-def _is_plain(function: ast.AST) -> bool:
-    """Whether a function calls no backward() or grad(), and neither yields nor awaits: other code runs meanwhile."""
-    parts = list(ast.walk(function))
-    differentiates = any(getattr(part, "attr", "") in ("backward", "grad") for part in parts)
-    waits = any(isinstance(part, (ast.Yield, ast.YieldFrom, ast.AsyncFunctionDef)) for part in parts)
-    return not differentiates and not waits
 
 
 def _holders(row: _Row, variables: Variables) -> Iterator[str]:
@@ -346,9 +295,6 @@ FIRST, APART = 16, 4
 STEPS = 3
 """Steps whose graphs a variable holds, from which it is said."""
 
-LONG = 64
-"""Calls with `create_graph` and no other, after which nothing is taken to differentiate all of them."""
-
 _TENSORS = 200  # of one variable that are looked at
 
 
@@ -366,7 +312,6 @@ class RetainedWatch:
         self._updated, self._fills = -1, False  # whether a call has filled `.grad`
         self._found: dict[str, RetainedHistory] = {}
         self._next = FIRST
-        self._ended = False
 
     def backward(self, number: int, call: EngineCall) -> None:
         """A call is about to run; one with `create_graph`, or that fills no `.grad` where others do, is a part of a step."""
@@ -387,7 +332,7 @@ class RetainedWatch:
 
     def ended(self, variables: Variables) -> None:
         """The script has come to its end."""
-        self._ended = True
+        self._starts = self._starts or self._parts  # nothing comes that differentiates all of them
         self._look(variables)
 
     def result(self, known: Sequence[RetainedHistory]) -> tuple[RetainedHistory, ...]:
@@ -395,8 +340,6 @@ class RetainedWatch:
 
         Nothing where the outputs themselves carry old graphs along: a variable holds these because of that.
         """
-        if not self._starts and not self._ended and len(self._parts) < LONG:
-            return ()  # an unrolled loop may come to its end, and be differentiated
         told = {history.name.rpartition(".")[2] for history in known}
         if "" in told:
             return ()
@@ -404,26 +347,23 @@ class RetainedWatch:
 
     def _look(self, variables: Variables) -> None:
         with self._looking.timed(), isolated():
-            if len(self._starts or self._parts) > STEPS:
-                for history in self._held(variables):
-                    if self._starts or history.update:
-                        self._found.setdefault(history.name, history)
+            for history in self._held(variables) if len(self._starts) > STEPS else ():
+                self._found.setdefault(history.name, history)
 
     def _held(self, variables: Variables) -> Iterator[RetainedHistory]:
-        starts = self._starts or self._parts
+        starts, update = self._starts, self._starts is self._parts
         for name, held in {**held_elsewhere(variables), **held_by(variables)}.items():
             numbers = _numbers(live_nodes(held.tensors[-_TENSORS:]))
-            old = [number for number in numbers if number < starts[-1]]
+            old = [number for number in numbers if number < (peek_sequence() if update else starts[-1])]
             steps = {bisect_right(starts, number) for number in old}
             if len(steps) >= STEPS and not is_window(name, variables):
-                source = _made_at(
-                    max(old if self._starts else (number for number in numbers if number < peek_sequence()))
-                )
-                added = held.made or (addition_to(source.file, name) if source is not None else None)
+                source = _made_at(max(old))
+                if update and name not in {*assigned(source)} & {*read(source)}:
+                    continue  # a derivative of a derivative
+                added = addition_to(source.file, name) if source is not None else None
                 name = as_written(name, variables)
-                update = subtracts_from(source, name) if not self._starts else ""
-                history = RetainedHistory(name, len(old), None, source, (), added, steps=len(steps), update=update)
-                yield history._replace(depth=held.depth, kept=held.kept)
+                history = RetainedHistory(name, len(old), None, source, (), added, steps=len(steps))
+                yield history._replace(depth=held.depth, update=update)
 
 
 def _made_at(number: int) -> SourceLine | None:

@@ -17,7 +17,7 @@ def not_frozen(context: CheckContext) -> Diagnoses:
     """Parameters that the code means to freeze and that are updated all the same.
 
     How it is found: an attribute that freezes nothing (`parameter.require_grad = False`, `module.requires_grad = False`: a module
-    has only `requires_grad_()`), or a comparison in place of an assignment; or a parameter with `requires_grad=False` in which its
+    has only `requires_grad_()`); or a parameter with `requires_grad=False` in which its
     optimizer still finds an old gradient, and goes on.
 
     What to do: set `requires_grad` of the parameters, call `requires_grad_(False)` of the module, and set `.grad` to None.
@@ -56,14 +56,6 @@ def not_frozen(context: CheckContext) -> Diagnoses:
 
 def _mistyped(mistyped: Mistyped) -> Diagnosis:
     names, source = tuple(map(one_line, mistyped.names)), mistyped.source
-    if not names:
-        return Diagnosis(
-            f"{code(source)} compares, and switches nothing",
-            (),
-            "== asks whether two things are equal; as a statement of its own it has no effect: the parameters still require grad",
-            "Write one equals sign: parameter.requires_grad = False.",
-            source=source,
-        )
     what, fix = f".{mistyped.attribute} = False", "Write parameter.requires_grad = False."
     new = source.text.replace(mistyped.attribute, "requires_grad") if source is not None else ""
     why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"

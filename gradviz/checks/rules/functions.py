@@ -34,6 +34,12 @@ _ROWS = {
         "in a global variable, where the next call writes over them",
         "Keep tensors on ctx: ctx.save_for_backward(x) in forward(), and ctx.saved_tensors in backward().",
     ),
+    "second slope": Row(
+        "a gradient that goes through {0} is differentiated again, and wrong: its backward() uses what has no graph",
+        "{code}: what forward() computes and keeps on ctx has no graph, so create_graph=True does not see that it depends on the "
+        "input; the derivative of backward(), measured in float64, is another one",
+        "In {line}, compute it again from ctx.saved_tensors, of inputs that forward() gives to ctx.save_for_backward().",
+    ),
     "writes gradient": Row(
         "backward() of {0} changes grad_output in place",
         "{code} writes into the gradient that it is given, which other functions of the graph may hold, too",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import behind as written_behind, instead
+from gradviz.checks.edit import before as written_before, behind as written_behind, instead
 from gradviz.checks.flow import behind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
@@ -23,7 +23,7 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
-from gradviz.source.code_line import assigned, read, without_graph
+from gradviz.source.code_line import assigned, read
 from gradviz.source.search import taken_over
 from gradviz.source.statements import loops_around
 from gradviz.wording import one_line, plural
@@ -149,7 +149,11 @@ def freed_fix(
     context: CheckContext, joints: Sequence[Edge], old: OldTensors, made: SourceLine | None
 ) -> dict[str, Any]:
     """What to do, and where, as fields of the diagnosis."""
-    spared = _spared(context) or _once_more(context, joints, old)
+    spared = _spared(context)
+    again = _run_again(context, joints, old) if spared is None else None
+    if again is not None:
+        return again
+    spared = spared or _once_more(context, joints, old)
     if spared is not None:
         name, at = one_line(spared.name), spared.source
         fix = f"In {line(at)}, use {name}.detach() instead of {name}: {one_line(spared.because)}."
@@ -172,11 +176,6 @@ def _apart(context: CheckContext, joints: Sequence[Edge], old: OldTensors, made:
     if not old.names and not old.cut and taken is not None:  # an attribute of a module, that nobody sees from outside
         return {"fix": f"Call .detach() of what {code(taken)} takes over from the step before.", "source": taken}
     there, written = context.backward, old.cut
-    if old.returned:
-        return {
-            "fix": f"Detach it where it is returned, in {line(made)}: {old.returned}.",
-            "edit": instead(made, old.returned),
-        }
     if old.again is False:
         who = listed(old.names) or "the tensor there"
         lines = (made_at(context.graph, edge.producer) or made for edge in joints)
@@ -222,28 +221,32 @@ class OldTensors(NamedTuple):
     again: bool | None = None
     cut: str = ""
     kept: bool = False  # a container still holds them
-    returned: str = ""  # the line of a function that returns them in each step, with a detach()
 
 
 def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
     """What is behind these edges, which lead from a new part of the graph into an old one."""
     nodes = context.graph.nodes
-    oldest_new = context.since or min((nodes[edge.consumer].sequence or 0 for edge in joints), default=0)
-    newer = {node.source for node in nodes if (node.sequence or -1) >= oldest_new}
     names = tuple(dict.fromkeys(name for edge in joints for name in _names(context, edge)))
     made = [source for edge in joints if (source := nodes[edge.producer].source) is not None]
-    again = any(source in newer or _in_one_loop(source, context.backward) for source in made) if made else None
     kept = any(name != _variable(name) for edge in joints for name in nodes[edge.producer].names[:1])
-    old = OldTensors(tuple(dict.fromkeys(map(_variable, names))), again, _cut(names), kept)
-    return old if again is not False else _made_elsewhere(context, old, made)
+    again = _is_made_again(context, joints, made) if made else None
+    if again is False and _is_state(context, names, made):
+        again = None
+    return OldTensors(tuple(dict.fromkeys(map(_variable, names))), again, _cut(names), kept)
 
 
-def _made_elsewhere(context: CheckContext, old: OldTensors, made: Sequence[SourceLine]) -> OldTensors:
-    """The same where another function than that which calls backward made them: as attributes, or in several steps."""
-    away = {source for source in made if context.backward is not None and source.function != context.backward.function}
-    returned = without_graph(made[0]) if len(made) > len(away) == 1 and made[0].text.startswith("return") else ""
-    state = away and any("." in name for name in old.names)
-    return old._replace(again=None if state else False, returned=returned)
+def _is_made_again(context: CheckContext, joints: Sequence[Edge], made: Sequence[SourceLine]) -> bool:
+    """Whether one of these lines runs in each step."""
+    nodes = context.graph.nodes
+    oldest_new = context.since or min((nodes[edge.consumer].sequence or 0 for edge in joints), default=0)
+    newer = {node.source for node in nodes if (node.sequence or -1) >= oldest_new}
+    return any(source in newer or _in_one_loop(source, context.backward) for source in made)
+
+
+def _is_state(context: CheckContext, names: Names, made: Sequence[SourceLine]) -> bool:
+    """Whether a method keeps it as an attribute."""
+    here = context.backward.function if context.backward is not None else ""
+    return any("." in name for name in names) and any(source.function != here for source in made)
 
 
 def _in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
@@ -308,6 +311,22 @@ def _once_more(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -
         if used is not None and used != made and name in assigned(made) and name in read(used):
             return _Spared(used, name, "there it is that of an earlier step")
     return None
+
+
+def _run_again(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -> dict[str, Any] | None:
+    """What to do where each step computes something once, and two backward calls of the step go through it."""
+    made, used = (
+        (made_at(context.graph, node) for node in (joints[0].producer, joints[0].consumer)) if joints else (None,) * 2
+    )
+    end = context.backward.line if context.backward is not None else 0
+    if made is None or used is None or not made.line < used.line <= end or len(old.names) != 1:
+        return None
+    if old.names[0] not in assigned(made) or old.names[0] not in read(used) or not _in_one_loop(made, used):
+        return None
+    fix = f"Compute {old.names[0]} again directly before {line(used)}: {one_line(made.text)}."
+    if context.earlier and context.earlier[-1].step == context.step:  # nothing was updated in between
+        fix += " Or add up both losses, and call backward() once."
+    return {"fix": fix, "where": "", "source": used, "edit": written_before(used, made.text)}
 
 
 class _Spared(NamedTuple):

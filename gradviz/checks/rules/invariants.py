@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.record import LeafRow, OptimizerRow
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import first_names, line, verb
-from gradviz.graph import SourceLine
-from gradviz.source.statements import line_of, nodes_of
+from gradviz.checks.words import first_names, verb
 from gradviz.wording import plural
 
 SAMPLED = 3
@@ -66,10 +63,8 @@ def _stuck(optimizer: OptimizerRow, rows: Sequence[LeafRow], half: bool) -> Diag
     why += f"the same bit for bit afterwards; the learning rate was at most {rate}"
     if half:
         why += f", and an update below {_HALF[dtype]} of a {dtype} number is rounded away"
-        source = _cast(optimizer.source, dtype) or source
-        where = f"In {line(source)}, leave" if source is not optimizer.source else "Leave"
         fix = (
-            f"{where} the parameters and inputs in float32, and compute each forward pass inside `with torch.autocast('cpu', "
+            f"Leave the parameters and inputs in float32, and compute each forward pass inside `with torch.autocast('cpu', "
             f"torch.{dtype}):` (or 'cuda')."
         )
     moves = f"{'hardly' if half else 'never'} {verb(rows, 'moves', 'move')}"
@@ -80,15 +75,3 @@ def _stuck(optimizer: OptimizerRow, rows: Sequence[LeafRow], half: bool) -> Diag
         fix,
         source=source,
     )
-
-
-def _cast(source: SourceLine | None, dtype: str) -> SourceLine | None:
-    """The last line up to the one that makes the optimizer whose text has the name of this type."""
-    if source is None:
-        return None
-    named = (
-        one for one in nodes_of(source.file, ast.Attribute) if one.lineno <= source.line
-    )  # `.bfloat16()` has it as well
-    lines = [one.lineno for one in named if one.attr == dtype or (dtype, one.attr) == ("float16", "half")]
-    casts = [at for at in (line_of(source.file, number) for number in sorted(lines)) if "autocast" not in at.text]
-    return casts[-1] if casts else None

@@ -8,13 +8,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import instead
 from gradviz.checks.ops import PRODUCTS, RESHAPES, Sizes, kind, maker, makers, shape, sizes_of, spread, users, weight
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import code, line, made_at, title_and_code, where as place
+from gradviz.checks.words import code, made_at, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
-from gradviz.source.code_line import leaving_out, squeezed
-from gradviz.source.search import calls_of
 
 _LAYERS = PRODUCTS.union(
     [
@@ -146,33 +143,15 @@ def loss_input(context: CheckContext) -> Diagnoses:
 
 
 def _wrong(graph: Graph, loss: int, made: int, pair: _Pair) -> Diagnosis:
-    by, source, new = kind(graph, made).lower(), made_at(graph, made), ""
-    fix = pair.fix.format(by=by)
-    if pair.fix is _SCORES:
-        source, new = _left_out(graph, made, by)
-    edit = instead(source, new)
-    moved = source is not None and source != made_at(graph, made)
+    by, at = kind(graph, made).lower(), loss if pair.at_user else made
     return Diagnosis(
         pair.summary,
         (),
         f"{title_and_code(graph, loss)} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
-        f"{fix} In {line(source)}: {new}." if edit is not None else fix,
-        (loss, made) if pair.at_user else (made, loss),
-        where=place(graph, loss) if pair.at_user else line(source) if moved else place(graph, made),
-        source=source if moved else None,
-        edit=edit,
+        pair.fix.format(by=by),
+        (at, loss + made - at),
+        where=place(graph, at),
     )
-
-
-def _left_out(graph: Graph, made: int, by: str) -> tuple[SourceLine | None, str]:
-    """The line that calls what made a node, or that makes its module, and the same without that."""
-    node, source = graph.nodes[made], made_at(graph, made)
-    scope = graph.scopes[node.scope] if node.scope is not None else None
-    names = [by, scope.path.rpartition(".")[2] if scope is not None else by]
-    called = next(filter(None, (leaving_out(source, name) for name in names)), "")
-    lines = calls_of(source.file, scope.type) if source is not None and scope is not None and not called else []
-    alone = scope is not None and scope.type.lower() == by and len(lines) == 1
-    return (lines[0], leaving_out(lines[0], scope.type)) if scope is not None and alone else (source, called)
 
 
 def _made(graph: Graph, node: int, pair: _Pair) -> int | None:
@@ -220,7 +199,6 @@ class _Square(NamedTuple):
     node: int
     shapes: tuple[Sizes, ...]  # of the arguments, None for one that is not known
     size: int
-    first: bool  # the first argument is the column
 
 
 @check("broadcast", "warning", "a column and a row broadcast to a square, and all of it is averaged")
@@ -274,7 +252,7 @@ def _square(graph: Graph, node: int) -> _Square | None:
     columns = [operand for operand in operands if shape(graph, operand) == column]
     if _is_meant(graph, columns, source, likely) or not _is_averaged(graph, node, sizes):
         return None
-    return _Square(node, shapes, sizes[0], shapes[0] == column or shapes[1] == row)
+    return _Square(node, shapes, sizes[0])
 
 
 def _square_sizes(graph: Graph, node: int) -> Sizes:
@@ -325,16 +303,13 @@ def _broadcast(graph: Graph, square: _Square, source: SourceLine | None) -> Diag
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind(graph, square.node)).lower()
     shapes, size = [str(one) for one in square.shapes if one is not None], square.size
     given = f"shapes {shapes[0]} and {shapes[1]} broadcast" if shapes[1:] else f"shape {shapes[0]} broadcasts"
-    new = squeezed(source, name, square.first)
-    edit = instead(source, new)
     fix = "Give both one shape: .squeeze(1) on the one with two dimensions, or .unsqueeze(1) on the other"
     return Diagnosis(
         f"{given} to a square: each element meets every other one",
         (),
         f"{code(source)} computes {name} of {' and '.join(shapes)}, which makes a square of {size} x {size} that is then averaged: "
         "each sample is compared with all others",
-        f"{fix}: {new}." if edit is not None else f"{fix}.",
+        f"{fix}.",
         (square.node,),
         source=source,
-        edit=edit,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.record import Unrecorded
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.words import code, line, listed, verb
 from gradviz.wording import one_line, plural
@@ -20,8 +19,7 @@ def unused_graph(context: CheckContext) -> Diagnoses:
     How it is found: Several calls of a model in `eval()` mode, in a row from one line, made nodes, and none of these is in
     the graph of a later backward call.
 
-    What to do: Run the evaluation under `torch.no_grad()`, or `torch.inference_mode()`. A function that training goes through
-    as well is never what is advised: the advice is for the innermost one that only such passes go through.
+    What to do: Run the evaluation under `torch.no_grad()`, or `torch.inference_mode()`.
 
     When to ignore it: When a gradient of these results is computed after the run that was watched.
 
@@ -48,24 +46,15 @@ def unused_graph(context: CheckContext) -> Diagnoses:
             why += (
                 f". {listed(holders)} {verb(holders, 'keeps', 'keep')} the graphs of several calls, with all they saved"
             )
-        lines = (line(remedy.call) for remedy in evaluation.remedies)
         yield Diagnosis(
             f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
             "nothing uses",
             holders,
             why,
-            " ".join(map(_fix, evaluation.remedies)) or "Run the evaluation under torch.no_grad().",
+            f"Run the evaluation that leads to {line(evaluation.source)} under torch.no_grad(): `with torch.no_grad():` around its "
+            "loop, or @torch.no_grad() above its function.",
             source=evaluation.source,
-            where=", called in ".join(dict.fromkeys((line(evaluation.source), *lines))),
         )
-
-
-def _fix(remedy: Unrecorded) -> str:
-    if remedy.function:
-        return f"Put @torch.no_grad() above `def {one_line(remedy.function)}`."
-    if remedy.block != remedy.call:
-        return f"Put the loop of {line(remedy.block)} into a block `with torch.no_grad():`."
-    return f"Run {line(remedy.call)} in a block `with torch.no_grad():`."
 
 
 @check("reference-cycle", "warning", "a graph keeps itself alive, through ctx or a hook")

@@ -30,11 +30,6 @@ _MODES = {
         "{code} runs {0} under no_grad() while it is in training mode: {1}",
         "Call .eval() on the model before {text}, and .train() again before the next training step.",
     ),
-    "frozen and random": Row(
-        "{0} is frozen, and runs in training mode",
-        "{code} runs {0} under no_grad() while it is in training mode: {1}, others in each pass",
-        "Call .eval() on it, once, before the training.",
-    ),
 }  # fmt: skip
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 

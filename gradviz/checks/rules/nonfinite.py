@@ -6,7 +6,7 @@ It judges the numbers of calls that were read because of them, or with `--values
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from gradviz.checks.context import CheckContext, Gradients
 from gradviz.checks.flow import POLES, born, left_out, reason, remedy, suspect, too_few
@@ -15,7 +15,6 @@ from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
     Names,
     all_names,
-    code,
     first_names,
     line,
     listed,
@@ -28,7 +27,7 @@ from gradviz.gradients.values import Value
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import forward_name, own_line
-from gradviz.source.search import lines_behind, passes
+from gradviz.source.search import lines_behind
 from gradviz.wording import one_line, plural
 
 
@@ -73,9 +72,6 @@ def nonfinite(context: CheckContext) -> Diagnoses:
         yield _backward(context, gradients)._replace(follows=("wrong-backward",))
 
 
-_OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
-
-
 def _follows(context: CheckContext) -> bool:
     """Whether NaN and Inf here follow from those of an earlier call, which have come into the parameters."""
     if context.loss_before is not None and not math.isfinite(context.loss_before):
@@ -85,6 +81,24 @@ def _follows(context: CheckContext) -> bool:
 
 def _every(context: CheckContext) -> Sequence[Value]:
     return context.values.bad if context.values is not None else ()
+
+
+def _bad(context: CheckContext) -> Sequence[Value]:
+    """The values that are wrong. Of those with minus infinity only, what began at a pole, and all when nothing else is wrong."""
+    every, nodes = _every(context), context.graph.nodes
+    worse = [value for value in every if value.nonfinite > value.log_of_zero]
+    if not worse:
+        return every if context.gradients is None or _reached(context) else ()
+    poles = [value for value in every if value.made_by is not None and nodes[value.made_by].op.startswith(POLES)]
+    return [value for value in every if value in worse or value in poles]
+
+
+def _reached(context: CheckContext) -> bool:
+    outputs = {root.name for root in context.graph.roots}
+    return any(value.node is None and outputs.intersection(value.names) for value in _every(context))
+
+
+# -- in backward -------------------------------------------------------------------------------------------------------
 
 
 def _broken_leaves(context: CheckContext) -> list[Leaf]:
@@ -103,13 +117,14 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
         why = "no operation of the graph has an infinite derivative: a number overflowed on the way, most likely"
         return Diagnosis(summary, names, why, f"{remedy('')}.", nodes_of(leaves), where=line(context.backward))
     why = reason(graph, first)
+    receives, returns = ("receives", "returns") if certain else ("can receive", "return")
     return Diagnosis(
         f"{summary} in {forward_name(graph.nodes[first])}{'' if certain else ', most likely'}",
         names,
-        f"{title_and_code(graph, first)} {'receives' if certain else 'can receive'} a finite gradient and "
-        f"{'returns' if certain else 'return'} one that is not{f': {why}' if why else ''}; the outputs are finite",
+        f"{title_and_code(graph, first)} {receives} a finite gradient and {returns} one that is not"
+        f"{f': {why}' if why else ''}; the outputs are finite",
         f"{_remedy(context, first)}.",
-        (first, *(leaf.node for leaf in leaves)),
+        (first, *nodes_of(leaves)),
         where=place(graph, first),
     )
 
@@ -122,6 +137,9 @@ def _cause(context: CheckContext, node: int) -> int:
     return min((value.made_by for value in wrong if value.made_by is not None), key=_place_in_order(context.graph))
 
 
+_OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
+
+
 def _remedy(context: CheckContext, node: int) -> str:
     """What to do about an operation, and the other lines of the same function that do the same and have the same to fear."""
     graph = context.graph
@@ -130,15 +148,12 @@ def _remedy(context: CheckContext, node: int) -> str:
     pole = not half or (node in context.poles and not record.op.startswith(_OVERFLOWS))
     advice = remedy("Where" if pole and left_out(graph, node) else record.op, half or small, pole)
     if too_few(record) is not None:
-        advice = (
-            "A last batch that is smaller than the others is left out by drop_last=True of the DataLoader; of a single "
-        )
-        advice += "element, x.std(0, correction=0) is 0"
-    alike = (other for other in graph.nodes if other.op == record.op.startswith(("Log", "Sqrt")) * record.op)
-    every = [at for at in map(own_line, alike) if at and here and (at.file, at.function) == (here.file, here.function)]
-    masks = (graph.nodes[maker] for maker in makers(graph, node) if kind(graph, maker) == "MaskedFill")
-    every += filter(None, map(own_line, masks))
-    lines = list(dict.fromkeys(map(line, [here, *every])))
+        advice = "A last batch that is smaller than the others is left out by drop_last=True of the DataLoader; of a "
+        advice += "single element, x.std(0, correction=0) is 0"
+    alike = [other for other in graph.nodes if other.op == record.op and record.op.startswith(("Log", "Sqrt"))]
+    alike += [graph.nodes[maker] for maker in makers(graph, node) if kind(graph, maker) == "MaskedFill"]
+    same = (at for at in map(own_line, alike) if at and here and (at.file, at.function) == (here.file, here.function))
+    lines = list(dict.fromkeys(map(line, [here, *same])))
     return f"{advice} (in {listed(lines)})" if len(lines) > 1 else advice
 
 
@@ -146,19 +161,7 @@ def _is_half(graph: Graph, node: int) -> bool:
     return any(output.dtype == "float16" for output in graph.nodes[node].outputs if output)
 
 
-def _bad(context: CheckContext) -> Sequence[Value]:
-    """The values that are wrong. Of those with minus infinity only, what began at a pole, and all when nothing else is wrong."""
-    every = _every(context)
-    worse = [value for value in every if value.nonfinite > value.log_of_zero]
-    if worse:
-        made = ((value, context.graph.nodes[value.made_by] if value.made_by is not None else None) for value in every)
-        return [value for value, by in made if value in worse or (by is not None and by.op.startswith(POLES))]
-    return every if context.gradients is None or _reached(context) else ()
-
-
-def _reached(context: CheckContext) -> bool:
-    outputs = {root.name for root in context.graph.roots}
-    return any(value.node is None and outputs.intersection(value.names) for value in _every(context))
+# -- in the forward pass ------------------------------------------------------------------------------------------------
 
 
 def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
@@ -168,36 +171,69 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     names, leaf_of, holder = all_names(bad), context.graph.leaf_of, _holder(first)
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
     if holder is None:
-        return Diagnosis(
-            f"{listed(names) or 'an output'} has NaN or Inf", names, amount, "Look at the data that it is made from."
-        )
+        fix = "Look at the data that it is made from."
+        return Diagnosis(f"{listed(names) or 'an output'} has NaN or Inf", names, amount, fix)
+
     if holder in leaf_of:
-        return _in_a_leaf(context, leaf_of[holder], bad, amount)
+        leaf = leaf_of[holder]
+        if leaf.kind == "parameter" and context.before is not None:
+            return _from_the_update(context, [value for value in bad if value.made_by in leaf_of])
+        fix = "Look at the data: NaN or Inf comes in with it."
+        if leaf.kind == "parameter":
+            fix = "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
+        summary = f"the {leaf.kind} {listed(leaf.names) or 'an unnamed one'} has NaN or Inf"
+        return Diagnosis(summary, leaf.names, amount, fix, (leaf.node,))
+
     finite = context.values.finite if context.values is not None else frozenset[int]()
     at = born(context.graph, holder, finite, context.poles)
-    unexplained, diverged = not reason(context.graph, at), _diverged(context)
-    few = [one.source for one in context.record.misuses if "degrees of freedom" in "".join(one.words)]
-    if few and not (_measured(context, at) or diverged):
-        return _of_too_few(context.graph, few[0], at, amount, names)
-    if diverged or (unexplained and context.losses and first.made_by is not None):
+    unexplained = not reason(context.graph, at) and context.losses and first.made_by is not None
+    if _diverged(context) or unexplained:
         return _from_the_update(context, ())
+    given = _without_graph(context, holder, at)
+    if given:
+        return _given(context.graph, holder, given, amount, names)
     return _from_an_operation(context, first, (holder, at), amount, names)
-
-
-def _in_a_leaf(context: CheckContext, leaf: Leaf, bad: Sequence[Value], amount: str) -> Diagnosis:
-    """The first is a leaf: an update or the data made it so."""
-    fix = "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
-    if leaf.kind != "parameter":
-        fix = "Look at the data: NaN or Inf comes in with it."
-    elif context.before is not None:
-        return _from_the_update(context, [value for value in bad if value.made_by in context.graph.leaf_of])
-    summary = f"the {leaf.kind} {listed(leaf.names) or 'an unnamed one'} has NaN or Inf"
-    return Diagnosis(summary, leaf.names, amount, fix, (leaf.node,))
 
 
 def _holder(value: Value) -> int | None:
     """The node that made a value, or that was given it."""
     return value.made_by if value.made_by is not None else value.node
+
+
+def _place_in_order(graph: Graph) -> Callable[[int], int]:
+    """Tells which node comes first: leaves, then everything else in the order it ran."""
+    inputs_first = dict.fromkeys([*graph.leaf_of, *forward_order(graph)])
+    rank = {node: i for i, node in enumerate(inputs_first)}
+    return lambda node: rank.get(node, len(rank))
+
+
+def _without_graph(context: CheckContext, holder: int, at: int) -> list[SourceLine]:
+    """The lines that compute, without a graph, what a node takes in that nothing in the graph explains."""
+    graph = context.graph
+    measured = at in context.poles or too_few(graph.nodes[at]) is not None
+    explained = at != holder or reason(graph, at)
+    if measured or not graph.nodes[holder].none_inputs or (explained and not graph.nodes[at].op.startswith("Div")):
+        return []
+    recorded = {own_line(node) for node in graph.nodes}
+    return [source for source in lines_behind(made_at(graph, holder)) if source not in recorded]
+
+
+def _given(graph: Graph, holder: int, lines: Sequence[SourceLine], amount: str, names: Names) -> Diagnosis:
+    """The numbers came in with data, or with what was computed of it."""
+    source = lines[0]
+    return Diagnosis(
+        f"{graph.nodes[holder].op} is given NaN or Inf that comes in without a graph",
+        graph.nodes[holder].names or names,
+        f"in what {title_and_code(graph, holder)} computes, {amount}; no earlier value of the graph has any, so what came in "
+        f"without a graph has them already: {listed(map(line, lines[:2]))}",
+        f"In {line(source)}, {_OF_ONE if 'std(' in source.text else ''}keep a divisor, or the input of a logarithm or root, away "
+        "from zero: add 1e-6, or x.clamp(min=1e-6).",
+        (holder,),
+        source=source,
+    )
+
+
+_OF_ONE = "pass correction=0 to std(), which is NaN for a single element otherwise; and "
 
 
 def _from_an_operation(
@@ -214,14 +250,6 @@ def _from_an_operation(
     if below:
         fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero "
         fix += "alone"
-    elif graph.nodes[at].op.startswith("Div") and not _measured(context, at):
-        cause = "its divisor has no zero: what came in without a graph has them already"
-        fix = "Look where that is computed"
-    elif not made and not cause and at == holder and graph.nodes[at].none_inputs:
-        before = [line(source) for source in lines_behind(made_at(graph, at))]
-        cause = "what came in without a graph has them already"
-        fix = f"Look where that is computed{f': {listed(before[:2])}' if before else ''}. A divisor, or the input of a "
-        fix += "logarithm or root, that may be 0 is kept away from it by x.clamp(min=1e-6)"
     return Diagnosis(
         f"{graph.nodes[at].op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
@@ -232,41 +260,14 @@ def _from_an_operation(
     )
 
 
-def _measured(context: CheckContext, node: int) -> bool:
-    """Whether an operation is known to have been given a number at which it has a pole, or too few of them."""
-    return node in context.poles or too_few(context.graph.nodes[node]) is not None
-
-
-def _place_in_order(graph: Graph) -> Callable[[int], int]:
-    """Tells which node comes first: leaves, then everything else in the order it ran."""
-    inputs_first = dict.fromkeys([*graph.leaf_of, *forward_order(graph)])
-    rank = {node: i for i, node in enumerate(inputs_first)}
-    return lambda node: rank.get(node, len(rank))
-
-
-def _of_too_few(graph: Graph, source: SourceLine, at: int, amount: str, names: Names) -> Diagnosis:
-    """What the operation was given has no graph, and torch has warned of the line that took a deviation of too few elements."""
-    return Diagnosis(
-        f"{line(source)} makes NaN or Inf of finite data",
-        names,
-        f"{code(source)} takes std() of too few elements: it divides by their number less one, which is 0; "
-        f"{title_and_code(graph, at)} is the first of the graph that was given such a tensor: {amount}",
-        f"In {line(source)}, pass correction=0 to std(), which is 0 for a single element; or leave one element as it is.",
-        (at,),
-        source=source,
-    )
-
+# -- by the update ------------------------------------------------------------------------------------------------------
 
 GROWN = 1e3
 """A loss that ends at more than this multiple of its least value did not fall, but diverge."""
 LARGE, _DIVERGED = 10.0, 1e6
 """Inputs above the first are called large: layers are initialised for inputs of about 1. Above the second, they may diverge."""
-MANY = 64
-"""Elements from which on a loss that adds them up is named where it diverges."""
 _CAUSES = ("gradient-not-reset", "clip-order", "scaler-order", "wrong-backward", "loss-input")
 """Checks: what they find makes updates too large, so that the run diverges because of it."""
-_SUM = 2  # what torch calls the reduction "sum"
-_LEAST_HALF = 2.0**-25  # what is below rounds to 0 in float16
 
 
 def _diverged(context: CheckContext) -> bool:
@@ -277,21 +278,26 @@ def _diverged(context: CheckContext) -> bool:
 
 def _from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     """Updates have made parameters NaN or infinite, or so large that the loss is."""
-    names = tuple(dict.fromkeys(first_names(bad)))
-    why = (
-        f"since the update before this call, NaN or Inf is in {listed(names)}"
-        if names
-        else "the loss is not finite after an update"
-    )
+    names, graph = tuple(dict.fromkeys(first_names(bad))), context.graph
+    summary, why = "the loss diverges", "the loss is not finite after an update"
+    if names:
+        summary = f"an update has made {plural(len(names), 'parameter')} NaN or infinite"
+        why = f"since the update before this call, NaN or Inf is in {listed(names)}"
     losses = [loss for loss in context.losses if math.isfinite(loss[1])]
     if len(losses) > 1:
         (first, begin), (last, end) = losses[0], losses[-1]
         why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
-    seen, fix, source = next(_looks(context))
+    made = (one.source for one in context.optimizers if one.source is not None)  # the line with the rate
+    fix, source = _RATE, next(made, context.backward)
+    values = context.values
+    if values is not None and LARGE < values.largest_input < _DIVERGED and values.largest_name:
+        name, source = one_line(values.largest_name), context.backward
+        why += f"; {name} has numbers up to {values.largest_input:.4g}"
+        fix = f"Scale {name} to about 1: {name} = ({name} - {name}.mean(0)) / {name}.std(0). Else lower the learning rate."
     return Diagnosis(
-        f"an update has made {plural(len(names), 'parameter')} NaN or infinite" if names else "the loss diverges",
-        names or first_names(leaf for leaf in context.graph.leaves if leaf.kind == "parameter"),
-        f"{why}{f'; {seen}' if seen else ''}",
+        summary,
+        names or first_names(leaf for leaf in graph.leaves if leaf.kind == "parameter"),
+        why,
         fix,
         tuple(value.made_by for value in bad if value.made_by is not None),
         source=source,
@@ -299,43 +305,7 @@ def _from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     )
 
 
-def _looks(context: CheckContext) -> Iterator[tuple[str, str, SourceLine | None]]:
-    """What a run that diverges may come from, the most certain first: what was seen, what to do, and where."""
-    halves = {node for node, leaf in context.graph.leaf_of.items() if leaf.tensor.dtype == "float16"}
-    for one in context.optimizers:
-        if (one.eps or 1) < _LEAST_HALF and any(held.node in halves for held in one.tensors):
-            seen = f"{one.type} adds eps={one.eps:g} to its divisor, which is 0 in float16"
-            fix = "Keep the parameters in float32 and run the forward pass under torch.autocast; or give the optimizer eps=1e-4."
-            yield seen, fix, one.source
-    count, asked = _summed(context)
-    if count >= MANY:
-        seen = f"the loss is a sum over {count:,} elements, and its gradient that many times the gradient of a mean"
-        fix = f"In {line(asked)}, take the mean: reduction='mean', or .mean() in place of .sum(); or divide the learning rate by "
-        yield seen, f"{fix}{count:,}.", asked
-    values = context.values
-    if values is not None and LARGE < values.largest_input < _DIVERGED and values.largest_name:
-        name = one_line(values.largest_name)
-        made = lines_behind(context.backward, name) if name.isidentifier() else []
-        there = f" behind {line(made[0])}" if made else ""
-        fix = f"Scale {name} to about 1{there}: {name} = ({name} - {name}.mean(0)) / {name}.std(0). Else lower the learning rate."
-        yield f"{name} has numbers up to {values.largest_input:.4g}", fix, context.backward
-    fix = "Lower the learning rate, tenfold at a time, until the loss falls; torch.nn.utils.clip_grad_norm_(parameters, 1.0) "
-    rates = (one.source for one in context.optimizers if one.source is not None)
-    yield (
-        "",
-        f"{fix}before step() bounds single steps that are too large.",
-        next(rates, context.backward),
-    )  # the line with the rate
-
-
-def _summed(context: CheckContext) -> tuple[int, SourceLine | None]:
-    """Over how many elements the loss is a sum and nothing else, and the line that asks for it; 0 where it is none."""
-    root = context.graph.roots[0].node if len(context.graph.roots) == 1 else None
-    if root is None:
-        return 0, None
-    record, here = context.graph.nodes[root], made_at(context.graph, root)
-    shape = record.attributes.get("self_sym_sizes") if record.op.startswith("SumBackward") else None
-    if record.attributes.get("reduction") == _SUM:
-        shape = next((saved.tensor.shape for saved in record.saved if saved.slot == "target" and saved.tensor), None)
-    asked = passes(here.file, "reduction", "'sum'") if here is not None else []
-    return math.prod(shape) if shape else 0, asked[0] if len(asked) == 1 else here
+_RATE = (
+    "Lower the learning rate, tenfold at a time, until the loss falls; torch.nn.utils.clip_grad_norm_(parameters, 1.0) before "
+    "step() bounds single steps that are too large."
+)

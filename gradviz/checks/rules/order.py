@@ -71,22 +71,6 @@ def _text(source: SourceLine | None) -> str:
     return source.text if source is not None else "the call"
 
 
-def _one_line(part: Log, *kinds: str) -> bool:
-    """Whether one line makes all calls of each of these kinds."""
-    return all(len({call.source for call in calls_in(part, kind)}) == 1 for kind in kinds)
-
-
-def _adds_up(context: CheckContext, optimizer: OptimizerRow, part: Log) -> bool:
-    """Whether gradients add up between the calls, and no code takes them away by itself."""
-    kept = [done for done in context.record.intervals if "s" not in done]
-    return (
-        bool(kept)
-        and not any({*done} & {"z", "?"} for done in kept)
-        and not context.reads_grad
-        and _one_line(part, "b", "c")
-    )
-
-
 _LATE = CallOrder(
     r"b[^cs]*(?P<other>s)[^bcsS]*(?P<call>c)",
     "gradients are clipped after the step that uses them",
@@ -101,15 +85,6 @@ _WITH_SCALE = CallOrder(
     "everything is clipped",
     "Call {scaler}.unscale_({opt}) directly before {text}.",
     lambda call, other, words: before(call, "{scaler}.unscale_({opt})".format(**words)),
-)
-_IN_PARTS = CallOrder(
-    r"(?:b[^bczs]*(?P<call>c)[^bczs]*)+b[^bczs]*c?[^bczs]*(?P<other>s)",
-    "gradients are clipped after each of {count} backward calls that add up",
-    "{call} runs after each of the {count} backward calls before {other}: clipping runs on the accumulated sum, so earlier batches "
-    "are scaled down several times",
-    "Move {text} directly above {there}, so that the sum is clipped once.",
-    of_each=True,
-    holds=_adds_up,
 )
 _PAST_SCALER = CallOrder(
     r"S[^uxs]*(?P<call>(?P<other>s))",
@@ -137,7 +112,7 @@ _TOO_EARLY = CallOrder(
 )
 
 
-@check("clip-order", "warning", "gradients are clipped too late, too often, or before they are unscaled")
+@check("clip-order", "warning", "gradients are clipped too late, or before they are unscaled")
 def clip_order(context: CheckContext) -> Diagnoses:
     """Gradients are clipped after the optimizer has used them, or while a GradScaler's factor is still in them.
 
@@ -145,8 +120,8 @@ def clip_order(context: CheckContext) -> Diagnoses:
     GradScaler, and before `step()`.
 
     How it is found: Calls of `clip_grad_norm_` and `clip_grad_value_` are noted beside those of `backward()`, `unscale_()` and
-    `step()`. Reported when, twice, there was a step and no clipping between backward and it, and the clipping came then; when
-    a scaled gradient was clipped twice; or when one line clips after each of several backward calls whose gradients add up.
+    `step()`. Reported when, twice, there was a step and no clipping between backward and it, and the clipping came then; or
+    when a scaled gradient was clipped twice.
 
     What to do: Move the clipping between the last `backward()` and `step()`. With mixed precision: `scaler.scale(loss).backward()`,
     `scaler.unscale_(optimizer)`, clip, `scaler.step(optimizer)`, `scaler.update()`.
@@ -166,7 +141,7 @@ def clip_order(context: CheckContext) -> Diagnoses:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     ```
     """
-    yield from found(context, _LATE, _WITH_SCALE, _IN_PARTS)
+    yield from found(context, _LATE, _WITH_SCALE)
 
 
 @check("scaler-order", "warning", "a GradScaler is used without one of its steps")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import CheckContext, Home, Optimizer, Parameter
 from gradviz.checks.edit import Edit, behind, instead, together
-from gradviz.checks.flow import from_outputs
+from gradviz.checks.ops import users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.cuts import updates_below
 from gradviz.checks.rules.roots import and_reset
@@ -25,10 +25,9 @@ from gradviz.checks.words import (
     verb,
     where as place,
 )
-from gradviz.graph import Function, Graph, Leaf, Node, SourceLine, column
+from gradviz.graph import Leaf, SourceLine
 from gradviz.source.code_line import in_place, wrapped
 from gradviz.source.search import returned_by
-from gradviz.source.statements import assigned, body_around
 from gradviz.wording import one_line, plural
 
 # -- unused-parameter --------------------------------------------------------------------------------------------------
@@ -173,29 +172,21 @@ def none_grad(context: CheckContext) -> Diagnoses:
         yield diagnosis._replace(severity=None if verdict.alarming else "note", source=verdict.source)
 
 
-def _gives_none(graph: Graph, leaves: Sequence[int]) -> Function | None:
-    """The custom Function nearest to the leaves that all ways from the output to them lead through, here or there."""
-    applied: dict[SourceLine, list[Node]] = {}
-    for node in reversed(graph.nodes):
-        if node.function is not None and node.function.definition is not None:
-            applied.setdefault(node.function.definition, []).append(node)
-    every = (nodes for nodes in applied.values() if set(leaves).isdisjoint(from_outputs(graph, column(nodes, "id"))))
-    return next((nodes[0].function for nodes in every), None)
-
-
 def _given_none(context: CheckContext, inside: Sequence[Parameter], seen: bool) -> Diagnosis:
     """Of parameters in the graph. `seen`: nothing can have reset their gradients."""
-    blamed = _gives_none(context.graph, nodes_of(inside))
-    why = "they are in the graph, so a backward function on the way gave None for them"
-    if blamed is None or blamed.definition is None:
-        why += "" if seen else ", or .grad was reset since"
-        fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
-        return _without_grad(context, inside, why, fix)
-    at, name = returned_by(blamed.definition), one_line(blamed.name).removeprefix("__main__.")
-    why += f": every way from the loss leads through the custom Function {name}"
-    fix = f"In {line(at)}, let backward() of {name} return a gradient in place of None for each input that needs one."
-    diagnosis = _without_grad(context, inside, why, fix)
-    return diagnosis._replace(source=at, where=places(diagnosis.where, line(at)), follows=("wrong-backward",))
+    why = f"they are in the graph, so a backward function on the way gave None for them{'' if seen else _OR_RESET}"
+    custom = {node.function for node in context.graph.nodes if node.function is not None}
+    at = next(iter(custom)).definition if len(custom) == 1 else None
+    diagnosis = _without_grad(context, inside, why, _GAVE_NONE.format(f" ({line(at)})" if at is not None else ""))
+    source = returned_by(at) if at is not None else None
+    return diagnosis._replace(source=source, where=places(diagnosis.where, line(source)), follows=("wrong-backward",))
+
+
+_OR_RESET = ", or .grad was reset since"
+_GAVE_NONE = (
+    "Let the backward() of the custom Function on the way{} return a gradient in place of None for each input that needs one; and "
+    "look for zero_grad() after backward()."
+)
 
 
 def _without_grad(context: CheckContext, members: Sequence[Parameter], why: str, fix: str) -> Diagnosis:
@@ -270,7 +261,7 @@ def nonleaf_parameter(context: CheckContext) -> Diagnoses:
     ```
     """
     yield from _rebound(context)
-    yield from _results_of_leaves(context)
+    yield from _computed_from_leaves(context)
     for optimizer in context.at_work if any(root.node is not None for root in context.graph.roots) else ():
         yield from _stray(context, optimizer)
     yield from _unlisted(context)
@@ -278,7 +269,7 @@ def nonleaf_parameter(context: CheckContext) -> Diagnoses:
 
 def _rebound(context: CheckContext) -> Diagnoses:
     """Variables that were leaves of an earlier call's graph, and results that sit on a leaf which nobody names any more."""
-    graph, (updated, steps) = context.graph, _recorded_updates(context)
+    graph, (updated, steps) = context.graph, recorded_updates(context)
     if not updated:
         return
     names, nodes = tuple(updated), tuple(updated.values())
@@ -302,36 +293,42 @@ def _rebound(context: CheckContext) -> Diagnoses:
     )
 
 
-def _results_of_leaves(context: CheckContext) -> Diagnoses:
-    """Variables that were computed once, of a leaf that nobody names: `w = torch.randn(3, requires_grad=True).double()`."""
-    results = [tensor for tensor in context.named_tensors if not (tensor.leaf or tensor.retains_grad)]
-    made = ((tensor.names[0], _of_a_new_leaf(context, tensor.node)) for tensor in results if tensor.node is not None)
-    found = {name: source for name, source in made if source is not None}
-    if found:
-        names, lines = tuple(found), tuple(dict.fromkeys(found.values()))
+def _computed_from_leaves(context: CheckContext) -> Diagnoses:
+    """What a line computes of a leaf that it has made itself and nobody names: `torch.randn(3, requires_grad=True).double()`."""
+    names, lines = dict[str, None](), dict[SourceLine, None]()
+    for source, name in _computed(context):
+        lines[source] = None
+        names |= dict.fromkeys([name] if name else ())
+    if lines:
+        first, leaves = next(iter(lines)), "; ".join(map(as_leaf, lines))
+        what, them = (
+            listed(names, 3) or "a tensor",
+            verb(names, "is a result, and no leaf", "are results, and no leaves"),
+        )
         yield Diagnosis(
-            f"{listed(names)} {verb(names, 'is a result, and no leaf: it gets', 'are results, and no leaves: they get')} no .grad",
-            names,
-            f"{code(lines[0])} computes {one_line(names[0])} of a new leaf, and backward() fills the .grad of that leaf, which no "
-            "variable holds",
-            f"Create the leaf last: {'; '.join(map(as_leaf, lines))}.",
-            source=lines[0],
+            f"{what} {them}: no optimizer can train {verb(names, 'it', 'them')}",
+            tuple(names),
+            f"{code(first)} makes a leaf and then computes {what} of it: backward() fills the .grad of that leaf, which no "
+            "variable holds and no module lists",
+            f"Create the leaf last: {leaves}.",
+            source=first,
             follows=("freed-graph",),
             edit=together([instead(one, as_leaf(one)) for one in lines]),
         )
 
 
-def _of_a_new_leaf(context: CheckContext, node: int) -> SourceLine | None:
-    """The line that computed a tensor in an earlier step, of a leaf without a name alone, where that can be the last to be made."""
+def _computed(context: CheckContext) -> Iterator[tuple[SourceLine, str]]:
+    """Such lines, each with the variable that has what it computes; that of an input counts where an earlier step made it."""
     graph = context.graph
-    below, maker = [graph.leaf_of.get(edge.producer) for edge in graph.inputs(node)], made_at(graph, node)
-    leaf = below[0] if len(below) == 1 else None
-    nameless = leaf is not None and leaf.kind == "input" and not leaf.names
-    old = (graph.nodes[node].sequence or 0) < context.since
-    return maker if old and nameless and as_leaf(maker) else None
+    results = {tensor.node: tensor.names[0] for tensor in context.named_tensors if not tensor.retains_grad}
+    nameless = [(leaf.kind, user) for leaf in graph.leaves if not leaf.names for user in users(graph, leaf.node)]
+    for kind, user in nameless:
+        source, old = made_at(graph, user), (graph.nodes[user].sequence or 0) < context.since and user in results
+        if source is not None and (kind == "parameter" or old) and as_leaf(source):
+            yield source, results.get(user, "")
 
 
-def _recorded_updates(context: CheckContext) -> tuple[dict[str, int], int]:
+def recorded_updates(context: CheckContext) -> tuple[dict[str, int], int]:
     """The nodes of such variables, by name, and how many updates are in the graph."""
     before = {name for earlier in context.earlier for name in earlier.leaves}
     updated, steps = dict[str, int](), 0
@@ -359,49 +356,26 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
     if not stray or (used and not without):
         return
     names, name, source = first_names(without), one_line(optimizer.name), optimizer.source
-    later = _assigned_later(source, {name.partition(".")[0] for name in names})
-    made = f"{code(later)}, which makes new parameters" if later else "a copy of the model or a replaced layer"
     every = "all" if stray == len(optimizer.tensors) else f"{stray:,} of {len(optimizer.tensors):,}"
     uses = f"; the graph uses {listed(names)}, which no optimizer holds" if names else ""
     yield Diagnosis(
         f"{name} holds {plural(stray, 'tensor')} that the output does not depend on",
         names or (optimizer.name,),
         f"{every} tensors of {name} ({one_line(optimizer.type)}) are in no model, in no variable and not in this graph{uses}",
-        f"Make the optimizer {f'of {line(source)} ' if source else ''}after the model is complete, or once more behind {made}.",
+        f"Make the optimizer {f'of {line(source)} ' if source else ''}after the model is complete, or once more behind a copy or "
+        "a replaced layer.",
         nodes_of(without),
         where=places(name, line(source)),
         source=source,
     )
 
 
-def _assigned_later(source: SourceLine | None, names: set[str]) -> SourceLine | None:
-    """The last line of the same function that gives one of these names a value after another line."""
-    if source is None:
-        return None
-    body = body_around(source.file, source.line)
-    lines = (body.source(one.node) for one in reversed(body.statements) if names & {*assigned(one.node)[0]})
-    return next((at for at in lines if at.line > source.line), None)
-
-
 def _unlisted(context: CheckContext) -> Diagnoses:
     """Parameters of the graph that no module lists and no optimizer holds, while one updates others."""
-    graph, wrapping = context.graph, _wrapped_leaves(context)
-    for source, nodes in wrapping.items():
-        users = {edge.consumer for node in nodes for edge in graph.consumers(node)}
-        names, leaf = first_names(one for one in context.named_tensors if one.node in users), as_leaf(source)
-        yield Diagnosis(
-            f"{listed(names, 3) or 'a tensor'} is computed from a parameter, and is none itself",
-            names,
-            f"{code(source)} makes a parameter and then computes something of it: the result is no leaf, no module lists it, and "
-            "no optimizer updates what it was made of",
-            f"Let the parameter come last: {leaf}.",
-            tuple(nodes),
-            source=source,
-            edit=instead(source, leaf),
-        )
-    listed_nodes = ((parameter.node, parameter.compiled) for parameter in context.parameters)
-    known = context.optimized.union(*wrapping.values(), *listed_nodes)
-    lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known]
+    graph = context.graph
+    known = context.optimized.union(*((one.node, one.compiled) for one in context.parameters))
+    made = (leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known)
+    lost = [leaf for leaf in made if leaf.names or not any(as_leaf(made_at(graph, i)) for i in users(graph, leaf.node))]
     if context.optimized and lost:
         yield _lost(context, lost)
 
@@ -438,18 +412,6 @@ def _made_each_time(context: CheckContext, lost: Sequence[Leaf]) -> SourceLine |
     """The one line of a forward() that made all of these, after the optimizer."""
     born, *others = {context.born.get(leaf.node) for leaf in lost}
     return born if not others and born is not None and born.function == "forward" and not born.package else None
-
-
-def _wrapped_leaves(context: CheckContext) -> dict[SourceLine, list[int]]:
-    """Lines that make a parameter and compute something of it at once, with the leaves; no name leads to these."""
-    graph = context.graph
-    wrapping: dict[SourceLine, list[int]] = {}
-    for leaf in graph.leaves:
-        if leaf.kind == "parameter" and not leaf.names:
-            for source in {made_at(graph, edge.consumer) for edge in graph.consumers(leaf.node)}:
-                if source is not None and as_leaf(source):
-                    wrapping.setdefault(source, []).append(leaf.node)
-    return wrapping
 
 
 def _listed_edit(homes: Sequence[Home]) -> Edit | None:

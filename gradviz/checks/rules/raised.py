@@ -115,6 +115,7 @@ def _uncalled(context: CheckContext, raised: Raised) -> _Lines:
     return [source for source in (*_where(raised.source), *lines_behind(raised.source)) if _called(raised, source)][:1]
 
 
+_BEGINS = re.compile(r"^[\w.\[\]]+\.backward\(\)$")
 _UNREDUCED = _passes(reduction="'none'", reduce="False")
 _REDUCED = _swapped(r",? ?(reduction=.none.|reduce=False)")
 _BACKWARD = Message(
@@ -141,14 +142,23 @@ _KNOWN = (
         "Leave out a last batch of one sample: DataLoader(..., drop_last=True). To evaluate, call .eval() first.",
     ),
     Message(
+        "cudnn RNN backward can only be called in training mode",
+        "a recurrent layer ran in eval() mode on the GPU, and cuDNN computes no gradient for that",
+        "cuDNN keeps what backward needs only in training mode",
+        "Call .train() on the recurrent layer before the forward pass; its dropout is switched off by setting its .dropout to 0. "
+        "Or run the forward pass inside `with torch.backends.cudnn.flags(enabled=False):`.",
+        ("wrong-mode",),
+    ),
+    Message(
         "grad can be implicitly created only for scalar outputs",
         "backward() began at {name}, which is not one number",
         "{name} has the shape {shape}, and backward() without an argument needs a single number to begin at",
         "Reduce it first: {name}.mean().backward(), or {name}.sum().backward(). A loss made with reduction='none' needs that, too.",
-        find=_UNREDUCED,
-        fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}: "
-        "{name}.mean().backward().",
-        new=_REDUCED,
+        find=lambda context, raised: (
+            _where(raised.source) if raised.source is not None and _BEGINS.match(raised.source.text) else []
+        ),
+        fix_there="In {at}, reduce it first: {new}. A loss made with reduction='none' that nothing weighs needs no such argument.",
+        new=_swapped(r"(?=\.backward\()", ".mean()"),
     ),
     Message(
         r"only for real scalar outputs but got (?P<got>[\w.]+)",
@@ -171,8 +181,10 @@ _KNOWN = (
         "no path in the graph of {name} leads to {missing}: it was replaced, detached, or left out on the way",
         "Compute {name} from {missing} itself, without .detach() or .data of it on the way; give allow_unused=True only if None "
         "is a right answer.",
-        find=lambda context, raised: [cut.source for cut in context.cuts if set(cut.leaf) & set(raised.missing)][:1],
-        fix_there="In {at}, use {missing} itself, without .detach() or .data, so that {name} depends on it.",
+        find=lambda context, raised: [
+            cut.source for cut in context.cuts if {*cut.leaf, *cut.behind} & {*raised.missing}
+        ][:1],
+        fix_there="In {at}, leave out .detach() or .data, so that {name} depends on {missing}.",
         new=_swapped(r"\.detach\(\)|\.data\b"),
     ),
     Message(

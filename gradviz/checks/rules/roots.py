@@ -116,6 +116,11 @@ def to_change(cut: Cut) -> SourceLine:
 
 def _advice(cut: Cut) -> str:
     """What to do about a cut of its kind, as its line spells it."""
+    if cut.kind == "grad" and _asks_for_a_graph(cut):
+        return (
+            "leave create_graph=True as it is; in backward() of the custom Function on the way, compute from ctx.saved_tensors, of "
+            "inputs that forward() gives to ctx.save_for_backward()"
+        )
     handed = _HANDED_ON.search(cut.source.text) if cut.kind == "detach" else None
     if handed is not None:  # the detach() is there for what follows, which cannot do without
         return MEND["numpy" if handed[1] == "numpy" else "number"]
@@ -124,10 +129,15 @@ def _advice(cut: Cut) -> str:
     return _INTEGERS.get(cut.operation if cut.kind == "integer" else "", MEND[cut.kind])
 
 
+def _asks_for_a_graph(cut: Cut) -> bool:
+    """Whether a line passes create_graph=True, so that a backward function on the way computed without a graph."""
+    return "create_graph=True" in cut.source.text.replace(" ", "")
+
+
 def uncut(cuts: Sequence[Cut]) -> Edit | None:
     """The line of a cut without its `.detach()` or `.data`, where that is all and it is there once."""
     cut = cuts[0] if cuts else None
-    if cut is not None and cut.kind == "grad":
+    if cut is not None and cut.kind == "grad" and not _asks_for_a_graph(cut):
         return instead(cut.source, passing(cut.source, ["grad"], "create_graph", "True"))
     word = _SPELLED.get(cut.kind, "") if cut is not None and cut.kind in ("detach", "data") else ""
     plain = cut is not None and word and cut.source.text.count(word) == 1 and not _HANDED_ON.search(cut.source.text)
@@ -210,6 +220,7 @@ def _without_graph(context: CheckContext, root: Root) -> Diagnosis:
         _fix(context, root, provenance),
         source=places[0].source if places else context.frozen_at or provenance.made,
         part=expression(places[0]) if places else "",
+        follows=("wrong-backward",) if any(cut.kind == "grad" and _asks_for_a_graph(cut) for cut in places) else (),
         where=listed(dict.fromkeys(line(cut.source) for cut in places[:3])),
         edit=uncut(places) or before(provenance.made, f"{asked}.requires_grad_()" if asked else ""),
     )
@@ -249,6 +260,9 @@ def _leaves(context: CheckContext) -> Diagnoses:
     why, fix = f"no operation leads to {them}, so", mend_all(cuts)
     if cuts:
         why = f"{'; '.join(all_cut_words(cuts))}; {them} {verb(names, 'was', 'were')} told to require grad afterwards, and"
+    elif all_frozen(context.parameters):
+        why = f"{_frozen_words(context)}, and {them} {verb(names, 'was', 'were')} told to require grad, so"
+        fix = f"{_unfreeze(context)} Then leave out what tells {listed(names)} to require grad."
     else:
         fix = "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
         fix += "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back."
@@ -258,7 +272,7 @@ def _leaves(context: CheckContext) -> Diagnoses:
         f"{why} backward() fills {whose} and nothing else",
         fix,
         where=listed(dict.fromkeys(line(cut.source) for cut in cuts)),
-        source=cuts[0].source if cuts else None,
+        source=cuts[0].source if cuts else context.frozen_at,
         part=expression(cuts[0]) if cuts else "",
         edit=uncut(cuts),
     )
@@ -279,9 +293,19 @@ def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
             f"it was computed from {listed(provenance.plain)}, which {verb(provenance.plain, 'does', 'do')} not require grad"
         )
     if all_frozen(context.parameters):
-        by = f" by {code(context.frozen_at)}" if context.frozen_at is not None else ""
-        parts.append(f"all {len(context.parameters):,} parameters of the model are frozen (requires_grad=False){by}")
+        parts.append(_frozen_words(context))
     return "; ".join(parts)
+
+
+def _frozen_words(context: CheckContext) -> str:
+    by = f" by {code(context.frozen_at)}" if context.frozen_at is not None else ""
+    return f"all {len(context.parameters):,} parameters of the model are frozen (requires_grad=False){by}"
+
+
+def _unfreeze(context: CheckContext) -> str:
+    if context.frozen_at is None:
+        return "Unfreeze what should be trained: parameter.requires_grad_(True)."
+    return f"In {line(context.frozen_at)}, do not freeze what should be trained, such as the last layers."
 
 
 def cut_words(cut: Cut) -> str:
@@ -289,6 +313,10 @@ def cut_words(cut: Cut) -> str:
     words = CUT[cut.kind].format(of=one_line(cut.of) or "a tensor")
     if cut.operation == "set_grad_enabled":
         words = "switches gradients off, and nothing switches them on again"
+    if cut.kind == "grad" and _asks_for_a_graph(cut):
+        words = (
+            f"computes a gradient of {one_line(cut.of) or 'a tensor'} through a backward() that uses what has no graph"
+        )
     inside = f" in {one_line(cut.inside)}" if cut.inside else ""
     text = f"{code(cut.source)}{inside} {words}"
     if cut.operation:
@@ -315,9 +343,7 @@ def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
     if not context.grad_enabled:
         return "Compute the output, and call backward(), outside the block that switches recording off."
     if all_frozen(context.parameters):
-        if context.frozen_at is not None:
-            return f"In {line(context.frozen_at)}, do not freeze what should be trained, such as the last layers."
-        return "Unfreeze what should be trained: parameter.requires_grad_(True)."
+        return _unfreeze(context)
     if not root.tensor.dtype.startswith(_REAL):
         return f"{MEND['integer'].capitalize()}."
     asked = _asked(context, provenance)

@@ -7,9 +7,10 @@ from typing import Any
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import before, behind, instead
-from gradviz.checks.record import RetainedHistory, RunRecord, calls_in, parts
+from gradviz.checks.record import RetainedHistory
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import OldTensors, detached, old_tensors
+from gradviz.checks.rules.parameters import recorded_updates
 from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of, verb, where as place
 from gradviz.graph import Edge, Graph, Leaf, SourceLine
 from gradviz.source.code_line import adds_to, without_graph
@@ -95,9 +96,9 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
         grown += f" and {bytes_text(more)} of saved tensors"
     if history.name:
         name, source = one_line(history.name), history.added or history.source
-        why = f"at backward call {context.call} {name} holds {held}; {was}{_adds(history, source)}"
+        why = f"at backward call {context.call} {name} holds {held}; {was}{_adds(source)}"
         diagnosis = Diagnosis(f"{name} {grown} more each {step}", (history.name,), why, _STORED, source=source)
-        return diagnosis._replace(**_emptied_or_stored(context, history))
+        return diagnosis._replace(**_stored(context, history))
     graph, joints = context.graph, _edges(context.graph, history)
     old, made = old_tensors(context, joints), [graph.nodes[edge.producer].source for edge in joints]
     names, source = old.names, history.added or history.source or next(iter(made), None)
@@ -106,23 +107,13 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
     return Diagnosis(
         f"{one_line(next(iter(names), 'the graph'))} {grown} more each {step}",
         names,
-        f"at backward call {context.call} {holder}{carrier}; {was}{_adds(history, source)}",
+        f"at backward call {context.call} {holder}{carrier}; {was}{_adds(source)}",
         _STORED,
         tuple(dict.fromkeys(edge.producer for edge in joints)),
         history.joints,
         where=place(graph, joints[0].producer) if joints else "",
         source=source,
     )._replace(**_carried(context, joints, old))
-
-
-def _emptied_or_stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
-    """What to do about a variable that holds graphs: it may be a container of which the loss takes what this step has put there."""
-    clear, since = f"{as_code(one_line(history.name))}.clear()", context.since
-    nodes = (node for node in context.graph.nodes if (node.sequence or 0) >= since)
-    if history.depth and any(name.startswith(f"{history.name}[") for node in nodes for name in node.names):
-        fix = f"Empty it in each step, as the loss takes a part of it: {clear} after {line(context.backward)}."
-        return {"fix": fix, "edit": behind(context.backward, clear)}
-    return _stored(context, history)
 
 
 def _turn(context: CheckContext) -> str:
@@ -136,20 +127,12 @@ def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
     diagnosis = Diagnosis(
         f"{name} keeps the graphs of {steps} alive",
         (history.name,),
-        f"it still references {nodes} of earlier steps and their saved tensors{_adds(history, source)}",
+        f"it still references {nodes} of earlier steps and their saved tensors{_adds(source)}",
         _STORED,
         source=source,
     )
-    if not history.update:
-        return diagnosis._replace(**_stored(context, history))
-    return diagnosis._replace(
-        summary=f"{name} keeps the graphs of all earlier updates: {steps} so far",
-        why=f"{code(source)} records the update, create_graph=True records the gradients in it, and no backward call goes through "
-        f"them: {nodes} of earlier steps are kept",
-        fix=f"Detach the update in each step: ({one_line(history.update)}).detach().requires_grad_(). Remove create_graph=True if "
-        "you do not differentiate the gradients themselves.",
-        part=history.update,
-    )
+    follows = ("nonleaf-parameter",) if recorded_updates(context)[0] else ()  # each loss leads to all updates
+    return diagnosis._replace(**_stored(context, history), follows=follows)
 
 
 _STORED = "Store numbers or detached tensors there: loss.item() or loss.detach() instead of loss."
@@ -159,6 +142,9 @@ def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
     """What to do about a variable that holds graphs, as fields of the diagnosis."""
     name, added = one_line(history.name), history.added or history.source
     given = adds_to(history.source, history.name)
+    if history.update:
+        fix = f"Detach {name} after each update: {as_code(name)} = {as_code(name)}.detach().requires_grad_()."
+        return {"fix": f"{fix} Remove create_graph=True if you do not differentiate the gradients themselves."}
     if given is False or (given is None and not history.depth and not history.added):
         detach = f"{as_code(name)} = {as_code(name)}.detach()"
         edit = behind(history.source, detach) if given is False else None
@@ -166,8 +152,6 @@ def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
     new, what = without_graph(added, history.depth), "detach what has a graph before it is stored"
     if any(f"{model.name}.detach()" in new for model in context.models):  # a module has none
         new, what = "", "compute what is stored under torch.no_grad(), or detach it"
-    if history.kept:
-        new, what = "", f"give the function {history.kept} detached"
     if new:
         fix = f"In {line(added)}, add a value without its graph: {new}. Use .item() for a single number."
         return {"fix": fix, "edit": instead(added, new)}
@@ -185,9 +169,8 @@ def _carried(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -> 
     return {"fix": detached(context, old), "edit": behind(context.backward, old.cut)}
 
 
-def _adds(history: RetainedHistory, source: SourceLine | None) -> str:
-    what = f"a function that keeps {one_line(history.kept)}" if history.kept else "a tensor that still has its graph"
-    return f". {code(source)} adds {what}" if source is not None else ""
+def _adds(source: SourceLine | None) -> str:
+    return f". {code(source)} adds a tensor that still has its graph" if source is not None else ""
 
 
 # -- gradients and updates -----------------------------------------------------------------------------------------
@@ -201,8 +184,7 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
     """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update also repeats those of all earlier steps.
 
     Reported when a leaf was updated twice between backward calls, by its optimizer or else in place, and `.grad` was reset neither
-    then nor in between (three calls are needed, see `--steps`); or when an optimizer twice took its step with gradients that an
-    attack had left there, by calling `backward()` for the gradient of its input. Adding up the gradients of several calls before
+    then nor in between (three calls are needed, see `--steps`). Adding up the gradients of several calls before
     one update is no sign.
 
     How it is found: Between the backward calls, it is noted which leaves an optimizer or an in-place change has updated, and
@@ -224,7 +206,6 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    yield from _left_by_an_attack(context.record)
     optimized = context.optimized
     by_hand = context.reads_grad or not optimized.intersection(leaf.node for leaf in context.graph.leaves)
     # what is neither optimized nor changed by hand follows another network: see never-updated
@@ -242,27 +223,6 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
         nodes_of(growing),
         source=context.backward,
     )._replace(**_reset(context, growing))
-
-
-def _left_by_an_attack(record: RunRecord) -> Diagnoses:
-    """Steps with what a function of its own has left that asked for the gradient of an input, as an attack does."""
-    inputs = record.for_inputs()
-    for optimizer in record.optimizers:
-        found = list[tuple[SourceLine, SourceLine]]()
-        for part in parts(record.about(optimizer), "b[^zs]*b[^zs]*s"):
-            asked, added, stepped = part[0].source, calls_in(part, "b")[-1].source, part[-1].source
-            alone = asked in inputs and added not in inputs
-            if alone and asked and added and stepped and asked.function != stepped.function:
-                found.append((asked, added))
-        for asked, added in found[:1] if len(found) >= TIMES else ():
-            yield Diagnosis(
-                f"{optimizer.title} takes its steps with gradients that were computed for an input as well",
-                optimizer.subject,
-                f"{code(asked)} fills the .grad of the parameters, too, and nothing resets it: {code(added)} adds to what is there",
-                f"In {line(asked)}, ask for the gradient of the input alone: torch.autograd.grad(loss, x). Or call "
-                f"{optimizer.name or 'optimizer'}.zero_grad() directly before {added.text}.",
-                source=asked,
-            )
 
 
 def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:

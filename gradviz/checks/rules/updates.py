@@ -197,11 +197,9 @@ def _is_read(context: CheckContext, leaf: LeafRow) -> bool:
 def _as_parameter(source: SourceLine | None, attribute: str) -> str:
     """The line as it should be: what makes the tensor, inside `torch.nn.Parameter`."""
     value = next((getattr(statement, "value", None) for statement in parsed(source)), None)
-    if isinstance(value, ast.Call) and "register_buffer" in ast.unparse(value.func):  # register_buffer("name", tensor)
-        value = value.args[1] if len(value.args) > 1 else None
     if isinstance(value, ast.Call):
         value.keywords = [keyword for keyword in value.keywords if keyword.arg != "requires_grad"]
-    return f"self.{attribute} = torch.nn.Parameter({ast.unparse(value) if isinstance(value, ast.expr) else '...'})"
+    return f"self.{attribute} = torch.nn.Parameter({ast.unparse(value) if value is not None else '...'})"
 
 
 class Idle(NamedTuple):
