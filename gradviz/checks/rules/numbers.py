@@ -181,6 +181,11 @@ _START = _Cause(
     "each is the other one times something, so they never move",
     "Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02).",
 )
+_BEHIND_START = _Cause(
+    "it comes only through layers whose weights are all 0 still, as those of a ControlNet are before the first step",
+    "No change needed if these layers are to begin at zero: from the second step on the gradient passes them.",
+    "note",
+)
 _BY_ZEROS = _Cause(
     "it comes only through {code}, which multiplies by numbers that are all 0",
     "Look at what makes these numbers: the mean of a group of one takes away all of it, a mask may have no element that counts, "
@@ -257,6 +262,8 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
     stuck = [leaf for leaf in zero if leaf.node in context.zero_weights]
     if len(stuck) > 1:
         return _START, None
+    if not context.looked_after and _behind_zero_weights(context, zero):
+        return _BEHIND_START, None
     fed = _fed_zeros(context, zero)
     if fed:  # a state is zero at the first call
         return _FED._replace(severity=None if context.looked_after else "note"), made_at(graph, fed[0])
@@ -290,6 +297,15 @@ def _fed_zeros(context: CheckContext, zero: Sequence[Leaf]) -> list[int]:
 
 
 _LAYERS = "Addmm", "Mm"
+
+
+def _behind_zero_weights(context: CheckContext, zero: Sequence[Leaf]) -> bool:
+    """Whether each way from the outputs to these leaves leads through a layer whose weights are all zero."""
+    graph = context.graph
+    weighs = {user for leaf in context.zero_weights for user in users(graph, leaf)}
+    layers = {user for i in weighs if kind(graph, i) == "T" for user in users(graph, i)} | weighs
+    ways = {*spread(nodes_of(zero), lambda i: () if i in layers else users(graph, i))}
+    return not ways.isdisjoint(layers) and not any(root.node in ways - layers for root in graph.roots)
 
 
 def _by_zeros(context: CheckContext, zero: Sequence[Leaf]) -> int | None:
