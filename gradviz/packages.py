@@ -72,9 +72,24 @@ def is_foundation(file: str) -> bool:
     >>> [is_foundation(file) for file in ("<frozen runpy>", re.__file__, "/home/me/train.py", "/x/site-packages/timm/layers.py")]
     [True, True, False, False]
     """
-    if file == BEYOND or file.startswith(_GENERATED) or package_of(file) in (*_TORCH, "gradviz"):
+    if (
+        file == BEYOND
+        or file.startswith(_GENERATED)
+        or package_of(file) in (*_TORCH, "gradviz")
+        or _is_written_by_library(file)
+    ):
         return True
     return file.startswith(_STDLIB) and _INSTALLED.match(file) is None
+
+
+def _is_written_by_library(file: str) -> bool:
+    """Whether a library has written it and named it by a module of its own, as PyG: `torch_geometric.nn.conv.gcn_conv_x1y2.py`.
+
+    No two runs have the same name for it.
+    """
+    first, _, rest = os.path.basename(file).partition(".")
+    module = sys.modules.get(first) if "." in rest else None
+    return package_of(getattr(module, "__file__", None) or "") != ""
 
 
 def runs_around_user(file: str) -> bool:

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import functorch
@@ -55,3 +56,8 @@ def test_a_torch_that_runs_where_it_was_built(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys.modules["torch"], "__file__", "/home/me/pytorch/torch/__init__.py")
     assert package_of("/home/me/pytorch/torch/nn/modules/linear.py") == "torch"
     assert package_of("/home/me/pytorch/train.py") == ""
+
+
+def test_a_module_that_a_library_writes_at_each_start_is_no_place(tmp_path: Path) -> None:
+    files = ("pytest.core_propagate_x1y2.py", "train.v2.py", "pytest.py", "pytest.ipynb")
+    assert [is_foundation(str(tmp_path / name)) for name in files] == [True, False, False, False]

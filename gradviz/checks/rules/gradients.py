@@ -180,6 +180,11 @@ _START = _Cause(
     "each is the other one times something, so they never move",
     "Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02).",
 )
+_BEHIND_START = _Cause(
+    "it comes only through layers whose weights are all 0 still, as those of a ControlNet are before the first step",
+    "No change needed if these layers are to begin at zero: from the second step on the gradient passes them.",
+    "note",
+)
 _STOP = _Cause(
     "backward computes a gradient for it, and every element is 0; on the way is {code}, which can stop it",
     "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it is normal in the "
@@ -247,6 +252,9 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
     if sum(leaf.node in context.zero_weights for leaf in zero) > 1:
         return _START, None
 
+    if not context.looked_after and _behind_zero_weights(context, zero):
+        return _BEHIND_START, None
+
     above = _above(graph, nodes_of(zero))
     lines = _lines_that_stop(graph, above)
     written = next((source for source in lines if _TIMES_ZERO.search(source.text)), None)
@@ -258,6 +266,15 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
         begins = kind(graph, fed) != "Mul" and not context.looked_after  # a state is zero at the first call
         return _FED._replace(severity="note" if begins else None), made_at(graph, fed)
     return (_STOP, lines[0]) if lines and not biases else (_NOTHING, None)
+
+
+def _behind_zero_weights(context: CheckContext, zero: Sequence[Leaf]) -> bool:
+    """Whether each way from the outputs to these leaves leads through a layer whose weights are all zero."""
+    graph = context.graph
+    weighs = {user for leaf in context.zero_weights for user in users(graph, leaf)}
+    layers = {user for i in weighs if kind(graph, i) == "T" for user in users(graph, i)} | weighs
+    ways = {*spread(nodes_of(zero), lambda i: () if i in layers else users(graph, i))}
+    return not ways.isdisjoint(layers) and not any(root.node in ways - layers for root in graph.roots)
 
 
 def _lines_that_stop(graph: Graph, nodes: Sequence[int]) -> list[SourceLine]:
