@@ -249,11 +249,9 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
 def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, SourceLine | None]:
     """What may have made the zeros, and the line that did."""
     graph, biases = context.graph, all("bias" in name for name in first_names(zero))
-    if sum(leaf.node in context.zero_weights for leaf in zero) > 1:
-        return _START, None
-
-    if not context.looked_after and _behind_zero_weights(context, zero):
-        return _BEHIND_START, None
+    start = _at_start(context, zero)
+    if start is not None:
+        return start, None
 
     above = _above(graph, nodes_of(zero))
     lines = _lines_that_stop(graph, above)
@@ -266,6 +264,14 @@ def _zeroed(context: CheckContext, zero: Sequence[Leaf]) -> tuple[_Cause, Source
         begins = kind(graph, fed) != "Mul" and not context.looked_after  # a state is zero at the first call
         return _FED._replace(severity="note" if begins else None), made_at(graph, fed)
     return (_STOP, lines[0]) if lines and not biases else (_NOTHING, None)
+
+
+def _at_start(context: CheckContext, zero: Sequence[Leaf]) -> _Cause | None:
+    """Whether weights that begin at zero are why."""
+    if sum(leaf.node in context.zero_weights for leaf in zero) > 1:
+        return _START
+    is_first = not context.looked_after
+    return _BEHIND_START if is_first and _behind_zero_weights(context, zero) else None
 
 
 def _behind_zero_weights(context: CheckContext, zero: Sequence[Leaf]) -> bool:
