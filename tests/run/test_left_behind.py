@@ -65,7 +65,7 @@ def test_a_script_that_holds_all_open_files(tmp_path: Path, code: int) -> None:
         "try:\n    while True: held.append(open(__file__))\nexcept OSError: pass\n"
     )
     done = told(tmp_path, f"{hoard}{STEP}sys.exit({code})\n", "render", "--continue", "-o", "net.svg")
-    (line,) = done.stderr.splitlines()
+    (line,) = (line for line in done.stderr.splitlines() if "cpuinfo" not in line)  # torch cannot read that either
     if code:
         assert line == "Error: train.py exited with code 5; gradviz could not read its graph: Too many open files"
     else:
