@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.checks.advice import alarms
+from tests.checks.advice import alarms, skip_unread
 from tests.checks.test_scripts import check, written
 from tests.walker.graphs import needs_raw
 
@@ -131,6 +131,7 @@ def test_masks_made_of_logarithms_are_no_broken_data(tmp_path: Path) -> None:
 
 
 def test_data_that_is_nan_is_looked_for_where_it_is_computed(tmp_path: Path) -> None:
+    skip_unread("nonfinite")
     script = """
         import torch
         net = torch.nn.Linear(3, 1)

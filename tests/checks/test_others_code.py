@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks.advice import alarms
+from tests.checks.advice import alarms, skip_unread
 from tests.checks.test_scripts import check, written
 
 LIBRARY = """
@@ -151,6 +151,7 @@ def test_a_module_that_a_library_does_not_run_is_a_note_at_the_library(tmp_path:
 
 
 def test_zeros_behind_layers_that_begin_at_zero_are_a_note_at_the_first_step(tmp_path: Path) -> None:
+    skip_unread("zero-gradient")
     script = """
     import torch
     from torch import nn
