@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, LeafGradient
 from gradviz.checks.finding import Severity
+from gradviz.checks.flow import main_path
 from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, makers, spread, user, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import as_code, code, first_names, line, listed, made_at, nodes_of, places
@@ -75,7 +76,12 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
             largest = max(largest, layer.rms)
 
         # on the main path all modules behind are weak; a gradient passes beside a block with a residual connection
-        if weak and layers[-len(weak) :] == weak and not _is_beside_data(context.graph, layers):
+        if (
+            weak
+            and layers[-len(weak) :] == weak
+            and not _is_beside_data(context.graph, layers)
+            and _on_main_path(context.graph, layers, weak)
+        ):
             last = min(weak, key=lambda layer: layer.rms)
             yield _flow(
                 context.graph,
@@ -86,6 +92,10 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
                 "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the "
                 "activation.",
             )
+
+
+def _on_main_path(graph: Graph, layers: Sequence[Layer], weak: Sequence[Layer]) -> bool:
+    return main_path(graph, *([nodes_of(layer.leaves) for layer in some] for some in (layers, weak)))
 
 
 def _is_beside_data(graph: Graph, layers: Sequence[Layer]) -> bool:
