@@ -29,6 +29,8 @@ from gradviz.cuts.seen import _METHODS, _OPERATORS, CutCalls
 from gradviz.packages import UserCode
 from tests.cli.scripts import environment, script
 
+pytestmark = pytest.mark.slow
+
 
 def calls() -> CutCalls:
     watch = CutWatch(UserCode())
