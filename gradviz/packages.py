@@ -114,13 +114,6 @@ def frames_from(frame: FrameType | None, until: CodeType | None = None) -> Itera
         frame = frame.f_back
 
 
-def script_lines(frame: FrameType | None) -> tuple[SourceLine, ...]:
-    """The lines, without their text, that the script's own functions are at in this frame and those around it."""
-    frames = (one for one in frames_from(frame) if not is_foundation(one.f_code.co_filename))
-    lines = (code_line(one.f_code, one.f_lineno or 0) for one in frames)
-    return tuple(line for line in lines if not line.package)
-
-
 class Place(NamedTuple):
     """Where the user's code is at. `script_line` is None where `source` is the script's own or no script is running."""
 
