@@ -74,8 +74,7 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
                 weak.append(layer)
             largest = max(largest, layer.rms)
 
-        # on the main path all modules behind are weak; a gradient passes beside a block with a residual connection
-        if weak and layers[-len(weak) :] == weak and not _is_beside_data(context.graph, layers):
+        if weak and _is_main_path(context.graph, layers, weak) and not _is_beside_data(context.graph, layers):
             last = min(weak, key=lambda layer: layer.rms)
             yield _flow(
                 context.graph,
@@ -86,6 +85,21 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
                 "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the "
                 "activation.",
             )
+
+
+def _is_main_path(graph: Graph, layers: Sequence[Layer], weak: Sequence[Layer]) -> bool:
+    """Whether all modules at the beginning, which take what no other one has made, are weak.
+
+    Where one is not, a gradient passes beside those that are, as beside the queries and keys of an attention.
+    """
+    leaves = {leaf.node for layer in layers for leaf in layer.leaves}
+    for layer in layers:
+        takers = [taker for leaf in layer.leaves if (taker := user(graph, leaf.node)) is not None]
+        first = min(takers, key=lambda node: graph.nodes[node].sequence or 0, default=None)
+        behind = spread([first], lambda node: makers(graph, node)) if first is not None else leaves
+        if layer not in weak and leaves.difference(nodes_of(layer.leaves)).isdisjoint(behind):
+            return False
+    return True
 
 
 def _is_beside_data(graph: Graph, layers: Sequence[Layer]) -> bool:
