@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.ops import RESHAPES, kind, makers, spread
+from gradviz.checks.ops import makers, spread
 from gradviz.gradients.values import tensor_in, why_unreadable
 from gradviz.graph import Graph, Node
 from gradviz.graph.amounts import known_elements
@@ -20,74 +20,6 @@ from gradviz.walker.isolation import unrecorded
 from gradviz.walker.private import Node as LiveNode
 from gradviz.walker.tensors import answers_itself, is_plain
 from gradviz.wording import plural
-
-Layer = Sequence[int]
-"""The leaves of one module, by node."""
-
-
-def main_path(graph: Graph, layers: Sequence[Layer], weak: Sequence[Layer]) -> bool:
-    """Whether all modules at the beginning are among those that are weak, so that it is the main path which they lie on.
-
-    Where each of them is in a residual block, the gradient passes beside them.
-    """
-    ways = [_bypass(graph, layer) for layer in weak]
-    if "graph" in ways and "" not in ways:
-        return False
-    leaves = {node for layer in layers for node in layer}
-    for layer in layers:
-        first = _first_user(graph, layer)
-        # a module that takes what no other has made: there is no leaf of another behind the operation that uses it
-        if layer not in weak and first is not None and leaves.difference(layer).isdisjoint(behind(graph, [first])):
-            return False
-    return True
-
-
-_FAR = 200  # operations between the inside of a residual block and its sum
-
-
-def _bypass(graph: Graph, layer: Layer) -> str:
-    """How a module is inside a residual block, where what it computes is added to what it was computed from; "" when it is not.
-
-    "graph" where the graph shows that. "data" where something without a graph is added, as in the first block of a model.
-    """
-    first = _first_user(graph, layer)
-    if first is None:
-        return ""
-    waiting, seen, data = [first], {first}, ""
-    for node in waiting:  # grows while it is read
-        for edge in graph.consumers(node):
-            record = graph.nodes[edge.consumer]
-            others = [other.producer for other in graph.inputs(edge.consumer) if other.producer not in seen]
-            if record.op == "AddBackward0":
-                if any(_is_behind(graph, other, first) for other in others):
-                    return "graph"
-                data = data or ("data" if record.none_inputs else "")
-            if edge.consumer not in seen and len(seen) < _FAR:
-                seen.add(edge.consumer)
-                waiting.append(edge.consumer)
-    return data
-
-
-def _is_behind(graph: Graph, node: int, start: int) -> bool:
-    """Whether an operation, not a leaf, is among those that `start` was computed from."""
-    number = graph.nodes[node].sequence
-    if number is None or node in graph.leaf_of:
-        return False
-
-    def younger(at: int) -> list[int]:
-        return [maker for maker in makers(graph, at) if (graph.nodes[maker].sequence or 0) >= number]
-
-    return node in spread([start], younger)
-
-
-def _first_user(graph: Graph, layer: Layer) -> int | None:
-    """The first operation that uses a parameter of a module, behind those that only give it another shape or dtype."""
-    users = []
-    for node in (edge.consumer for leaf in layer for edge in graph.consumers(leaf)):
-        while kind(graph, node) in RESHAPES and graph.consumers(node):
-            node = graph.consumers(node)[0].consumer
-        users.append(node)
-    return min(users, key=lambda node: graph.nodes[node].sequence or 0, default=None)
 
 
 def behind(graph: Graph, start: Iterable[int | None], without: Collection[int] = ()) -> Iterator[int]:

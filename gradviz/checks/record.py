@@ -211,12 +211,10 @@ class RunRecord:
     log: list[LoopCall] = field(default_factory=list)
     leaves: dict[int, LeafRow] = field(default_factory=dict)  # by identity
     optimizers: list[OptimizerRow] = field(default_factory=list)
-    made: dict[str, SourceLine | None] = field(default_factory=dict)  # where the code makes what is held and frozen
     names: dict[int, Names] = field(default_factory=dict)  # of all leaves and parameters, by identity
     models: tuple[ModelState, ...] = ()  # at the last call whose gradients a step has used
     calls: int = 0  # backward calls that filled gradients
     updates: int = 0  # steps of optimizers, but for those inside of others
-    losses: Sequence[tuple[int, float]] = ()  # the calls and losses, as far as they were read
     scaled: bool = False  # a GradScaler has scaled a loss
     scaler: bool = False  # a variable holds one, which decides whether steps are taken
     ended: bool = False  # the run ended by itself: nothing follows

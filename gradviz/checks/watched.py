@@ -111,7 +111,6 @@ class WatchedRun:
         record = self._reader.recorder.result(failure is None and not stopped)
         record.evaluations = self._evaluations.result()
         record.histories = self._histories.result([history for context in every for history in context.retained])
-        record.losses = watch.losses
         record.cuts = tuple(dict.fromkeys(cut for context in every for cut in context.cuts))
         seen = self._reader.misuses.result(self._reader.cuts.lines_behind())
         again = self._replay.once_more if self._differentiates_again else ()

@@ -82,6 +82,9 @@ def _referred_to(graph: Graph) -> frozenset[str]:
 def _used(graph: Graph) -> dict[int, int]:
     """How many elements of parameters the ops in each module call use."""
     whole = graph.original or graph
+    if not whole.scopes:
+        return {}
+
     tree = ScopeTree(whole)
     used: dict[int, int] = {}
     for leaf, elements in parameter_elements(whole).items():

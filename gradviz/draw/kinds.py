@@ -28,7 +28,7 @@ _CLASSES: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
 _OPS: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
     ("attention", re.compile(r"scaled_dot_product|_attention")),
     ("loss", re.compile(r"loss|cross_entropy|nll")),
-    ("norm", re.compile(r"norm(?!al)")),
+    ("norm", re.compile(r"(batch|layer|group|instance|rms|response)_norm")),
     (
         "activation",
         re.compile(
@@ -49,10 +49,10 @@ def kind_of(graph: Graph, node: Node) -> BoxKind:
     if group is None:
         return _kind_of_op(graph, node)
 
-    for word in group.title.split(",")[0].split(" "):
-        for kind, pattern in _CLASSES:
-            if pattern.search(word):
-                return kind
+    name = group.title.split(",")[0].rsplit(" ", 1)[-1]  # the class, behind the path
+    for kind, pattern in _CLASSES:
+        if pattern.search(name):
+            return kind
 
     if group.kind == "chain" and "matmul" in group.title and "softmax" in group.title:
         return "attention"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.order import is_view
 from gradviz.fold.sizes import Sizes
-from gradviz.fold.titles import calls_below, calls_in, is_list, list_of
+from gradviz.fold.titles import calls_in, has_calls, is_list, list_of
 from gradviz.graph.origins import ScopeTree, around
 
 _LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*)$")
@@ -114,7 +114,7 @@ class Opening:
         group = self.groups[at]
         if group.scope is None or not self.groups.graph.scopes[group.scope].type:
             return False
-        if calls_below(self.groups, at):
+        if has_calls(self.groups, at):
             return False
         work = sum(not is_view(self.groups.graph.nodes[node].op) for node in self.groups.members(at))
         return work <= 1 or _LAYER.search(self.groups.graph.scopes[group.scope].type) is not None

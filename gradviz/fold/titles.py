@@ -137,7 +137,7 @@ def calls_in(groups: Groups, at: int) -> dict[int, Scope]:
     return found
 
 
-def calls_below(groups: Groups, at: int) -> bool:
+def has_calls(groups: Groups, at: int) -> bool:
     """Whether there is a call inside a group."""
     return any(calls_in(groups, ~child) for child in groups[at].children if child < 0)
 

@@ -17,7 +17,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from gradviz.graph import SourceLine
 from gradviz.packages import CallSite, Place
 from gradviz.variables.objects import joined, members, parameters, submodules
 from gradviz.walker.description import Given
@@ -260,15 +259,13 @@ class ModuleCall:
 
 
 class Evaluation(NamedTuple):
-    """A call of an outermost module whose result was recorded: its nodes have numbers from `began` to before `ended`.
+    """A call of an outermost module in eval() mode whose result was recorded.
 
-    `stack` are the script's own lines that led to it, the innermost first.
+    Its nodes have numbers from `began` to before `ended`.
     """
 
-    training: bool
-    stack: tuple[SourceLine, ...]
     type: str
-    place: Place | None
+    place: Place
     began: int
     ended: int
 

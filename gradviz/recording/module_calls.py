@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from gradviz.packages import UserCode, frames_from, script_lines
+from gradviz.packages import UserCode, frames_from
 from gradviz.recording.event_log import Evaluation, EventLog, FailedCall, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
@@ -174,9 +174,9 @@ class ModuleCalls:
         elif torch._C._get_tracing_state() is None:  # torch.jit.trace would record that a shape is read
             _note_outputs(event_log, call, output)
         # autocast records how it casts weights under no_grad(), too: nodes alone do not say that the call was recorded
-        if call.parent is None and number > call.began and call.module.gave_graph:
-            training, stack = module.__dict__.get("training") is not False, script_lines(sys._getframe(1))
-            event_log.evaluations.append(Evaluation(training, stack, call.module.type, call.place, call.began, number))
+        recorded = call.parent is None and number > call.began and call.module.gave_graph
+        if recorded and call.place is not None and module.__dict__.get("training") is False:
+            event_log.evaluations.append(Evaluation(call.module.type, call.place, call.began, number))
         if call.parent is None and call.tree.pending and torch._C._get_tracing_state() is None:
             call.tree.settle()
 

@@ -11,7 +11,6 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType as PythonModule
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 Namespace = Mapping[str, object]
-Kind = Literal["tensor", "module", "optimizer", "function", "container", "object", ""]
+Kind = Literal["tensor", "module", "optimizer", "container", "object", ""]
 """Functions are given to who asks for them. The last three are on the way only: nobody is given one."""
 
 _DEEPEST = 5  # steps from a variable: `trainer.agents[0].policy` is three
@@ -72,13 +71,11 @@ class NamedValue(NamedTuple):
         return self.private, self.level + 2 * index, self.space
 
 
-def scan(
-    namespaces: Sequence[Namespace], model: torch.nn.Module | None = None, *, functions: bool = False
-) -> list[NamedValue]:
+def scan(namespaces: Sequence[Namespace], model: torch.nn.Module | None = None) -> list[NamedValue]:
     """Everything that the variables lead to, shorter names first. Modules inside modules are not listed: see `submodules`.
 
     What several names lead to is listed several times, but a container or object is entered once. `model` is a module
-    whose name is left out of the names inside it. With `functions` those are listed, too, methods and partial calls among them.
+    whose name is left out of the names inside it.
 
     >>> import torch
     >>> class Agent: pass
@@ -87,16 +84,15 @@ def scan(
     >>> [(held.name, held.kind) for held in scan([{"agent": agent}])]
     [('agent.policy', 'module'), ('agent.seen[0]', 'tensor')]
     """
-    return _Scanner(functions).scan(namespaces, model)
+    return _Scanner().scan(namespaces, model)
 
 
 class _Scanner:
     """One scan. Level by level, public names before private ones."""
 
-    def __init__(self, functions: bool) -> None:
+    def __init__(self) -> None:
         import torch
 
-        self._functions = (FunctionType, MethodType, partial) if functions else ()
         self._torch: tuple[tuple[type, Kind], ...] = (
             (torch.Tensor, "tensor"),
             (torch.nn.Module, "module"),
@@ -130,7 +126,7 @@ class _Scanner:
             for value in level:
                 if value.kind not in ("container", "object"):
                     self._found.append(value)
-                if value.kind not in ("tensor", "optimizer", "function") and id(value.value) not in self._entered:
+                if value.kind not in ("tensor", "optimizer") and id(value.value) not in self._entered:
                     self._entered[id(value.value)] = value.value
                     self._enter(value)
             level.clear()
@@ -212,8 +208,6 @@ class _Scanner:
         for base, kind in self._torch:
             if issubclass(type, base):
                 return kind
-        if issubclass(type, self._functions):
-            return "function"
         if issubclass(type, _OPAQUE) or str(own_class(type).get("__module__")).startswith("gradviz.graph."):
             return ""  # a graph of gradviz's that is kept in a variable has many records
         return "container" if issubclass(type, (dict, *_ITERATE)) else "object"

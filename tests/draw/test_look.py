@@ -118,3 +118,14 @@ def test_each_part_of_a_split_is_told_by_its_number_and_never_by_a_name_of_anoth
     made = scene(recording.graph(loss), PLAIN)
     told = {link.label for link in made.links if made.boxes[link.source].lines[0] == "split"}
     assert told == {"output 0 (2, 2)", "output 1 (2, 2)", "output 2 (2, 2)"}
+
+
+def test_the_length_of_a_vector_is_no_norm_layer_and_a_path_gives_no_colour() -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    net = torch.nn.ModuleDict({"Attention": torch.nn.Linear(3, 3), "after": torch.nn.LayerNorm(3)})
+    with gradviz.record() as recording:
+        loss = net["after"](net["Attention"](x)).norm()
+    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    kinds = {box.lines[0]: box.kind for box in made.boxes}
+    assert kinds["linalg_vector_norm"] == "op"
+    assert kinds["net.Attention Linear"] == "layer" and kinds["net.after LayerNorm"] == "norm"

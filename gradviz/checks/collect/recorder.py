@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 import sys
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,7 +40,6 @@ KEPT = 3000
 """Calls that are noted; what an order is like shows in the first few."""
 ELEMENTS = 4096
 """Elements of a parameter that are compared before and after a step, at most, at the same places each time."""
-_SHARE = 0.03  # of the time of the run that comparing may take
 _FIRST = 3  # steps of an optimizer that are sampled; later ones whenever there were twice as many
 
 
@@ -78,7 +76,6 @@ class RunRecorder:
         self._births = ByIdentity[tuple[SourceLine, int]]()  # see `birth`
         self._versions: dict[OptimizerRow, tuple[int, dict[int, int | None]]] = {}  # at the last call
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # elements, and their gradient
-        self._began, self._spent = time.perf_counter(), 0.0
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._call = 0
         self.stage = 0  # changes when an optimizer is made, or a parameter behind one
@@ -262,28 +259,23 @@ class RunRecorder:
 
     def _sample(self, optimizer: torch.optim.Optimizer, row: OptimizerRow) -> None:
         """Keep a few elements of each parameter until the step is over, where it is one of those that are looked at."""
-        now = time.perf_counter()
-        often = row.steps <= _FIRST or row.steps & (row.steps - 1) == 0
-        if not often or self._spent > max(0.1, _SHARE * (now - self._began)):
-            return
         self._before = []
+        if row.steps > _FIRST and row.steps & (row.steps - 1):
+            return
         for group in optimizer.param_groups:
             for tensor in group["params"] if float(group.get("lr", 1.0)) else ():
                 dense = type(tensor.grad) is torch.Tensor and not tensor.grad.is_sparse and is_readable(tensor.grad)
                 if id(tensor) in self.record.leaves and dense and is_readable(tensor):
                     self._before.append((tensor, _few(tensor).clone(), _few(tensor.grad).clone()))
-        self._spent += time.perf_counter() - now
 
     def _compare(self, row: OptimizerRow) -> None:
-        began, before = time.perf_counter(), self._before
-        self._before = []
+        before, self._before = self._before, []
         for tensor, elements, gradient in before:
             leaf, pushed, change = self.record.leaves.get(id(tensor)), gradient != 0, _few(tensor) - elements
             count = int(pushed.sum())
             if leaf is not None and count:
                 leaf.pushed += 1
                 leaf.still += float(((change == 0) & pushed).sum()) / count
-        self._spent += time.perf_counter() - began
 
     @uninterrupted
     @_untraced

@@ -46,9 +46,6 @@ class RowKeeper:
         modules, self._coming = _by_path(models), set(map(id, walked.variables.values()))
         self._look(reading)
         self._read_leaves(walked, call, parameters, modules)
-        for parameter, tensor in parameters:
-            if not tensor.requires_grad and id(tensor) in record.holding:
-                record.made.setdefault(parameter.names[0], _made_in(parameter.names[0], modules))
         self._recorder.reaches(self._coming if reading.live.accumulates else (), call, frame)
         record.scaler = record.scaler or is_scaled(variables)
         record.mistyped = tuple(mistyped(models, parameters, variables)) or record.mistyped

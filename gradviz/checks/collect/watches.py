@@ -257,14 +257,12 @@ class EvaluationWatch:
         rows: dict[int, _Row] = {}
         while noted:
             evaluation = noted.popleft()
-            if not evaluation.training and evaluation.place is not None:
-                rows.setdefault(id(evaluation.place), []).append(evaluation)  # places are made once for each line
+            rows.setdefault(id(evaluation.place), []).append(evaluation)  # places are made once for each line
         # one alone is a step in eval() mode
         self._waiting += [(row, 0) for row in rows.values() if len(row) > 1]
 
     def _add(self, rows: Sequence[_Row], variables: Variables) -> None:
         for row in rows:
-            assert row[0].place is not None
             source = line_at(row[0].place)
             known = self._found.get(source)
             if known is None or len(row) > known.calls:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, LeafGradient
 from gradviz.checks.finding import Severity
-from gradviz.checks.flow import main_path
 from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, makers, spread, user, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import as_code, code, first_names, line, listed, made_at, nodes_of, places
@@ -75,13 +74,7 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
                 weak.append(layer)
             largest = max(largest, layer.rms)
 
-        # on the main path all modules behind are weak; a gradient passes beside a block with a residual connection
-        if (
-            weak
-            and layers[-len(weak) :] == weak
-            and not _is_beside_data(context.graph, layers)
-            and _on_main_path(context.graph, layers, weak)
-        ):
+        if weak and _is_main_path(context.graph, layers, weak) and not _is_beside_data(context.graph, layers):
             last = min(weak, key=lambda layer: layer.rms)
             yield _flow(
                 context.graph,
@@ -94,8 +87,19 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
             )
 
 
-def _on_main_path(graph: Graph, layers: Sequence[Layer], weak: Sequence[Layer]) -> bool:
-    return main_path(graph, *([nodes_of(layer.leaves) for layer in some] for some in (layers, weak)))
+def _is_main_path(graph: Graph, layers: Sequence[Layer], weak: Sequence[Layer]) -> bool:
+    """Whether all modules at the beginning, which take what no other one has made, are weak.
+
+    Where one is not, a gradient passes beside those that are, as beside the queries and keys of an attention.
+    """
+    leaves = {leaf.node for layer in layers for leaf in layer.leaves}
+    for layer in layers:
+        takers = [taker for leaf in layer.leaves if (taker := user(graph, leaf.node)) is not None]
+        first = min(takers, key=lambda node: graph.nodes[node].sequence or 0, default=None)
+        behind = spread([first], lambda node: makers(graph, node)) if first is not None else leaves
+        if layer not in weak and leaves.difference(nodes_of(layer.leaves)).isdisjoint(behind):
+            return False
+    return True
 
 
 def _is_beside_data(graph: Graph, layers: Sequence[Layer]) -> bool:

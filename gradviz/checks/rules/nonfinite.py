@@ -226,14 +226,14 @@ def _given(graph: Graph, holder: int, lines: Sequence[SourceLine], amount: str, 
         graph.nodes[holder].names or names,
         f"in what {title_and_code(graph, holder)} computes, {amount}; no earlier value of the graph has any, so what came in "
         f"without a graph has them already: {listed(map(line, lines[:2]))}",
-        f"In {line(source)}, {_OF_ONE if 'std(' in source.text else ''}keep a divisor, or the input of a logarithm or root, away "
-        "from zero: add 1e-6, or x.clamp(min=1e-6).",
+        f"In {line(source)}, keep a divisor, or the input of a logarithm or root, away from zero: add 1e-6, or "
+        f"x.clamp(min=1e-6).{_OF_ONE if 'std(' in source.text else ''}",
         (holder,),
         source=source,
     )
 
 
-_OF_ONE = "pass correction=0 to std(), which is NaN for a single element otherwise; and "
+_OF_ONE = " For a single element, pass correction=0 to std(), which is NaN otherwise."
 
 
 def _from_an_operation(
