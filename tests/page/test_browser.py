@@ -579,7 +579,7 @@ def test_a_copied_link_opens_the_same_view(open_page: Open) -> None:
     )
     page.click("details.menu:has(#save-svg) > summary")
     page.click("#copy-link")
-    page.wait_for_function("document.getElementById('copy-link').textContent === 'Link copied'")
+    page.locator("#copy-link", has_text="Link copied").wait_for(state="attached")
     link = page.evaluate("navigator.clipboard.readText()")
     again = open_page(graph, hash=f"#{link.partition('#')[2]}")
     assert again.evaluate("[...gradviz.app.layout.open]") == page.evaluate("[...gradviz.app.layout.open]")

@@ -52,7 +52,7 @@ def test_the_page_in_its_frame(browser: Any, options: dict[str, Any], light: str
         page.set_content(f"<body {mark}>{shown}")
         frame = page.wait_for_selector("iframe").content_frame()  # of `page.frames`, one may be the last round's
         frame.wait_for_selector("body[data-ready]")
-        frame.wait_for_function("document.documentElement.dataset.theme")
+        frame.locator("html[data-theme]").wait_for(state="attached")
         themes.append(frame.evaluate("document.documentElement.dataset.theme"))
         assert frame.evaluate("getComputedStyle(document.documentElement).colorScheme") == themes[-1]
     page.close()
