@@ -21,7 +21,7 @@ from tests.attack.budget import BOUND, report, tries
 from tests.attack.mutations import mutated
 from tests.builders import folded, random_dag, views
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 FORMATS = ("dot", "txt", "md", "json", "svg")
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {"depth": "all"}, {"saved": True}, {"color": "memory"}, {"numbers": True})
