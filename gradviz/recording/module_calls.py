@@ -116,7 +116,8 @@ class ModuleCalls:
                 break
             stack.pop()  # no: an interrupt ended that one. Hooks run for exceptions, but not for KeyboardInterrupt.
         call = self._begin(event_log, module, frame, peek_sequence())
-        _note_given(event_log, module, arguments, frame if call.parent is None else None)
+        if call.module.recording:  # else no graph has what it is given
+            _note_given(event_log, module, arguments, frame if call.parent is None else None)
         call.entered = self.clock()
 
     def _begin(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, made: int) -> ModuleCall:
@@ -168,6 +169,9 @@ class ModuleCalls:
         number = peek_sequence()
         event_log.note_call(number)
         output = result[-1]
+        # a rollout: nothing of it is in a graph, and it has come to its end
+        if number == call.began and output is not None and not call.module.recording and not call.tree.pending:
+            return
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
             _note_failure(event_log, call, error, arguments)

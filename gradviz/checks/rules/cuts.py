@@ -261,7 +261,7 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    flat = {node.id for node in graph.nodes if kind(graph, node.id) in _FLAT}
+    flat = {node for node in range(len(graph.nodes)) if kind(graph, node) in _FLAT}
     if not flat or context.guessed:
         return
     alive = from_outputs(graph, flat)
