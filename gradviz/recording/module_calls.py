@@ -169,8 +169,7 @@ class ModuleCalls:
         number = peek_sequence()
         event_log.note_call(number)
         output = result[-1]
-        # a rollout: nothing of it is in a graph, and it has come to its end
-        if number == call.began and output is not None and not call.module.recording and not call.tree.pending:
+        if output is not None and _records_nothing(call, number):
             return
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
@@ -193,6 +192,11 @@ def _closed(stack: list[ModuleCall], module: torch.nn.Module) -> ModuleCall | No
             del stack[i:]
             return call
     return None
+
+
+def _records_nothing(call: ModuleCall, number: int) -> bool:
+    """Whether a call is in no graph, as in a rollout, and its module's path is known already."""
+    return number == call.began and not call.module.recording and not call.tree.pending
 
 
 def _error_that_left(frame: FrameType) -> BaseException | None:
