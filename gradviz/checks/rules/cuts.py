@@ -17,7 +17,8 @@ from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import parsed
 from gradviz.source.cut import Cut
-from gradviz.source.search import feeding, lines_behind
+from gradviz.source.feeding import feeding
+from gradviz.source.search import lines_behind
 from gradviz.wording import one_line, plural
 
 _SUMS, _SCALED, _REDUCED, _JOINED = ("Add", "Sub", "Rsub"), ("Mul", "Div", "Neg"), ("Sum", "Mean"), ("Stack", "Cat")
