@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gradviz.checks.record import Intervals, OptimizerRow, RetainedHistory, RunRecord
+from gradviz.checks.record import Interval, OptimizerRow, RetainedHistory, RunRecord
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
@@ -84,7 +84,6 @@ class Model(NamedTuple):
     name: str
     type: str
     certain: bool = False
-    called: SourceLine | None = None  # the line that called it last
 
 
 class OptimizerTensor(NamedTuple):
@@ -208,15 +207,13 @@ class CheckContext:
     retained: tuple[RetainedHistory, ...] = ()
     cycles: tuple[Cycle, ...] = ()
     earlier: tuple[Earlier, ...] = ()
-    # by node of the leaf: what was done with it between the calls, the last time last
-    intervals: Intervals = field(default_factory=dict)
+    # by node of the leaf
+    intervals: Mapping[int, Interval] = field(default_factory=dict)
     # names of parameters that other backward calls of the run use
     used_later: frozenset[str] = frozenset()
-    nonzero_after: frozenset[str] = frozenset()  # the same at calls that came later
-    # calls that came later, of which the gradients were looked at
-    looked_after: int = 0
-    # names of leaves with a gradient that is not all zero at other calls
-    nonzero_later: frozenset[str] = frozenset()
+    # by name of the leaf: the last call that gave it a gradient which is not all zero
+    nonzero: Mapping[str, int] = field(default_factory=dict)
+    looked: tuple[int, ...] = ()  # later calls of which the gradients were looked at
     values: Values | None = None
     gradients: Gradients | None = None
     # nodes given a number at which they have a pole: whether below zero
@@ -242,8 +239,6 @@ class CheckContext:
     # the engine had run, or failed, when this was read: what it has freed was not freed
     # before
     ran: bool = False
-    # leaves with a gradient of zeros at the first call
-    zero_at_first: frozenset[str] = frozenset()
     # the calls and losses before, as far as they were read
     losses: tuple[tuple[int, float], ...] = ()
 

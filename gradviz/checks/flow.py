@@ -16,11 +16,9 @@ import torch
 from gradviz.checks.ops import makers, spread
 from gradviz.gradients.values import tensor_in, why_unreadable
 from gradviz.graph import Graph, Node
-from gradviz.graph.amounts import known_elements
 from gradviz.walker.isolation import unrecorded
 from gradviz.walker.private import Node as LiveNode
 from gradviz.walker.tensors import answers_itself, is_plain
-from gradviz.wording import plural
 
 
 def behind(
@@ -120,11 +118,9 @@ def born(
     for at in spread([node], unknown):
         if at in poles:
             return at
-        if (
-            likely == node
-            and graph.nodes[at].op.startswith(_BIRTHS)
-            and not _by_a_number(graph.nodes[at])
-        ):
+        record = graph.nodes[at]
+        births = record.op.startswith(_BIRTHS) and not _by_a_number(record)
+        if likely == node and births:
             likely = at
     return likely
 
@@ -148,35 +144,6 @@ def _by_a_number(record: Node) -> bool:
     )
 
     return record.op.startswith("Div") and known
-
-
-def too_few(record: Node) -> int | None:
-    """How many numbers a standard deviation or variance was taken of, where it divides
-    by zero or less for that; else None.
-    """
-    given = next(
-        (saved.tensor for saved in record.saved if saved.slot == "self"),
-        None,
-    )
-    if given is None or given.shape is None or not record.op.startswith(("Std", "Var")):
-        return None
-
-    dimensions = record.attributes.get("dim")
-    if isinstance(dimensions, tuple):
-        given = given._replace(
-            shape=tuple(given.shape[dimension] for dimension in dimensions)
-        )
-
-    count = known_elements(given)
-    return count if count <= correction_of(record) else None
-
-
-def correction_of(record: Node) -> float:
-    """What a standard deviation or variance takes off the count that it divides by: 1
-    unless something else was asked for.
-    """
-    correction = record.attributes.get("correction")
-    return float(correction) if isinstance(correction, (int, float)) else 1
 
 
 _STEEP = (
@@ -252,9 +219,6 @@ def reason(
 
     `below`: it was given numbers below zero, where it is not defined.
     """
-    few = too_few(graph.nodes[node])
-    if few is not None:
-        return f"over {plural(few, 'element')} it is 0 / 0: it divides by the count less {correction_of(graph.nodes[node]):g}"
     if below:
         return "it is not defined below zero, and was given such numbers"
 

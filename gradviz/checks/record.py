@@ -9,8 +9,10 @@ asked of it: what is held gets a gradient, what gets one is held, and so on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.words import Names
@@ -20,10 +22,19 @@ from gradviz.wording import one_line
 if TYPE_CHECKING:
     from gradviz.source.cut import Cut
 
-Intervals = Mapping[int, Names]
-"""By node, or by whatever tells leaves apart: what was done with a leaf between its
-calls, a word of letters for each time.
-"""
+
+class Interval(NamedTuple):
+    """What was done with a leaf since the last call that reached it: whether it was
+    stepped with a gradient, changed in place, and whether that gradient was reset; and
+    how often in a row either was done without.
+    """
+
+    stepped: bool = False
+    changed: bool = False
+    reset: bool = False
+    steps: int = 0
+    changes: int = 0
+
 
 LETTERS = {
     **{
@@ -49,8 +60,6 @@ class LoopCall(NamedTuple):
     number: int  # backward calls so far, this one included
     tensors: frozenset[int] | None = None
     source: SourceLine | None = None
-    # first lines of the loops around the line, the outermost first
-    loops: tuple[int, ...] = ()
 
     def about(self, other: LoopCall) -> bool:
         """Whether both may be about the same parameters."""
@@ -284,18 +293,18 @@ class RunRecord:
         return any(optimizer.steps for optimizer in self.optimizers)
 
     def about(self, optimizer: OptimizerRow) -> Log:
-        """The calls about what an optimizer holds; none where several step and it is
-        not known whom some backward reaches.
+        """The calls about what an optimizer holds; where several step, until it is not
+        known whom some backward reaches.
         """
         log = [
             call
             for call in self.log
             if call.tensors is None or not optimizer.held.isdisjoint(call.tensors)
         ]
-        alone = sum(row.steps > 0 for row in self.optimizers) < 2
-        if alone or all(call.tensors is not None for call in log if call.letter == "b"):
+        if sum(row.steps > 0 for row in self.optimizers) < 2:
             return log
-        return []
+        known = (call.letter != "b" or call.tensors is not None for call in log)
+        return [call for call, _ in takewhile(itemgetter(1), zip(log, known))]
 
     @property
     def holding(self) -> set[int]:

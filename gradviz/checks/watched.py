@@ -143,40 +143,33 @@ class WatchedRun:
         self, captured: RunResult[CheckContext], steps: int, runs_on: bool
     ) -> list[CheckContext]:
         """Those of all calls; the last one has the record of the run."""
-        every, watch, failure = (
-            [captured.result, *captured.later],
+        every, watch, reader = (
+            (captured.result, *captured.later),
             self.calls,
-            _failure(captured),
+            self._reader,
         )
+        failure = _failure(captured)
+        stopped = len(every) >= steps
         if runs_on:
             stopped = bool(captured.until) or watch.seen_enough
-        else:
-            stopped = len(every) >= steps
 
-        record = self._reader.recorder.result(failure is None and not stopped)
-        record.evaluations = tuple(watch.unused.values())
-        record.histories = watch.histories(
-            [history for context in every for history in context.retained]
-        )
-        record.cuts = tuple(
-            dict.fromkeys(cut for context in every for cut in context.cuts)
-        )
-        seen = self._reader.misuses.result(self._reader.cuts.lines_behind())
+        record = reader.recorder.result(failure is None and not stopped)
+        known = [history for context in every for history in context.retained]
+        cuts = dict.fromkeys(cut for context in every for cut in context.cuts)
         again = self._replay.once_more if self._differentiates_again else ()
+        seen = reader.misuses.result(reader.cuts.lines_behind())
+        record.evaluations = tuple(watch.unused.values())
+        record.histories, record.cuts = watch.histories(known), tuple(cuts)
         record.misuses = (*seen, *self._replay.found, *again)
         record.raised = raised(failure.error) if failure is not None else None
-        awake = {
+        nonzero = {
             name: call
             for key, call in watch.nonzero.items()
-            for name in self._reader.leaf_names.get(key, ())
+            for name in reader.leaf_names.get(key, ())
         }
         used = {name for key in watch.reached for name in record.names.get(key, ())}
-        return _with_other_calls(
-            [*every[:-1], replace(every[-1], record=record)],
-            used,
-            awake,
-            watch.looked,
-        )
+        last = replace(every[-1], record=record)
+        return _with_other_calls([*every[:-1], last], used, nonzero, watch.looked)
 
     def told(
         self, findings: Findings, captured: RunResult[CheckContext], runs_on: bool
@@ -184,36 +177,28 @@ class WatchedRun:
         """The findings with what was left out, and why; how far the run was watched;
         and how it failed.
         """
-        skipped, notes, failure = (
-            (*findings.skipped, *self._reader.dropped.items()),
-            findings.notes,
-            _failure(captured),
-        )
+        failure, notes = _failure(captured), findings.notes
         unknown = [f"{name} {why}" for name, why in self._replay.unknown.items() if why]
-
+        left_out = dict(self._reader.dropped)
         if unknown:
-            skipped = (
-                *skipped,
-                ("wrong-backward", f"not compared: {', '.join(unknown)}"),
-            )
-
+            left_out["wrong-backward"] = f"not compared: {', '.join(unknown)}"
         if captured.unread:
-            skipped = (*skipped, ("later calls", one_line(captured.unread)))
+            left_out["later calls"] = one_line(captured.unread)
 
         later = captured.calls - 1 - len(captured.later)
         if runs_on and later > 0:
-            if captured.until:
+            end = "to the end of the script"
+            if captured.failure is not None:
+                end = "until the script failed"
+            elif self.calls.seen_enough:
+                end = "until a loss was not finite"
+            elif captured.until:
                 end = f"until {captured.until}"
-            else:
-                end = "to the end of the script"
-            end = "until a loss was not finite" if self.calls.seen_enough else end
-            end = "until the script failed" if captured.failure is not None else end
-            notes = (
-                *notes,
-                f"Also watched {plural(later, 'later backward call')}, {end}.",
-            )
+            watched = plural(later, "later backward call")
+            notes = (*notes, f"Also watched {watched}, {end}.")
 
         failed = one_line(reason_of(failure.error)) if failure is not None else ""
+        skipped = (*findings.skipped, *left_out.items())
         return replace(findings, skipped=skipped, notes=notes, failed=failed)
 
 
@@ -227,51 +212,33 @@ def _failure(captured: RunResult[CheckContext]) -> Failure | None:
 def _with_other_calls(
     every: Sequence[CheckContext],
     used: set[str],
-    awake: Mapping[str, int],
+    nonzero: Mapping[str, int],
     looked: Sequence[int],
 ) -> list[CheckContext]:
     """Each with what is known of the other backward calls: the parameters that they
-    use, and those that get a gradient there.
+    use, and the last one in which a leaf got a gradient that is not zero.
 
-    `used` and `awake` are those of calls that were not read, with the last call;
-    `looked` are those of which gradients are known.
+    `used` and `nonzero` are those of calls that were not read; of those in `looked`
+    gradients are known.
     """
-    users = [_users(context) for context in every]
-    zero = next(
-        (
-            _names(context, zero=True)
-            for context in every
-            if context.gradients is not None
-        ),
-        frozenset[str](),
-    )
-    nonzero = [_names(context, zero=False) for context in every]
+    users, last = [_users(context) for context in every], dict(nonzero)
+    for context in every:
+        for leaf in context.leaf_gradients:
+            if leaf.zeros < 1:
+                names = context.graph.leaf_of[leaf.node].names
+                last |= dict.fromkeys(names, context.call or 0)
 
     return [
         replace(
             context,
-            used_later=frozenset(used).union(
-                *users[:i],
-                *users[i + 1 :],
-            ),
-            nonzero_later=frozenset(awake).union(
-                *nonzero[:i],
-                *nonzero[i + 1 :],
-            ),
-            nonzero_after=frozenset(
-                name
-                for name, call in awake.items()
-                if context.call is None or call > context.call
-            ).union(*nonzero[i + 1 :]),
-            looked_after=sum(
-                context.call is not None and call > context.call for call in looked
-            ),
-            zero_at_first=zero,
+            used_later=frozenset(used).union(*users[:i], *users[i + 1 :]),
+            nonzero={**last, **nonzero},
+            looked=tuple(looked),
             broken_before=any(map(_is_broken, every[:i])),
-            before=last.graph if last is not None else None,
-            loss_before=last.loss if last is not None else None,
+            before=previous.graph if previous is not None else None,
+            loss_before=previous.loss if previous is not None else None,
         )
-        for i, (context, last) in enumerate(zip(every, [None, *every]))
+        for i, (context, previous) in enumerate(zip(every, [None, *every]))
     ]
 
 
@@ -284,24 +251,11 @@ def _users(context: CheckContext) -> Names:
     """The names of what takes part in a call: a compiled function is given parameters
     that do not, too.
     """
-    idle = {one.compiled for one in context.parameters}
-    leaves = (leaf for leaf in context.graph.leaves if leaf.node not in idle)
-    return all_names(
-        [
-            *leaves,
-            *(one for one in context.parameters if one.node is not None or one.filled),
-        ]
-    )
-
-
-def _names(context: CheckContext, *, zero: bool) -> frozenset[str]:
-    """Names of the leaves with a gradient that is all zero, or that is not."""
-    leaves = (
-        context.graph.leaf_of[leaf.node]
-        for leaf in context.leaf_gradients
-        if (leaf.zeros == 1.0) == zero
-    )
-    return frozenset(name for leaf in leaves for name in leaf.names)
+    parameters = context.parameters
+    idle = {one.compiled for one in parameters}
+    leaves = [leaf for leaf in context.graph.leaves if leaf.node not in idle]
+    filled = [one for one in parameters if one.node is not None or one.filled]
+    return all_names([*leaves, *filled])
 
 
 def with_gradients(

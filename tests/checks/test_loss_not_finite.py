@@ -68,12 +68,6 @@ CASES = {
         "torch.finfo(scores.dtype).min instead of float('-inf')",
         ("float('-inf')", "torch.finfo(h.dtype).min"),
     ),
-    "a standard deviation over one row": Case(
-        "    h = model(x[: 2 - step])\n    loss = ((h - h.mean(0)) / (h.std(0) + 1e-5)).sum() if len(h) else h.sum()",
-        "h.std(0)",
-        "x.std(0, correction=0) is 0",
-        ("h.std(0)", "h.std(0, correction=0)"),
-    ),
     "a logarithm of what was trained below zero": Case(
         "    width = model.bias.sum()\n    loss = h.square().mean() / width**2 + torch.log(width)",
         "torch.log(width)",

@@ -101,24 +101,6 @@ for epoch in range(3):
             "    schedule.step()\n",
         ),
     ),
-    "a schedule in front of the only epoch": Case(
-        """
-schedule = torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)
-for epoch in range(1):
-    schedule.step()
-    for x, y in data:
-        opt.zero_grad()
-        criterion(net(x), y).backward()
-        opt.step()
-""",
-        "scheduler-order", "schedule.step()", "to the end of the round, after opt.step()",
-        (
-            "    schedule.step()\n    for x, y in data:\n        opt.zero_grad()\n        criterion(net(x), y).backward()\n"
-            "        opt.step()\n",
-            "    for x, y in data:\n        opt.zero_grad()\n        criterion(net(x), y).backward()\n        opt.step()\n"
-            "    schedule.step()\n",
-        ),
-    ),
     "two schedules in a row, in front of each step": Case(
         """
 warm = torch.optim.lr_scheduler.LinearLR(opt, 0.1, total_iters=3)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradviz.checks.collect.recorder import Between
+from gradviz.checks.collect.leaves import LeafWatch
+from gradviz.checks.collect.recorder import RunRecorder
+from gradviz.checks.record import Interval
 from gradviz.cli.main import cli
 from tests.checks.test_scripts import check, written
 from tests.command_line import CliRunner
@@ -268,14 +270,14 @@ def test_nothing_is_found(name: str, steps: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_watch_keeps_nothing_alive() -> None:
-    watch = Between()
+    watch = LeafWatch(RunRecorder())
     leaf = torch.ones(3, requires_grad=True)
-    for expected in ({}, {7: ("",)}):
-        assert watch.before({7: leaf}) == expected
+    for expected in ({}, {7: Interval()}):
+        assert watch.intervals({7: leaf}) == expected
         leaf.sum().backward()
         watch.after(True)
     gone = weakref.ref(leaf), weakref.ref(leaf.grad)
     del leaf
     gc.collect()
     assert [one() for one in gone] == [None, None]
-    assert watch.before({7: torch.ones(3, requires_grad=True)}) == {}
+    assert watch.intervals({7: torch.ones(3, requires_grad=True)}) == {}

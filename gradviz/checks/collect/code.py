@@ -70,7 +70,7 @@ def _off(context: CheckContext) -> tuple[Cut, ...]:
 
 def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
     stale = any("modified" in flags for flags in column(context.graph.nodes, "flags"))
-    by_hand = any("w" in times[-1] for times in context.intervals.values() if times)
+    by_hand = any(times.changed for times in context.intervals.values())
     made: tuple[Change, ...] = tuple(changes(location.body)) if stale or by_hand else ()
     reads = grad_reads(location.body)
     named_tensors = tuple(

@@ -8,7 +8,7 @@ conclude from the facts is none of its business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,24 +19,25 @@ import torch
 from gradviz.checks.collect.calls import Misuses, Observer
 from gradviz.checks.collect.code import location_of, with_code
 from gradviz.checks.collect.held import carried, cycles
+from gradviz.checks.collect.leaves import LeafWatch
 from gradviz.checks.collect.lines import Models, Variables, described, home
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import gradients_left, is_broken, loss_of
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.collect.rows import RowKeeper
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
     Earlier,
     Gradients,
     Home,
+    Model,
     NamedTensor,
     Parameter,
 )
 from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole
-from gradviz.checks.record import Intervals
+from gradviz.checks.record import Interval
 from gradviz.checks.words import Names, all_names
 from gradviz.cuts.lines import CutEvent, CutWatch, lines_before
 from gradviz.cuts.parts import takers
@@ -103,7 +104,7 @@ class Collector:
         self._model, self._values = model, values
         self._limits = limits
         self.recorder = RunRecorder()
-        self._rows = RowKeeper(self.recorder)
+        self._leaf_watch = LeafWatch(self.recorder)
         code, self.misuses = UserCode(), Misuses()
         known = code.place, self.misuses
         self.place = code.place
@@ -242,8 +243,7 @@ class Collector:
         leaves, self._leaves = self._leaves, {}
 
         with isolated():
-            self.recorder.between.after(bool(filled))
-            self._rows.after(bool(filled))
+            self._leaf_watch.after(bool(filled))
             if not filled:
                 return replace(context, intervals={})
             parameters = tuple(
@@ -281,12 +281,14 @@ class Collector:
             parameters, tensors = ((), ())
 
         self._parameters, loss = (), loss_of(live.outputs) if coming else None
-        intervals: Intervals = {}
+        intervals: Mapping[int, Interval] = {}
         if coming:
             intervals = self._part(
                 "gradients", lambda: self._begin(walked, live, tensors), intervals
             )
-            self._part("the optimizers", lambda: self._rows.reached(reading), None)
+            self._part(
+                "the optimizers", lambda: self._leaf_watch.reached(reading), None
+            )
 
         suspicious = self._is_suspicious(reading, loss, scaled)
         context = CheckContext(
@@ -301,7 +303,8 @@ class Collector:
             ),
             grad_enabled=torch.is_grad_enabled(),
             models=tuple(
-                self._reader.facts(name, model) for name, model in reading.models
+                Model(name, type(model).__name__, self._model is not None)
+                for name, model in reading.models
             ),
             parameters=parameters,
             loss=loss,
@@ -353,7 +356,7 @@ class Collector:
 
     def _begin(
         self, walked: Walked, live: LiveOutputs, tensors: Sequence[torch.Tensor]
-    ) -> Intervals:
+    ) -> Mapping[int, Interval]:
         """A call is about to run: what was done with its leaves since the last one, by
         node.
         """
@@ -364,7 +367,7 @@ class Collector:
         }
 
         if self._unread is None:
-            intervals = self.recorder.between.before(walked.variables)
+            intervals = self._leaf_watch.intervals(walked.variables)
         else:
             intervals = {}
 
@@ -512,11 +515,11 @@ class Collector:
         granted where no optimizer holds a leaf of this graph and none was ever changed
         in place.
         """
-        updated = self.recorder.between.updated()
+        updated = self._leaf_watch.updated()
         if not self._earlier:
             return 0
         return self._earlier[-1].step + (
-            updated or not (context.optimized or self.recorder.between.saw_updates)
+            updated or not (context.optimized or self._leaf_watch.saw_updates)
         )
 
 
@@ -536,13 +539,12 @@ def _homes(
     }
 
 
-def _is_empty(leaf: torch.Tensor, intervals: Names | None) -> bool:
+def _is_empty(leaf: torch.Tensor, interval: Interval | None) -> bool:
     """Whether nothing is in the `.grad` of a leaf before a call, so that what is there
     afterwards is of that call.
     """
-    return (leaf.is_leaf and leaf.grad is None) or bool(
-        intervals and "z" in intervals[-1]
-    )
+    empty = leaf.is_leaf and leaf.grad is None
+    return empty or (interval is not None and interval.reset)
 
 
 def _flagged(graph: Graph, flag: str) -> bool:

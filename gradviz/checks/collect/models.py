@@ -21,7 +21,7 @@ from gradviz.checks.collect.lines import (
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.context import Model, Optimizer, OptimizerTensor, Parameter
+from gradviz.checks.context import Optimizer, OptimizerTensor, Parameter
 from gradviz.graph import Graph, column
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
@@ -99,19 +99,6 @@ class ModelReader:
             for name, model in outermost
             if not name.startswith(inside) and own_parameters(model)
         ]
-
-    def facts(
-        self,
-        name: str,
-        model: torch.nn.Module,
-    ) -> Model:
-        run = self.recording.run_of(model) if self.recording is not None else None
-        return Model(
-            name,
-            type(model).__name__,
-            self._model is not None,
-            run.source if run is not None else None,
-        )
 
     def _parameters(
         self,

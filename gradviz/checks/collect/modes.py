@@ -86,76 +86,46 @@ class ModeWatch(Observer):
         users = users_frame(frame)
         if users is None:
             return
-
         at = frame.f_code, users.f_code, users.f_lineno, torch.is_grad_enabled()
         self._looked[at] += 1
-        if self._looked[at] <= _LOOKS:
-            model, calling = model_around(frame)
-        else:
-            model, calling = (None, None)
+        if self._looked[at] > _LOOKS:
+            return
 
+        model, calling = model_around(frame)
         if model is None or calling is None:
             return
+        if not model.training and drops:
+            self._goes_on(model, self._place(users))
+        elif model.training and not _in_training():
+            self._unswitched(model, calling, drops)
 
-        if not model.training:
-            place = self._place(users)
-            # as for Monte Carlo dropout
-            switched = any(module.training for _, module in submodules(model))
-            if (
-                drops
-                and place is not None
-                and not switched
-                and not _is_told(line_at(place))
-            ):
-                self._goes_on(model, frame, place)
-            return
-
-        place = self._place(calling)
-        if place is not None and not _in_training():
-            self._unswitched(model, calling, place, drops)
-
-    def _goes_on(
-        self,
-        model: torch.nn.Module,
-        frame: FrameType,
-        place: Place,
-    ) -> None:
-        caller = frame.f_back
-        by_module = (
-            caller is not None
-            and caller.f_code.co_filename == torch.nn.modules.dropout.__file__
-        )
-        kind = "dropout apart" if by_module else "dropout in eval"
-        self._note(kind, place, type(model).__name__)
+    def _goes_on(self, model: torch.nn.Module, place: Place | None) -> None:
+        """A dropout that is not told, and not switched alone, as for Monte Carlo
+        dropout.
+        """
+        switched = any(module.training for _, module in submodules(model))
+        if place is not None and not switched and not _is_told(line_at(place)):
+            self._note("dropout in eval", place, type(model).__name__)
 
     def _unswitched(
-        self,
-        model: torch.nn.Module,
-        calling: FrameType,
-        place: Place,
-        drops: bool,
+        self, model: torch.nn.Module, calling: FrameType, drops: bool
     ) -> None:
         """A model that is trained runs in training mode where nothing is recorded."""
+        place = self._place(calling)
         with isolated():
-            held = frozenset(
-                id(weight) for weight in parameters(model) if weight.requires_grad
-            )
-
-        source = line_at(place)
-        if (
-            held
-            and not _is_for_itself(model, calling, source)
-            and not (_is_picked_from(source) and not drops)
-        ):
-            around = [(line.file, line.line) for line in script_lines(calling)]
-            self._note(
-                "train in evaluation",
-                place,
-                type(model).__name__,
-                _DOES[drops],
-                tensors=held,
-                around=around,
-            )
+            weights = [one for one in parameters(model) if one.requires_grad]
+        if place is None or not weights or _is_for_itself(model, calling, place):
+            return
+        if not drops and _is_picked_from(line_at(place)):
+            return
+        self._note(
+            "train in evaluation",
+            place,
+            type(model).__name__,
+            _DOES[drops],
+            tensors=frozenset(map(id, weights)),
+            around=[(line.file, line.line) for line in script_lines(calling)],
+        )
 
 
 def _is_told(source: SourceLine) -> bool:
@@ -172,25 +142,18 @@ def _is_told(source: SourceLine) -> bool:
     )
 
 
-def _is_for_itself(
-    model: torch.nn.Module, calling: FrameType, source: SourceLine
-) -> bool:
+def _is_for_itself(model: torch.nn.Module, calling: FrameType, place: Place) -> bool:
     """Whether a line calls a model and drops what that gives, as those do that collect
     the statistics of batch norms.
     """
+    source = line_at(place)
+    known = {**calling.f_globals, **local_variables(calling)}
     calls = [
-        node.value
+        node.value.func
         for node in nodes_of(source.file, ast.Expr)
-        if node.lineno == source.line
+        if node.lineno == source.line and isinstance(node.value, ast.Call)
     ]
-    names = {
-        call.func.id
-        for call in calls
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-    }
-    known = {**calling.f_globals, **local_variables(calling)} if names else {}
-
-    return any(known.get(name) is model for name in names)
+    return any(known.get(ast.unparse(function)) is model for function in calls)
 
 
 def _is_picked_from(source: SourceLine) -> bool:

@@ -14,7 +14,7 @@ import functools
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType, GeneratorType
 from typing import Any, NamedTuple
@@ -28,19 +28,14 @@ from torch.optim.optimizer import (
 from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.modes import SleepWatch
-from gradviz.checks.collect.numbers import TensorRef, is_readable, optimized
-from gradviz.checks.record import LETTERS, Intervals, LoopCall, OptimizerRow, RunRecord
-from gradviz.checks.words import Names
-from gradviz.gradients.values import is_zero
+from gradviz.checks.collect.numbers import is_readable, optimized
+from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, RunRecord
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
-from gradviz.source.statements import loops_around
 from gradviz.variables.objects import is_a, parameters
 from gradviz.walker.isolation import isolated
-from gradviz.walker.private import has_compiled
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended, all_tapped
-from gradviz.walker.tensors import version_of
 
 KEPT = 3000
 """Calls that are noted; what an order is like shows in the first few."""
@@ -57,10 +52,6 @@ class _Watching(NamedTuple):
 
     ref: weakref.ref[torch.optim.Optimizer]
     row: OptimizerRow
-
-
-Listener = tuple[Any, Callable[..., "Ended | None"]]
-"""A function of torch's own, and what is told of its calls."""
 
 
 def _untraced(
@@ -83,12 +74,11 @@ class RunRecorder:
 
     def __init__(self) -> None:
         self.record = RunRecord()
-        self.between = Between()
+        # that had a gradient at a step since a call reached them, by identity
+        self.stepped: set[int] = set()
         self.modes = SleepWatch()
         self._optimizers: dict[int, _Watching] = {}
         self._births = ByIdentity[tuple[SourceLine, int]]()  # see `birth`
-        # at the last call
-        self._versions: dict[OptimizerRow, tuple[int, dict[int, int | None]]] = {}
         # elements, and their gradient
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         self._sets: dict[frozenset[int], frozenset[int]] = {}
@@ -132,18 +122,8 @@ class RunRecorder:
             log[-1] = log[-1]._replace(tensors=frozenset(leaves))
 
     def result(self, ended: bool) -> RunRecord:
-        """All that is known, with what stands around the lines. `ended`: the script has
-        come to its end.
-        """
-        record, look = self.record, functools.cache(loops_around)
-        self._reach_likewise()
-
-        for i, call in enumerate(record.log):
-            if call.source is not None:
-                record.log[i] = call._replace(
-                    loops=look(call.source.file, call.source.line)
-                )
-
+        """All that is known. `ended`: the script has come to its end."""
+        record = self.record
         for row in record.optimizers:
             row.ended = ended
 
@@ -155,24 +135,6 @@ class RunRecorder:
         record.ended, record.asleep = ended, tuple(self.modes.found)
         return record
 
-    def _reach_likewise(self) -> None:
-        """What is held that a backward call reaches which was not read: that of all
-        others of its line, where these agree.
-        """
-        log, held = self.record.log, self.record.holding
-        reached: dict[SourceLine | None, set[frozenset[int]]] = {}
-        for call in log:
-            if call.letter == "b" and call.tensors is not None:
-                reached.setdefault(call.source, set()).add(call.tensors & held)
-
-        for i, call in enumerate(log):
-            if call.letter == "b" and call.tensors is None:
-                every = reached.get(call.source, ())
-            else:
-                every = ()
-            if len(every) == 1:
-                log[i] = call._replace(tensors=next(iter(every)))
-
     # -- hooks -------------------------------------------------------------------------
 
     @contextmanager
@@ -183,7 +145,7 @@ class RunRecorder:
             torch.nn.utils.clip_grad,
             torch.optim.lr_scheduler.LRScheduler,
         )
-        listeners: list[Listener] = [
+        listeners: list[Any] = [
             (torch.optim.Optimizer.zero_grad, self._noting("zero")),
             (torch.nn.Module.zero_grad, self._noting("zero")),
             (scaler.scale, self._noting("scale")),
@@ -313,33 +275,12 @@ class RunRecorder:
         return known.row
 
     def look(self) -> None:
-        """Bring the rows of all optimizers up to date, at a backward call.
-
-        A step that was compiled ran no hook: the parameters have changed since the last
-        call all the same.
-        """
+        """Bring up to date what optimizers hold, at a backward call."""
         for known in self._optimizers.values():
-            live, row = known.ref(), known.row
+            live = known.ref()
+            # an optimizer of the user's own may hold anything
             with isolated(), suppress(Exception):
-                row.held.update(map(id, optimized(live)) if live is not None else ())
-
-            if live is not None and has_compiled():
-                tensors = list(optimized(live))
-            else:
-                tensors = []
-
-            versions = {id(tensor): version_of(tensor) for tensor in tensors}
-            counted, before = self._versions.get(row, (0, {}))
-            moved = {
-                key
-                for key, version in versions.items()
-                if before.get(key, version) != version
-            }
-            if moved and row.steps == counted:
-                row.steps += 1
-                row.fed |= moved
-
-            self._versions[row] = row.steps, versions
+                known.row.held.update(map(id, optimized(live) if live else ()))
 
     # -- a step of an optimizer --------------------------------------------------------
 
@@ -376,6 +317,7 @@ class RunRecorder:
         fed = tensor.is_leaf and tensor.grad is not None
         if fed:
             row.fed.add(id(tensor))
+            self.stepped.add(id(tensor))
             if not tensor.requires_grad:
                 row.frozen.add(id(tensor))
         return fed
@@ -429,7 +371,6 @@ class RunRecorder:
         *_: Any,
     ) -> None:
         with isolated(), suppress(Exception):
-            self.between.stepped(optimizer)
             row = self.row(optimizer)
             row.last_call = self._call
             self._compare(row)
@@ -519,106 +460,3 @@ def _tensors_of(about: object) -> frozenset[int] | None:
         return frozenset(map(id, about))
 
     return None
-
-
-# -- what is done with a leaf between two calls ----------------------------------------
-
-
-class _Left(NamedTuple):
-    """A leaf and its gradient as a backward call left them, and what was done with it
-    before that call.
-    """
-
-    version: int | None
-    grad: TensorRef
-    grad_version: int | None
-    intervals: Names
-
-
-class Between:
-    """What the code does with leaves and their gradients between the backward calls
-    that reach them. Of one run.
-
-    An interval is a word: "s" an optimizer that holds the leaf took a step, and it had
-    a gradient then; "w" it was changed in place; "z" `.grad` was emptied, replaced or
-    zeroed; "?" nobody can tell whether it was. Whether a gradient was zeroed no counter
-    tells for certain (`w.grad.data.zero_()`), so its numbers are looked at, if the leaf
-    was updated. `before` and `after` belong around each backward call that is read.
-    """
-
-    def __init__(self) -> None:
-        self._left = ByIdentity[_Left]()
-        # ids of leaves with a gradient, since a call reached them
-        self._stepped: set[int] = set()
-        # by the call that runs now
-        self._reached: list[tuple[torch.Tensor, Names]] = []
-        # of all that calls have reached
-        self._versions: dict[int, tuple[TensorRef, int | None]] = {}
-        # whether an optimizer has taken a step since `updated` was asked
-        self._updated = False
-        self.saw_updates = False  # whether `updated` was ever true
-
-    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer has taken a step."""
-        self._updated = True
-        for leaf in optimized(optimizer):
-            # reading `.grad` of others warns
-            if leaf.is_leaf and leaf.grad is not None:
-                self._stepped.add(id(leaf))
-
-    def before(self, leaves: Mapping[int, torch.Tensor]) -> Intervals:
-        """What was done with each of these leaves between the calls that reached it, by
-        the same keys.
-        """
-        intervals = {}
-        leaves = {key: leaf for key, leaf in leaves.items() if leaf.is_leaf}
-        for key, leaf in leaves.items():
-            left = self._left.of(leaf)
-            if left is not None:
-                intervals[key] = (*left.intervals, self._since(left, leaf))
-        self._reached = [(leaf, intervals.get(key, ())) for key, leaf in leaves.items()]
-        return intervals
-
-    def updated(self) -> bool:
-        """Whether an optimizer took a step, or a leaf was changed in place, since this
-        was asked last. Ask after `before`.
-        """
-        known = [
-            (leaf, version)
-            for ref, version in self._versions.values()
-            if (leaf := ref()) is not None
-        ]
-        updated = self._updated or any(
-            version_of(leaf) != version for leaf, version in known
-        )
-        leaves = [leaf for leaf, _ in [*known, *self._reached]]
-        self._versions = {
-            id(leaf): (weakref.ref(leaf), version_of(leaf)) for leaf in leaves
-        }
-        self._updated, self.saw_updates = False, self.saw_updates or updated
-
-        return updated
-
-    def after(self, filled: bool) -> None:
-        """The call has run, and `filled` the gradients of its leaves, or not."""
-        reached, self._reached = self._reached, []
-        for leaf, intervals in reached if filled else ():
-            if leaf.grad is not None:
-                grad = leaf.grad
-                left = _Left(
-                    version_of(leaf), weakref.ref(grad), version_of(grad), intervals
-                )
-                self._left.put(leaf, left)
-                self._stepped.discard(id(leaf))
-
-    def _since(self, left: _Left, leaf: torch.Tensor) -> str:
-        done, grad = "s" * (id(leaf) in self._stepped), leaf.grad
-        done += "w" if version_of(leaf) != left.version else ""
-        if grad is None or left.grad() is not grad:
-            return f"{done}z"
-        if not {*done} & {"s", "w"} and version_of(grad) == left.grad_version:
-            return done
-        return done + {True: "z", None: "?"}.get(
-            is_zero(grad),
-            "",
-        )

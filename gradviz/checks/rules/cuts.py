@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
-from gradviz.checks.ops import RESHAPES, kind, made, makers, spread, users
+from gradviz.checks.ops import RESHAPES, kind, made, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import all_cut_words, expression, mend_all, uncut
 from gradviz.checks.words import (
@@ -25,8 +25,6 @@ from gradviz.checks.words import (
     verb,
 )
 from gradviz.graph import Graph, Leaf, Node, SourceLine
-from gradviz.graph.amounts import why_not_shown
-from gradviz.graph.origins import own_line
 from gradviz.source.code_line import parsed
 from gradviz.source.cut import Cut
 from gradviz.source.feeding import feeding
@@ -61,8 +59,7 @@ def constant_term(context: CheckContext) -> Diagnoses:
     `detach`, `item`, `argmax` and `sample` do, are noted while the script runs; the
     code says which of their results go into the sum. What is computed with recording
     off is not noted. Only for a loss that is a single number, and for `check` on a
-    script. Of a sum over samples, `(a - b).mean()`, only terms that come from
-    `sample()` are told, where nothing weighs the samples as policy gradients do.
+    script.
 
     What to do: mend the line that is named, so that the term keeps its graph; or leave
     the term out.
@@ -81,18 +78,18 @@ def constant_term(context: CheckContext) -> Diagnoses:
     """
     for node, cuts, term in _cut_terms(context):
         source, blamed = made_at(context.graph, node), _blamed(context, cuts)
-        told = Diagnosis(
-            f"{one_line(term) or 'a term of the loss'} has no graph: this term of the loss trains nothing",
-            (one_line(term),) if term else (),
-            f"it is added in {code(source)}; {'; '.join(all_cut_words(blamed or cuts))}",
-            mend_all(blamed),
-            (node,),
-            where=listed(dict.fromkeys(line(cut.source) for cut in blamed)),
-            source=blamed[0].source if blamed else source,
-            part=expression(blamed[0]) if blamed else "",
-            edit=uncut(blamed),
-        )
-        yield told if blamed else _of_others(context, told, term)
+        if blamed:
+            yield Diagnosis(
+                f"{one_line(term) or 'a term of the loss'} has no graph: this term of the loss trains nothing",
+                (one_line(term),) if term else (),
+                f"it is added in {code(source)}; {'; '.join(all_cut_words(blamed))}",
+                mend_all(blamed),
+                (node,),
+                where=listed(dict.fromkeys(line(cut.source) for cut in blamed)),
+                source=blamed[0].source,
+                part=expression(blamed[0]),
+                edit=uncut(blamed),
+            )
 
 
 def _blamed(
@@ -121,36 +118,6 @@ def _lost(cut: Cut) -> frozenset[str]:
     return cut.behind.union(cut.leaf)
 
 
-def _of_others(context: CheckContext, told: Diagnosis, term: str) -> Diagnosis:
-    """A term that is computed from networks alone that the loss does not train, as a
-    teacher: at the line that computes it.
-    """
-    if term:
-        source = next(
-            iter(lines_behind(told.source, term)),
-            told.source,
-        )
-    else:
-        source = told.source
-
-    models = {
-        parameter.model
-        for parameter in context.parameters
-        if parameter.node is not None
-    }
-    trained = (
-        listed(context.models[model].name for model in sorted(models))
-        or "what is trained"
-    )
-
-    return told._replace(
-        why=f"{told.why}, as is right, since this loss does not train it; {code(source)} has nothing of {trained} in it",
-        fix=f"In {line(source)}, compute the term from the output of {trained} as well.",
-        source=source,
-        where=line(source),
-    )
-
-
 def _cut_terms(
     context: CheckContext,
 ) -> Iterator[tuple[int, tuple[Cut, ...], str]]:
@@ -163,25 +130,17 @@ def _cut_terms(
     if root is None:
         return
 
-    (sums, subtracts), drawn = _sums(graph, root), _drawn(context, root)
-    for node in (
-        node for node in (*sums, *drawn) if not _is_of_library(graph.nodes[node])
-    ):
+    sums, subtracts = _sums(graph, root)
+    for node in sums:
         source = made_at(graph, node)
-        term = _term(
-            {edge.position for edge in graph.inputs(node)},
-            source,
-            "ub" in graph.nodes[node].op,
-        )
-        cuts = drawn.get(node) or _of_term(
-            context.entered.get(node, ()),
-            source,
-            term,
-        )
+        live = {edge.position for edge in graph.inputs(node)}
+        term = _term(live, source, "ub" in graph.nodes[node].op)
+        cuts = _of_term(context.entered.get(node, ()), source, term)
         cuts = cuts or _numbers(context, source, "" if subtracts else term)
         # x + (y - x).detach(): a value without gradient
         meant = subtracts and all(cut.kind == "detach" for cut in cuts)
-        if cuts and graph.nodes[node].none_inputs and not meant:
+        plain = graph.nodes[node].none_inputs and not _is_of_library(graph.nodes[node])
+        if cuts and plain and not meant:
             yield node, cuts, term
 
 
@@ -215,23 +174,6 @@ def _is_of_library(node: Node) -> bool:
     own choice.
     """
     return node.source is not None and bool(node.source.package)
-
-
-def _drawn(
-    context: CheckContext,
-    root: int,
-) -> dict[int, tuple[Cut, ...]]:
-    """The terms of samples that were drawn; of what was drawn once, the outermost one
-    tells all.
-    """
-    drawn: dict[int, tuple[Cut, ...]] = {}
-    for node in _samples(context.graph, root):
-        draws = tuple(
-            cut for cut in context.entered.get(node, ()) if cut.kind == "sample"
-        )
-        if draws and draws not in drawn.values():
-            drawn[node] = draws
-    return drawn
 
 
 def updates_below(
@@ -298,37 +240,6 @@ def _sums(
     return terms, any("ub" in graph.nodes[node].op for node in terms)
 
 
-def _samples(graph: Graph, root: int) -> list[int]:
-    """The sums of one term for each sample, from a mean over them down; none where some
-    factor weighs the samples.
-
-    A factor that differs from sample to sample is that of a policy gradient: then what
-    was earned needs no graph of its own.
-    """
-
-    def parts(
-        at: tuple[int, bool],
-    ) -> list[tuple[int, bool]]:
-        node, within = at
-        op, below = kind(graph, node), makers(graph, node)
-        passes = op in (*_SUMS, *_REDUCED, *_SAME) or (
-            op in _SCALED and len(below) == 1
-        )
-        return [(maker, within or op in _REDUCED) for maker in below] if passes else []
-
-    inside = [node for node, within in spread([(root, False)], parts) if within]
-    scaled = [
-        node
-        for node in inside
-        if kind(graph, node) in _SCALED and len(graph.inputs(node)) == 1
-    ]
-    factors = [slot.tensor for node in scaled for slot in graph.nodes[node].saved]
-    weighed = (scaled and why_not_shown(graph)) or any(
-        one is None or one.shape not in _ONE for one in factors
-    )
-    return [] if weighed else [node for node in inside if kind(graph, node) in _SUMS]
-
-
 _ONE = (), (1,)  # shapes of a single number
 
 
@@ -360,31 +271,6 @@ def _term(
 
 
 _ADDS = ast.Add, ast.Sub
-
-
-def _sums_with_constants(
-    context: CheckContext,
-    stops: Sequence[int],
-) -> Iterator[Node]:
-    """The sums and differences of what flat operations gave with something that was
-    detached.
-    """
-    graph = context.graph
-
-    def onward(node: int) -> list[int]:
-        return [
-            user
-            for user in users(graph, node)
-            if kind(graph, user) in (*_SCALED, *_SAME)
-        ]
-
-    for node in spread(stops, onward):
-        for user in users(graph, node):
-            detached = any(
-                cut.kind == "detach" for cut in context.entered.get(user, ())
-            )
-            if detached and kind(graph, user) in _SUMS:
-                yield graph.nodes[user]
 
 
 @check(
@@ -431,28 +317,6 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
 
     names = first_names(lost)
     source = made_at(graph, stops[0])
-    swapped = next(
-        (
-            node
-            for node in map(own_line, _sums_with_constants(context, stops))
-            if node is not None
-        ),
-        None,
-    )
-
-    if swapped is not None:
-        yield Diagnosis(
-            f"the terms of a straight-through estimator are swapped: {listed(names, 3) or 'the leaves'} "
-            f"{verb(lost, 'gets', 'get')} a gradient of zeros",
-            names,
-            f"{code(swapped)} keeps the graph of {title(graph, stops[0])}, whose derivative is zero, and detaches the rest: the "
-            "gradient has to come from the input, and the value from the rounded one",
-            f"In {line(swapped)}, swap them: x + (rounded - x).detach().",
-            tuple(stops),
-            source=swapped,
-        )
-        return
-
     yield Diagnosis(
         f"the gradient of {plural(len(lost), 'parameter')} is always zero: {listed(names, 3) or 'the leaves'} "
         f"{verb(lost, 'reaches', 'reach')} the loss only through {listed(dict.fromkeys(graph.nodes[i].op for i in stops), 2)}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, LeafGradient
@@ -83,14 +84,12 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
     for layers in _models(context):
         largest, weak = 0.0, list[Layer]()
         for layer in layers:
-            names = first_names(layer.leaves)
-            if 0 < layer.rms < limit * largest and context.zero_at_first.isdisjoint(
-                names
-            ):
+            if 0 < layer.rms < limit * largest:
                 weak.append(layer)
             largest = max(largest, layer.rms)
 
-        if weak and _is_main_path(context.graph, layers, weak):
+        main = weak and _is_main_path(context.graph, layers, weak)
+        if main and not _is_beside_data(context.graph, layers):
             last = min(weak, key=lambda layer: layer.rms)
             yield _flow(
                 context.graph,
@@ -137,6 +136,31 @@ def _is_main_path(
             return False
 
     return True
+
+
+def _is_beside_data(graph: Graph, layers: Sequence[Layer]) -> bool:
+    """Whether what the last module computes is added to data, as in the first block of
+    a residual network, and goes on.
+    """
+    first, last = layers[-1].leaves[0].node, layers[0].leaves[0].node
+    end = max(
+        (graph.nodes[node].sequence or 0 for node in users(graph, last)), default=0
+    )
+    near = (
+        graph.nodes[node]
+        for node in islice(
+            spread([first], lambda node: users(graph, node)),
+            _FAR,
+        )
+    )
+
+    return any(
+        node.op == "AddBackward0" and node.none_inputs and (node.sequence or 0) < end
+        for node in near
+    )
+
+
+_FAR = 200  # operations between the inside of a residual block and its sum
 
 
 @check(
@@ -287,7 +311,7 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
     zero = [
         leaf
         for leaf in _leaves(context, zeros=True)
-        if context.nonzero_later.isdisjoint(leaf.names)
+        if not context.nonzero.keys() & {*leaf.names}
     ]
     if zero:
         names = first_names(zero)
@@ -518,12 +542,13 @@ def dead_relu(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    graph, now, before = context.graph, context.nonzero_after, context.nonzero_later
-    zero = _leaves(context, zeros=True) if context.looked_after >= _AFTER else []
+    graph, call = context.graph, context.call or 0
+    if sum(later > call for later in context.looked) < _AFTER:
+        return
     died = [
         leaf
-        for leaf in zero
-        if before.intersection(leaf.names) and not now.intersection(leaf.names)
+        for leaf in _leaves(context, zeros=True)
+        if leaf.names and 0 < context.nonzero.get(leaf.names[0], 0) < call
     ]
     alive = set(nodes_of(_leaves(context, zeros=False)))
     fronts = ((leaf, _dead_in_front(graph, leaf.node, alive)) for leaf in died)

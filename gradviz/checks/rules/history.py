@@ -176,43 +176,20 @@ def _freed_why(
     joints: Sequence[Edge],
     who: str,
 ) -> str:
-    graph, calls = context.graph, _calls(context, freed)
-    parts = [f"backward() already freed {listed([title(graph, i) for i in freed], 2)}"]
-    if calls:
-        parts.append(f"they are older than {listed(calls)}")
-    elif context.earlier or context.call is None:
-        parts.append("which backward() call freed them was not seen")
-    joined = "nothing in this graph is new, so this is a second backward() through the same graph"
+    graph = context.graph
+    newest = max((graph.nodes[i].sequence or 0) for i in freed)
+    later = [call for call in context.earlier if call.boundary > newest]
+    when, joined = (
+        "",
+        "nothing in this graph is new, so this is a second backward() through the same graph",
+    )
+    if later:
+        output = f" ({one_line(later[0].output)})" if later[0].output else ""
+        when = f"; they are older than backward call {later[0].call}{output}"
     if joints:
-        users = f"{title(graph, joints[0].consumer)} uses the result of {title(graph, joints[0].producer)}"
-        joined = f"this graph reaches them through {who}: {users}"
-    return "; ".join([*parts, joined])
-
-
-def _calls(
-    context: CheckContext,
-    freed: Sequence[int],
-) -> list[str]:
-    """The first backward calls that the freed nodes are older than, as far as this run
-    saw them.
-    """
-    calls: dict[int, str] = {}
-    for number in (context.graph.nodes[i].sequence for i in freed):
-        first = next(
-            (
-                one
-                for one in context.earlier
-                if number is not None and number < one.boundary
-            ),
-            None,
-        )
-        if first is not None:
-            calls[first.call] = first.output
-
-    return [
-        f"backward call {call}{f' ({one_line(output)})' if output else ''}"
-        for call, output in calls.items()
-    ]
+        joined = f"this graph reaches them through {who}: {title(graph, joints[0].consumer)} uses the result of "
+        joined += title(graph, joints[0].producer)
+    return f"backward() already freed {listed([title(graph, i) for i in freed], 2)}{when}; {joined}"
 
 
 def freed_fix(
@@ -223,39 +200,31 @@ def freed_fix(
 ) -> dict[str, Any]:
     """What to do, and where, as fields of the diagnosis."""
     spared = _spared(context)
-    again = _run_again(context, joints, old) if spared is None else None
+    if spared is not None:
+        name, source = one_line(spared.name), spared.source
+        word = rf"(?<![\w.]){re.escape(name)}(?![\w.(])"
+        return {
+            "fix": f"In {line(source)}, use {name}.detach() instead of {name}: {spared.because}.",
+            "where": "",
+            "source": source,
+            "part": spared.name,
+            "edit": instead(source, re.sub(word, f"{name}.detach()", source.text)),
+        }
+
+    again = _run_again(context, joints, old)
     if again is not None:
         return again
-
-    spared = spared or _once_more(context, joints, old)
-    if spared is not None:
-        name, at = one_line(spared.name), spared.source
-        fix = f"In {line(at)}, use {name}.detach() instead of {name}: {one_line(spared.because)}."
-        new = re.sub(
-            rf"(?<![\w.]){re.escape(name)}(?![\w.(])", f"{name}.detach()", at.text
-        )
-        return {
-            "fix": fix,
-            "where": "",
-            "source": at,
-            "part": spared.name,
-            "edit": instead(at, new),
-        }
 
     other = _other_loss(context) if not joints else ""
     if other:
         both = f"({as_code(other)} + {as_code(context.graph.roots[0].name)}).backward()"
         fix = f"Call backward() once, of the sum: {both} gives the same gradients in one pass. Or call the first one with "
-        return {
-            "fix": f"{fix}retain_graph=True.",
-            "where": "",
-            "source": context.backward,
-        }
+        fix += "retain_graph=True."
+        return {"fix": fix, "where": "", "source": context.backward}
 
     leaf = as_leaf(made) if not old.again else ""  # else each step makes new numbers
     if leaf:
         return {"fix": f"Create the leaf last: {leaf}.", "edit": instead(made, leaf)}
-
     return _apart(context, joints, old, made) if joints else {}
 
 
@@ -269,39 +238,21 @@ def _apart(
     taken = made_at(context.graph, joints[0].consumer)
     # an attribute of a module, that nobody sees from outside
     if not old.names and not old.cut and taken is not None:
-        return {
-            "fix": f"Call .detach() of what {code(taken)} takes over from the step before.",
-            "source": taken,
-        }
+        fix = f"Call .detach() of what {code(taken)} takes over from the step before."
+        return {"fix": fix, "source": taken}
 
-    there, written = context.backward, old.cut
     if old.again is False:
         who = listed(old.names) or "the tensor there"
-        lines = (made_at(context.graph, edge.producer) or made for edge in joints)
+        lines = [made_at(context.graph, edge.producer) or made for edge in joints]
         there = max(lines, key=lambda at: at.line if at else 0)
         fix = f"Compute {who} inside the loop, in every step. If it needs no gradient, detach it once, after {line(there)}: "
-        fix += f"{written}."
-    elif old.kept and old.again:
-        written = f"{as_code(old.names[0])}.clear()"
-        fix = f"Clear {old.names[0]} in every step, after {line(there)}, so that it keeps nothing of the step before: {written}."
-    else:
-        fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
+        return {"fix": f"{fix}{old.cut}.", "edit": written_behind(there, old.cut)}
 
-    if there is not None and old.names and old.again:
-        state = taken_over(there).get(old.names[0])
-    else:
-        state = None
-
-    if state is not None:
-        at = {
-            "source": state,
-            "where": "",
-            "part": "",
-        }
-    else:
-        at = {}
-
-    return {"fix": fix, "edit": written_behind(there, written), **at}
+    fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
+    told = {"fix": fix, "edit": written_behind(context.backward, old.cut)}
+    carried = taken_over(context.backward) if context.backward and old.names else {}
+    state = carried.get(old.names[0]) if old.again and carried else None
+    return told | ({"source": state, "where": "", "part": ""} if state else {})
 
 
 def _other_loss(context: CheckContext) -> str:
@@ -353,7 +304,6 @@ class OldTensors(NamedTuple):
     names: Names = ()
     again: bool | None = None
     cut: str = ""
-    kept: bool = False  # a container still holds them
 
 
 def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
@@ -367,20 +317,12 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
     made = [
         source for edge in joints if (source := nodes[edge.producer].source) is not None
     ]
-    kept = any(
-        name != _variable(name)
-        for edge in joints
-        for name in nodes[edge.producer].names[:1]
-    )
     again = _is_made_again(context, joints, made) if made else None
-    if again is False and _is_state(context, names, made):
-        again = None
 
     return OldTensors(
         tuple(dict.fromkeys(map(_variable, names))),
         again,
         _cut(names),
-        kept,
     )
 
 
@@ -395,18 +337,6 @@ def _is_made_again(
     newer = {node.source for node in nodes if (node.sequence or -1) >= oldest_new}
     return any(
         source in newer or _in_one_loop(source, context.backward) for source in made
-    )
-
-
-def _is_state(
-    context: CheckContext,
-    names: Names,
-    made: Sequence[SourceLine],
-) -> bool:
-    """Whether a method keeps it as an attribute."""
-    here = context.backward.function if context.backward is not None else ""
-    return any("." in name for name in names) and any(
-        source.function != here for source in made
     )
 
 
@@ -493,70 +423,31 @@ def _cut(names: Sequence[str]) -> str:
     return "; ".join(cuts.values())
 
 
-def _once_more(
-    context: CheckContext, joints: Sequence[Edge], old: OldTensors
-) -> _Spared | None:
-    """What each step makes again, and another line keeps for the next one, as a running
-    mean does.
-    """
-    for edge in joints if len(old.names) == 1 and old.again else ():
-        made, used, (name,) = (
-            made_at(context.graph, edge.producer),
-            made_at(context.graph, edge.consumer),
-            old.names,
-        )
-        if (
-            used is not None
-            and used != made
-            and name in assigned(made)
-            and name in read(used)
-        ):
-            return _Spared(used, name, "there it is that of an earlier step")
-
-    return None
-
-
 def _run_again(
     context: CheckContext, joints: Sequence[Edge], old: OldTensors
 ) -> dict[str, Any] | None:
     """What to do where each step computes something once, and two backward calls of the
     step go through it.
     """
-    if joints:
-        made, used = (
-            made_at(context.graph, node)
-            for node in (joints[0].producer, joints[0].consumer)
-        )
-    else:
-        made, used = (None,) * 2
-
-    end = context.backward.line if context.backward is not None else 0
-    if (
-        made is None
-        or used is None
-        or not made.line < used.line <= end
-        or len(old.names) != 1
-    ):
+    if not joints or len(old.names) != 1:
+        return None
+    (name,), end = old.names, context.backward.line if context.backward else 0
+    made, used = (
+        made_at(context.graph, node)
+        for node in (joints[0].producer, joints[0].consumer)
+    )
+    if made is None or used is None or not made.line < used.line <= end:
+        return None
+    known = name in assigned(made) and name in read(used)
+    if not known or not _in_one_loop(made, used):
         return None
 
-    if (
-        old.names[0] not in assigned(made)
-        or old.names[0] not in read(used)
-        or not _in_one_loop(made, used)
-    ):
-        return None
-
-    fix = f"Compute {old.names[0]} again directly before {line(used)}: {one_line(made.text)}."
+    fix = f"Compute {name} again directly before {line(used)}: {one_line(made.text)}."
     # nothing was updated in between
     if context.earlier and context.earlier[-1].step == context.step:
         fix += " Or add up both losses, and call backward() once."
-
-    return {
-        "fix": fix,
-        "where": "",
-        "source": used,
-        "edit": written_before(used, made.text),
-    }
+    edit = written_before(used, made.text)
+    return {"fix": fix, "where": "", "source": used, "edit": edit}
 
 
 class _Spared(NamedTuple):

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from gradviz.checks.context import CheckContext, Gradients
-from gradviz.checks.flow import POLES, born, left_out, reason, remedy, suspect, too_few
-from gradviz.checks.ops import kind, maker, makers
+from gradviz.checks.flow import POLES, born, left_out, reason, remedy, suspect
+from gradviz.checks.ops import maker
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
     Names,
@@ -197,43 +197,13 @@ _OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
 
 
 def _remedy(context: CheckContext, node: int) -> str:
-    """What to do about an operation, and the other lines of the same function that do
-    the same and have the same to fear.
-    """
-    graph = context.graph
-    record, here, given = (
-        graph.nodes[node],
-        made_at(graph, node),
-        maker(graph, node, ("ToCopy",)),
-    )
-    half, small = _is_half(graph, node), given is not None and _is_half(graph, given)
-    pole = not half or (node in context.poles and not record.op.startswith(_OVERFLOWS))
-    advice = remedy(
-        "Where" if pole and left_out(graph, node) else record.op,
-        half or small,
-        pole,
-    )
-    if too_few(record) is not None:
-        advice = "A last batch that is smaller than the others is left out by drop_last=True of the DataLoader; of a "
-        advice += "single element, x.std(0, correction=0) is 0"
-
-    alike = [
-        other
-        for other in graph.nodes
-        if other.op == record.op and record.op.startswith(("Log", "Sqrt"))
-    ]
-    alike += [
-        graph.nodes[maker]
-        for maker in makers(graph, node)
-        if kind(graph, maker) == "MaskedFill"
-    ]
-    same = (
-        at
-        for at in map(own_line, alike)
-        if at and here and (at.file, at.function) == (here.file, here.function)
-    )
-    lines = list(dict.fromkeys(map(line, [here, *same])))
-    return f"{advice} (in {listed(lines)})" if len(lines) > 1 else advice
+    """What to do about an operation."""
+    graph, given = context.graph, maker(context.graph, node, ("ToCopy",))
+    op, half = graph.nodes[node].op, _is_half(graph, node)
+    small = given is not None and _is_half(graph, given)
+    pole = not half or (node in context.poles and not op.startswith(_OVERFLOWS))
+    chosen = pole and left_out(graph, node)
+    return remedy("Where" if chosen else op, half or small, pole)
 
 
 def _is_half(graph: Graph, node: int) -> bool:
@@ -314,7 +284,7 @@ def _without_graph(
     graph explains.
     """
     graph = context.graph
-    measured = at in context.poles or too_few(graph.nodes[at]) is not None
+    measured = at in context.poles
     explained = at != holder or reason(graph, at)
 
     if (

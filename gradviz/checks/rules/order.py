@@ -317,23 +317,21 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
     ```
     """
     log = context.record.log
-    for source in dict.fromkeys(call.source for call in calls_in(log, "l")):
-        schedule = next(call for call in calls_in(log, "l") if call.source == source)
+    for schedule in {call.source: call for call in calls_in(log, "l")[::-1]}.values():
         mine = [
             call
             for call in log
-            if call.source == source or (call.letter in "sx" and call.about(schedule))
+            if call.source == schedule.source
+            or (call.letter in "sx" and call.about(schedule))
         ]
-        in_order = re.match("l[sx](.*l)?", letters(mine))
-
-        if in_order and (in_order[1] or {*schedule.loops[-1:]} & {*mine[1].loops}):
-            step = mine[1]
+        if re.match("l[sx].*l", letters(mine)):
+            there = mine[1].source
             yield Diagnosis(
                 "the scheduler takes its step before the optimizer's first one",
                 (),
-                f"{code(schedule.source)} runs before {code(step.source)} in each round: the first learning rate of the schedule "
-                "is never used, and each other one comes a round too early",
-                f"Move {_text(schedule.source)} to the end of the round, after {_text(step.source)}.",
+                f"{code(schedule.source)} runs before {code(there)} in each round: the first learning rate of the schedule is "
+                "never used, and each other one comes a round too early",
+                f"Move {_text(schedule.source)} to the end of the round, after {_text(there)}.",
                 source=schedule.source,
             )
             return

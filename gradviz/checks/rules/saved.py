@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -30,10 +28,9 @@ from gradviz.source.code_line import (
     changed_in_place,
     in_place_part,
     in_place_pieces,
-    with_copies,
 )
-from gradviz.source.search import Change, lines_behind
-from gradviz.wording import one_line, plural, tensor_line
+from gradviz.source.search import Change
+from gradviz.wording import one_line, tensor_line
 
 
 class _Slot(NamedTuple):
@@ -208,22 +205,14 @@ def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
     """Who saved what, and which lines may have changed it; what one line saved several
     times is told once.
     """
-    savers: Counter[str] = Counter()
-    for tensor in stale:
-        it = "it" if len(stale) == 1 else tensor.whose
-        for saver in tensor.slots:
-            savers[
-                f"{title_and_code(graph, saver.node)} saved {it} as {one_line(saver.slot.slot)!r}"
-            ] += 1
-
-    parts = [
-        f"{words} {plural(count, 'time')}" if count > 1 else words
-        for words, count in savers.items()
-    ][:3]
+    savers = {
+        f"{title_and_code(graph, saver.node)} saved {'it' if len(stale) == 1 else tensor.whose} as {one_line(saver.slot.slot)!r}"
+        for tensor in stale
+        for saver in tensor.slots
+    }
+    parts = sorted(savers)[:3]
     if len(savers) > 3:
-        parts.append(
-            f"{len(savers) - 3:,} more nodes saved {'it' if len(stale) == 1 else 'one of them'}"
-        )
+        parts.append(f"{len(savers) - 3:,} more nodes saved it")
 
     versions = stale[0].slots[0].slot.note
     if len(stale) == 1 and versions:
@@ -256,11 +245,7 @@ def _remedy(
         fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again after "
         return f"{fix}{there}.", None
 
-    copied, new = with_copies(change), out_of_place(change)
-    if copied:
-        fix = f"Read a copy in {line(change)}: {copied}. Or collect the parts in a list for torch.stack behind the loop."
-        return fix, instead(change, copied)
-
+    new = out_of_place(change)
     if new is not None and change is not None:
         fix = f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
         return fix, instead(
@@ -355,8 +340,7 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     """A piece of a line that changes a tensor in place, and what makes a new tensor
     instead; None when its text shows neither.
 
-    A change of a part of a tensor, `h[0] = 1`, has no such form; that of an element of
-    a list, `parts[0] += 1`, has.
+    A change of a part of a tensor, `h[0] = 1`, has no such form.
 
     >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("h += a + b", "y = f(h.mul_(2))", "h.add_(1)")]
     [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h = h.add(1)')]
@@ -370,12 +354,7 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
         return None  # the change of what nobody holds
 
     if isinstance(piece.changed, ast.Subscript):
-        name = ast.unparse(piece.changed.value)
-        above = lines_behind(source, name) if name.isidentifier() else []
-        if not any(
-            re.match(rf"{name}\s*=\s*(\[|list\()", behind.text) for behind in above
-        ):
-            return None  # no list
+        return None
 
     node, changed, part = (
         piece.node,

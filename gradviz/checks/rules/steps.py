@@ -9,7 +9,7 @@ from typing import Any
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import before, behind, instead
-from gradviz.checks.record import RetainedHistory
+from gradviz.checks.record import Interval, RetainedHistory
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import OldTensors, detached, old_tensors
 from gradviz.checks.rules.leaves import recorded_updates
@@ -75,41 +75,27 @@ def growing_graph(context: CheckContext) -> Diagnoses:
     if context.step < 2:
         return
 
-    before = _step_before(context)
+    before = {
+        history.name: history
+        for call in context.earlier
+        if call.step == context.step - 1
+        for history in sorted(call.retained, key=lambda history: history.nodes)
+    }
     # lines whose results the graph of the outputs carries along
     told: set[SourceLine | None] = set()
     for history in context.retained:
-        call, last = before.get(
-            history.name,
-            (context.earlier[-1].call, RetainedHistory(history.name, 0, 0)),
-        )
-        if history.name and history.newest == last.newest:
-            continue  # it holds what it held, and more of that is old by now
-        if (
-            history.nodes > last.nodes
-            and (last.nodes or history.repeats)
-            and history.source not in told
-        ):
-            yield _growing(context, history, last, call)
-            if not history.name:
-                told = {
-                    context.graph.nodes[edge.producer].source
-                    for edge in _edges(context.graph, history)
-                } - {None}
+        last = before.get(history.name, RetainedHistory(history.name, 0, 0))
+        # what holds what it held has more of that old by now
+        same = bool(history.name) and history.newest == last.newest
+        grows = history.nodes > last.nodes and (last.nodes or history.repeats)
+        if same or not grows or history.source in told:
+            continue
 
-
-def _step_before(
-    context: CheckContext,
-) -> dict[str, tuple[int, RetainedHistory]]:
-    """The most that each variable, or the outputs, carried along in the step before
-    this one, and at which call.
-    """
-    most: dict[str, tuple[int, RetainedHistory]] = {}
-    for call in context.earlier:
-        for history in call.retained if call.step == context.step - 1 else ():
-            if history.name not in most or history.nodes >= most[history.name][1].nodes:
-                most[history.name] = call.call, history
-    return most
+        yield _growing(context, history, last)
+        if not history.name:
+            nodes = context.graph.nodes
+            edges = _edges(context.graph, history)
+            told = {nodes[edge.producer].source for edge in edges} - {None}
 
 
 def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
@@ -121,52 +107,37 @@ def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
 
 
 def _growing(
-    context: CheckContext,
-    history: RetainedHistory,
-    last: RetainedHistory,
-    previous: int,
+    context: CheckContext, history: RetainedHistory, last: RetainedHistory
 ) -> Diagnosis:
-    end = max(
-        earlier.call for earlier in context.earlier if earlier.step < context.step
-    )
-    held = f"{plural(history.nodes, 'node')} from before call {end}"
-    step = _turn(context)
-    was, more = (
-        f"at call {previous} it was {last.nodes:,}",
-        (history.nbytes or 0) - (last.nbytes or 0),
-    )
-    grown = (
-        f"keeps every earlier graph alive: {plural(history.nodes - last.nodes, 'node')}"
-    )
+    more = (history.nbytes or 0) - (last.nbytes or 0)
+    grown = plural(history.nodes - last.nodes, "node")
     if last.nbytes is not None and more > 0:
         grown += f" and {bytes_text(more)} of saved tensors"
 
+    grown = f"keeps every earlier graph alive: {grown} more each {_turn(context)}"
+    held = f"{plural(history.nodes, 'node')} of earlier steps; in the step before it was {last.nodes:,}"
+    source = history.added or history.source
     if history.name:
-        name, source = one_line(history.name), history.added or history.source
-        why = (
-            f"at backward call {context.call} {name} holds {held}; {was}{_adds(source)}"
-        )
-        diagnosis = Diagnosis(
-            f"{name} {grown} more each {step}",
+        name = one_line(history.name)
+        return Diagnosis(
+            f"{name} {grown}",
             (history.name,),
-            why,
+            f"at backward call {context.call} {name} holds {held}{_adds(source)}",
             _STORED,
             source=source,
-        )
-        return diagnosis._replace(**_stored(context, history))
+        )._replace(**_stored(context, history))
 
     graph, joints = context.graph, _edges(context.graph, history)
-    old, made = (
-        old_tensors(context, joints),
-        [graph.nodes[edge.producer].source for edge in joints],
+    old = old_tensors(context, joints)
+    source = source or next(
+        (graph.nodes[edge.producer].source for edge in joints), None
     )
-    names, source = old.names, history.added or history.source or next(iter(made), None)
-    holder = f"the graph of {listed(root.name for root in graph.roots)} holds {held}"
-    carrier = f", through {listed(names)}" if names else ""
+    carrier = f", through {listed(old.names)}" if old.names else ""
     return Diagnosis(
-        f"{one_line(next(iter(names), 'the graph'))} {grown} more each {step}",
-        names,
-        f"at backward call {context.call} {holder}{carrier}; {was}{_adds(source)}",
+        f"{one_line(next(iter(old.names), 'the graph'))} {grown}",
+        old.names,
+        f"at backward call {context.call} the graph of {listed(root.name for root in graph.roots)} holds {held}{carrier}"
+        f"{_adds(source)}",
         _STORED,
         tuple(dict.fromkeys(edge.producer for edge in joints)),
         history.joints,
@@ -183,17 +154,15 @@ def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
     """What began to hold graphs after the calls that are read in full."""
     name, source = one_line(history.name), history.added or history.source
     nodes, steps = plural(history.nodes, "node"), plural(history.steps, "step")
-    diagnosis = Diagnosis(
+    return Diagnosis(
         f"{name} keeps the graphs of {steps} alive",
         (history.name,),
         f"it still references {nodes} of earlier steps and their saved tensors{_adds(source)}",
         _STORED,
         source=source,
-    )
-    # each loss leads to all updates
-    follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
-
-    return diagnosis._replace(**_stored(context, history), follows=follows)
+        # each loss leads to all updates
+        follows=("nonleaf-parameter",) if recorded_updates(context) else (),
+    )._replace(**_stored(context, history))
 
 
 _STORED = "Store numbers or detached tensors there: loss.item() or loss.detach() instead of loss."
@@ -201,32 +170,22 @@ _STORED = "Store numbers or detached tensors there: loss.item() or loss.detach()
 
 def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
     """What to do about a variable that holds graphs, as fields of the diagnosis."""
-    name, added = one_line(history.name), history.added or history.source
+    name, added = as_code(history.name), history.added or history.source
     given = adds_to(history.source, history.name)
-
     if given is False or (given is None and not history.depth and not history.added):
-        detach = f"{as_code(name)} = {as_code(name)}.detach()"
+        detach = f"{name} = {name}.detach()"
         edit = behind(history.source, detach) if given is False else None
         return {"fix": f"Detach {name} between the steps: {detach}.", "edit": edit}
 
-    new, what = (
-        without_graph(added, history.depth),
-        "detach what has a graph before it is stored",
-    )
+    new = without_graph(added, history.depth)
     # a module has none
-    if any(f"{model.name}.detach()" in new for model in context.models):
-        new, what = "", "compute what is stored under torch.no_grad(), or detach it"
-
-    if new:
+    if new and not any(f"{one.name}.detach()" in new for one in context.models):
         fix = f"In {line(added)}, add a value without its graph: {new}. Use .item() for a single number."
         return {"fix": fix, "edit": instead(added, new)}
-
-    if added is not None:
-        return {
-            "fix": f"In {line(added)}, {what}: .detach(), or .item() for a single number."
-        }
-
-    return {}
+    if added is None:
+        return {}
+    fix = "detach what has a graph before it is stored: .detach(), or .item() for a single number."
+    return {"fix": f"In {line(added)}, {fix}"}
 
 
 def _carried(
@@ -236,17 +195,12 @@ def _carried(
     made = [context.graph.nodes[edge.producer] for edge in joints]
     # sums with something that has no graph lead into the old part, as a recorded update
     # does
-    if made and all(
-        node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made
-    ):
+    sums = (node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made)
+    if made and all(sums):
         who = listed(old.names[:1]) or "parameters"
         fix = f"Update {who} without recording: inside torch.no_grad() and in place, or with torch.optim."
         return {"fix": fix, "follows": ("nonleaf-parameter",)}
-
-    return {
-        "fix": detached(context, old),
-        "edit": behind(context.backward, old.cut),
-    }
+    return {"fix": detached(context, old), "edit": behind(context.backward, old.cut)}
 
 
 def _adds(source: SourceLine | None) -> str:
@@ -331,13 +285,10 @@ def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
     What an optimizer holds may be changed in place for other reasons, but not while it
     takes a step with a closure.
     """
-    count, last = 0, False
-    for interval in context.intervals.get(leaf.node, ()):
-        last = "s" in interval or (
-            "w" in interval and (context.in_step or not optimized)
-        )
-        count = count + last if {*interval}.isdisjoint("z?") else 0
-    return last and count == TIMES
+    since = context.intervals.get(leaf.node, Interval())
+    if context.in_step or not optimized:
+        return since.changes == TIMES and (since.stepped or since.changed)
+    return since.steps == TIMES and since.stepped
 
 
 def _who(leaves: Sequence[Leaf]) -> str:
