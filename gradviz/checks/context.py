@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.record import Interval, OptimizerRow, RetainedHistory, RunRecord
 from gradviz.checks.words import Names
@@ -129,19 +129,14 @@ class Gradients(NamedTuple):
 
 
 class Cycle(NamedTuple):
-    """A reference that leads from a node back to it, so that neither is freed when the
-    step is over.
-
-    A "function" keeps its output as `attribute` of ctx; a "hook" takes a tensor with it
-    as `attribute`, a variable of the function around it. `of` is the name of the custom
-    Function, or of the tensor that the hook is on.
+    """A custom Function, `of` that name, that keeps its output as `attribute` of ctx:
+    neither is freed when the step is over.
     """
 
-    kind: Literal["function", "hook"]
     attribute: str
     node: int
     of: str
-    source: SourceLine | None = None  # where the attribute is set, or the hook begins
+    source: SourceLine | None = None  # where the attribute is set
 
 
 class Earlier(NamedTuple):

@@ -43,27 +43,6 @@ FAULTS = [
     ),
     Fault(
         "freed-graph",
-        "mean = 0.9 * mean + 0.1 * score",
-        "In script.py:13, use score.detach() instead of score: there it is that of an earlier step",
-        "0.1 * score",
-        "0.1 * score.detach()",
-        """
-        import torch
-        policy = torch.nn.Linear(3, 2)
-        optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
-        mean = torch.zeros(())
-        for step in range(3):
-            chances = policy(torch.ones(4, 3)).log_softmax(-1)
-            score = chances.exp().square().sum()
-            loss = -(chances[:, 0] * (1 - mean)).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            mean = 0.9 * mean + 0.1 * score
-        """,
-    ),
-    Fault(
-        "freed-graph",
         "loss = -(policy(state).log_softmax(-1)[:, 0] * gain).mean()",
         "In script.py:8, use gain.detach() instead of gain: actor updates nothing behind it",
         "* gain)",

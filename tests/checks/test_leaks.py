@@ -130,16 +130,6 @@ FAULTS = {
         "        return ctx.result\n    @staticmethod\n    def backward(ctx, gradient):\n        return gradient * ctx.result\n"
         f"{TRAIN.replace('out - y', 'Exp.apply(out) - y')}",
     ),
-    "a hook uses the tensor that it is on": Fault(
-        "reference-cycle",
-        "def scaled(",
-        "Make kept = out.detach() before the hook",
-        "    def scaled(gradient):\n        return gradient / out",
-        "    kept = out.detach()\n    def scaled(gradient):\n        return gradient / kept",
-        f"{HEAD}def step(x):\n    out = model(x)\n    def scaled(gradient):\n        return gradient / out.detach().norm()\n"
-        "    out.register_hook(scaled)\n    optimizer.zero_grad()\n    out.square().sum().backward()\n    optimizer.step()\n"
-        "for x, y in data:\n    step(x)\n",
-    ),
 }
 
 FINE = {

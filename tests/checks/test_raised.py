@@ -131,12 +131,6 @@ CASES = {
         "p -= 0.1", "leave out what has no gradient", ("model.aside = torch.nn.Linear(3, 1)\n", ""),
         "raised",
     ),
-    "elements of a list in place": Case(
-        "def forward(x):\n    parts = [model(x).tanh() for _ in range(2)]\n    parts[0] += parts[1]\n    return parts[0].square().sum()\n"
-        "forward(x).backward()",
-        "parts[0] += parts[1]", "parts[0] = parts[0] + parts[1] instead of", ("parts[0] += parts[1]", "parts[0] = parts[0] + parts[1]"),
-        "stale-saved",
-    ),
     "two losses behind one forward pass": Case(
         "h = torch.tanh(model(x))\nfirst, second = h.sum(), h.square().sum()\nfirst.backward()\nsecond.backward()",
         "second.backward()", "(first + second).backward()", ("first.backward()\nsecond.backward()", "(first + second).backward()"),

@@ -55,23 +55,6 @@ FAULTS = {
             opt.step()
         """,
     ),
-    "a tensor that is filled part by part from itself": Fault(
-        "stale-saved",
-        "out[t] = torch.sigmoid(cell(out[t - 1]))",
-        "out[t] = torch.sigmoid(cell(out[t - 1].clone()))",
-        "out[t] = torch.sigmoid(cell(out[t - 1]))",
-        "out[t] = torch.sigmoid(cell(out[t - 1].clone()))",
-        """
-        import torch
-        cell = torch.nn.Linear(3, 3)
-        for i in range(3):
-            out = torch.zeros(5, 2, 3)
-            for t in range(1, 5):
-                out[t] = torch.sigmoid(cell(out[t - 1]))
-            loss = out.square().mean()
-            loss.backward()
-        """,
-    ),
     "weights that are scaled after they require grad": Fault(
         "none-grad",
         "w = torch.randn(3, 1, requires_grad=True) * 0.1",

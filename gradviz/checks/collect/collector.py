@@ -20,7 +20,7 @@ from gradviz.checks.collect.calls import Misuses, Observer
 from gradviz.checks.collect.code import location_of, with_code
 from gradviz.checks.collect.held import carried, cycles
 from gradviz.checks.collect.leaves import LeafWatch
-from gradviz.checks.collect.lines import Models, Variables, described, home
+from gradviz.checks.collect.lines import Models, described, home
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import gradients_left, is_broken, loss_of
@@ -37,7 +37,7 @@ from gradviz.checks.context import (
     Parameter,
 )
 from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole
-from gradviz.checks.record import Interval
+from gradviz.checks.record import Interval, RetainedHistory
 from gradviz.checks.words import Names, all_names
 from gradviz.cuts.lines import CutEvent, CutWatch, lines_before
 from gradviz.cuts.parts import takers
@@ -146,16 +146,11 @@ class Collector:
 
     def _read(self, live: LiveOutputs, scaled: bool) -> CheckContext:
         self._reader.recording, self._call = live.recording, live.call
+        attribution = None
         if live.recording is not None:
             attribution = live.recording.attribution(self._model, live.variables)
-        else:
-            attribution = None
         collected: list[tuple[Walked, CheckContext]] = []
         parts = self.cuts.parts_of(attribution, live.outputs, live.frame)
-
-        def inspect(walked: Walked) -> None:
-            collected.append((walked, self._collect(walked, live, scaled)))
-
         graph = capture(
             live.outputs,
             model=self._model,
@@ -163,40 +158,28 @@ class Collector:
             title=live.title,
             need_graph=False,
             attribution=parts or attribution,
-            inspect=inspect,
+            inspect=lambda walked: collected.append(
+                (walked, self._collect(walked, live, scaled))
+            ),
         )
         (walked, context), drawn = collected[0], None
         if parts is not None:
-            reasons = Reasons(
-                live.variables,
-                live.recording,
-                CutLines(watch=self.cuts, calls=self.calls),
-            )
+            cuts = CutLines(watch=self.cuts, calls=self.calls)
+            reasons = Reasons(live.variables, live.recording, cuts)
             absent = tuple(without_gradient(walked, reasons))
-            drawn = replace(
-                parts.joined(graph, walked.names), absent=absent
-            ).with_root_names(live.names)
-        read = replace(
-            context,
-            graph=graph.with_root_names(live.names),
-            drawn=drawn,
-        )
-        location = self._part("the script's code", lambda: location_of(live), None)
+            drawn = replace(parts.joined(graph, walked.names), absent=absent)
+            drawn = drawn.with_root_names(live.names)
+
+        graph = graph.with_root_names(live.names)
+        read = replace(context, graph=graph, drawn=drawn)
+        code, steps = "the script's code", "what earlier steps left"
+        location = self._part(code, lambda: location_of(live), None)
         if location is not None:
-            read = self._part(
-                "the script's code", partial(with_code, read, location), read
-            )
+            read = self._part(code, partial(with_code, read, location), read)
         # that is a part of a step, and does not end one
         if live.call is not None and not live.create_graph:
-            history = partial(
-                self._with_history,
-                read,
-                live.call,
-                live.variables,
-                location,
-                attribution,
-            )
-            read = self._part("what earlier steps left", history, read)
+            history = partial(self._with_history, read, live, location, attribution)
+            read = self._part(steps, history, read)
         return read
 
     def _part(
@@ -270,37 +253,26 @@ class Collector:
         live: LiveOutputs,
         scaled: bool,
     ) -> CheckContext:
-        graph, reading, coming = (
-            walked.graph,
-            self._reader.reading(walked, live),
-            live.call is not None,
-        )
-        if reading.parameters:
-            parameters, tensors = zip(*reading.parameters)
-        else:
-            parameters, tensors = ((), ())
-
-        self._parameters, loss = (), loss_of(live.outputs) if coming else None
+        graph, reading = walked.graph, self._reader.reading(walked, live)
+        coming, part = live.call is not None, self._part
+        parameters = tuple(parameter for parameter, _ in reading.parameters)
         intervals: Mapping[int, Interval] = {}
+        self._parameters, loss = (), loss_of(live.outputs) if coming else None
         if coming:
-            intervals = self._part(
-                "gradients", lambda: self._begin(walked, live, tensors), intervals
-            )
-            self._part(
-                "the optimizers", lambda: self._leaf_watch.reached(reading), None
-            )
+            begin = partial(self._begin, reading)
+            intervals = part("gradients", begin, intervals)
+            reached = partial(self._leaf_watch.reached, reading)
+            part("the optimizers", reached, None)
 
         suspicious = self._is_suspicious(reading, loss, scaled)
+        left = any(leaf.has_grad for leaf in graph.leaves)
         context = CheckContext(
             graph,
             intervals=intervals,
             ran=live.ran,
             scaled=scaled,
             call=live.call,
-            after=not coming
-            and (
-                _flagged(graph, "freed") or any(leaf.has_grad for leaf in graph.leaves)
-            ),
+            after=not coming and (left or _flagged(graph, "freed")),
             grad_enabled=torch.is_grad_enabled(),
             models=tuple(
                 Model(name, type(model).__name__, self._model is not None)
@@ -309,35 +281,24 @@ class Collector:
             parameters=parameters,
             loss=loss,
         )
+        leaves, nodes = walked.variables, walked.nodes
         parts: dict[str, Callable[[], Any]] = {
             "optimizers": lambda: tuple(self._reader.held(reading)),
             "named_tensors": lambda: tuple(_named_tensors(reading)),
             "homes": lambda: _homes(graph, parameters, reading.models),
-            "born": lambda: {
-                node: birth[0]
-                for node, leaf in walked.variables.items()
-                if (birth := self.recorder.birth(leaf)) is not None
-            },
+            "born": lambda: self.recorder.births(leaves),
             "cycles": lambda: tuple(cycles(walked)),
             "entered": lambda: dict(self._entered(walked)),
-            "numbers": lambda: self._described(
-                walked,
-                self.cuts.this_step("number"),
-            ),
+            "numbers": lambda: self._described(walked, self.cuts.this_step("number")),
             "provenances": lambda: dict(self._cut_roots(walked, live)),
             "values": lambda: values_of(walked, live.outputs) if suspicious else None,
-            "zero_weights": lambda: all_zero(walked.variables) if coming else (),
-            "poles": lambda: all_at_a_pole(walked.nodes) if suspicious else {},
+            "zero_weights": lambda: all_zero(leaves) if coming else (),
+            "poles": lambda: all_at_a_pole(nodes) if suspicious else {},
         }
         known = {
-            name: self._part(
-                _WORDS.get(name, "cuts"),
-                fact,
-                getattr(context, name),
-            )
+            name: part(_WORDS.get(name, "cuts"), fact, getattr(context, name))
             for name, fact in parts.items()
         }
-
         return replace(context, **known)
 
     def _is_suspicious(
@@ -354,29 +315,23 @@ class Collector:
             and at_a_pole(reading.walked.nodes)
         )
 
-    def _begin(
-        self, walked: Walked, live: LiveOutputs, tensors: Sequence[torch.Tensor]
-    ) -> Mapping[int, Interval]:
+    def _begin(self, reading: Reading) -> Mapping[int, Interval]:
         """A call is about to run: what was done with its leaves since the last one, by
         node.
         """
-        self._parameters, self._leaves = tensors, dict(walked.variables)
-        self.leaf_names |= {
-            id(leaf): walked.graph.leaf_of[i].names
-            for i, leaf in walked.variables.items()
-        }
-
+        leaves, leaf_of = reading.walked.variables, reading.walked.graph.leaf_of
+        self._parameters = [tensor for _, tensor in reading.parameters]
+        self._leaves = dict(leaves)
+        self.leaf_names |= {id(leaf): leaf_of[i].names for i, leaf in leaves.items()}
+        intervals: Mapping[int, Interval] = {}
         if self._unread is None:
-            intervals = self._leaf_watch.intervals(walked.variables)
-        else:
-            intervals = {}
+            intervals = self._leaf_watch.intervals(leaves)
 
         self._fresh = {
             i
-            for i, leaf in walked.variables.items()
-            if live.ran or _is_empty(leaf, intervals.get(i))
+            for i, leaf in leaves.items()
+            if reading.live.ran or _is_empty(leaf, intervals.get(i))
         }
-
         return intervals
 
     # -- what was cut off --------------------------------------------------------------
@@ -450,8 +405,7 @@ class Collector:
     def _with_history(
         self,
         context: CheckContext,
-        call: int,
-        variables: Variables,
+        live: LiveOutputs,
         location: CodeLocation | None,
         attribution: Attribution | None,
     ) -> CheckContext:
@@ -461,51 +415,32 @@ class Collector:
         earlier = tuple(self._earlier)
         # calls in between were not read, so what grows cannot be told
         if self._unread is not None:
-            return replace(
-                context,
-                earlier=earlier,
-                since=earlier[-1].boundary,
-                step=earlier[-1].step + 1,
-            )
+            last = earlier[-1]
+            step, since = last.step + 1, last.boundary
+            return replace(context, earlier=earlier, since=since, step=step)
 
         step = self._step(context)
-        since = max(
-            (known.boundary for known in earlier if known.step < step), default=0
-        )
+        before = [call.boundary for call in earlier if call.step < step]
+        since, retained = max(before, default=0), list[RetainedHistory]()
         if since:
-            retained = list(carried(context, variables, since, attribution))
-        else:
-            retained = []
+            retained = list(carried(context, live.variables, since, attribution))
+        if location is not None:
+            retained = [_with_line(history, location) for history in retained]
 
-        if location is not None and retained:
-            added, file = additions(location.body), location.body.file
-            for i, history in enumerate(retained):
-                if history.name:
-                    # `meter.update(loss)` adds to `meter.total`
-                    owner = history.name.rpartition(".")[0]
-                    put = (
-                        added.get(history.name)
-                        or added.get(owner)
-                        or addition_to(file, history.name)
-                    )
-                    retained[i] = history._replace(added=put)
-
-        leaves = all_names(
-            leaf for leaf in context.graph.leaves if leaf.kind == "input"
-        )
+        inputs = (leaf for leaf in context.graph.leaves if leaf.kind == "input")
         output = ", ".join(root.name for root in context.graph.roots[:3])
-        context = replace(
-            context,
-            retained=tuple(retained),
-            earlier=earlier,
-            step=step,
-            since=since,
+        call = Earlier(
+            live.call or 0,
+            output,
+            peek_sequence(),
+            tuple(retained),
+            all_names(inputs),
+            step,
         )
-        self._earlier.append(
-            Earlier(call, output, peek_sequence(), context.retained, leaves, step)
+        self._earlier.append(call)
+        return replace(
+            context, retained=call.retained, earlier=earlier, step=step, since=since
         )
-
-        return context
 
     def _step(self, context: CheckContext) -> int:
         """The step that this call belongs to: that of the call before, if nothing was
@@ -521,6 +456,18 @@ class Collector:
         return self._earlier[-1].step + (
             updated or not (context.optimized or self._leaf_watch.saw_updates)
         )
+
+
+def _with_line(history: RetainedHistory, location: CodeLocation) -> RetainedHistory:
+    """The same with the line that adds to a variable: `meter.update(loss)` adds to
+    `meter.total`.
+    """
+    added, name = additions(location.body), history.name
+    if not name:
+        return history
+    owner = name.rpartition(".")[0]
+    line = added.get(name) or added.get(owner)
+    return history._replace(added=line or addition_to(location.body.file, name))
 
 
 def _homes(

@@ -11,21 +11,16 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 
 from gradviz.checks.collect.lines import Variables, assignment_in
 from gradviz.checks.context import CheckContext, Cycle
-from gradviz.checks.flow import behind
 from gradviz.checks.record import RetainedHistory
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.graph.amounts import COMPUTED
-from gradviz.packages import definition_of, is_foundation
-from gradviz.source.statements import loops_around
 from gradviz.variables.objects import (
     class_attribute,
     is_a,
@@ -46,12 +41,6 @@ def cycles(walked: Walked) -> Iterator[Cycle]:
     """
     with isolated():
         yield from _functions(walked)
-        yield from _hooks(walked)
-
-
-def _made_by(walked: Walked, tensor: torch.Tensor) -> int | None:
-    """The node of the graph that made a tensor."""
-    return None if tensor.is_leaf else walked.position_of.get(grad_fn_of(tensor))
 
 
 def _functions(walked: Walked) -> Iterator[Cycle]:
@@ -64,7 +53,7 @@ def _functions(walked: Walked) -> Iterator[Cycle]:
                 if any(grad_fn_of(tensor) is node for tensor in tensors_in(value)):
                     kind = class_attribute(type(node), "_forward_cls")
                     name = type(node).__name__.removesuffix("Backward")
-                    yield Cycle("function", attribute, i, name, _set(kind, attribute))
+                    yield Cycle(attribute, i, name, _set(kind, attribute))
 
 
 def _set(kind: Any, attribute: str) -> SourceLine | None:
@@ -80,56 +69,6 @@ def _set(kind: Any, attribute: str) -> SourceLine | None:
         for method in methods
     )
     return next(filter(None, lines), None)
-
-
-def _hooks(walked: Walked) -> Iterator[Cycle]:
-    """Hooks on results that take with them, from the function around, that result or
-    something that was computed from it.
-    """
-    for tensor, names in walked.names.named():
-        node = _made_by(walked, tensor)
-        hooks = tensor._backward_hooks if node is not None else None
-        for hook in list(hooks.values()) if hooks else ():
-            function = hook.__func__ if type(hook) is MethodType else hook
-            if (
-                node is None
-                or type(function) is not FunctionType
-                or _is_made_in_a_loop(function)
-            ):
-                continue
-
-            for variable, value in _closed_over(function):
-                if any(
-                    node in behind(walked.graph, [_made_by(walked, kept)])
-                    for kept in tensors_in(value)
-                ):
-                    yield Cycle(
-                        "hook",
-                        variable,
-                        node,
-                        names[0],
-                        definition_of(function.__code__),
-                    )
-
-
-def _closed_over(function: FunctionType) -> Iterator[tuple[str, object]]:
-    """What a function takes from the function around it."""
-    for name, cell in zip(
-        function.__code__.co_freevars,
-        function.__closure__ or (),
-    ):
-        with suppress(ValueError):  # not set yet
-            yield name, cell.cell_contents
-
-
-def _is_made_in_a_loop(function: FunctionType) -> bool:
-    """Whether the next round gives the variable that the hook takes from its function
-    another value, and lets go of this one.
-    """
-    code = function.__code__
-    return is_foundation(code.co_filename) or bool(
-        loops_around(code.co_filename, code.co_firstlineno)
-    )
 
 
 _WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak

@@ -14,7 +14,7 @@ import functools
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType, GeneratorType
 from typing import Any, NamedTuple
@@ -253,6 +253,11 @@ class RunRecorder:
         these were there.
         """
         return self._births.of(leaf)
+
+    def births(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, SourceLine]:
+        """The lines that made those that are younger than an optimizer, by key."""
+        born = {key: self.birth(leaf) for key, leaf in leaves.items()}
+        return {key: birth[0] for key, birth in born.items() if birth is not None}
 
     def row(
         self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None

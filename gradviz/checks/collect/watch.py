@@ -54,18 +54,13 @@ SUSPECTS = 3
 KEPT = 1000
 """Losses that are kept."""
 
-TIMES, MOST = 3, 9
-"""How often each of several lines that call backward in turn is read, and how many
-calls in all: three of one step tell little.
+TIMES, MORE = 3, 9
+"""How often each line that calls backward is read, again when an optimizer is made or a
+parameter takes part for the first time; and how many calls are read for that.
 """
 
 DEAD = 5
 """Calls in a row that leave a leaf a gradient of zeros, after which one call is read.
-"""
-
-NEW, STAGE = 6, 2
-"""Calls that are read because a line calls backward for the first time later, or an
-optimizer is made: two show what that leaves as it is.
 """
 
 FIRST, APART = 16, 4
@@ -111,15 +106,14 @@ class RunWatch:
         self._recorder, self._record, self._passed = recorder, recorder.record, passed
         self._place, self._misuses, self._quiet = place, misuses, quiet
         self._began, self._spent = time.perf_counter(), 0.0
-        self._suspects, self._new, self._looks = SUSPECTS, NEW, _LOOKS
-        self._stage, self._due = 0, 0  # calls that are to show the stage
-        # that called backward, while all calls were read
+        self._suspects, self._more, self._looks = SUSPECTS, MORE, _LOOKS
+        self._stage = 0
+        # that called backward, in calls that were read
         self._lines: Counter[tuple[CodeType, int]] = Counter()
         self._in_a_row, self._number = True, 0
         self._leaves: list[torch.Tensor] = []  # between a call and its end
         # calls in a row that left a leaf a gradient of zeros, by identity
         self._zero: Counter[int] = Counter()
-        self._died = False
         # passes in a row from one line, and calls that did not reach them
         self._waiting: list[tuple[_Passes, int]] = []
         self._retaining: dict[object, _Retaining] = {}
@@ -157,29 +151,36 @@ class RunWatch:
         """Whether the call is to be read, for what its tensors show, or because it is
         read anyway.
         """
-        self._leaves, self._number = [], number
-        line = _line(call)
-        reading = reading or self._has_its_turn(call, line)
-        stage = self._recorder.stage
-        self._due = STAGE if stage != self._stage else self._due - reading
-        self._stage = stage
-        alone = not reading and (self._shows_a_death() or self._begins(call, line))
-        self._lines[line] += 1
+        self._leaves, self._number, line = [], number, _line(call)
+        # what trains is new: each line is read anew
+        if self._recorder.stage != self._stage:
+            self._stage = self._recorder.stage
+            self._lines.clear()
+
+        plain = call.accumulates and not call.create_graph
+        few = plain and self._lines[line] < TIMES
+        wanted = not reading and (few or self._shows_a_death())
+        more = wanted and self._more > 0
+        self._more -= more
+        reading = reading or more
+        self._lines[line] += reading
         self._in_a_row = self._in_a_row and reading
-        self._passed(number, call, reading)
+        self._passed(number, call, self._in_a_row)
 
         with self._timed():
             self._look(number, call)
-            if self._breaks(number, call):
-                self.seen_enough = True
-            elif not reading and not alone and self._may_look():
-                nodes = nodes_behind(call.outputs)
-                leaves = map(leaf_of, nodes)
-                self._leaves = [one for one in leaves if isinstance(one, torch.Tensor)]
-                self.reached.update(map(id, self._leaves))
-                reading = self._thaws(call) or self._is_suspicious(nodes)
+            self.seen_enough |= self._breaks(number, call)
+            if not (reading or self.seen_enough) and self._may_look():
+                reading = self._shows(call, plain)
+        return reading or self.seen_enough
 
-        return reading or alone or self.seen_enough
+    def _shows(self, call: EngineCall, plain: bool) -> bool:
+        """Whether the nodes that a call runs through show why to read it."""
+        nodes = nodes_behind(call.outputs)
+        leaves = map(leaf_of, nodes)
+        self._leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.reached.update(map(id, self._leaves))
+        return (plain and self._thaws()) or self._is_suspicious(nodes)
 
     def _breaks(self, number: int, call: EngineCall) -> bool:
         """Whether the loss, which is noted, is no number any more."""
@@ -188,44 +189,23 @@ class RunWatch:
             self.losses = [*self.losses[-KEPT:], (number, loss)]
         return is_broken(loss, scaled=self._record.scaled)
 
-    def _has_its_turn(self, call: EngineCall, line: tuple[CodeType, int]) -> bool:
-        """Whether lines take turns, all calls so far were read, and one of the lines
-        was not yet read often enough.
-        """
-        lines = {*self._lines, line}
-        few = self._lines.total() < MOST and len(lines) > 1
-        if not few or not self._in_a_row or call.create_graph:
-            return False
-        return any(self._lines[one] < TIMES for one in lines)
-
-    def _begins(self, call: EngineCall, line: tuple[CodeType, int]) -> bool:
-        """Whether a line calls backward for the first time, long after others, or what
-        trains is new.
-        """
-        plain = call.accumulates and not call.create_graph
-        begins = self._due > 0 or line not in self._lines
-        if self._in_a_row or not plain or not begins or not self._new:
-            return False
-        self._new, self._due = self._new - 1, self._due - 1
-        return True
-
-    def _thaws(self, call: EngineCall) -> bool:
+    def _thaws(self) -> bool:
         """Whether a parameter takes part that no call which was read has led to."""
-        known, plain = self._record.leaves, call.accumulates and not call.create_graph
-        thaws = any(
+        known = self._record.leaves
+        thaws = self._more > 0 and any(
             type(leaf) is torch.nn.Parameter and id(leaf) not in known
             for leaf in self._leaves
         )
-        if not thaws or not plain or not self._new:
-            return False
-        self._new, self._due = self._new - 1, STAGE - 1
-        return True
+        if thaws:
+            self._more -= 1
+            self._lines.clear()
+        return thaws
 
     def _shows_a_death(self) -> bool:
         """Whether a gradient has become zero and stayed so, which one call is to show."""
-        dies = any(self._zero[key] == DEAD for key in self.nonzero)
-        shows, self._died = dies and not self._died, self._died or dies
-        return shows
+        dead = [key for key in self.nonzero if self._zero[key] == DEAD]
+        self._zero.update(dead)
+        return bool(dead)
 
     def _is_suspicious(self, nodes: list[Node]) -> bool:
         unscaled = not self._record.scaled and self._suspects > 0

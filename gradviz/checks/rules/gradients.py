@@ -490,7 +490,7 @@ def _flow(
     )
 
 
-# calls that were looked at later, in which a gradient has to be zero as well
+# calls that were looked at, in which a gradient has to be zero as well
 _AFTER = 3
 _KEEPS = RESHAPES.union(
     (
@@ -542,14 +542,12 @@ def dead_relu(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    graph, call = context.graph, context.call or 0
-    if sum(later > call for later in context.looked) < _AFTER:
-        return
-    died = [
-        leaf
-        for leaf in _leaves(context, zeros=True)
-        if leaf.names and 0 < context.nonzero.get(leaf.names[0], 0) < call
-    ]
+    graph, died = context.graph, list[Leaf]()
+    for lost in _leaves(context, zeros=True):
+        last = context.nonzero.get(lost.names[0], 0) if lost.names else 0
+        zero = sum(call > last for call in context.looked)
+        if 0 < last < (context.call or 0) and zero >= _AFTER:
+            died.append(lost)
     alive = set(nodes_of(_leaves(context, zeros=False)))
     fronts = ((leaf, _dead_in_front(graph, leaf.node, alive)) for leaf in died)
     leaf, relu = next(

@@ -222,10 +222,20 @@ def freed_fix(
         fix += "retain_graph=True."
         return {"fix": fix, "where": "", "source": context.backward}
 
+    if joints and old.kept and old.again and context.backward is not None:
+        return _cleared(old.names[0], context.backward)
+
     leaf = as_leaf(made) if not old.again else ""  # else each step makes new numbers
     if leaf:
         return {"fix": f"Create the leaf last: {leaf}.", "edit": instead(made, leaf)}
     return _apart(context, joints, old, made) if joints else {}
+
+
+def _cleared(name: str, backward: SourceLine) -> dict[str, Any]:
+    """The same about a container that still holds what earlier steps put there."""
+    clear = f"{as_code(name)}.clear()"
+    fix = f"Clear {name} in every step, after {line(backward)}, so that it keeps nothing of the step before: {clear}."
+    return {"fix": fix, "edit": written_behind(backward, clear)}
 
 
 def _apart(
@@ -304,6 +314,7 @@ class OldTensors(NamedTuple):
     names: Names = ()
     again: bool | None = None
     cut: str = ""
+    kept: bool = False  # a container still holds them
 
 
 def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
@@ -319,11 +330,10 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
     ]
     again = _is_made_again(context, joints, made) if made else None
 
-    return OldTensors(
-        tuple(dict.fromkeys(map(_variable, names))),
-        again,
-        _cut(names),
-    )
+    first = [name for edge in joints for name in nodes[edge.producer].names[:1]]
+    kept = any(name != _variable(name) for name in first)
+    variables = tuple(dict.fromkeys(map(_variable, names)))
+    return OldTensors(variables, again, _cut(names), kept)
 
 
 def _is_made_again(

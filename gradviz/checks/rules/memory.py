@@ -5,7 +5,7 @@ themselves alive.
 from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line
 from gradviz.graph.amounts import COUNTED
 from gradviz.wording import bytes_text, one_line, plural
@@ -63,24 +63,17 @@ def unused_graph(context: CheckContext) -> Diagnoses:
         )
 
 
-@check(
-    "reference-cycle", "warning", "a graph keeps itself alive, through ctx or a hook"
-)
+@check("reference-cycle", "warning", "a graph keeps itself alive, through ctx")
 def reference_cycle(context: CheckContext) -> Diagnoses:
-    """A custom Function keeps its own output as an attribute of `ctx`, or a hook keeps
-    the tensor that it is on.
+    """A custom Function keeps its own output as an attribute of `ctx`.
 
-    An output leads to the node that made it, and that node is `ctx`, or holds the hook.
-    So the step's graph is not freed when its variables are gone. Python's garbage
-    collector finds a circle through `ctx` sooner or later, after memory has filled up;
-    it cannot see through a hook on a tensor: that memory never comes back.
+    An output leads to the node that made it, and that node is `ctx`. So the step's
+    graph is not freed when its variables are gone: Python's garbage collector finds
+    the circle sooner or later, after memory has filled up.
 
-    How it is found: Attributes of `ctx` are compared with the outputs, and the
-    variables that hooks take from the function around them are looked up in the graph.
-    A hook made in a loop is left alone: there the next round lets go of the tensor.
+    How it is found: Attributes of `ctx` are compared with the outputs.
 
-    What to do: `ctx.save_for_backward(result)` for outputs and inputs. Give a hook a
-    detached tensor.
+    What to do: `ctx.save_for_backward(result)` for outputs and inputs.
 
     When to ignore it: When it happens once, and not in each step.
 
@@ -105,34 +98,19 @@ def reference_cycle(context: CheckContext) -> Diagnoses:
     ```
     """
     for cycle in dict.fromkeys(cycle._replace(node=0) for cycle in context.cycles):
-        nodes = tuple(
+        nodes = [
             other.node for other in context.cycles if other._replace(node=0) == cycle
+        ]
+        name = one_line(cycle.attribute)
+        yield Diagnosis(
+            f"{one_line(cycle.of)} keeps its own output as ctx.{name}, so each graph keeps itself alive",
+            (cycle.of,),
+            f"the output leads to its node, and that node is ctx, which has the output as {name}. What is behind it is freed only "
+            "when the garbage collector runs",
+            f"Call ctx.save_for_backward(...) for it in place of setting ctx.{name}, and read it from ctx.saved_tensors.",
+            tuple(nodes),
+            source=cycle.source,
         )
-        words = {
-            "attribute": one_line(cycle.attribute),
-            "of": one_line(cycle.of),
-        }
-        yield (
-            _CYCLES[cycle.kind]
-            .told((cycle.of,), cycle.source, **words)
-            ._replace(nodes=nodes)
-        )
-
-
-_CYCLES = {
-    "function": Row(
-        "{of} keeps its own output as ctx.{attribute}, so each graph keeps itself alive",
-        "the output leads to its node, and that node is ctx, which has the output as {attribute}. What is behind it is freed only "
-        "when the garbage collector runs",
-        "Call ctx.save_for_backward(...) for it in place of setting ctx.{attribute}, and read it from ctx.saved_tensors.",
-    ),
-    "hook": Row(
-        "a hook on {of} keeps {attribute}, so each graph keeps itself alive",
-        "the graph holds the hook, the hook holds {attribute}, and {attribute} leads to that graph. What is behind it is never "
-        "freed: the garbage collector does not see through a hook on a tensor",
-        "Make kept = {attribute}.detach() before the hook, and use kept in the hook in place of {attribute}.",
-    ),
-}
 
 
 @check(
