@@ -8,10 +8,11 @@ one of the family modules.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gradviz.checks.causes import Explained, joined
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
@@ -34,10 +35,12 @@ FAMILIES = (
     "steps",
     "order",
     "loss_inputs",
+    "broadcasts",
     "misuse",
     "warned",
     "nonfinite",
     "gradients",
+    "zeros",
     "memory",
     "notes",
     "raised",
@@ -322,73 +325,3 @@ def _in_library(
         return None
     called = source is None or source == node.script_line
     return node.source if called else None
-
-
-class Explained(NamedTuple):
-    """A finding, and ids of checks whose findings explain it: any of theirs, or only
-    one about the same names or more.
-    """
-
-    finding: Finding
-    by: Names = ()
-    by_same_names: Names = ()
-
-
-def joined(explained: Sequence[Explained]) -> list[Finding]:
-    """The findings without those that another one explains, which carries them and is
-    as bad as the worst of them.
-    """
-    causes = {
-        i: cause
-        for i in range(len(explained))
-        if (cause := _cause(explained, i)) is not None
-    }
-    first = [_first(causes, i) for i in range(len(explained))]
-
-    return [
-        _with(
-            explanation.finding,
-            [explained[j].finding for j in range(len(explained)) if first[j] == i != j],
-        )
-        for i, explanation in enumerate(explained)
-        if first[i] == i
-    ]
-
-
-def _cause(explained: Sequence[Explained], i: int) -> int | None:
-    """The finding that explains another one; of several the worst, and of these one
-    about the same.
-    """
-    finding, by, by_same_names = explained[i]
-    mine, causes = set(finding.names), dict[int, Finding]()
-    for j, (other, _, _) in enumerate(explained):
-        same = bool(mine) and mine.issubset(other.names)
-        if j != i and (other.id in by or (other.id in by_same_names and same)):
-            causes[j] = other
-
-    def rank(j: int) -> tuple[int, bool]:
-        return SEVERITIES.index(causes[j].severity), mine.isdisjoint(causes[j].names)
-
-    return min(causes, key=rank, default=None)
-
-
-def _first(causes: Mapping[int, int], i: int) -> int:
-    """The finding at the beginning of the chain; where that is a circle, the finding
-    stays for itself.
-    """
-    seen = [i]
-    while seen[-1] in causes:
-        following = causes[seen[-1]]
-        if following in seen:
-            return i
-        seen.append(following)
-    return seen[-1]
-
-
-def _with(finding: Finding, consequences: Sequence[Finding]) -> Finding:
-    worst = min(
-        (finding, *consequences), key=lambda finding: SEVERITIES.index(finding.severity)
-    ).severity
-    return replace(
-        finding, severity=worst, consequences=(*finding.consequences, *consequences)
-    )

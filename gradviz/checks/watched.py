@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.collector import Collector
-from gradviz.checks.collect.lines import raised
+from gradviz.checks.collect.failures import raised
 from gradviz.checks.collect.replay import FunctionReplay
 from gradviz.checks.collect.watch import RunWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
@@ -88,7 +88,7 @@ class WatchedRun:
     ) -> None:
         self._differentiates_again |= call.create_graph
         self._reader.recorder.backward(number, call.frame, call.accumulates)
-        self._reader.passed(number, reading)
+        self._reader.steps.passed(number, reading)
 
     def read(self, live: LiveOutputs) -> CheckContext:
         """What is known at a call."""

@@ -11,6 +11,44 @@ import torch
 from tests.checks.advice import Fault, alarms, shows_and_heals
 
 FAULTS = {
+    "a rate that goes through NumPy": Fault(
+        "unused-parameter",
+        "curve = height * torch.as_tensor(np.exp(-rate.detach().numpy() * time.numpy()))",
+        "do this step with torch functions instead of NumPy",
+        "torch.as_tensor(np.exp(-rate.detach().numpy() * time.numpy()))",
+        "torch.exp(-rate * time)",
+        """
+        import numpy as np, torch
+        height, rate = (torch.tensor(1.0, requires_grad=True) for _ in range(2))
+        opt = torch.optim.Adam([height, rate], lr=0.1)
+        time = torch.linspace(0, 1, 20)
+        for i in range(3):
+            curve = height * torch.as_tensor(np.exp(-rate.detach().numpy() * time.numpy()))
+            loss = (curve - 3 * torch.exp(-2 * time)).square().sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a loose temperature that is read as a number": Fault(
+        "unused-parameter",
+        "scores = net(x) / temperature.item()",
+        "call .item() only on what is printed",
+        "temperature.item()",
+        "temperature",
+        """
+        import torch
+        net, temperature = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.tensor(2.0))
+        opt = torch.optim.Adam([*net.parameters(), temperature])
+        for i in range(3):
+            x, y = torch.randn(5, 3), torch.randint(0, 2, (5,))
+            scores = net(x) / temperature.item()
+            loss = torch.nn.functional.cross_entropy(scores, y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
     "rows that go through a list": Fault(
         "unused-parameter",
         "rows = a(torch.randn(16, 6)).tolist()",

@@ -14,8 +14,8 @@ import pytest
 import tests.checks
 from gradviz.checks.registry import checks
 from gradviz.checks.rules.loss_inputs import _PAIRS
+from gradviz.checks.rules.mending import MEND
 from gradviz.checks.rules.raised import _KNOWN
-from gradviz.checks.rules.roots import MEND
 from tests.checks.advice import Fault, shows_and_heals
 
 TRAIN = """

@@ -8,13 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from gradviz.checks.collect.replay import APPLY
 from gradviz.checks.edit import Edit, together
 from gradviz.checks.finding import Findings
 from gradviz.checks.output import report
 from gradviz.graph import SourceLine
 from tests.checks.advice import alarms, skip_unread
-from tests.checks.test_functions import UNSEEN
 
 
 class Manner(NamedTuple):
@@ -552,15 +550,12 @@ for step in range(3):
     ("script", "at", "advice", "never"),
     [
         (HALF, "torch.log", "torch.log(x + 1e-4)", "1e-8"),
-        (STATIC, 'kept["x"] = x', "ctx.save_for_backward", "global g"),
         (SHARED, "@torch.no_grad()", "make the call inside `with torch.no_grad():`", ""),
         (DROPS.format("nn.Dropout(0.5)"), "self.out", "Create it in __init__()", "functional"),
         (DROPS.format("self.drops[0]"), "self.out", "nn.ModuleList", "functional"),
     ],
 )
 def test_advice_is_of_the_script(script: str, at: str, advice: str, never: str, tmp_path: Path) -> None:
-    if script is STATIC and APPLY is None:
-        pytest.skip(UNSEEN)
     (found,) = alarms(script, tmp_path)
     assert at in found["code"] and advice in found["fix"], found
     assert not never or never not in found["fix"] + found["why"], found

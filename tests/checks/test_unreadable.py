@@ -9,7 +9,7 @@ import pytest
 from gradviz.checks.check import check_target
 from gradviz.run.program import parse_target
 
-_HOME = "gradviz.checks.collect.collector"
+_HOME = "gradviz.checks.collect"
 _SCRIPT = """
 import torch
 model = torch.nn.Linear(3, 1){device}
@@ -36,22 +36,22 @@ def _checked(folder: Path, **told: str) -> tuple[dict[str, str], bool]:
 @pytest.mark.parametrize(
     ("function", "part"),
     [
-        ("location_of", "the script's code"),
-        ("with_code", "the script's code"),
-        ("carried", "what earlier steps left"),
-        ("_homes", "the modules"),
+        ("collector.location_of", "the script's code"),
+        ("collector.with_code", "the script's code"),
+        ("steps.carried", "what earlier steps left"),
+        ("collector.homes_of", "the modules"),
     ],
 )
 def test_one_part_is_dropped(function: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{_HOME}.{function}", _fails)
     skipped, ended = _checked(tmp_path)
     assert ended
-    at = 2 if function == "carried" else 1
+    at = 2 if function == "steps.carried" else 1
     assert skipped[part] == f"could not be read at call {at}: LookupError"
 
 
 def test_a_call_of_which_nothing_can_be_read_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{_HOME}.capture", _fails)
+    monkeypatch.setattr(f"{_HOME}.collector.capture", _fails)
     skipped, ended = _checked(tmp_path)
     assert ended
     assert skipped["later calls"] == "backward call 1 could not be read: LookupError: no such thing"

@@ -8,7 +8,7 @@ conclude from the facts is none of its business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,58 +18,43 @@ import torch
 
 from gradviz.checks.collect.calls import Misuses, Observer
 from gradviz.checks.collect.code import location_of, with_code
-from gradviz.checks.collect.held import carried, cycles
+from gradviz.checks.collect.facts import (
+    all_described,
+    cut_roots,
+    entered,
+    homes_of,
+    named_tensors,
+)
+from gradviz.checks.collect.held import cycles
 from gradviz.checks.collect.leaves import LeafWatch
-from gradviz.checks.collect.lines import Models, described, home
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import gradients_left, is_broken, loss_of
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import RunRecorder
+from gradviz.checks.collect.steps import Steps
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
     CheckContext,
-    Earlier,
     Gradients,
-    Home,
     Model,
-    NamedTensor,
-    Parameter,
 )
-from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole
-from gradviz.checks.record import Interval, RetainedHistory
-from gradviz.checks.words import Names, all_names
-from gradviz.cuts.lines import CutEvent, CutWatch, lines_before
-from gradviz.cuts.parts import takers
+from gradviz.checks.poles import all_at_a_pole, all_zero, at_a_pole
+from gradviz.checks.record import Interval
+from gradviz.checks.words import Names
+from gradviz.cuts.lines import CutWatch
 from gradviz.cuts.seen import CutCalls
 from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, column
 from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reasons, without_gradient
-from gradviz.recording.session import running
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.cut import Cut
-from gradviz.source.provenance import Provenance
-from gradviz.source.search import (
-    CodeLocation,
-    addition_to,
-    additions,
-)
-from gradviz.walker.description import Attribution
 from gradviz.walker.isolation import isolated
-from gradviz.walker.private import LAST, peek_sequence
 from gradviz.walker.signals import signalled
-from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
 
 T = TypeVar("T")
-
-KEPT = 100
-"""Earlier calls that are remembered."""
-
-REMEMBERED = 1000
-"""Backward calls for which lines and modules of nodes are known, at least."""
 
 _WORDS = {
     "optimizers": "the optimizers",
@@ -105,6 +90,7 @@ class Collector:
         self._limits = limits
         self.recorder = RunRecorder()
         self._leaf_watch = LeafWatch(self.recorder)
+        self.steps = Steps(self._leaf_watch)
         code, self.misuses = UserCode(), Misuses()
         known = code.place, self.misuses
         self.place = code.place
@@ -117,7 +103,6 @@ class Collector:
         ]
         self.calls = CutCalls(self.cuts, self.cuts.next_step)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
-        self._earlier: list[Earlier] = []
         self._call: int | None = None
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
@@ -125,9 +110,6 @@ class Collector:
         # of the calls that were read, by identity
         self.leaf_names: dict[int, Names] = {}
         self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
-        self._forgotten = 0  # the sequence number below which nodes are forgotten next
-        # the last call, and the sequence number at it, if it is not read
-        self._unread: tuple[int, int] | None = None
         # parts of calls that could not be read, and why
         self.dropped: dict[str, str] = {}
 
@@ -178,7 +160,9 @@ class Collector:
             read = self._part(code, partial(with_code, read, location), read)
         # that is a part of a step, and does not end one
         if live.call is not None and not live.create_graph:
-            history = partial(self._with_history, read, live, location, attribution)
+            history = partial(
+                self.steps.with_history, read, live, location, attribution
+            )
             read = self._part(steps, history, read)
         return read
 
@@ -201,24 +185,6 @@ class Collector:
                 name, f"could not be read{at}: {type(error).__name__}"
             )
             return without
-
-    def passed(self, number: int, reading: bool) -> None:
-        """Backward call `number` comes, and may not be read. Told of every call, later
-        calls know which ran before them.
-        """
-        if self._unread is not None:
-            call, boundary = self._unread
-            step = self._earlier[-1].step + 1 if self._earlier else 0
-            self._earlier = [
-                *self._earlier[-KEPT:],
-                Earlier(call, "", boundary, (), (), step),
-            ]
-
-        self._unread = None if reading else (number, peek_sequence())
-        session = running() if number % REMEMBERED == 0 else None
-        if session is not None:
-            session.event_log().forget(self._forgotten)
-            self._forgotten = peek_sequence()
 
     def afterwards(self, context: CheckContext, filled: bool | None) -> CheckContext:
         """The same context when backward has run, with what it left in `.grad`."""
@@ -284,13 +250,15 @@ class Collector:
         leaves, nodes = walked.variables, walked.nodes
         parts: dict[str, Callable[[], Any]] = {
             "optimizers": lambda: tuple(self._reader.held(reading)),
-            "named_tensors": lambda: tuple(_named_tensors(reading)),
-            "homes": lambda: _homes(graph, parameters, reading.models),
-            "born": lambda: self.recorder.births(leaves),
+            "named_tensors": lambda: tuple(named_tensors(reading)),
+            "homes": lambda: homes_of(graph, parameters, reading.models),
+            "born": lambda: self.recorder.births.lines(leaves),
             "cycles": lambda: tuple(cycles(walked)),
-            "entered": lambda: dict(self._entered(walked)),
-            "numbers": lambda: self._described(walked, self.cuts.this_step("number")),
-            "provenances": lambda: dict(self._cut_roots(walked, live)),
+            "entered": lambda: dict(entered(self.cuts, walked)),
+            "numbers": lambda: all_described(
+                self.cuts, walked, self.cuts.this_step("number")
+            ),
+            "provenances": lambda: dict(cut_roots(self.cuts, walked, live)),
             "values": lambda: values_of(walked, live.outputs) if suspicious else None,
             "zero_weights": lambda: all_zero(leaves) if coming else (),
             "poles": lambda: all_at_a_pole(nodes) if suspicious else {},
@@ -324,7 +292,7 @@ class Collector:
         self._leaves = dict(leaves)
         self.leaf_names |= {id(leaf): leaf_of[i].names for i, leaf in leaves.items()}
         intervals: Mapping[int, Interval] = {}
-        if self._unread is None:
+        if self.steps.in_a_row:
             intervals = self._leaf_watch.intervals(leaves)
 
         self._fresh = {
@@ -333,157 +301,6 @@ class Collector:
             if reading.live.ran or _is_empty(leaf, intervals.get(i))
         }
         return intervals
-
-    # -- what was cut off --------------------------------------------------------------
-
-    def _entered(
-        self,
-        walked: Walked,
-    ) -> Iterator[tuple[int, tuple[Cut, ...]]]:
-        """The nodes of the graph that take in what was cut off."""
-        nodes = walked.graph.nodes
-        numbers = [
-            number if number is not None else LAST
-            for number in column(nodes, "sequence")
-        ]
-        others = {
-            i: count for i, count in enumerate(column(nodes, "none_inputs")) if count
-        }
-        taken = takers(numbers, walked.graph.edges, others)
-        entered: dict[int, list[CutEvent]] = {}
-        for where, places in self.cuts.entering(taken).items():
-            for node in places:
-                entered.setdefault(node, []).append(self.cuts.last(where))
-
-        for i, leaf in walked.variables.items():
-            if given := self.cuts.given_to(leaf):
-                entered[i] = given
-
-        for node, events in entered.items():
-            yield node, self._described(walked, events)
-
-    def _cut_roots(
-        self, walked: Walked, live: LiveOutputs
-    ) -> Iterator[tuple[str, Provenance]]:
-        """The outputs that were cut off themselves, as lines before the call have cut
-        in this step.
-        """
-        leaves, names = (
-            walked.variables,
-            live.names or tuple(root.name for root in walked.graph.roots),
-        )
-        lost = [
-            name
-            for name, root in zip(names, walked.graph.roots)
-            if root.node is None or root.node in leaves
-        ]
-
-        if lost:
-            cuts = self._described(
-                walked,
-                self.cuts.on(lines_before(live.frame)),
-            )
-        else:
-            cuts = ()
-
-        off = self.cuts.off if not torch.is_grad_enabled() else None
-        if off is not None:
-            cuts = (Cut("no_grad", off, "set_grad_enabled", via=(off,)),)
-
-        for name in lost if cuts else ():
-            yield name, Provenance(cuts)
-
-    def _described(
-        self,
-        walked: Walked,
-        cuts: Iterable[CutEvent],
-    ) -> tuple[Cut, ...]:
-        return tuple(described(self.cuts.cut(cut, walked.names.leaf)) for cut in cuts)
-
-    # -- from call to call -------------------------------------------------------------
-
-    def _with_history(
-        self,
-        context: CheckContext,
-        live: LiveOutputs,
-        location: CodeLocation | None,
-        attribution: Attribution | None,
-    ) -> CheckContext:
-        """What reaches back behind the last call of the step before; then this call
-        becomes an earlier one.
-        """
-        earlier = tuple(self._earlier)
-        # calls in between were not read, so what grows cannot be told
-        if self._unread is not None:
-            last = earlier[-1]
-            step, since = last.step + 1, last.boundary
-            return replace(context, earlier=earlier, since=since, step=step)
-
-        step = self._step(context)
-        before = [call.boundary for call in earlier if call.step < step]
-        since, retained = max(before, default=0), list[RetainedHistory]()
-        if since:
-            retained = list(carried(context, live.variables, since, attribution))
-        if location is not None:
-            retained = [_with_line(history, location) for history in retained]
-
-        inputs = (leaf for leaf in context.graph.leaves if leaf.kind == "input")
-        output = ", ".join(root.name for root in context.graph.roots[:3])
-        call = Earlier(
-            live.call or 0,
-            output,
-            peek_sequence(),
-            tuple(retained),
-            all_names(inputs),
-            step,
-        )
-        self._earlier.append(call)
-        return replace(
-            context, retained=call.retained, earlier=earlier, step=step, since=since
-        )
-
-    def _step(self, context: CheckContext) -> int:
-        """The step that this call belongs to: that of the call before, if nothing was
-        updated since.
-
-        An update that nobody can see, as `w = w - lr * gradient` is one, is taken for
-        granted where no optimizer holds a leaf of this graph and none was ever changed
-        in place.
-        """
-        updated = self._leaf_watch.updated()
-        if not self._earlier:
-            return 0
-        return self._earlier[-1].step + (
-            updated or not (context.optimized or self._leaf_watch.saw_updates)
-        )
-
-
-def _with_line(history: RetainedHistory, location: CodeLocation) -> RetainedHistory:
-    """The same with the line that adds to a variable: `meter.update(loss)` adds to
-    `meter.total`.
-    """
-    added, name = additions(location.body), history.name
-    if not name:
-        return history
-    owner = name.rpartition(".")[0]
-    line = added.get(name) or added.get(owner)
-    return history._replace(added=line or addition_to(location.body.file, name))
-
-
-def _homes(
-    graph: Graph, listed: Sequence[Parameter], models: Models
-) -> dict[int, Home]:
-    known = {parameter.node for parameter in listed}
-    lost = [
-        leaf
-        for leaf in graph.leaves
-        if leaf.kind == "parameter" and leaf.node not in known
-    ]
-    return {
-        leaf.node: place
-        for leaf in lost
-        if (place := home(leaf.names, models)) is not None
-    }
 
 
 def _is_empty(leaf: torch.Tensor, interval: Interval | None) -> bool:
@@ -496,32 +313,3 @@ def _is_empty(leaf: torch.Tensor, interval: Interval | None) -> bool:
 
 def _flagged(graph: Graph, flag: str) -> bool:
     return any(flag in flags for flags in column(graph.nodes, "flags"))
-
-
-def _named_tensors(reading: Reading) -> Iterator[NamedTensor]:
-    """The named tensors that are not parameters of a model."""
-    walked, parameters = (
-        reading.walked,
-        {id(tensor) for _, tensor in reading.parameters},
-    )
-    for tensor, names in walked.names.named():
-        if id(tensor) in parameters:
-            continue
-
-        try:
-            function = grad_fn_of(tensor)
-            leaf, retains = tensor.is_leaf, tensor.retains_grad
-        except RuntimeError:  # a view that torch refuses to follow
-            continue
-
-        yield NamedTensor(
-            names=names,
-            node=walked.position_of.get(function)
-            if function is not None
-            else reading.leaf_of.get(id(tensor)),
-            storage=walked.storage_id(tensor),
-            leaf=leaf,
-            requires_grad=tensor.requires_grad,
-            retains_grad=retains,
-            aliases=walked.names.aliases(tensor),
-        )

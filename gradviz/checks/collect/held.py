@@ -9,18 +9,21 @@ Reads attributes and closures; runs nothing, and asks the garbage collector noth
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from gradviz.checks.collect.lines import Variables, assignment_in
+from gradviz.checks.collect.lines import Variables, assignment_in, line_at
 from gradviz.checks.context import CheckContext, Cycle
 from gradviz.checks.record import RetainedHistory
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.graph.amounts import COMPUTED
+from gradviz.recording.session import running
+from gradviz.source.search import addition_to
 from gradviz.variables.objects import (
     class_attribute,
     is_a,
@@ -32,7 +35,7 @@ from gradviz.walker.isolation import isolated
 from gradviz.walker.names import Names
 from gradviz.walker.private import Node
 from gradviz.walker.tensors import grad_fn_of
-from gradviz.walker.walk import Walked, capture
+from gradviz.walker.walk import Walked, capture, live_nodes
 
 
 def cycles(walked: Walked) -> Iterator[Cycle]:
@@ -71,6 +74,7 @@ def _set(kind: Any, attribute: str) -> SourceLine | None:
     return next(filter(None, lines), None)
 
 
+_TENSORS = 200  # of one variable that are looked at
 _WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
 _STEP = re.compile(r"\.\w+|\[[^\]]*\]")
@@ -176,6 +180,35 @@ def held_by(variables: Variables) -> dict[str, Held]:
                 variable.value, variable.name
             )
     return groups
+
+
+def held_since(
+    variables: Variables, starts: Sequence[int], enough: int
+) -> Iterator[RetainedHistory]:
+    """The variables that hold the graphs of several steps, which began at these numbers
+    of nodes.
+    """
+    with isolated():
+        for name, held in held_by(variables).items():
+            nodes = live_nodes(held.tensors[-_TENSORS:])
+            numbers = [node._sequence_nr() for node in nodes]
+            old = [number for number in numbers if number < starts[-1]]
+            steps = {bisect_right(starts, number) for number in old}
+            if len(steps) < enough or is_window(name, variables):
+                continue
+
+            source, written = _line_of(max(old)), as_written(name, variables)
+            added = addition_to(source.file, name) if source is not None else None
+            history = RetainedHistory(written, len(old), None, source, (), added)
+            yield history._replace(steps=len(steps), depth=held.depth)
+
+
+def _line_of(number: int) -> SourceLine | None:
+    """Where the node of this number was made."""
+    session = running()
+    site: Any = session.event_log().lines.at(number) if session is not None else None
+    place = site.place if site is not None else None
+    return line_at(place) if place is not None else None
 
 
 def is_window(name: str, variables: Variables) -> bool:

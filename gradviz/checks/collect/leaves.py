@@ -223,7 +223,7 @@ class LeafWatch:
         else:
             _own(row, modules)
 
-        row.born, row.after = self._recorder.birth(tensor) or (None, 0)
+        row.born, row.after = self._recorder.births.of(tensor) or (None, 0)
         return row
 
     def _state(

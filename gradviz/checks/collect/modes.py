@@ -95,17 +95,22 @@ class ModeWatch(Observer):
         if model is None or calling is None:
             return
         if not model.training and drops:
-            self._goes_on(model, self._place(users))
+            self._goes_on(model, frame, self._place(users))
         elif model.training and not _in_training():
             self._unswitched(model, calling, drops)
 
-    def _goes_on(self, model: torch.nn.Module, place: Place | None) -> None:
+    def _goes_on(
+        self, model: torch.nn.Module, frame: FrameType, place: Place | None
+    ) -> None:
         """A dropout that is not told, and not switched alone, as for Monte Carlo
         dropout.
         """
         switched = any(module.training for _, module in submodules(model))
         if place is not None and not switched and not _is_told(line_at(place)):
-            self._note("dropout in eval", place, type(model).__name__)
+            calls = frame.f_back.f_code.co_filename if frame.f_back else ""
+            apart = calls == torch.nn.modules.dropout.__file__
+            kind = "dropout apart" if apart else "dropout in eval"
+            self._note(kind, place, type(model).__name__)
 
     def _unswitched(
         self, model: torch.nn.Module, calling: FrameType, drops: bool

@@ -14,9 +14,9 @@ import functools
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from types import FrameType, GeneratorType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -25,26 +25,19 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.lines import users_frame
+from gradviz.checks.collect.loop import Births, StepSamples, limit, tensors_of
 from gradviz.checks.collect.modes import SleepWatch
-from gradviz.checks.collect.numbers import is_readable, optimized
+from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, RunRecord
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
-from gradviz.variables.objects import is_a, parameters
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended, all_tapped
 
 KEPT = 3000
 """Calls that are noted; what an order is like shows in the first few."""
-ELEMENTS = 4096
-"""Elements of a parameter that are compared before and after a step, at most, at the
-same places each time.
-"""
-# steps of an optimizer that are sampled; later ones whenever there were twice as many
-_FIRST = 3
 
 
 class _Watching(NamedTuple):
@@ -77,18 +70,21 @@ class RunRecorder:
         # that had a gradient at a step since a call reached them, by identity
         self.stepped: set[int] = set()
         self.modes = SleepWatch()
+        self.births = Births(self.record, self._line)
+        self._samples = StepSamples(self.record)
         self._optimizers: dict[int, _Watching] = {}
-        self._births = ByIdentity[tuple[SourceLine, int]]()  # see `birth`
-        # elements, and their gradient
-        self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._call = 0
-        self.stage = 0  # changes when an optimizer is made, or a parameter behind one
         # optimizers whose step() runs now: a closure may call backward inside
         self._stepping: list[int] = []
         self._line_of = functools.cache(
             lambda code, line: with_text(code_line(code, line))
         )
+
+    @property
+    def stage(self) -> int:
+        """Changes when an optimizer is made, or a parameter behind one."""
+        return len(self.record.optimizers) + self.births.count
 
     @property
     def in_step(self) -> bool:
@@ -155,7 +151,7 @@ class RunRecorder:
             (clips.clip_grad_norm_, self._noting("clip")),
             (clips.clip_grad_value_, self._noting("clip")),
             (torch.optim.Optimizer.__init__, self._made),
-            (torch.nn.Parameter.__new__, self._born),
+            (torch.nn.Parameter.__new__, self.births.born),
             (
                 torch.nn.Module.train,
                 lambda frame, module, *_, **__: self.modes.line(
@@ -191,7 +187,6 @@ class RunRecorder:
         @uninterrupted
         def ended(returned: bool, result: object) -> None:
             if returned:
-                self.stage += 1
                 self.row(optimizer, frame)
 
         return ended
@@ -220,44 +215,7 @@ class RunRecorder:
                 group["lr"] for group in scheduler.optimizer.param_groups
             ):
                 # else 0 is left out on purpose
-                self._note("schedule", _tensors_of(scheduler.optimizer), caller)
-
-    def _born(
-        self,
-        frame: FrameType,
-        *_: Any,
-        **__: Any,
-    ) -> Ended | None:
-        if not self.record.optimizers:
-            return None
-        return lambda returned, parameter: (
-            self._is_born(parameter, frame) if returned else None
-        )
-
-    @uninterrupted
-    def _is_born(self, parameter: torch.Tensor, frame: FrameType) -> None:
-        """A parameter was made after an optimizer, which may be one too late for it."""
-        source = self._line(frame)
-        if source is not None:
-            self.stage += 1
-            self._births.put(
-                parameter,
-                (source, len(self.record.optimizers)),
-            )
-
-    def birth(
-        self,
-        leaf: torch.Tensor,
-    ) -> tuple[SourceLine, int] | None:
-        """The line that made a leaf that is younger than an optimizer, and how many of
-        these were there.
-        """
-        return self._births.of(leaf)
-
-    def births(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, SourceLine]:
-        """The lines that made those that are younger than an optimizer, by key."""
-        born = {key: self.birth(leaf) for key, leaf in leaves.items()}
-        return {key: birth[0] for key, birth in born.items() if birth is not None}
+                self._note("schedule", tensors_of(scheduler.optimizer), caller)
 
     def row(
         self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None
@@ -296,7 +254,7 @@ class RunRecorder:
         optimizer: torch.optim.Optimizer,
         *_: Any,
     ) -> None:
-        self._note("step", _tensors_of(optimizer), sys._getframe(1))
+        self._note("step", tensors_of(optimizer), sys._getframe(1))
         self.record.updates += not self._stepping
         self._stepping.append(id(optimizer))
 
@@ -314,7 +272,7 @@ class RunRecorder:
                     if self._feed(row, tensor)
                 }
             )
-            self._sample(optimizer, row)
+            self._samples.begin(optimizer, row)
 
     def _feed(self, row: OptimizerRow, tensor: torch.Tensor) -> bool:
         """Note what a step finds in a tensor: whether that is a gradient."""
@@ -327,47 +285,6 @@ class RunRecorder:
                 row.frozen.add(id(tensor))
         return fed
 
-    def _sample(
-        self,
-        optimizer: torch.optim.Optimizer,
-        row: OptimizerRow,
-    ) -> None:
-        """Keep a few elements of each parameter until the step is over, where it is one
-        of those that are looked at.
-        """
-        self._before = []
-        if row.steps > _FIRST and row.steps & (row.steps - 1):
-            return
-
-        for group in optimizer.param_groups:
-            for tensor in group["params"] if float(group.get("lr", 1.0)) else ():
-                dense = (
-                    type(tensor.grad) is torch.Tensor
-                    and not tensor.grad.is_sparse
-                    and is_readable(tensor.grad)
-                )
-                if id(tensor) in self.record.leaves and dense and is_readable(tensor):
-                    self._before.append(
-                        (
-                            tensor,
-                            _few(tensor).clone(),
-                            _few(tensor.grad).clone(),
-                        )
-                    )
-
-    def _compare(self, row: OptimizerRow) -> None:
-        before, self._before = self._before, []
-        for tensor, elements, gradient in before:
-            leaf, pushed, change = (
-                self.record.leaves.get(id(tensor)),
-                gradient != 0,
-                _few(tensor) - elements,
-            )
-            count = int(pushed.sum())
-            if leaf is not None and count:
-                leaf.pushed += 1
-                leaf.still += float(((change == 0) & pushed).sum()) / count
-
     @uninterrupted
     @_untraced
     def _step_ends(
@@ -378,7 +295,7 @@ class RunRecorder:
         with isolated(), suppress(Exception):
             row = self.row(optimizer)
             row.last_call = self._call
-            self._compare(row)
+            self._samples.end()
         if id(optimizer) in self._stepping:
             self._stepping.remove(id(optimizer))
 
@@ -396,8 +313,8 @@ class RunRecorder:
             about = next(iter(arguments[begin:]), None)
             if kind == "scale" and about is not None and about.is_enabled():
                 self.record.scaled = True
-            if kind != "clip" or _limit(*arguments, **options) < math.inf:
-                self._note(kind, _tensors_of(about), frame)
+            if kind != "clip" or limit(*arguments, **options) < math.inf:
+                self._note(kind, tensors_of(about), frame)
 
         return noted
 
@@ -422,46 +339,3 @@ class RunRecorder:
         if frame is not None:
             return self._line_of(frame.f_code, frame.f_lineno)
         return None
-
-
-def _few(tensor: torch.Tensor) -> torch.Tensor:
-    """Some elements of a tensor, always the same ones."""
-    flat = tensor.detach().flatten()
-    return flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS]
-
-
-def _limit(
-    parameters: object = None,
-    max_norm: Any = None,
-    clip_value: Any = None,
-    **_: object,
-) -> float:
-    """What gradients are clipped to. An infinite limit only asks for the norm, and
-    clips nothing.
-    """
-    given = max_norm if max_norm is not None else clip_value
-    return float(given) if isinstance(given, (int, float)) else sys.float_info.max
-
-
-def _tensors_of(about: object) -> frozenset[int] | None:
-    """Identities of the parameters that a call is about; None where it cannot be told
-    without using something up.
-    """
-    if is_a(about, torch.optim.Optimizer):
-        return frozenset(map(id, optimized(about)))
-    if is_a(about, torch.nn.Module):
-        return frozenset(map(id, parameters(about)))
-    if is_a(about, torch.Tensor):
-        return frozenset({id(about)})
-
-    if (
-        type(about) is GeneratorType
-        and about.gi_code is torch.nn.Module.parameters.__code__
-        and about.gi_frame
-    ):
-        return frozenset(map(id, parameters(about.gi_frame.f_locals["self"])))
-
-    if is_a(about, list) or is_a(about, tuple):
-        return frozenset(map(id, about))
-
-    return None

@@ -10,18 +10,16 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
 
 import torch
 
 from gradviz.checks.collect.calls import Misuses
-from gradviz.checks.collect.held import held_by, is_window
+from gradviz.checks.collect.held import held_since
 from gradviz.checks.collect.lines import (
     Variables,
     leaf_of,
@@ -31,18 +29,15 @@ from gradviz.checks.collect.lines import (
 )
 from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.flow import at_a_pole
+from gradviz.checks.poles import at_a_pole
 from gradviz.checks.record import RetainedHistory, Unused
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
-from gradviz.source.search import addition_to
-from gradviz.variables.scanner import as_written, namespaces
-from gradviz.walker.isolation import isolated
+from gradviz.variables.scanner import namespaces
 from gradviz.walker.private import Node, peek_sequence
-from gradviz.walker.walk import live_nodes
 
 FREE, SHARE = 0.2, 0.1
 """Seconds that looking may take in any case, and of the time since the script began."""
@@ -75,7 +70,6 @@ _UNREACHED = 3
 _LOOKS = 30
 """Calls whose nodes are compared with those of passes, and of retained graphs."""
 _IN_VAIN = 3  # calls of one line that retain a graph which nobody needs
-_TENSORS = 200  # of one variable that are looked at
 
 _Passes = list[Evaluation]
 
@@ -322,22 +316,9 @@ class RunWatch:
         """Note the variables that hold the graphs of several earlier steps: what began
         to grow after the calls that are read in full.
         """
-        starts = self._starts
-        groups = held_by(variables) if len(starts) > STEPS else {}
-        with isolated():
-            for name, held in groups.items():
-                nodes = live_nodes(held.tensors[-_TENSORS:])
-                numbers = [node._sequence_nr() for node in nodes]
-                old = [number for number in numbers if number < starts[-1]]
-                steps = {bisect_right(starts, number) for number in old}
-                if len(steps) < STEPS or is_window(name, variables):
-                    continue
-
-                source, written = _made_at(max(old)), as_written(name, variables)
-                added = addition_to(source.file, name) if source is not None else None
-                history = RetainedHistory(written, len(old), None, source, (), added)
-                history = history._replace(steps=len(steps), depth=held.depth)
-                self._held.setdefault(written, history)
+        if len(self._starts) > STEPS:
+            for history in held_since(variables, self._starts, STEPS):
+                self._held.setdefault(history.name, history)
 
     def histories(
         self, known: Sequence[RetainedHistory]
@@ -364,11 +345,3 @@ def _line(call: EngineCall) -> tuple[CodeType, int]:
 def _reaches(numbers: set[int], evaluation: Evaluation) -> bool:
     """Whether a pass made one of the nodes with these numbers."""
     return not numbers.isdisjoint(range(evaluation.began, evaluation.ended))
-
-
-def _made_at(number: int) -> SourceLine | None:
-    """Where the node of this number was made."""
-    session = running()
-    site: Any = session.event_log().lines.at(number) if session is not None else None
-    place = site.place if site is not None else None
-    return line_at(place) if place is not None else None

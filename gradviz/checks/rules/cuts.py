@@ -12,7 +12,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.ops import RESHAPES, kind, made, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.roots import all_cut_words, expression, mend_all, uncut
+from gradviz.checks.rules.mending import all_cut_words, expression, mend_all, uncut
 from gradviz.checks.words import (
     COMPARISONS,
     all_names,

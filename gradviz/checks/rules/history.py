@@ -5,8 +5,8 @@ that join a new graph to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import (
@@ -14,24 +14,27 @@ from gradviz.checks.edit import (
     behind as written_behind,
     instead,
 )
-from gradviz.checks.flow import behind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.old_tensors import (
+    OldTensors,
+    detached,
+    in_one_loop,
+    old_tensors,
+)
+from gradviz.checks.rules.spared import unneeded
 from gradviz.checks.words import (
-    Names,
     as_code,
     as_leaf,
     code,
-    first_names,
     line,
     listed,
     made_at,
     title,
     where as place,
 )
-from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
+from gradviz.graph import Edge, SavedTensor, SourceLine
 from gradviz.source.code_line import assigned, read
 from gradviz.source.search import taken_over
-from gradviz.source.statements import loops_around
 from gradviz.wording import one_line, plural
 
 
@@ -199,7 +202,7 @@ def freed_fix(
     made: SourceLine | None,
 ) -> dict[str, Any]:
     """What to do, and where, as fields of the diagnosis."""
-    spared = _spared(context)
+    spared = unneeded(context)
     if spared is not None:
         name, source = one_line(spared.name), spared.source
         word = rf"(?<![\w.]){re.escape(name)}(?![\w.(])"
@@ -291,146 +294,7 @@ def _other_loss(context: CheckContext) -> str:
     return ""
 
 
-def detached(context: CheckContext, old: OldTensors) -> str:
-    """The advice to detach a state between two steps."""
-    if context.backward is not None:
-        there = f"after {line(context.backward)}"
-    else:
-        there = "between the steps"
-    return f"Detach {listed(old.names) or 'the state'} {there}: {old.cut or 'state = state.detach()'}."
-
-
 # -- old tensors -----------------------------------------------------------------------
-
-
-class OldTensors(NamedTuple):
-    """Tensors of an earlier step that a graph reaches, by the names that variables have
-    for them, or for what comes after them.
-
-    `again`: whether each step makes them anew, as it does a state; None when that is
-    unknown. `cut` is the code that detaches them.
-    """
-
-    names: Names = ()
-    again: bool | None = None
-    cut: str = ""
-    kept: bool = False  # a container still holds them
-
-
-def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
-    """What is behind these edges, which lead from a new part of the graph into an old
-    one.
-    """
-    nodes = context.graph.nodes
-    names = tuple(
-        dict.fromkeys(name for edge in joints for name in _names(context, edge))
-    )
-    made = [
-        source for edge in joints if (source := nodes[edge.producer].source) is not None
-    ]
-    again = _is_made_again(context, joints, made) if made else None
-
-    first = [name for edge in joints for name in nodes[edge.producer].names[:1]]
-    kept = any(name != _variable(name) for name in first)
-    variables = tuple(dict.fromkeys(map(_variable, names)))
-    return OldTensors(variables, again, _cut(names), kept)
-
-
-def _is_made_again(
-    context: CheckContext, joints: Sequence[Edge], made: Sequence[SourceLine]
-) -> bool:
-    """Whether one of these lines runs in each step."""
-    nodes = context.graph.nodes
-    oldest_new = context.since or min(
-        (nodes[edge.consumer].sequence or 0 for edge in joints), default=0
-    )
-    newer = {node.source for node in nodes if (node.sequence or -1) >= oldest_new}
-    return any(
-        source in newer or _in_one_loop(source, context.backward) for source in made
-    )
-
-
-def _in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
-    """Whether a line runs again for each call."""
-    if backward is None or (made.file, made.function) != (
-        backward.file,
-        backward.function,
-    ):
-        return False
-    return bool(
-        {*loops_around(made.file, made.line)}
-        & {*loops_around(backward.file, backward.line)}
-    )
-
-
-def _names(context: CheckContext, edge: Edge) -> Names:
-    """What variables call the tensor of an edge now; else what they call that which the
-    same line has made in this step.
-    """
-    nodes, made = context.graph.nodes, context.graph.nodes[edge.producer]
-    if made.names:
-        return made.names[:1]
-
-    taken = {_last(name) for name in read(nodes[edge.consumer].source)}
-    wanted = taken.intersection(map(_last, assigned(made.source))) or taken
-    with_graph = [
-        tensor
-        for tensor in context.named_tensors
-        if tensor.requires_grad and not tensor.leaf
-    ]
-    held = [name for tensor in with_graph for name in (*tensor.names, *tensor.aliases)]
-    of_the_line = [name for name in held if _last(name) in wanted]
-    carried = taken_over(context.backward) if context.backward is not None else {}
-    alike = (
-        one
-        for one in with_graph
-        if one.node is not None and nodes[one.node].source == made.source
-    )
-
-    return tuple(
-        of_the_line
-        or [name for name in held if _variable(name) in carried]
-        or first_names(alike)
-    )
-
-
-_INDEX = re.compile(r"(\[[^\]]*\])+$")
-
-
-def _variable(name: str) -> str:
-    """The variable that holds what is called so: `net[0].state` of `net[0].state[1]`."""
-    return _INDEX.sub("", name)
-
-
-def _last(name: str) -> str:
-    """What code in any function calls it: `state` of `net[0].state[1]`."""
-    return _variable(name).rpartition(".")[2]
-
-
-def _cut(names: Sequence[str]) -> str:
-    """The code that detaches what has these names.
-
-    >>> _cut(["h", "c[0]", "c[1]"])
-    'h = h.detach(); c = tuple(one.detach() for one in c)'
-    >>> _cut(["d['a']"])
-    'd = {key: one.detach() for key, one in d.items()}'
-    >>> _cut(["h[0][1]"])
-    ''
-    """
-    cuts: dict[str, str] = {}
-    for name in map(as_code, names):
-        variable, index = _variable(name), name[len(_variable(name)) :]
-        if index.count("[") > 1:
-            return ""
-        if index:
-            cut = f"tuple(one.detach() for one in {variable})"
-        else:
-            cut = f"{variable}.detach()"
-        if index[1:2] in ("'", '"'):
-            cut = f"{{key: one.detach() for key, one in {variable}.items()}}"
-        cuts.setdefault(variable, f"{variable} = {cut}")
-
-    return "; ".join(cuts.values())
 
 
 def _run_again(
@@ -449,7 +313,7 @@ def _run_again(
     if made is None or used is None or not made.line < used.line <= end:
         return None
     known = name in assigned(made) and name in read(used)
-    if not known or not _in_one_loop(made, used):
+    if not known or not in_one_loop(made, used):
         return None
 
     fix = f"Compute {name} again directly before {line(used)}: {one_line(made.text)}."
@@ -458,78 +322,3 @@ def _run_again(
         fix += " Or add up both losses, and call backward() once."
     edit = written_before(used, made.text)
     return {"fix": fix, "where": "", "source": used, "edit": edit}
-
-
-class _Spared(NamedTuple):
-    """The line that used `name` with its history, though nothing behind it is trained
-    from there, and why.
-    """
-
-    source: SourceLine
-    name: str
-    because: str
-
-
-def _spared(context: CheckContext) -> _Spared | None:
-    """Where one of two calls could have gone without what both share, as a critic's can
-    without that of the images it is shown.
-
-    An optimizer of its own holds what that call trains beside the tensor, and others
-    hold all that is behind it.
-    """
-    graph, before = context.graph, context.before
-    if before is None:
-        return None
-
-    names = {
-        node.sequence: node.names for node in graph.nodes if node.sequence is not None
-    }
-    known = {node.sequence for node in before.nodes} & names.keys()
-    for one in (before, graph):
-        for edge in one.edges:
-            shared, source = one.nodes[edge.producer], made_at(one, edge.consumer)
-            if (
-                shared.sequence not in known
-                or one.nodes[edge.consumer].sequence in known
-                or source is None
-            ):
-                continue
-            name, trains = (
-                next(iter(names[shared.sequence or 0]), ""),
-                _whose_turn(context, one, edge.producer),
-            )
-            if trains and name in read(source):
-                why = f"{trains} updates nothing behind it, so that call needs no history of it"
-                return _Spared(source, name, why)
-
-    return None
-
-
-def _whose_turn(context: CheckContext, graph: Graph, node: int) -> str:
-    """The optimizer of what a call trains beside a node, where others hold all that is
-    behind the node; else "".
-    """
-    inside = _leaves(graph, [node])
-    beside = _leaves(graph, (root.node for root in graph.roots)) - inside
-    there, elsewhere = _holders(context, inside), _holders(context, beside)
-    return min(elsewhere) if there and elsewhere and not there & elsewhere else ""
-
-
-def _leaves(
-    graph: Graph,
-    start: Iterable[int | None],
-) -> set[str]:
-    """The names of the leaves behind some nodes."""
-    nodes = (node for node in behind(graph, start) if node in graph.leaf_of)
-    return {name for node in nodes for name in graph.leaf_of[node].names}
-
-
-def _holders(
-    context: CheckContext,
-    names: set[str],
-) -> set[str]:
-    return {
-        one.name
-        for one in context.optimizers
-        if any(names.intersection(tensor.names) for tensor in one.tensors)
-    }

@@ -11,7 +11,7 @@ from gradviz.checks.edit import Edit, instead, together
 from gradviz.checks.ops import users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.cuts import updates_below
-from gradviz.checks.rules.roots import and_reset
+from gradviz.checks.rules.mending import and_reset
 from gradviz.checks.words import (
     as_leaf,
     code,

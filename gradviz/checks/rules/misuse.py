@@ -21,6 +21,12 @@ _MODES = {
         "{code} drops out although {0} is in eval mode, {times} seen: a functional dropout has training=True unless it is told",
         "Use torch.nn.Dropout, a module; or pass the mode: training=self.training.",
     ),
+    "dropout apart": Row(
+        "eval() does not reach the dropout of {0}: it is no submodule",
+        "{code} drops out although {0} is in eval mode, {times} seen: a module that forward() creates, or that a plain list "
+        "holds, stays in training mode",
+        "Create it in __init__() as an attribute of self, or in an nn.ModuleList, and call that.",
+    ),
     "train in evaluation": Row(
         "{0} is evaluated in training mode",
         "{code} runs {0} under no_grad() while it is in training mode: {1}",

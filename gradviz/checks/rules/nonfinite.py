@@ -9,9 +9,16 @@ import math
 from collections.abc import Callable, Sequence
 
 from gradviz.checks.context import CheckContext, Gradients
-from gradviz.checks.flow import POLES, born, left_out, reason, remedy, suspect
-from gradviz.checks.ops import maker
+from gradviz.checks.flow import (
+    POLES,
+    born,
+    reason,
+    remedy,
+    remedy_of,
+    suspect,
+)
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.diverged import diverged, from_the_update
 from gradviz.checks.words import (
     Names,
     all_names,
@@ -28,7 +35,6 @@ from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import forward_name, own_line
 from gradviz.source.search import lines_behind
-from gradviz.wording import one_line, plural
 
 
 @check(
@@ -170,7 +176,7 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
         names,
         f"{title_and_code(graph, first)} {receives} a finite gradient and {returns} one that is not"
         f"{f': {why}' if why else ''}; the outputs are finite",
-        f"{_remedy(context, first)}.",
+        f"{remedy_of(context, first)}.",
         (first, *nodes_of(leaves)),
         where=place(graph, first),
     )
@@ -190,25 +196,6 @@ def _cause(context: CheckContext, node: int) -> int:
     return min(
         (value.made_by for value in wrong if value.made_by is not None),
         key=_place_in_order(context.graph),
-    )
-
-
-_OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
-
-
-def _remedy(context: CheckContext, node: int) -> str:
-    """What to do about an operation."""
-    graph, given = context.graph, maker(context.graph, node, ("ToCopy",))
-    op, half = graph.nodes[node].op, _is_half(graph, node)
-    small = given is not None and _is_half(graph, given)
-    pole = not half or (node in context.poles and not op.startswith(_OVERFLOWS))
-    chosen = pole and left_out(graph, node)
-    return remedy("Where" if chosen else op, half or small, pole)
-
-
-def _is_half(graph: Graph, node: int) -> bool:
-    return any(
-        output.dtype == "float16" for output in graph.nodes[node].outputs if output
     )
 
 
@@ -233,7 +220,7 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     if holder in leaf_of:
         leaf = leaf_of[holder]
         if leaf.kind == "parameter" and context.before is not None:
-            return _from_the_update(
+            return from_the_update(
                 context, [value for value in bad if value.made_by in leaf_of]
             )
         fix = "Look at the data: NaN or Inf comes in with it."
@@ -255,8 +242,8 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     unexplained = (
         not reason(context.graph, at) and context.losses and first.made_by is not None
     )
-    if _diverged(context) or unexplained:
-        return _from_the_update(context, ())
+    if diverged(context) or unexplained:
+        return from_the_update(context, ())
     given = _without_graph(context, holder, at)
     if given:
         return _given(context.graph, holder, given, amount, names)
@@ -341,7 +328,7 @@ def _from_an_operation(
     if at != holder:
         why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers"
 
-    cause, fix = reason(graph, at, below), _remedy(context, at)
+    cause, fix = reason(graph, at, below), remedy_of(context, at)
     if below:
         fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero "
         fix += "alone"
@@ -357,79 +344,3 @@ def _from_an_operation(
 
 
 # -- by the update ---------------------------------------------------------------------
-
-GROWN = 1e3
-"""A loss that ends at more than this multiple of its least value did not fall, but
-diverge.
-"""
-LARGE, _DIVERGED = 10.0, 1e6
-"""Inputs above the first are called large: layers are initialised for inputs of about
-1. Above the second, they may diverge.
-"""
-_CAUSES = (
-    "gradient-not-reset",
-    "clip-order",
-    "scaler-order",
-    "wrong-backward",
-    "loss-input",
-)
-"""Checks: what they find makes updates too large, so that the run diverges because of
-it.
-"""
-
-
-def _diverged(context: CheckContext) -> bool:
-    """Whether the losses before this call grew from step to step."""
-    losses = [abs(value) for _, value in context.losses if math.isfinite(value)]
-    return (
-        len(losses) > 1
-        and losses[-1] > GROWN * max(min(losses), 1e-30)
-        and losses[-1] > losses[0]
-    )
-
-
-def _from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
-    """Updates have made parameters NaN or infinite, or so large that the loss is."""
-    names, graph = tuple(dict.fromkeys(first_names(bad))), context.graph
-    summary, why = "the loss diverges", "the loss is not finite after an update"
-
-    if names:
-        summary = (
-            f"an update has made {plural(len(names), 'parameter')} NaN or infinite"
-        )
-        why = f"since the update before this call, NaN or Inf is in {listed(names)}"
-
-    losses = [loss for loss in context.losses if math.isfinite(loss[1])]
-    if len(losses) > 1:
-        (first, begin), (last, end) = losses[0], losses[-1]
-        why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
-
-    # the line with the rate
-    made = (one.source for one in context.optimizers if one.source is not None)
-    fix, source = _RATE, next(made, context.backward)
-    values = context.values
-
-    if (
-        values is not None
-        and LARGE < values.largest_input < _DIVERGED
-        and values.largest_name
-    ):
-        name, source = one_line(values.largest_name), context.backward
-        why += f"; {name} has numbers up to {values.largest_input:.4g}"
-        fix = f"Scale {name} to about 1: {name} = ({name} - {name}.mean(0)) / {name}.std(0). Else lower the learning rate."
-
-    return Diagnosis(
-        summary,
-        names or first_names(leaf for leaf in graph.leaves if leaf.kind == "parameter"),
-        why,
-        fix,
-        tuple(value.made_by for value in bad if value.made_by is not None),
-        source=source,
-        follows=_CAUSES,
-    )
-
-
-_RATE = (
-    "Lower the learning rate, tenfold at a time, until the loss falls; torch.nn.utils.clip_grad_norm_(parameters, 1.0) before "
-    "step() bounds single steps that are too large."
-)

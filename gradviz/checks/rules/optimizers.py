@@ -18,13 +18,8 @@ from gradviz.checks.record import (
     parts,
 )
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.roots import all_cut_words, mend_all
-from gradviz.checks.words import (
-    Names,
-    as_code,
-    code,
-    verb,
-)
+from gradviz.checks.rules.mending import all_cut_words, mend_all
+from gradviz.checks.words import Names, as_code, code, verb
 from gradviz.source.search import sets_item
 from gradviz.wording import one_line, plural
 

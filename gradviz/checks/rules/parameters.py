@@ -8,7 +8,7 @@ from itertools import accumulate, chain
 from gradviz.checks.context import CheckContext, NamedTensor, Parameter
 from gradviz.checks.edit import behind, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.roots import expression
+from gradviz.checks.rules.mending import cut_words, expression, mend_all
 from gradviz.checks.rules.verdicts import (
     VERDICTS,
     Case,
@@ -18,6 +18,7 @@ from gradviz.checks.rules.verdicts import (
     words_of,
 )
 from gradviz.checks.words import (
+    all_names,
     as_leaf,
     code,
     first_names,
@@ -55,7 +56,8 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
     takes `recording=`.
 
     How it is found: The parameters of the models among the variables are compared with
-    the leaves of the graph. What a module did is known from the recording.
+    the leaves of the graph. What a module did is known from the recording. Of tensors
+    that an optimizer holds and no module, those whose value was read without a graph.
 
     What to do: Call the module in `forward()` and use its result in the loss, or remove
     it. Where the finding names a line that drops the graph, mend that line. Freeze with
@@ -108,6 +110,34 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
 
     for key, cases in groups.items():
         yield _unused(cases, *told[key])
+    yield from _loose(context)
+
+
+def _loose(context: CheckContext) -> Diagnoses:
+    """Tensors that an optimizer holds and no module does, of which the loss takes a
+    value without a graph.
+    """
+    listed_names = {*all_names(context.parameters), *context.used_later}
+    for optimizer in context.at_work:
+        lost = [one for one in optimizer.tensors if one.node is None and one.names]
+        if len(lost) == len(optimizer.tensors):
+            continue
+        for tensor in lost:
+            names = {*tensor.names}
+            leads = (cut for cut in context.cuts if names & {*cut.leaf, *cut.behind})
+            cut = next(leads, None) if names.isdisjoint(listed_names) else None
+            if cut is not None:
+                name = one_line(tensor.names[0])
+                yield Diagnosis(
+                    f"{name} does not get a gradient: the graph is cut behind it",
+                    tensor.names[:1],
+                    f"{cut_words(cut)}, and the output is computed from what comes after it; {one_line(optimizer.name)} holds "
+                    f"{name}, and never updates it",
+                    mend_all([cut]),
+                    where=line(cut.source),
+                    source=cut.source,
+                    part=expression(cut),
+                )
 
 
 def _unused(cases: Sequence[Case], verdict: Verdict, alarming: bool) -> Diagnosis:

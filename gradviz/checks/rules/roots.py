@@ -2,204 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-
 from gradviz.checks.context import CheckContext, all_frozen
-from gradviz.checks.edit import Edit, before, instead
+from gradviz.checks.edit import before
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
-from gradviz.cuts.words import CUT
-from gradviz.graph import Root, SourceLine
-from gradviz.source.code_line import in_place, passing
-from gradviz.source.cut import Cut, DetachKind
-from gradviz.source.provenance import Provenance
-from gradviz.source.search import changes_gradients
-from gradviz.source.statements import body_around
-from gradviz.wording import one_line
-
-MEND: dict[DetachKind, str] = {
-    "detach": "remove .detach()",
-    "data": "use the tensor itself instead of .data",
-    "number": "compute the loss from the tensors themselves, and call .item() only on what is printed",
-    "numpy": "do this step with torch functions instead of NumPy",
-    "new": "use the tensor itself; to join several, torch.stack keeps their graphs",
-    "integer": "use a quantity that changes smoothly, such as logits with cross_entropy, instead of argmax or a comparison",
-    "no_grad": "move the line out of torch.no_grad()",
-    "inference": "move the line out of torch.inference_mode()",
-    "sample": "use rsample(), or multiply log_prob() of the sample by its reward",
-    "parameter": "use the tensor itself: torch.func.functional_call(module, {'weight': t}, x), or a function such as "
-    "torch.nn.functional.linear(x, t)",
-    "written": "leave the parameter as it is, and run its module with the tensor in its place: "
-    "torch.func.functional_call(module, {'weight': t}, x)",
-    "deepcopy": "copy nothing: run the module with other parameters, torch.func.functional_call(model, parameters, x), where "
-    "parameters are dict(model.named_parameters()), less a step along torch.autograd.grad(loss, parameters.values(), "
-    "create_graph=True). Or, for a gradient of first order, add that of the copy's parameters to .grad of the model's",
-    "grad": "pass create_graph=True to torch.autograd.grad",
-}
-_INTEGERS = {
-    **dict.fromkeys(
-        (
-            "argmax",
-            "argsort",
-            "max",
-            "min",
-            "topk",
-            "sort",
-            "median",
-            "mode",
-            "kthvalue",
-        ),
-        "use the scores instead of the indices: cross_entropy on them for a loss, scores.softmax(-1) as weights, or "
-        "torch.nn.functional.gumbel_softmax(scores, hard=True) for a choice that lets the gradient pass",
-    ),
-    "argmin": "let the gradient pass around the choice: q = x + (q - x).detach(), where q is what was picked for x; or use "
-    "torch.nn.functional.gumbel_softmax(-distances, hard=True) @ codes",
-    **dict.fromkeys(
-        COMPARISONS,
-        "compute with the numbers instead of the comparison, or with a smooth step: torch.sigmoid((x - threshold) * 20)",
-    ),
-    **dict.fromkeys(
-        ("long", "int", "to", "type", "byte", "bool", "short"),
-        "remove the cast to integers",
-    ),
-}
-"""What to do about an operation that makes integers or booleans."""
-_COPIES = re.compile(r"\b(?:tensor|as_tensor|array|FloatTensor)\(.*\.(?:item|tolist)\(")
-_HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
-
-
-def and_reset(source: SourceLine | None, name: str) -> str:
-    """What resets the gradient of a leaf that an update changes in place, where making
-    a new one did: the next statement.
-    """
-    unset = (
-        source is not None
-        and f"{name}.grad" in source.text
-        and not changes_gradients(source)
-    )
-    return f"; {name}.grad = None" if unset else ""
-
-
-def mend(cut: Cut) -> str:
-    """What to do about a cut, as the continuation of "In line, ..."."""
-    name, changed = in_place(cut.source) if cut.kind == "no_grad" else ("", "")
-    if changed:
-        return f"change {name} so that it stays a leaf that requires grad: {changed}{and_reset(cut.source, name)}"
-    if cut.operation == "set_grad_enabled":
-        return "switch gradients on again afterwards: torch.set_grad_enabled(True). Or use `with torch.no_grad():`"
-
-    if cut.off is not None and cut.off.text.startswith("@"):
-        return (
-            f"remove {one_line(cut.off.text)}: {line(cut.source)} has to be recorded; where no gradient is needed, as in an "
-            "evaluation, make the call inside `with torch.no_grad():`"
-        )
-
-    if cut.off is not None and to_change(cut) == cut.off:
-        return f"make the call that leads to {line(cut.source)} outside of this block"
-
-    if cut.off is not None and cut.off.line != cut.source.line:
-        block = f" (the block of {line(cut.off)})"
-    else:
-        block = ""
-
-    return _advice(cut) + block
-
-
-def to_change(cut: Cut) -> SourceLine:
-    """The line that has to change: the decorator, or the block around a call, that
-    switches recording off in another function.
-    """
-    off, inner = cut.off, cut.source
-    if off is None:
-        return inner
-    elsewhere = body_around(off.file, off.line) != body_around(inner.file, inner.line)
-    return off if elsewhere or off.text.startswith("@") else inner
-
-
-def _advice(cut: Cut) -> str:
-    """What to do about a cut of its kind, as its line spells it."""
-    if cut.kind == "grad" and _asks_for_a_graph(cut):
-        return (
-            "leave create_graph=True as it is; in backward() of the custom Function on the way, compute from ctx.saved_tensors, of "
-            "inputs that forward() gives to ctx.save_for_backward()"
-        )
-
-    handed = _HANDED_ON.search(cut.source.text) if cut.kind == "detach" else None
-    # the detach() is there for what follows, which cannot do without
-    if handed is not None:
-        return MEND["numpy" if handed[1] == "numpy" else "number"]
-    if cut.kind == "number" and _COPIES.search(cut.source.text):
-        return f"{MEND['number']}; to join several, torch.stack keeps their graphs"
-
-    return _INTEGERS.get(
-        cut.operation if cut.kind == "integer" else "",
-        MEND[cut.kind],
-    )
-
-
-def _asks_for_a_graph(cut: Cut) -> bool:
-    """Whether a line passes create_graph=True, so that a backward function on the way
-    computed without a graph.
-    """
-    return "create_graph=True" in cut.source.text.replace(" ", "")
-
-
-def uncut(cuts: Sequence[Cut]) -> Edit | None:
-    """The line of a cut without its `.detach()` or `.data`, where that is all and it is
-    there once.
-    """
-    cut = cuts[0] if cuts else None
-    if cut is not None and cut.kind == "grad" and not _asks_for_a_graph(cut):
-        return instead(
-            cut.source, passing(cut.source, ["grad"], "create_graph", "True")
-        )
-
-    if cut is not None and cut.kind in ("detach", "data"):
-        word = _SPELLED.get(cut.kind, "")
-    else:
-        word = ""
-
-    plain = (
-        cut is not None
-        and word
-        and cut.source.text.count(word) == 1
-        and not _HANDED_ON.search(cut.source.text)
-    )
-    if cut is not None and plain:
-        return instead(
-            cut.source,
-            cut.source.text.replace(word, ""),
-        )
-
-    return None
-
-
-_SPELLED: dict[DetachKind, str] = {
-    "detach": ".detach()",
-    "data": ".data",
-    "number": ".item()",
-}
-BARE = (
-    "{line} runs {what} in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a "
-    "checkpoint records nothing then, whatever the parameters inside require, and backward() never gets to compute it again"
+from gradviz.checks.rules.mending import (
+    BARE,
+    MEND,
+    all_cut_words,
+    asks_for_a_graph,
+    bare_fix,
+    expression,
+    mend_all,
+    uncut,
 )
-
-
-def bare_fix(source: SourceLine) -> str:
-    """What to do about a reentrant checkpoint at a line of which no input requires
-    grad.
-    """
-    if source.package:
-        return (
-            f"Switch the checkpoints of {source.package} on with use_reentrant=False "
-            '(model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})), or call '
-            "model.enable_input_require_grads() before training."
-        )
-    return (
-        f"Pass use_reentrant=False to the checkpoint in {line(source)}. Else let its input require grad: "
-        "model.enable_input_require_grads() with transformers, or requires_grad_() on what the frozen embedding returns."
-    )
+from gradviz.checks.words import code, line, listed, verb
+from gradviz.graph import Root, SourceLine
+from gradviz.source.provenance import Provenance
+from gradviz.wording import one_line
 
 
 @check(
@@ -281,7 +100,7 @@ def _without_graph(context: CheckContext, root: Root) -> Diagnosis:
         source=places[0].source if places else context.frozen_at or provenance.made,
         part=expression(places[0]) if places else "",
         follows=("wrong-backward",)
-        if any(cut.kind == "grad" and _asks_for_a_graph(cut) for cut in places)
+        if any(cut.kind == "grad" and asks_for_a_graph(cut) for cut in places)
         else (),
         where=listed(dict.fromkeys(line(cut.source) for cut in places[:3])),
         edit=uncut(places)
@@ -310,17 +129,6 @@ def _asked(context: CheckContext, provenance: Provenance) -> str:
 
 
 _REAL = ("float", "bfloat", "complex")
-
-
-def expression(cut: Cut) -> str:
-    """The code that drops the graph, as far as the kind of cut tells it; else what
-    loses it, and what that is given to.
-    """
-    if cut.kind in _SPELLED:
-        return f"{cut.of}{_SPELLED[cut.kind]}"
-    if cut.kind in ("no_grad", "inference"):
-        return cut.of
-    return around(cut.source, cut.of)
 
 
 def _bare_checkpoint(context: CheckContext) -> tuple[str, SourceLine] | None:
@@ -419,35 +227,6 @@ def _unfreeze(context: CheckContext) -> str:
     if context.frozen_at is None:
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
     return f"In {line(context.frozen_at)}, do not freeze what should be trained, such as the last layers."
-
-
-def cut_words(cut: Cut) -> str:
-    """One place, and how sure it is that the graph ends there."""
-    words = CUT[cut.kind].format(of=one_line(cut.of) or "a tensor")
-    if cut.operation == "set_grad_enabled":
-        words = "switches gradients off, and nothing switches them on again"
-    if cut.kind == "grad" and _asks_for_a_graph(cut):
-        words = f"computes a gradient of {one_line(cut.of) or 'a tensor'} through a backward() that uses what has no graph"
-    inside = f" in {one_line(cut.inside)}" if cut.inside else ""
-    text = f"{code(cut.source)}{inside} {words}"
-    if cut.operation:
-        return f"{text} (observed)"
-    return f"{text}; its input still has a graph" if cut.alive else text
-
-
-def all_cut_words(cuts: Iterable[Cut]) -> list[str]:
-    """The same for several, each once."""
-    return list({(cut.source, cut.kind): cut_words(cut) for cut in cuts}.values())
-
-
-def mend_all(cuts: Sequence[Cut]) -> str:
-    """What to do about cuts, once for all lines where it is the same."""
-    lines: dict[str, dict[str, None]] = {}
-    for cut in cuts:
-        lines.setdefault(mend(cut), {})[line(to_change(cut))] = None
-    return " ".join(
-        f"In {listed(places)}, {advice}." for advice, places in lines.items()
-    )
 
 
 def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:

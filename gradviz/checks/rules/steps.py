@@ -11,8 +11,8 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import before, behind, instead
 from gradviz.checks.record import Interval, RetainedHistory
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.history import OldTensors, detached, old_tensors
 from gradviz.checks.rules.leaves import recorded_updates
+from gradviz.checks.rules.old_tensors import OldTensors, detached, old_tensors
 from gradviz.checks.words import (
     as_code,
     code,

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from functools import partial
 from itertools import combinations
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit, behind, instead
-from gradviz.checks.ops import kind, users
+from gradviz.checks.ops import kind, spread, users
 from gradviz.checks.record import (
     LeafRow,
     OptimizerRow,
@@ -26,7 +27,7 @@ from gradviz.checks.words import (
     places,
     verb,
 )
-from gradviz.graph import SourceLine
+from gradviz.graph import Graph, SourceLine
 from gradviz.source.code_line import parsed
 from gradviz.wording import one_line, plural
 
@@ -107,15 +108,28 @@ def _is_lost(context: CheckContext, leaf: LeafRow) -> bool:
     """Whether a module holds a leaf as a plain attribute; or it is a single number that
     scales something, and whose `.grad` nothing reads.
     """
-    graph = context.graph
-    if leaf.node in context.homes or leaf.module:
-        return leaf.node not in context.homes
-
     read = [one for one in context.named_tensors if one.grad_read is not None]
-    users_of = users(graph, leaf.node) if leaf.node in graph.leaf_of else ()
-    adds = bool(users_of) and all(kind(graph, user) == "Add" for user in users_of)
-    single = leaf.tensor.shape in ((), (1,)) and bool(leaf.names)
-    return single and not adds and {*all_names(read)}.isdisjoint(leaf.names)
+    number = leaf.tensor.shape in ((), (1,))
+    sums = number and _begins_a_sum(context.graph, leaf.node)
+    if leaf.node in context.homes or sums:
+        return False
+    alone = bool(leaf.names) and {*all_names(read)}.isdisjoint(leaf.names)
+    return bool(leaf.module) or (number and alone)
+
+
+def _begins_a_sum(graph: Graph, leaf: int) -> bool:
+    """Whether all that is done with a number is to add it to the loss, as a sum of
+    losses that begins with it, which may be scaled.
+    """
+    if leaf not in graph.leaf_of:
+        return False
+    onward = [node for node in spread([leaf], partial(users, graph)) if node != leaf]
+    kinds = {
+        kind(graph, node)
+        for node in onward
+        if kind(graph, node) not in ("Mul", "Div") or len(graph.inputs(node)) > 1
+    }
+    return kinds <= {"Add"}
 
 
 def _forgotten(

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Parameter
-from gradviz.checks.rules.roots import BARE, bare_fix, cut_words, mend_all, to_change
+from gradviz.checks.rules.mending import BARE, bare_fix, cut_words, mend_all, to_change
 from gradviz.checks.words import all_names, code, line, nodes_of, title
 from gradviz.graph import Node, SourceLine
 from gradviz.source.cut import Cut
