@@ -268,7 +268,7 @@ class RunRecord:
     names: dict[int, Names] = field(default_factory=dict)
     # at the last call whose gradients a step has used
     models: tuple[ModelState, ...] = ()
-    calls: int = 0  # backward calls that filled gradients
+    calls: int = 0  # backward calls that fill gradients
     updates: int = 0  # steps of optimizers, but for those inside of others
     scaled: bool = False  # a GradScaler has scaled a loss
     scaler: bool = False  # a variable holds one, which decides whether steps are taken

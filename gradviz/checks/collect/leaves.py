@@ -125,7 +125,6 @@ class LeafWatch:
         if not filled:
             return
 
-        record.calls += 1
         for row in record.optimizers:
             row.reached.update(row.held & set(map(id, coming.values())))
         for key, leaf in coming.items():

@@ -103,6 +103,7 @@ class RunRecorder:
         self._call = number
         self._note("backward", None if fills else frozenset(), frame)
         if fills:
+            self.record.calls += 1
             self.modes.backward()
 
     def reaches(
