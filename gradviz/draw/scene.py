@@ -307,6 +307,10 @@ class Drafter:
                         "variable" if self.options.details else "forward"
                     ),
                 )
+                title = details.sign_text(self.graph, node, lines[0], self.numbers)
+                if title[1:] and title != lines[0]:
+                    self.data_uses += 1  # the number is said
+                lines = (title, *lines[1:])
                 names = tuple(labels.relative(name, around) for name in node.names)
                 kind = kind_of(self.graph, node)
                 self.box_of[node.id] = self._draw_node(
@@ -336,7 +340,8 @@ class Drafter:
             ),
         )
         value = details.value_line(self.numbers.get(node.id))
-        lines = (*lines, value) if value else lines
+        if value:
+            lines = (*(line for line in lines if self.brief(line) != "()"), value)
         norms = self.backward.of[node.id] if self.backward is not None else None
         lines = details.with_norms(
             lines,
@@ -542,8 +547,9 @@ class Drafter:
         that is more than once.
         """
         record = self.graph.nodes[edge.consumer]
-        passed = passed_on(self.graph, edge) if record.folded is not None else []
-        if not passed:
+        group = record.folded
+        passed = passed_on(self.graph, edge)
+        if not passed or group is None:
             is_said = edge.count == names.count(",") + 1
             return "" if is_said else f"{edge.count:,} uses"
 
@@ -552,7 +558,7 @@ class Drafter:
             what = labels.relative(", ".join(dict.fromkeys(passed)), around)
         else:
             what = plural(len(passed), "tensor")
-        return f"{what} to the next of {record.folded.count:,}"
+        return f"{what} to the next of {group.count:,}"
 
     def _inputs_of(self, node: int) -> set[TensorInfo | None]:
         """The kinds of tensors that a box gets from others, leaves apart."""
