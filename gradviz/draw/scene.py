@@ -538,7 +538,7 @@ class Drafter:
             shape = ""
         else:
             shape = self.brief(tensor_line(made))
-        shape = shape if shape != "()" else ""
+        shape = shape.strip() if shape != "()" else ""
         names = held_names(self.graph, edge) if self.options.names == "auto" else ""
         return labels.relative(names, self._path(record.scope)), shape
 
