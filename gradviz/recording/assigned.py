@@ -167,14 +167,14 @@ def _runs(
 
 def _assignments(site: CallSite) -> Iterator[tuple[CallSite, Assignment]]:
     """The sites of a chain whose whole value is assigned."""
-    for one in site.chain():
-        span = span_of(one)
+    for outer in site.chain():
+        span = span_of(outer)
         if span is not None:
-            assignment = code_of(one.code.co_filename).assignments.get(span)
+            assignment = code_of(outer.code.co_filename).assignments.get(span)
         else:
             assignment = None
         if assignment is not None:
-            yield one, assignment
+            yield outer, assignment
 
 
 def _turns(
@@ -220,12 +220,13 @@ def _call_from(site: CallSite, call: ModuleCall | None) -> ModuleCall | None:
 
 def _loops_below(site: CallSite, inner: CallSite | None) -> bool:
     """Whether a function that was called from `site` was in a loop of its own."""
-    for one in inner.chain() if inner is not None else ():
-        if one is site:
+    for callee in inner.chain() if inner is not None else ():
+        if callee is site:
             return False
-        line = one.place.source.line if one.place is not None else 0
+        line = callee.place.source.line if callee.place is not None else 0
         if any(
-            first <= line <= last for first, last in code_of(one.code.co_filename).loops
+            first <= line <= last
+            for first, last in code_of(callee.code.co_filename).loops
         ):
             return True
     return False
@@ -268,10 +269,10 @@ def _is_returned(inner: CallSite | None, site: CallSite) -> bool:
     """Whether each function between the two returns what its line at that moment
     computes.
     """
-    for one in inner.chain() if inner is not None else ():
-        if one is site:
+    for callee in inner.chain() if inner is not None else ():
+        if callee is site:
             return True
-        if span_of(one) not in code_of(one.code.co_filename).returned:
+        if span_of(callee) not in code_of(callee.code.co_filename).returned:
             return False
     return False
 
@@ -295,8 +296,8 @@ def span_of(site: CallSite) -> Span | None:
 def _spans_by_id(code_id: int, code: CodeType) -> list[Span | None]:
     spans: list[Span | None] = []
     for first, last, start, end in code.co_positions():
-        known = None not in (first, last, start, end)
-        spans.append((first, last, start, end) if known else None)  # type: ignore[arg-type]
+        complete = None not in (first, last, start, end)
+        spans.append((first, last, start, end) if complete else None)  # type: ignore[arg-type]
     return spans
 
 
@@ -357,7 +358,7 @@ class _CodeReader:
     def _function(self, function: ast.AST) -> list[ast.AST]:
         """Read one function, or the file itself. Returns the functions inside it."""
         inside: list[ast.AST] = []
-        own: list[tuple[Span, Assignment]] = []
+        pairs: list[tuple[Span, Assignment]] = []
         names: set[str] = set()
         if isinstance(function, ast.Lambda):
             self.returned.update(spans_of(function.body))
@@ -374,14 +375,14 @@ class _CodeReader:
             if isinstance(node, ast.Return) and node.value is not None:
                 self.returned.update(spans_of(node.value))
                 names.update(_name(node.value))
-            own += _pairs(node, in_loop)
+            pairs += _pairs(node, in_loop)
             self._add_operands(node)
             if isinstance(function, ast.Module):
                 self._add_variable(node)
             waiting += [(child, in_loop) for child in ast.iter_child_nodes(node)]
 
-        self.assignments.update(own)
-        self.returned.update(_last_of_each(own, names))
+        self.assignments.update(pairs)
+        self.returned.update(_last_of_each(pairs, names))
         return inside
 
     def _add_variable(self, node: ast.AST) -> None:
@@ -403,16 +404,16 @@ class _CodeReader:
 
 
 def _last_of_each(
-    own: Sequence[tuple[Span, Assignment]], names: set[str]
+    pairs: Sequence[tuple[Span, Assignment]], names: set[str]
 ) -> Iterator[Span]:
     """The values that a function assigns last to the variables that it returns."""
     last: dict[str, int] = {}
-    for _, assignment in own:
+    for _, assignment in pairs:
         last[assignment.name] = max(
             assignment.line,
             last.get(assignment.name, 0),
         )
-    for span, assignment in own:
+    for span, assignment in pairs:
         if assignment.name in names and assignment.line == last[assignment.name]:
             yield span
 
@@ -440,7 +441,7 @@ def _pairs(
     for target, value in targets:
         names = _name(target)
         several = isinstance(target, ast.Tuple) and all(
-            isinstance(one, ast.Name) for one in target.elts
+            isinstance(element, ast.Name) for element in target.elts
         )
         if several:
             names = [ast.unparse(target).strip("()")]

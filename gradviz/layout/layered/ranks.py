@@ -136,10 +136,10 @@ def heights(
     while ready:
         node = ready.pop()
         settled.append(node)
-        here = height[node] + 1
+        least = height[node] + 1
         for other in above[start[node] : start[node + 1]]:
-            if height[other] < here:
-                height[other] = here
+            if height[other] < least:
+                height[other] = least
             waiting[other] -= 1
             if not waiting[other]:
                 ready.append(other)
@@ -175,10 +175,10 @@ def _hand_down(
     """Raise the value of every node to the largest above it and `more`."""
     below, start = near.below, near.below_start
     for node in reversed(upwards):
-        here = values[node] + more
+        least = values[node] + more
         for other in below[start[node] : start[node + 1]]:
-            if values[other] < here:
-                values[other] = here
+            if values[other] < least:
+                values[other] = least
 
 
 def _pull_up(
@@ -267,11 +267,11 @@ def with_towers_beside(rank: Ints, near: Neighbours, heights: Floats) -> Ints:
     towers = Counter(row[node] for node in tall)
 
     for node in sorted(tall, key=row.__getitem__) if len(towers) > 1 else ():
-        here = row[node]
+        level = row[node]
         targets = (
             target
-            for target in range(here - 1, here - REACH - 1, -1)
-            if towers[here] == 1 and towers[target]
+            for target in range(level - 1, level - REACH - 1, -1)
+            if towers[level] == 1 and towers[target]
         )
         moved = next(
             filter(
@@ -282,7 +282,7 @@ def with_towers_beside(rank: Ints, near: Neighbours, heights: Floats) -> Ints:
         for other, there in moved.items():
             row[other] = there
         towers.update([row[node]])
-        towers[here] -= 1
+        towers[level] -= 1
 
     return np.array(row, np.int64)
 
@@ -298,12 +298,14 @@ def _raised(
     when that is tall itself.
     """
     moved, waiting = {node: target}, [node]
-    for here in waiting:  # grows while it is read
-        for other in near.above[near.above_start[here] : near.above_start[here + 1]]:
-            if moved.get(other, row[other]) >= moved[here]:
+    for current in waiting:  # grows while it is read
+        for other in near.above[
+            near.above_start[current] : near.above_start[current + 1]
+        ]:
+            if moved.get(other, row[other]) >= moved[current]:
                 if heights[other] > TALL:
                     return {}
-                moved[other] = moved[here] - 1
+                moved[other] = moved[current] - 1
                 waiting.append(other)
     return moved
 
