@@ -41,7 +41,37 @@ class RetiredOption(NamedTuple):
     values: tuple[str, ...] = ANY  # those that are retired
     harmless: tuple[str, ...] = ()  # those that are the default now: a note, and the command goes on
     takes_value: bool = True
+    becomes: str = ""  # the flag that it is another name of: a note, and the command goes on
+    python: bool = True  # whether `Graph.save` has lost it, too
 
+
+_RECORDS = (
+    "gradviz always records modules and lines. "
+    "To read a graph without them, call gradviz.walk(loss) in the script."
+)
+_TREE = "Rows are of gradviz tree: gradviz tree train.py --by line > tree.txt."
+_MERGE = (
+    "gradviz merge no longer takes all options of a picture. Write the merged graph, and draw that: "
+    "gradviz merge net.rank*.json -o all.json, then gradviz render all.json --details."
+)
+_NO = "That is the default, so leave it out."
+_OF_A_PICTURE = (
+    "--names",
+    "--expand",
+    "--views",
+    "--leaves",
+    "--theme",
+    "--color",
+    "--numbers",
+    "--by",
+    "--columns",
+    "--link-source",
+    "--max-depth",
+    "--max-rows",
+    "--saved",
+    "--details",
+    "--attributes",
+)
 
 OPTIONS: tuple[RetiredOption, ...] = (
     RetiredOption(
@@ -86,16 +116,49 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--format",
-        "gradviz info no longer prints Markdown. Paste what gradviz info train.py prints, or the findings alone: "
+        "gradviz info prints one screen, or JSON with --json. As Markdown it has the findings: "
         "gradviz check train.py --format md.",
         ("info",),
-        values=("md",),
+        harmless=("text",),
     ),
     RetiredOption(
         "--time",
         "`gradviz saved` no longer measures time: see `gradviz tree train.py --time`.",
         ("saved",),
         takes_value=False,
+    ),
+    RetiredOption(
+        "--to-end",
+        "--to-end is --continue now.",
+        ("check",),
+        takes_value=False,
+        becomes="--continue",
+    ),
+    RetiredOption(
+        "--color",
+        "gradviz tree has no colours for amounts: leave --color out for bytes, "
+        "and add --time for seconds.",
+        ("tree",),
+        harmless=("kind", "memory"),
+    ),
+    RetiredOption(
+        "--max-depth",
+        "A tree is as deep as --depth says, and as long as --max-rows.",
+        ("tree",),
+        python=False,
+    ),
+    *(
+        RetiredOption(flag, _RECORDS, harmless=ANY, takes_value=False)
+        for flag in ("--record", "--no-record")
+    ),
+    *(
+        RetiredOption(flag, _TREE, ("render",), python=False)
+        for flag in ("--by", "--columns", "--max-depth", "--max-rows")
+    ),
+    *(RetiredOption(flag, _MERGE, ("merge",)) for flag in _OF_A_PICTURE),
+    *(
+        RetiredOption(flag, _NO, harmless=ANY, takes_value=False)
+        for flag in ("--no-numbers", "--no-saved", "--no-details", "--no-attributes")
     ),
 )
 """In the order in which they are looked through."""
@@ -186,6 +249,7 @@ def without_retired_flags(command: str, words: Sequence[str], note: Callable[[st
         if row.takes_value and not equals and waiting:
             waiting.pop(0)
         _answer(row, value, note)
+        kept += [row.becomes] * bool(row.becomes)
     return kept
 
 
@@ -194,7 +258,7 @@ def without_retired_names(command: str, given: Mapping[str, Any], note: Callable
     kept = {}
     for name, value in given.items():
         row = _row("--" + str(name).replace("_", "-"), command)
-        if row is None or not _is_retired(row, str(value)):
+        if row is None or not row.python or not _is_retired(row, str(value)):
             kept[name] = value
         else:
             _answer(row, str(value), note)
@@ -240,7 +304,7 @@ def _is_retired(row: RetiredOption, value: str) -> bool:
 
 
 def _answer(row: RetiredOption, value: str, note: Callable[[str], object]) -> None:
-    if row.harmless == ANY or value in row.harmless:
+    if row.becomes or row.harmless == ANY or value in row.harmless:
         note(row.instead)
     else:
         raise FormatError(row.instead)

@@ -159,7 +159,7 @@ def _to_stdout(read: _Read, format: str, options: dict[str, Any]) -> None:
 
 
 @click.command("tree", cls=TargetCommand)
-@render_options("by", "columns", "names", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
+@render_options("by", "columns", "names", "depth", "max_rows", "leaves", "saved", "attributes")
 @with_feature(
     "gradients",
     click.option(
@@ -177,12 +177,8 @@ def tree_command(source: Source, with_time: bool = False, **options: Any) -> Non
     node shows single nodes from the output down; a node with several uses is shown once and referenced afterwards. --by line
     shows the lines of your code with the ops that each created. The script's own output goes to standard error.
     """
-    from gradviz.draw.tree import refuse_backward
-
-    refuse_backward(Options.of(options))
     with result_stream() as stream:
-        timed = with_time or options["color"] == "time"
-        captured = load("gradviz.gradients.command:timed_graph")(source) if timed else source.graph()
+        captured = load("gradviz.gradients.command:timed_graph")(source) if with_time else source.graph()
         _print(captured.result, options, stream)
     captured.raise_failure()
 

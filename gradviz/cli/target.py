@@ -82,9 +82,8 @@ def shown_in_any_case(captured: RunResult[Any]) -> Iterator[None]:
 class TargetCommand(click.Command):
     """A command whose line may end in `-- ARGUMENTS OF THE SCRIPT`, which click must not read, and that several ranks may run."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.params.append(rank_option())
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), rank_option()]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ours = args
@@ -109,7 +108,6 @@ class Source:
     arguments: tuple[str, ...]
     at: int | Sequence[int] | None
     keep_going: bool
-    record: bool = True
     run_custom: bool = False  # for gradients only
     values: bool = False  # of small tensors, with the gradients
 
@@ -164,7 +162,6 @@ class Source:
                 self.arguments,
                 at=self.at,
                 keep_going=self.keep_going,
-                record=self.record,
                 need_graph=need_graph,
                 around=around,
                 steps=steps,
@@ -225,24 +222,17 @@ def target_argument(function: F) -> F:
         module: str | None,
         at: int | None,
         keep_going: bool,
-        record: bool,
         **options: Any,
     ) -> Any:
         arguments: Sequence[str] = ctx.meta.get(ARGUMENTS, ())
-        source = Source(_target(ctx, target, module), tuple(arguments), at, keep_going, record)
+        source = Source(_target(ctx, target, module), tuple(arguments), at, keep_going)
         return ctx.invoke(function, source=source, **options)
 
     with_source.__doc__, with_source.__name__ = function.__doc__, function.__name__
     with_source.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
     for decorate in (
         click.option(
-            "--record/--no-record",
-            default=True,
-            show_default=True,
-            help="Record modules and source lines; --no-record runs faster.",
-        ),
-        click.option(
-            "--continue", "keep_going", is_flag=True, help="Run the script to its end after that backward call."
+            "--continue", "keep_going", is_flag=True, help="Run the script to its end, instead of stopping there."
         ),
         click.option(
             "--at",

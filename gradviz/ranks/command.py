@@ -23,14 +23,14 @@ DIFFERENT = 1
 @click.option("-o", "--output", metavar="FILE", help="Also draw all ranks as one graph; the suffix chooses the format.")
 @open_option
 @json_option("Print it all as JSON.")
-@render_options()
+@render_options("direction", "depth", "focus")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def command(files: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Compare the graphs of several ranks, and their bytes.
 
     Shows the nodes that all ranks share and those that only some have, and runs the checks on several ranks. FILES are graphs
     that the ranks saved: torchrun ... -m gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ...
-    Drawing options apply to -o. Exit code 0 if all ranks are alike, else 1.
+    For a picture with other options write -o all.json, and render that. Exit code 0 if all ranks are alike, else 1.
     """
     refuse_to_open(output)
     if output is not None:

@@ -25,6 +25,8 @@ _ROWS = (
     RetiredOption("--engine-timeout", "There is one engine.", harmless=ANY),
     RetiredOption("--by", "Rows by term are gone.", ("flow",), values=("term",)),
     RetiredOption("--clock", "Times are gone.", takes_value=False),
+    RetiredOption("--onward", "That is --on now.", takes_value=False, becomes="--on"),
+    RetiredOption("--rows", "Rows are of a tree.", ("render",), python=False),
 )
 
 
@@ -54,6 +56,13 @@ def test_what_changes_nothing_is_passed_over_with_a_note(command: str, words: st
     assert told == ["There is one engine."] * notes
 
 
+@pytest.mark.usefixtures("rows")
+def test_another_name_of_an_option() -> None:
+    told: list[str] = []
+    assert without_retired_flags("tree", ["--onward", "a.py"], told.append) == ["--on", "a.py"]
+    assert told == ["That is --on now."]
+
+
 @pytest.mark.parametrize("words", ["a.py --engine dot", "--engine=dot a.py", "a.py --clock", "a.py --engine"])
 @pytest.mark.usefixtures("rows")
 def test_what_would_change_something_is_refused_with_the_sentence(words: str) -> None:
@@ -70,8 +79,8 @@ def test_a_retired_value_of_an_option_that_stays() -> None:
 @pytest.mark.usefixtures("rows")
 def test_options_by_name() -> None:
     told: list[str] = []
-    given = {"engine": "own", "direction": "right", "engine_timeout": 3}
-    assert without_retired_names("render", given, told.append) == {"direction": "right"}
+    given = {"engine": "own", "rows": 9, "engine_timeout": 3}
+    assert without_retired_names("render", given, told.append) == {"rows": 9}
     assert len(told) == 2
     with pytest.raises(FormatError):
         without_retired_names("render", {"engine": "dot"}, told.append)
@@ -106,6 +115,11 @@ ENDS = {
     "check train.py --try": "run gradviz check again",
     "tree train.py --ranks merged": "compare them with gradviz merge net.rank*.json.",
     "render train.py --layout dot": "gradviz render train.py -o net.dot",
+    "render train.py --by line": "gradviz tree train.py --by line > tree.txt",
+    "info train.py --format json": "JSON with --json",
+    "tree train.py --color time": "--time for seconds",
+    "tree train.py --max-depth 2": "as deep as --depth says",
+    "merge net.json -o net.svg --details": "gradviz render all.json --details",
 }
 GOES_ON = {
     "--layout layered": "gradviz has one layout",
@@ -113,6 +127,8 @@ GOES_ON = {
     "--ranks each": "compare them with gradviz merge",
     "--ranks-wait 3": "No rank waits for another",
     "--layout-timeout 3": "no longer waits for Graphviz",
+    "--no-record": "call gradviz.walk(loss) in the script",
+    "--no-saved": "That is the default",
 }
 ATTRIBUTES = {
     "apply_checkpoints": r"call torch\.utils\.checkpoint\.checkpoint\(module, x",
