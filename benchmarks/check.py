@@ -3,7 +3,8 @@
     python -m benchmarks.check [REPEATS]
 
 Prints the best of REPEATS (7) for each, side by side in one run. Without `values` the ratio is to stay below 2. Then: the processor
-time of the command on a script of three steps, imports counted, as a multiple of that of the script alone. It is to stay below 1.3.
+time of a check and of the page for ten times as many nodes, which is to be at most 12 times; and that of the command on a script of
+three steps, imports counted, as a multiple of that of the script alone. It is to stay below 1.3.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ def layers(count: int) -> tuple[torch.Tensor, nn.Module]:
     return net(torch.ones(1, 4)).sum(), net
 
 
-def best(step: Callable[[], object], repeats: int) -> float:
+def best(step: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """The least seconds of several runs."""
     found = float("inf")
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = clock()
         step()
-        found = min(found, time.perf_counter() - start)
+        found = min(found, clock() - start)
     return found
 
 
@@ -86,6 +87,29 @@ def scripts(repeats: int) -> None:
             print(f"{f'{layers} encoder layers':<24} {alone:>9.2f} {check:>9.2f} {check / alone:>6.2f}")
 
 
+def growth() -> None:
+    """Print what ten times as many nodes cost, of a check and of the page: twelve times at most is asked."""
+    print(f"\n{'chain':<24} {'10,000 s':>9} {'100,000 s':>9} {'ratio':>6}")
+    graphs = [gradviz.walk(products(length)) for length in (10_000, 100_000)]
+    losses = [products(length) for length in (10_000, 100_000)]
+    with tempfile.TemporaryDirectory() as folder:
+        ways: dict[str, Callable[[int], object]] = {
+            "check": lambda i: gradviz.check(losses[i]),
+            "page": lambda i: graphs[i].save(f"{folder}/page.html"),
+        }
+        for name, way in ways.items():
+            small, large = (best(lambda: way(i), 2, time.process_time) for i in (0, 1))  # noqa: B023
+            print(f"{name:<24} {small:>9.2f} {large:>9.2f} {large / small:>6.1f}")
+
+
+def products(length: int) -> torch.Tensor:
+    """A chain of one op."""
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(length):
+        x = x * 1.0001
+    return x.sum()
+
+
 def main() -> int:
     """Print the table."""
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 7
@@ -100,6 +124,7 @@ def main() -> int:
         walk = best(lambda: gradviz.walk(loss, model=net), repeats)  # noqa: B023 -- called at once
         check = best(lambda: gradviz.check(loss, model=net), repeats)  # noqa: B023
         print(f"{name:<24} {nodes:>9,} {walk * 1000:>9.2f} {check * 1000:>9.2f} {check / walk:>6.2f}")
+    growth()
     scripts(min(repeats, 3))
     return 0
 

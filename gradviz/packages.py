@@ -233,53 +233,42 @@ class UserCode:
     def place(self, frame: FrameType | None, known: Known | None = None) -> Place | None:
         """Where the user's code is at in this frame or the nearest around it, and the script's own line behind a library's.
 
-        The search ends at the frame of `known`, whose answer it takes over. None when no code of the user's is running,
-        and where Python does not tell the line.
+        None when no code of the user's is running, and where Python does not tell the line.
         """
-        codes, inner = self._known, None
-        while frame is not None:
-            code = frame.f_code
-            try:
-                lines = codes[id(code)]
-            except KeyError:
-                lines = self._lines(code)
-            if lines is not None:
-                try:
-                    place = lines[frame.f_lasti]
-                except KeyError:
-                    place = lines.at(frame)
-                if not lines.is_library:
-                    return place if inner is None else self._behind(inner, place)
-                if inner is None:
-                    if place is None:
-                        return None
-                    inner = place
-            elif known is not None and id(frame) == known.frame and code is known.code:
-                return known.place if inner is None else self._behind(inner, known.place)
-            frame = frame.f_back
-        return inner
+        site = self.site(frame, known, nearest=True)
+        return site.place if site is not None else None
 
-    def site(self, frame: FrameType | None, known: Known | None = None) -> CallSite | None:
-        """The same as `place`, with the instructions of the user's that called.
+    def site(
+        self,
+        frame: FrameType | None,
+        known: Known | None = None,
+        nearest: bool = False,
+    ) -> CallSite | None:
+        """The same, with the instructions of the user's that called.
 
-        The search ends at the frame of `known`, at the code of a whole file, and after `_DEEPEST` functions.
+        The search ends at the frame of `known`, at the code of a whole script, after
+        `_DEEPEST` functions; and, when `nearest`, only at the script's own code.
         """
         codes, running, caller = self._known, [], None
-        frames = _FARTHEST
-        while frame is not None and frames:
+        left = sys.maxsize if nearest else _FARTHEST
+        deepest = sys.maxsize if nearest else _DEEPEST
+
+        while frame is not None and left:
             code = frame.f_code
             try:
                 lines = codes[id(code)]
             except KeyError:
                 lines = self._lines(code)
+
             if lines is not None:
                 running.append((lines, frame))
-                if code.co_name == "<module>" or len(running) == _DEEPEST:
+                is_last = nearest or code.co_name == "<module>"
+                if (is_last and not lines.is_library) or len(running) == deepest:
                     break
             elif known is not None and id(frame) == known.frame and code is known.code:
                 caller = known.site
                 break
-            frames -= bool(running)
+            left -= bool(running)
             frame = frame.f_back
 
         for lines, frame in reversed(running):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import TypeVar
 
 from gradviz.graph import Graph, TensorInfo
@@ -32,6 +33,7 @@ Sizes = tuple[int, ...] | None
 """The shape of a tensor in numbers; None where it is not known."""
 
 
+@lru_cache
 def kind_of(op: str) -> str:
     """`NllLoss` for `NllLoss2DBackward0`."""
     name = op.partition("Backward")[0].lstrip("_")
@@ -40,13 +42,13 @@ def kind_of(op: str) -> str:
 
 def kind(graph: Graph, node: int) -> str:
     """The kind of operation that a node is; of a Function of the user's, which may be called as one of torch's, its whole name."""
-    record = graph.nodes[node]
-    return record.op if "custom" in record.flags else kind_of(record.op)
+    op = graph.ops[node]
+    return op if "custom" in graph.flags[node] else kind_of(op)
 
 
 def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
     """What an operation made, where that is known."""
-    outputs = graph.nodes[node].outputs
+    outputs = graph.outputs[node]
     return outputs[output] if output < len(outputs) else None
 
 
@@ -65,7 +67,8 @@ def sizes_of(tensor: TensorInfo | None) -> Sizes:
 
 def makers(graph: Graph, node: int) -> list[int]:
     """The nodes that made the inputs of an operation."""
-    return [edge.producer for edge in graph.inputs(node)]
+    producers = graph.producers
+    return [producers[place] for place in graph.input_places(node)]
 
 
 def users(graph: Graph, node: int) -> list[int]:

@@ -85,8 +85,8 @@ def _facts(context: CheckContext) -> _Facts:
     return _Facts(
         context,
         {parameter.model for parameter in context.parameters if parameter.node is not None},
-        next((node for node in graph.nodes if _hides(node)), None),
-        any("compiled" in node.flags for node in graph.nodes),
+        next(filter(_hides, (graph.nodes[i] for i, flags in enumerate(graph.flags) if flags)), None),
+        any("compiled" in flags for flags in graph.flags),
         {scope.path for scope in graph.scopes},
         sorted(set(context.cuts), key=lambda cut: cut.at),
         {name for tensors in training for name in all_names(tensors)},

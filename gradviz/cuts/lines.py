@@ -19,7 +19,7 @@ from gradviz.graph import SourceLine, column
 from gradviz.packages import CallSite, Place, UserCode, script_lines, with_text
 from gradviz.recording.session import running
 from gradviz.source.cut import Cut, DetachKind
-from gradviz.source.search import Line, feeding, statement_at
+from gradviz.source.feeding import Line, feeding, statement_at
 from gradviz.walker.description import Attribution
 from gradviz.walker.names import flatten
 from gradviz.walker.private import LAST, peek_sequence

@@ -164,9 +164,11 @@ def overview(graph: Graph) -> Overview:
 def depth(graph: Graph) -> int:
     """Backward functions on the longest way from an output to a leaf. Leaves are not counted."""
     leaves = graph.leaf_of
-    reached = [0 if node.id in leaves else 1 for node in graph.nodes]
+    reached = [0 if node in leaves else 1 for node in range(len(graph.nodes))]
+    producers = graph.producers
     for node in reversed(graph.order):
-        below = (reached[edge.producer] for edge in graph.inputs(node) if edge.producer != node)
+        inputs = [producers[place] for place in graph.input_places(node)]
+        below = (reached[producer] for producer in inputs if producer != node)
         reached[node] += max(below, default=0)
     return max(reached, default=0)
 

@@ -364,6 +364,26 @@ class Graph:
         return places[start[node] : start[node + 1]]
 
     @cached_property
+    def ops(self) -> Sequence[str]:
+        """The name of each backward function, by node id: no record of a large graph is made to read one."""
+        return column(self.nodes, "op")
+
+    @cached_property
+    def flags(self) -> Sequence[tuple[NodeFlag, ...]]:
+        """What is known of each node, by node id."""
+        return column(self.nodes, "flags")
+
+    @cached_property
+    def outputs(self) -> Sequence[tuple[TensorInfo | None, ...]]:
+        """What each node made, by node id."""
+        return column(self.nodes, "outputs")
+
+    @cached_property
+    def producers(self) -> Sequence[int]:
+        """Where each edge leads, by its place in `edges`."""
+        return column(self.edges, "producer")
+
+    @cached_property
     def leaf_of(self) -> Mapping[int, Leaf]:
         """Leaf by the id of its AccumulateGrad node."""
         return {leaf.node: leaf for leaf in self.leaves}
@@ -412,7 +432,7 @@ class Graph:
         Raises ValueError when the edges form a cycle, which no autograd graph does. The box of a loop may lead to itself.
         """
         waiting = [0] * len(self.nodes)
-        producers = column(self.edges, "producer")
+        producers = self.producers
         for consumer, producer in zip(column(self.edges, "consumer"), producers):
             waiting[producer] += producer != consumer or self.nodes[producer].group is None
         ready = [node for node, count in enumerate(waiting) if not count]
@@ -435,7 +455,7 @@ class Graph:
     @cached_property
     def _by_producer(self) -> tuple[Sequence[int], Sequence[int]]:
         """Places of edges by producer, and where those of each producer begin, with one entry more for the end."""
-        producers = column(self.edges, "producer")
+        producers = self.producers
         start = _starts(len(self.nodes), producers)
         free = array("q", start)
         places = array("q", bytes(8 * len(self.edges)))

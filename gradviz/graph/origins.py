@@ -208,10 +208,15 @@ def forward_name(node: Node) -> str:
     """
     if node.function is not None:
         return node.function.name.rpartition(".")[2]
-    if node.op == "CopySlices":
+    return _op_of(node.op)
+
+
+@lru_cache
+def _op_of(backward: str) -> str:
+    if backward == "CopySlices":
         return "copy_ into a view"
-    op = _NAMESPACE.sub("", node.op)
-    if op != node.op and op.endswith(">"):  # of a Function in C++
+    op = _NAMESPACE.sub("", backward)
+    if op != backward and op.endswith(">"):  # of a Function in C++
         op = op.partition("<")[2].removesuffix(">")
     name = _BACKWARD.sub("", op)
     if name == op:  # AccumulateGrad, and names that are not made by autograd's rule

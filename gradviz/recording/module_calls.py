@@ -116,7 +116,8 @@ class ModuleCalls:
                 break
             stack.pop()  # no: an interrupt ended that one. Hooks run for exceptions, but not for KeyboardInterrupt.
         call = self._begin(event_log, module, frame, peek_sequence())
-        _note_given(event_log, module, arguments, frame if call.parent is None else None)
+        if call.module.recording:  # else no graph has what it is given
+            _note_given(event_log, module, arguments, frame if call.parent is None else None)
         call.entered = self.clock()
 
     def _begin(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, made: int) -> ModuleCall:
@@ -168,6 +169,8 @@ class ModuleCalls:
         number = peek_sequence()
         event_log.note_call(number)
         output = result[-1]
+        if output is not None and _records_nothing(call, number):
+            return
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
             _note_failure(event_log, call, error, arguments)
@@ -189,6 +192,11 @@ def _closed(stack: list[ModuleCall], module: torch.nn.Module) -> ModuleCall | No
             del stack[i:]
             return call
     return None
+
+
+def _records_nothing(call: ModuleCall, number: int) -> bool:
+    """Whether a call is in no graph, as in a rollout, and its module's path is known already."""
+    return number == call.began and not call.module.recording and not call.tree.pending
 
 
 def _error_that_left(frame: FrameType) -> BaseException | None:

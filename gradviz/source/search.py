@@ -7,7 +7,7 @@ ran, and on what, is for whoever asks to find out.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -26,7 +26,6 @@ from gradviz.source.statements import (
     line_of,
     loops_around,
     method_calls,
-    names_in,
     names_of,
     nodes_of,
     own_parts,
@@ -38,7 +37,7 @@ from gradviz.source.statements import (
 )
 from gradviz.variables.scanner import Namespace
 
-_FOLLOWED = 20  # lines that are followed upwards from one
+FOLLOWED = 20  # lines that are followed upwards from one
 
 
 def sets_attribute(file: str, ending: str) -> SourceLine | None:
@@ -102,79 +101,10 @@ def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
     body, lines = body_around(source.file, source.line), list[SourceLine]()
     for statement in reversed(body.statements):
         names, value = assigned(statement.node)
-        if value is not None and wanted.intersection(names) and len(lines) < _FOLLOWED:
+        if value is not None and wanted.intersection(names) and len(lines) < FOLLOWED:
             lines.append(body.source(statement.node))
             wanted.update(names_of(value))
     return lines
-
-
-Line = tuple[str, int]
-"""File and number."""
-
-
-def feeding(line: Line, computed: Collection[Line] = (), term: str = "") -> frozenset[Line]:
-    """The lines whose result goes into what a line computes, or a term in it, with none between them that is `computed`.
-
-    What is put into a container is in it, and what a loop goes over is in its variable.
-    """
-    file, number = line
-    body = body_around(file, number)
-    own = _simple(body, number)
-    wanted = {name for node in ([ast.parse(term)] if term else own) for name in _read_in(node)}
-    found, followed = set[Line](), 0
-    for statement in reversed(body.statements):
-        node = statement.node
-        names, value = _gives(node)
-        if value is None or node in own or not wanted.intersection(names) or followed >= _FOLLOWED:
-            continue
-        span = _span(file, value if _is_block(node) else node)
-        if span.isdisjoint(computed):
-            found |= span
-            wanted.update(_read_in(value))
-            followed += 1
-    return frozenset(found)
-
-
-def statement_at(line: Line) -> frozenset[Line]:
-    """All lines of the simple statement that a line is in."""
-    file, number = line
-    return frozenset({line}.union(*(_span(file, node) for node in _simple(body_around(file, number), number))))
-
-
-def given_at(line: Line) -> set[str]:
-    """The plain names that the statement of a line gives a value to."""
-    return {name for node in _simple(body_around(*line), line[1]) for name in assigned(node)[0]}
-
-
-def _simple(body: Body, number: int) -> list[ast.stmt]:
-    return [one.node for one in body.statements if covers(one.node, number) and not _is_block(one.node)]
-
-
-def _read_in(node: ast.AST) -> Iterator[str]:
-    """The plain and dotted names that a piece of code reads."""
-    into = getattr(node, "target", None) if isinstance(node, ast.AugAssign) else None
-    parts = (part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute)))
-    return (ast.unparse(part) for part in parts if isinstance(part.ctx, ast.Load) or part is into)
-
-
-def _is_block(node: ast.stmt) -> bool:
-    return hasattr(node, "body")
-
-
-def _span(file: str, node: Any) -> set[Line]:
-    return {(file, number) for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-
-
-def _gives(node: ast.stmt) -> tuple[Sequence[str], ast.expr | None]:
-    """The plain names that a statement gives a value to, or puts one into, and the expression that they get it from."""
-    if isinstance(node, (ast.For, ast.AsyncFor)):
-        return tuple(names_in(node.target)), node.iter
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        return tuple(names_of(node.targets[0].value)), node.value
-    for call, method in method_calls(node):
-        if method.attr in _ADDING and isinstance(node, ast.Expr):
-            return tuple(names_of(method.value)), call
-    return assigned(node)
 
 
 def step_begins(source: SourceLine | None) -> SourceLine | None:
@@ -279,7 +209,7 @@ def changes(body: Body) -> Iterator[Change]:
                 yield Change(source(call), ast.unparse(method.value), text_of(call))
 
 
-_ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
+ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
 
 
 def additions(body: Body) -> dict[str, SourceLine]:
@@ -291,7 +221,7 @@ def additions(body: Body) -> dict[str, SourceLine]:
         into = [target.value for target in targets if isinstance(target, ast.Subscript)]
         if is_empty(getattr(node, "value", None)):
             into = []  # an empty list for a key is filled elsewhere
-        into += [called.value for _, called in method_calls(node) if called.attr in _ADDING]
+        into += [called.value for _, called in method_calls(node) if called.attr in ADDING]
         for container in into:
             lines.setdefault(ast.unparse(without_index(container)), body.source(node))
     return lines

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gradviz.checks.collect import replay
 from gradviz.checks.collect.replay import APPLY, FunctionReplay
 from gradviz.cli.main import cli
 from tests.checks.advice import Fault, alarms, shows_and_heals
@@ -16,7 +17,21 @@ from tests.checks.test_scripts import check, written
 from tests.cli.scripts import gradviz
 from tests.command_line import CliRunner
 
+PATIENT = 60.0
+"""Seconds that a child has: on a busy machine the usual ones are over before it has run."""
+PATIENTLY = f"""
+import os, signal, torch
+from gradviz.checks.collect import replay
+replay.SECONDS = {PATIENT}
+"""
+
 UNSEEN = "this torch shows a custom Function where it saves tensors, and only there"
+
+
+@pytest.fixture(autouse=True)
+def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("long") is None:  # which waits for a child that hangs
+        monkeypatch.setattr(replay, "SECONDS", PATIENT)
 
 
 def script(forward: str, backward: str, apply: str = "Mine.apply(net(x))") -> str:
@@ -212,7 +227,7 @@ def test_one_that_cannot_be_replayed_is_told(tmp_path: Path) -> None:
 )
 def test_what_speaks_against_a_child_is_told(line: str, told: str, tmp_path: Path) -> None:
     """A DataLoader with workers does not, though it has a handler of its own."""
-    folder = written(tmp_path, f"import os, signal, torch\n{line}\n{script(f'{SAVES}x.exp()', f'{LOADS}g')}")
+    folder = written(tmp_path, f"{PATIENTLY}\n{line}\n{script(f'{SAVES}x.exp()', f'{LOADS}g')}")
     said = " ".join(gradviz("check", "script.py", cwd=folder.parent).stdout.split())
     assert (f"(not compared: {told})" if told else "backward() of Mine is not the derivative") in said, said
 
@@ -230,13 +245,13 @@ def test_a_function_is_replayed_once_for_each_shape(monkeypatch: pytest.MonkeyPa
 
     children: list[object] = []
     monkeypatch.setattr("gradviz.checks.collect.replay._in_a_child", lambda judge: children.append(judge) or judge())
-    replay = FunctionReplay()
-    with replay.watching():
+    seen = FunctionReplay()
+    with seen.watching():
         for size in (2, 3, 2, 3):
             Twice.apply(torch.ones(size, requires_grad=True))
         Twice.apply(torch.ones(4))
-    assert replay.unknown == {"Twice": ""}
-    assert len(children) == 2 and [one.words[2] for one in replay.found] == ["0.5 times", "0.5 times"]
+    assert seen.unknown == {"Twice": ""}
+    assert len(children) == 2 and [one.words[2] for one in seen.found] == ["0.5 times", "0.5 times"]
 
 
 AGAIN = """

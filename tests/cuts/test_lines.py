@@ -86,6 +86,23 @@ def test_a_cut_is_seen_and_followed_to_where_it_enters_again(name: str) -> None:
         assert one.behind == {"w"} and one.via[-1].line > one.via[0].line  # the lambda above, and this test
 
 
+class Two(torch.nn.Module):
+    """Returns what has a graph, and what has none."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        h = x * 2
+        aux = h.detach()
+        return h * 3, aux
+
+
+def test_a_result_that_is_not_used_is_not_blamed() -> None:
+    w, net = torch.ones(2, 3, requires_grad=True), Two()
+    with gradviz.record(), watching() as seen:
+        out, _ = net(w)
+        found = entered(seen, gradviz.walk((out * torch.ones(2, 3)).sum()))
+    assert not found
+
+
 def test_what_has_a_graph_or_never_had_one_is_no_cut() -> None:
     w, plain = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
     with gradviz.record(), watching() as seen:

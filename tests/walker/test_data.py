@@ -55,6 +55,17 @@ def test_data_that_nobody_holds_is_called_as_the_parameter_of_the_module_or_the_
     assert found(recording.graph(loss)) == {"images": ((3, 2, 2), 1), "mask": ((3, 4), 1), "target": ((3, 2), 1)}
 
 
+def test_a_rollout_does_not_take_the_names_of_data_away() -> None:
+    net = Net()
+    observations = [torch.randn(1, 2, 2) for _ in range(1100)]  # more than are kept
+    with gradviz.record() as recording:
+        loss = net(torch.randn(3, 2, 2)).sum()
+        with torch.no_grad():
+            for observation in observations:
+                net(observation)
+    assert found(recording.graph(loss)) == {"images": ((3, 2, 2), 1)}
+
+
 def test_what_ops_made_themselves_is_no_data() -> None:
     net, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.MaxPool1d(2)), torch.randn(6, 4)
     with gradviz.record() as recording:

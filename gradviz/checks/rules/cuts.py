@@ -17,7 +17,8 @@ from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import parsed
 from gradviz.source.cut import Cut
-from gradviz.source.search import feeding, lines_behind
+from gradviz.source.feeding import feeding
+from gradviz.source.search import lines_behind
 from gradviz.wording import one_line, plural
 
 _SUMS, _SCALED, _REDUCED, _JOINED = ("Add", "Sub", "Rsub"), ("Mul", "Div", "Neg"), ("Sum", "Mean"), ("Stack", "Cat")
@@ -261,7 +262,7 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    flat = {node.id for node in graph.nodes if kind(graph, node.id) in _FLAT}
+    flat = {node for node in range(len(graph.nodes)) if kind(graph, node) in _FLAT}
     if not flat or context.guessed:
         return
     alive = from_outputs(graph, flat)

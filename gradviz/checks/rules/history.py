@@ -92,7 +92,8 @@ def freed_graph(context: CheckContext) -> Diagnoses:
 
 def _freed(context: CheckContext) -> list[int]:
     """The nodes that had been freed before this call."""
-    freed = [node for node in context.graph.nodes if "freed" in node.flags]
+    graph = context.graph
+    freed = [graph.nodes[i] for i, flags in enumerate(graph.flags) if "freed" in flags]
     if context.ran:  # it has freed something itself, what was made since the call before among it
         again = context.record.raised is not None and "second time" in context.record.raised.text
         freed = [node for node in freed if again and (node.sequence or 0) < context.since]

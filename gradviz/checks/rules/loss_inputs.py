@@ -226,17 +226,23 @@ def broadcast(context: CheckContext) -> Diagnoses:
     """
     graph = context.graph
     told = set[SourceLine | None]()
-    for node in graph.nodes:
-        square = _square(graph, node.id) if kind(graph, node.id) in _MEETING else None
-        source = made_at(graph, node.id)
-        if square is not None and source not in told:
+    for node in range(len(graph.nodes)):
+        if kind(graph, node) not in _MEETING or not _meets_square(graph, node):
+            continue
+        square = _square(graph, node)
+        if square is None:
+            continue
+
+        source = made_at(graph, node)
+        if source not in told:
             told.add(source)
             yield _broadcast(graph, square, source)
 
 
 def _square(graph: Graph, node: int) -> _Square | None:
     """A column that meets a row, where each element is averaged with all others."""
-    edges, source = graph.inputs(node), made_at(graph, node)
+    edges = graph.inputs(node)
+    source = made_at(graph, node)
     operands = [_operand(graph, edge.producer, source) for edge in edges]
     spread_out = any(operand != edge.producer for operand, edge in zip(operands, edges))
     sizes = _square_sizes(graph, edges[0].producer if spread_out else node) if edges else None
@@ -253,6 +259,11 @@ def _square(graph: Graph, node: int) -> _Square | None:
     if _is_meant(graph, columns, source, likely) or not _is_averaged(graph, node, sizes):
         return None
     return _Square(node, shapes, sizes[0])
+
+
+def _meets_square(graph: Graph, node: int) -> bool:
+    """Whether an operation makes a square or is given one, which is quickly seen and true of few."""
+    return any(_square_sizes(graph, one) is not None for one in (node, *makers(graph, node)))
 
 
 def _square_sizes(graph: Graph, node: int) -> Sizes:

@@ -74,7 +74,7 @@ def double_backward(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    made = [node for node in graph.nodes if _TWICE.search(node.op)]
+    made = [graph.nodes[i] for i, op in enumerate(graph.ops) if _TWICE.search(op)]
     if made:
         yield Diagnosis(
             f"the graph contains a backward pass ({plural(len(made), 'node')} of second order)",

@@ -83,8 +83,9 @@ def stale_saved(context: CheckContext) -> Diagnoses:
     ```
     """
     slots: dict[object, list[_Slot]] = {}
-    for node in context.graph.nodes:
-        for slot in node.saved if "modified" in node.flags else ():
+    graph = context.graph
+    for node in [graph.nodes[i] for i, flags in enumerate(graph.flags) if "modified" in flags]:
+        for slot in node.saved:
             if slot.state == "modified":
                 key = slot.storage if slot.storage is not None else (node.id, slot.slot)
                 slots.setdefault(key, []).append(_Slot(node.id, slot))
