@@ -4,8 +4,8 @@
     graph = gradviz.walk(loss)      # any tensor, or any nesting of tensors
     graph.save("loss.svg")
 
-Every public name is imported only when it is first used, so `import gradviz` costs next to nothing and a saved graph can
-be drawn without torch.
+Every public name is imported only when it is first used, so `import gradviz` costs next
+to nothing and a saved graph can be drawn without torch.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ __all__ = [*_HOME, "__version__"]
 
 
 def _is_there(name: str) -> bool:
-    return name in _HOME and importlib.import_module("gradviz.features").is_there(_HOME[name])
+    return name in _HOME and importlib.import_module("gradviz.features").is_there(
+        _HOME[name]
+    )
 
 
 def __getattr__(name: str) -> Any:

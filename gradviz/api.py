@@ -29,16 +29,20 @@ def walk(
 ) -> Graph:
     """The autograd graph behind `outputs`, as a detached `Graph`.
 
-    Operations are grouped by the module call that they seem to belong to, judged by who owns their parameters and by the order
-    in which they ran (`gradviz.inference`). Which module was called, and from which line, only `gradviz.record` knows.
+    Operations are grouped by the module call that they seem to belong to, judged by who
+    owns their parameters and by the order in which they ran (`gradviz.inference`).
+    Which module was called, and from which line, only `gradviz.record` knows.
 
     Args:
-        outputs: a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or model output. A `grad_fn` or a
-            `torch.autograd.graph.GradientEdge` stands for the tensor that it made.
+        outputs: a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or
+            model output. A `grad_fn` or a `torch.autograd.graph.GradientEdge` stands
+            for the tensor that it made.
         model: names its parameters and buffers.
-        params: tensor by name, for what `model` does not name. What neither names is looked up in the variables of
-            the function that calls this, and of those around it.
-        saved: whether to read what the nodes saved for backward. Never runs a hook, recomputes, or keeps memory.
+        params: tensor by name, for what `model` does not name. What neither names is
+            looked up in the variables of the function that calls this, and of those
+            around it.
+        saved: whether to read what the nodes saved for backward. Never runs a hook,
+        recomputes, or keeps memory.
 
     Raises:
         NoGraphError: none of the outputs has a graph; the message says why.
@@ -55,8 +59,18 @@ def walk(
     variables = callers_variables(sys._getframe(1))
     attribution = hook("gradviz.inference.ownership:OwnershipAttribution")
     owned = attribution() if attribution is not None else None
-    graph = capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=owned)
-    return graph if owned is None else load("gradviz.inference:infer_scopes")(graph, owned.ownership)
+    graph = capture(
+        outputs,
+        model=model,
+        params=params,
+        variables=variables,
+        saved=saved,
+        attribution=owned,
+    )
+    if owned is None:
+        return graph
+
+    return load("gradviz.inference:infer_scopes")(graph, owned.ownership)
 
 
 def flow(
@@ -68,24 +82,29 @@ def flow(
     recording: Recording | None = None,
     run_custom: bool = False,
 ) -> GradientFlow:
-    """How large a gradient runs along every edge behind `outputs`, in the order in which backward would run.
+    """How large a gradient runs along every edge behind `outputs`, in the order in
+    which backward would run.
 
-    Backward functions are called one by one, without the engine: no `.grad` is written, not even of tensors with
-    `retain_grad()`, nothing is freed, no hook on a tensor, node or module runs, and backward() can still be called. Hooks
-    that unpack saved tensors run, and checkpoints recompute, because a gradient needs those tensors. A custom Function is not
-    called, because its backward may keep state: what lies behind it is not measured, and the notes say so.
+    Backward functions are called one by one, without the engine: no `.grad` is written,
+    not even of tensors with `retain_grad()`, nothing is freed, no hook on a tensor,
+    node or module runs, and backward() can still be called. Hooks that unpack saved
+    tensors run, and checkpoints recompute, because a gradient needs those tensors. A
+    custom Function is not called, because its backward may keep state: what lies behind
+    it is not measured, and the notes say so.
 
     Args:
         outputs: a tensor, or any nesting of tensors.
-        gradient: where to start, in the shape of each output. Without it ones: the gradient of the sum of all elements.
+        gradient: where to start, in the shape of each output. Without it ones: the
+        gradient of the sum of all elements.
         model, params: name the leaves, as for `gradviz.walk`.
-        recording: a `gradviz.record()`, so that the table can go by module. Without it, the one that is open.
+        recording: a `gradviz.record()`, so that the table can go by module. Without it,
+        the one that is open.
         run_custom: call the backward of custom Functions, too.
 
     Raises:
         NoGraphError, NotATensorError: as `gradviz.walk`.
-        GradientError: backward could not run either (freed, or modified in place), or looking would disturb: a reentrant
-            checkpoint writes `.grad`.
+        GradientError: backward could not run either (freed, or modified in place), or
+            looking would disturb: a reentrant checkpoint writes `.grad`.
 
     >>> import torch, gradviz
     >>> w = torch.tensor([3.0, 0.0], requires_grad=True)
@@ -101,8 +120,18 @@ def flow(
 
     variables = callers_variables(sys._getframe(1))
     recording = recording or open_recording()
-    attribution = recording.attribution(model, variables) if recording is not None else None
-    live = open_graph(outputs, gradient, model=model, params=params, variables=variables, attribution=attribution)
+    if recording is not None:
+        attribution = recording.attribution(model, variables)
+    else:
+        attribution = None
+    live = open_graph(
+        outputs,
+        gradient,
+        model=model,
+        params=params,
+        variables=variables,
+        attribution=attribution,
+    )
     return measure(live, run_custom=run_custom)
 
 
@@ -115,17 +144,21 @@ def paths(
     params: Mapping[str, torch.Tensor] | None = None,
     run_custom: bool = False,
 ) -> Paths:
-    """The chain rule path by path: every way from `output` back to `target`, and its share of the gradient.
+    """The chain rule path by path: every way from `output` back to `target`, and its
+    share of the gradient.
 
-    A share is a chain of vector-Jacobian products along the path. The shares of all paths add up to the gradient. Nothing
-    is disturbed: see `gradviz.flow`.
+    A share is a chain of vector-Jacobian products along the path. The shares of all
+    paths add up to the gradient. Nothing is disturbed: see `gradviz.flow`.
 
     Args:
-        output: a tensor; one that is not a single number stands for the sum of its elements.
+        output: a tensor; one that is not a single number stands for the sum of its
+        elements.
         target: a leaf or an intermediate result that `output` was computed from.
-        limit: up to this many paths are all followed. Of more, only the largest; all are counted.
+        limit: up to this many paths are all followed. Of more, only the largest; all
+        are counted.
         model, params: name the leaves, as for `gradviz.walk`.
-        run_custom: call the backward of custom Functions, too; without, a path through one raises.
+        run_custom: call the backward of custom Functions, too; without, a path through
+        one raises.
 
     Raises:
         GradientError: no path leads to `target`, or as `gradviz.flow`.
@@ -137,22 +170,32 @@ def paths(
     >>> paths.count, [float(path.contribution) for path in paths.paths], float(paths.total)
     (2, [3.0, 2.0], 5.0)
 
-    Source: https://docs.pytorch.org/tutorials/beginner/understanding_leaf_vs_nonleaf_tutorial.html
+    Source:
+    https://docs.pytorch.org/tutorials/beginner/understanding_leaf_vs_nonleaf_tutorial.html
     """
     from gradviz.gradients.live import open_graph
     from gradviz.gradients.paths import find_paths
 
-    live = open_graph(output, model=model, params=params, variables=callers_variables(sys._getframe(1)))
+    live = open_graph(
+        output,
+        model=model,
+        params=params,
+        variables=callers_variables(sys._getframe(1)),
+    )
     return find_paths(live, target, limit=limit, run_custom=run_custom)
 
 
-def why(outputs: object, tensor: torch.Tensor, *, recording: Recording | None = None) -> Why:
-    """Why a backward from `outputs` gives `tensor` a gradient, or none: who holds it, which path leads to it, which step fills it.
+def why(
+    outputs: object, tensor: torch.Tensor, *, recording: Recording | None = None
+) -> Why:
+    """Why a backward from `outputs` gives `tensor` a gradient, or none: who holds it,
+    which path leads to it, which step fills it.
 
     Args:
         outputs: a tensor, or any nesting of tensors.
         tensor: a leaf or an intermediate result.
-        recording: a `gradviz.record()`, which knows modules that were never called. Without it, the one that is open.
+        recording: a `gradviz.record()`, which knows modules that were never called.
+        Without it, the one that is open.
 
     >>> import torch, gradviz
     >>> w, v = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)

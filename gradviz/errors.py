@@ -1,7 +1,8 @@
 """Every error gradviz raises on purpose.
 
-A message says what went wrong, where, and what to do next. Each domain error also is the builtin that a caller would
-expect, so `except ValueError` works. This module knows nothing of torch, graphs or the command line.
+A message says what went wrong, where, and what to do next. Each domain error also is
+the builtin that a caller would expect, so `except ValueError` works. This module knows
+nothing of torch, graphs or the command line.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from gradviz.wording import few
 
 
 class GradvizError(Exception):
-    """Base of all errors that gradviz raises on purpose. The command line prints it without a traceback and exits 2."""
+    """Base of all errors that gradviz raises on purpose. The command line prints it
+    without a traceback and exits 2.
+    """
 
     exit_code = 2
 
@@ -35,7 +38,9 @@ class FormatError(GradvizError, ValueError):
 
 
 class GraphFileError(GradvizError, ValueError):
-    """A graph file that is broken, foreign, or of a later version than this gradviz reads."""
+    """A graph file that is broken, foreign, or of a later version than this gradviz
+    reads.
+    """
 
 
 class LayoutError(GradvizError, RuntimeError):
@@ -47,7 +52,9 @@ class LayoutTimeout(LayoutError, TimeoutError):
 
 
 class GraphvizNotFound(LayoutError):
-    """Neither a Graphviz program nor the engine inside pygraphviz is there, or the environment forbids both."""
+    """Neither a Graphviz program nor the engine inside pygraphviz is there, or the
+    environment forbids both.
+    """
 
 
 class GradientError(GradvizError, RuntimeError):
@@ -55,11 +62,15 @@ class GradientError(GradvizError, RuntimeError):
 
 
 class UnreadableError(GradvizError, RuntimeError):
-    """Something that the torch which recorded the graph shows to nobody without running hooks."""
+    """Something that the torch which recorded the graph shows to nobody without running
+    hooks.
+    """
 
 
 class NoPathError(GradientError):
-    """A tensor that the output does not depend on, so that no gradient path leads to it."""
+    """A tensor that the output does not depend on, so that no gradient path leads to
+    it.
+    """
 
 
 class PartError(GradvizError, KeyError):
@@ -80,7 +91,9 @@ class ScriptError(GradvizError, RuntimeError):
 
 
 class RetiredName(GradvizError, AttributeError):
-    """A name that gradviz once had; the message says what to use instead. `hasattr` is False for it."""
+    """A name that gradviz once had; the message says what to use instead. `hasattr` is
+    False for it.
+    """
 
 
 def text_of(error: BaseException) -> str:
@@ -100,8 +113,14 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {(text_of(error).splitlines() or [''])[0]}"
 
 
-def did_you_mean(name: str, known: Iterable[str], *, what: str = "known") -> str:
-    """A closing sentence for messages about an unknown name: the near names, else all that are valid.
+def did_you_mean(
+    name: str,
+    known: Iterable[str],
+    *,
+    what: str = "known",
+) -> str:
+    """A closing sentence for messages about an unknown name: the near names, else all
+    that are valid.
 
     >>> did_you_mean("los", ["loss", "x"])
     'Did you mean loss?'

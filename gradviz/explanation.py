@@ -1,4 +1,6 @@
-"""Why a tensor gets a gradient, or none: what it is, who holds it, which path leads to it, and which line cuts that."""
+"""Why a tensor gets a gradient, or none: what it is, who holds it, which path leads to
+it, and which line cuts that.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,12 @@ class WhyStep(NamedTuple):
 
 @displayed("gradviz.explanation.why_table")
 class Why(NamedTuple):
-    """Plain data. `grad` says in words what `.grad` holds and which step of backward fills it.
+    """Plain data. `grad` says in words what `.grad` holds and which step of backward
+    fills it.
 
-    `step` counts from 1, of `steps`; None where no gradient reaches the tensor. `path` is a shortest one, the output first.
-    `reason` is why no gradient does, and `cause` the line that this is about.
+    `step` counts from 1, of `steps`; None where no gradient reaches the tensor. `path`
+    is a shortest one, the output first. `reason` is why no gradient does, and `cause`
+    the line that this is about.
     """
 
     name: str
@@ -60,8 +64,15 @@ class Why(NamedTuple):
         return f"<Why: {one_line(self.name)}, .grad {self.grad}>"
 
 
-def explain(live: LiveOutputs, tensor: torch.Tensor, name: str, cuts: SeenCuts | None = None) -> Why:
-    """What can be said of `tensor`, which the caller calls `name`, before the backward of these outputs runs."""
+def explain(
+    live: LiveOutputs,
+    tensor: torch.Tensor,
+    name: str,
+    cuts: SeenCuts | None = None,
+) -> Why:
+    """What can be said of `tensor`, which the caller calls `name`, before the backward
+    of these outputs runs.
+    """
     walks: list[Walked] = []
     graph = capture(
         live.outputs,
@@ -73,11 +84,15 @@ def explain(live: LiveOutputs, tensor: torch.Tensor, name: str, cuts: SeenCuts |
         inspect=walks.append,
     ).with_root_names(live.names)
     (walked,) = walks
+
     with isolated():
         reasons = Reasons(live.variables, live.recording, cuts)
         made_by = grad_fn_of(tensor, asked_for=True)
         leaves = {id(leaf): node for node, leaf in walked.variables.items()}
-        node = leaves.get(id(tensor)) if made_by is None else walked.position_of.get(made_by)
+        if made_by is None:
+            node = leaves.get(id(tensor))
+        else:
+            node = walked.position_of.get(made_by)
         order = engine_order(graph)
         step = order.index(node) + 1 if node in order else None
         reason = reasons.reason(tensor, name) if step is None else None
@@ -94,26 +109,46 @@ def explain(live: LiveOutputs, tensor: torch.Tensor, name: str, cuts: SeenCuts |
             steps=len(order),
             reason=reason.words if reason is not None else "",
             cause=reason.source if reason is not None else None,
-            module=f"{owner[0] or 'the model'} ({type(owner[1]).__name__})" if owner is not None else "",
+            module=f"{owner[0] or 'the model'} ({type(owner[1]).__name__})"
+            if owner is not None
+            else "",
             optimizers=tuple(_optimizers(live.variables, tensor)),
-            path=tuple(_path(graph, node)) if step is not None and node is not None else (),
+            path=tuple(_path(graph, node))
+            if step is not None and node is not None
+            else (),
         )
 
 
-def _grad(tensor: torch.Tensor, name: str, step: int | None, steps: int, live: LiveOutputs) -> str:
+def _grad(
+    tensor: torch.Tensor,
+    name: str,
+    step: int | None,
+    steps: int,
+    live: LiveOutputs,
+) -> str:
     at = f"at step {count_text(step or 0)} of {count_text(steps)}"
     if not tensor.is_leaf and not tensor.retains_grad:
-        kept = f"; {name}.retain_grad() before backward() would fill it {at}" if step is not None else ""
+        if step is not None:
+            kept = f"; {name}.retain_grad() before backward() would fill it {at}"
+        else:
+            kept = ""
         return f"stays empty, because it is not a leaf{kept}"
-    before = ("empty" if tensor.grad is None else "filled") + (" now" if live.call is None else " before this call")
+
+    before = ("empty" if tensor.grad is None else "filled") + (
+        " now" if live.call is None else " before this call"
+    )
     if step is None:
         return f"{before}, and stays so: no gradient reaches it"
     if not live.accumulates:
         return f"{before}, and stays so: torch.autograd.grad() returns gradients"
+
     return f"{before}, {'filled' if tensor.grad is None else 'added to'} {at}"
 
 
-def _optimizers(variables: Sequence[Namespace], tensor: torch.Tensor) -> Iterator[str]:
+def _optimizers(
+    variables: Sequence[Namespace],
+    tensor: torch.Tensor,
+) -> Iterator[str]:
     seen: set[int] = set()
     for named in scan(variables):
         if named.kind != "optimizer" or id(named.value) in seen:
@@ -129,24 +164,33 @@ def _optimizers(variables: Sequence[Namespace], tensor: torch.Tensor) -> Iterato
 def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
     """The shortest way from an output to a node of its graph."""
     towards: dict[int, int] = {}
-    reached = list(dict.fromkeys(root.node for root in graph.roots if root.node is not None))
+    reached = list(
+        dict.fromkeys(root.node for root in graph.roots if root.node is not None)
+    )
+
     for consumer in reached:
         for edge in graph.inputs(consumer):
             if edge.producer not in towards and edge.producer not in reached[:1]:
                 towards[edge.producer] = consumer
                 reached.append(edge.producer)
+
     nodes = [node]
     while nodes[-1] in towards:
         nodes.append(towards[nodes[-1]])
+
     for at in reversed(nodes):
         record = graph.nodes[at]
         leaf = graph.leaf_of.get(at)
         title = labels.op_title(graph, record)
         name = labels.leaf_title(leaf) if leaf is not None else title.name
-        yield WhyStep(name, "leaf" if leaf is not None else title.op, record.script_line or record.source)
+        yield WhyStep(
+            name,
+            "leaf" if leaf is not None else title.op,
+            record.script_line or record.source,
+        )
 
 
-# -- as a table ----------------------------------------------------------------------------------------------------------
+# -- as a table ------------------------------------------------------------------------
 
 
 def why_table(why: Why) -> RenderableType:
@@ -154,12 +198,30 @@ def why_table(why: Why) -> RenderableType:
     from gradviz.report.rich_parts import Group, Text
     from gradviz.report.table import Column, FittedTable
 
-    facts = [[Text(word, "bold"), Text(one_line(text))] for word, text in _facts(why) if text]
+    facts = [
+        [Text(word, "bold"), Text(one_line(text))] for word, text in _facts(why) if text
+    ]
     steps = [[Text(one_line(cell)) for cell in row] for row in _steps(why)]
-    columns = [Column("path", "name"), Column("op", "word", 2), Column("line", "code", 1)]
+    columns = [
+        Column("path", "name"),
+        Column("op", "word", 2),
+        Column("line", "code", 1),
+    ]
     title = Text(f"{one_line(why.name)}  {tensor_line(why.tensor)}", "bold")
-    said = FittedTable([Column("", "word"), Column("", "text")], facts, header=False)
-    return Group(title, Text(), said, Text(), FittedTable(columns, steps)) if steps else Group(title, Text(), said)
+    said = FittedTable(
+        [Column("", "word"), Column("", "text")],
+        facts,
+        header=False,
+    )
+    if steps:
+        return Group(
+            title,
+            Text(),
+            said,
+            Text(),
+            FittedTable(columns, steps),
+        )
+    return Group(title, Text(), said)
 
 
 def _facts(why: Why) -> Iterator[tuple[str, str]]:
@@ -167,18 +229,44 @@ def _facts(why: Why) -> Iterator[tuple[str, str]]:
     yield "because", why.reason
     if why.cause is not None:
         yield "line", f"{labels.source_text(why.cause)}  {why.cause.text.strip()}"
-    yield "leaf", ("yes" if why.is_leaf else "no, computed") + f"; requires_grad={why.requires_grad}"
-    yield "also named", labels.names_text(name for name in why.names if name != why.name)
+
+    yield (
+        "leaf",
+        ("yes" if why.is_leaf else "no, computed")
+        + f"; requires_grad={why.requires_grad}",
+    )
+    yield (
+        "also named",
+        labels.names_text(name for name in why.names if name != why.name),
+    )
     yield "held by", why.module
     trained = why.is_leaf and why.requires_grad
-    for optimizer in why.optimizers or (("none that a variable holds",) if trained else ()):
+
+    for optimizer in why.optimizers or (
+        ("none that a variable holds",) if trained else ()
+    ):
         yield "optimizer", optimizer
+
     outputs = ", ".join(why.outputs[:3])
-    yield "path", f"{plural(len(why.path) - 1, 'step')} from {outputs}" if why.path else f"none from {outputs}"
+    yield (
+        "path",
+        f"{plural(len(why.path) - 1, 'step')} from {outputs}"
+        if why.path
+        else f"none from {outputs}",
+    )
 
 
-def _steps(why: Why) -> Iterator[tuple[str, str, str]]:
-    told = [(step.name, step.op, labels.source_text(step.source) if step.source else "") for step in why.path]
+def _steps(
+    why: Why,
+) -> Iterator[tuple[str, str, str]]:
+    told = [
+        (
+            step.name,
+            step.op,
+            labels.source_text(step.source) if step.source else "",
+        )
+        for step in why.path
+    ]
     cut = len(told) - SHOWN
     yield from told if cut <= 0 else told[: SHOWN // 2]
     if cut > 0:

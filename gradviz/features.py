@@ -1,6 +1,8 @@
-"""Where features hang on the core: a row names what a feature does there, and it is left out where the feature's folder is.
+"""Where features hang on the core: a row names what a feature does there, and it is
+left out where the feature's folder is.
 
-The core imports no feature. What it knows of one is a name in a row, such as that of the renderer of a format.
+The core imports no feature. What it knows of one is a name in a row, such as that of
+the renderer of a format.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "checks": ("cuts", "source", "gradients"),
     "ranks": ("checks", "comparison"),
 }
-"""What a feature needs of other features, where it needs any: it is as good as deleted without them."""
+"""What a feature needs of other features, where it needs any: it is as good as deleted
+without them.
+"""
 
 
 @cache
 def is_there(target: str) -> bool:
-    """Whether there is the package or module right below gradviz that a target is in, and all that it needs.
+    """Whether there is the package or module right below gradviz that a target is in,
+    and all that it needs.
 
     >>> is_there("gradviz.draw.svg:render"), is_there("gradviz.poetry")
     (True, False)

@@ -1,8 +1,10 @@
-"""IPython's `%load_ext gradviz`: `%%gradviz` over a cell shows what the cell led to, `%gradviz` answers about a variable.
+"""IPython's `%load_ext gradviz`: `%%gradviz` over a cell shows what the cell led to,
+`%gradviz` answers about a variable.
 
-A cell runs once and to its end, as it does without the first line, under a recording. Its graph is read at its first backward
-call; without one, when it has ended. What the cell raises goes to IPython, which shows it, and what it has no graph for is
-said beside its result.
+A cell runs once and to its end, as it does without the first line, under a recording.
+Its graph is read at its first backward call; without one, when it has ended. What the
+cell raises goes to IPython, which shows it, and what it has no graph for is said beside
+its result.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _WHY = "%gradviz why NAME"
 
 def load(shell: Any) -> None:
     """Add both to a shell of IPython."""
-    shell.register_magic_function(lambda line, cell=None: gradviz(shell, line, cell), "line_cell", "gradviz")
+    shell.register_magic_function(
+        lambda line, cell=None: gradviz(shell, line, cell), "line_cell", "gradviz"
+    )
 
 
 def unload(shell: Any) -> None:
@@ -34,21 +38,31 @@ def unload(shell: Any) -> None:
         magics.pop("gradviz", None)
 
 
-def gradviz(shell: Any, line: str, cell: str | None) -> Any:
-    """What `%gradviz line` or `%%gradviz line` over a cell does. Raises IPython's UsageError, which it shows as one line."""
+def gradviz(
+    shell: Any,
+    line: str,
+    cell: str | None,
+) -> Any:
+    """What `%gradviz line` or `%%gradviz line` over a cell does. Raises IPython's
+    UsageError, which it shows as one line.
+    """
     from IPython.core.error import UsageError
 
     try:
-        return _shown(shell, _answer(line, shell)) if cell is None else _over_cell(shell, line.split(), cell)
+        if cell is None:
+            return _shown(shell, _answer(line, shell))
+        return _over_cell(shell, line.split(), cell)
     except GradvizError as error:
         raise UsageError(str(error)) from None
 
 
-# -- over a cell -------------------------------------------------------------------------------------------------------
+# -- over a cell -----------------------------------------------------------------------
 
 
 class _Cell:
-    """The code under `%%gradviz`. `value` is that of its last line, where that is an expression."""
+    """The code under `%%gradviz`. `value` is that of its last line, where that is an
+    expression.
+    """
 
     def __init__(self, shell: Any, text: str) -> None:
         self._shell, self._text = shell, text
@@ -60,30 +74,61 @@ class _Cell:
         self.number = len(shell.history_manager.input_hist_parsed) - 1
 
     def run(self) -> None:
-        """Run it as `%%time` does: IPython's own compiler, transformations and display of the last value."""
+        """Run it as `%%time` does: IPython's own compiler, transformations and display
+        of the last value.
+        """
         shell = self._shell
         code = shell.transform_cell(_FIRST_LINE + self._text)
-        file = shell.compile.cache(code, self.number, raw_code=_FIRST_LINE + self._text)
+        file = shell.compile.cache(
+            code,
+            self.number,
+            raw_code=_FIRST_LINE + self._text,
+        )
         tree = shell.transform_ast(shell.compile.ast_parse(code, filename=file))
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+
+        if tree.body and isinstance(
+            tree.body[-1],
+            ast.Expr,
+        ):
+            last = tree.body.pop()
+        else:
+            last = None
+
         self._before = dict(self.namespace)
         exec(shell.compile(tree, file, "exec"), self.namespace)
         if last is not None:
-            self.value = eval(shell.compile(ast.Expression(last.value), file, "eval"), self.namespace)
+            self.value = eval(
+                shell.compile(ast.Expression(last.value), file, "eval"),
+                self.namespace,
+            )
+
         self.ended = True
 
     @property
     def made(self) -> dict[str, Any]:
-        """The value of the last line and the variables that the cell gave a value to, up to where it is."""
-        new = {name: value for name, value in self.namespace.items() if self._before.get(name) is not value}
+        """The value of the last line and the variables that the cell gave a value to,
+        up to where it is.
+        """
+        new = {
+            name: value
+            for name, value in self.namespace.items()
+            if self._before.get(name) is not value
+        }
         return {"output": self.value} | new
 
 
-def _over_cell(shell: Any, words: list[str], text: str) -> object:
-    words = without_retired_flags("render", words, lambda sentence: print(f"gradviz: {sentence}", file=sys.stderr))
+def _over_cell(
+    shell: Any,
+    words: list[str],
+    text: str,
+) -> object:
+    words = without_retired_flags(
+        "render", words, lambda sentence: print(f"gradviz: {sentence}", file=sys.stderr)
+    )
     view = _view(" ".join(words) or "--picture")
     cell, error = _Cell(shell, text), None
     target = Target("cell", f"cell {cell.number}", cell=cell)
+
     try:
         result, error = (_checked if view is _VIEWS["--check"] else _read)(target)
         if result is not None:
@@ -94,8 +139,10 @@ def _over_cell(shell: Any, words: list[str], text: str) -> object:
         print(f"gradviz: {refused}", file=sys.stderr)
     except KeyboardInterrupt as interrupt:
         error = interrupt
+
     if error is not None:
         raise _with_users_part(error, shell)
+
     return None if text.rstrip().endswith(";") else cell.value
 
 
@@ -103,29 +150,44 @@ def _view(words: str) -> _Shown:
     """What the first line asks for. Raises GradvizError that lists what there is."""
     if words in _VIEWS:
         return _VIEWS[words]
+
     if words in ("--help", "-h", "-?"):
-        forms = "".join(f"\n  %%gradviz {option:<11}{view.help}" for option, view in _VIEWS.items())
+        forms = "".join(
+            f"\n  %%gradviz {option:<11}{view.help}" for option, view in _VIEWS.items()
+        )
         raise GradvizError(
             f"the cell has not run. As its first line:{forms}\n  {_WHY:<21} why a tensor gets a gradient, or none"
         )
+
     if set(words.split()) <= set(_VIEWS):
-        raise GradvizError(f"%%gradviz takes one option at a time: {', '.join(_VIEWS)}.")
+        raise GradvizError(
+            f"%%gradviz takes one option at a time: {', '.join(_VIEWS)}."
+        )
+
     unknown = next(word for word in words.split() if word not in _VIEWS)
-    raise GradvizError(f"%%gradviz does not know {unknown!r}. {did_you_mean(unknown, _VIEWS, what='options')}")
+    raise GradvizError(
+        f"%%gradviz does not know {unknown!r}. {did_you_mean(unknown, _VIEWS, what='options')}"
+    )
 
 
 def _with_users_part(error: BaseException, shell: Any) -> BaseException:
-    """The same, of which IPython shows the traceback from the cell's own line on: it asks an exception for its rendering."""
+    """The same, of which IPython shows the traceback from the cell's own line on: it
+    asks an exception for its rendering.
+    """
     traceback = users_part(error.__traceback__)
     with suppress(Exception):  # an exception class may refuse
-        vars(error)["_render_traceback_"] = lambda: shell.InteractiveTB.structured_traceback(
-            type(error), error, traceback, tb_offset=0
+        vars(error)["_render_traceback_"] = lambda: (
+            shell.InteractiveTB.structured_traceback(
+                type(error), error, traceback, tb_offset=0
+            )
         )
     return error.with_traceback(traceback)
 
 
 def _shown(shell: Any, result: object) -> None:
-    """Show a result: as a display of its own in a notebook, printed in a terminal, where it would be one line."""
+    """Show a result: as a display of its own in a notebook, printed in a terminal,
+    where it would be one line.
+    """
     from IPython.core import display_functions
 
     display: Any = display_functions.display
@@ -133,13 +195,20 @@ def _shown(shell: Any, result: object) -> None:
 
 
 def _read(target: Target) -> tuple[Graph | None, BaseException | None]:
-    """The graph of a cell, None where it failed before there was one, and what it raised."""
+    """The graph of a cell, None where it failed before there was one, and what it
+    raised.
+    """
     from gradviz.cli.why import cuts_watched
     from gradviz.run.run import Run, read_graph
 
     nothing = Graph()
     with cuts_watched(parts=True) as cuts:
-        captured = Run(target, lambda live: read_graph(live, cuts), keep_going=True, nothing=nothing).captured()
+        captured = Run(
+            target,
+            lambda live: read_graph(live, cuts),
+            keep_going=True,
+            nothing=nothing,
+        ).captured()
     error = captured.failure.error if captured.failure is not None else None
     return None if captured.result is nothing else captured.result, error
 
@@ -149,10 +218,13 @@ def _checked(target: Target) -> tuple[Any, BaseException | None]:
     from gradviz.checks.check import check_target
 
     captured = check_target(target, keep_going=True)
-    return captured.result, captured.failure.error if captured.failure is not None else None
+    return (
+        captured.result,
+        captured.failure.error if captured.failure is not None else None,
+    )
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
+# -- what is shown ---------------------------------------------------------------------
 
 
 def _page(graph: Graph) -> object:
@@ -174,7 +246,9 @@ class _Shown(NamedTuple):
 
 _VIEWS: Mapping[str, _Shown] = {
     "--picture": _Shown(lambda graph: graph, "the picture; the same without an option"),
-    "--check": _Shown(lambda findings: findings, "what is wrong, where, and how to fix it"),
+    "--check": _Shown(
+        lambda findings: findings, "what is wrong, where, and how to fix it"
+    ),
     "--saved": _Shown(_saved, "memory held for backward, by line"),
     "--page": _Shown(_page, "the interactive page"),
     "--tree": _Shown(Graph.tree, "modules, ops and lines as text"),
@@ -183,7 +257,9 @@ _VIEWS: Mapping[str, _Shown] = {
 
 
 def _answer(line: str, shell: Any) -> object:
-    """`%gradviz why NAME`: for the tensors of the notebook that no other one depends on."""
+    """`%gradviz why NAME`: for the tensors of the notebook that no other one depends
+    on.
+    """
     from gradviz.cli.why import explained
     from gradviz.run.outputs import LiveOutputs, final_tensors
 
@@ -197,6 +273,13 @@ def _answer(line: str, shell: Any) -> object:
         for name, value in shell.user_ns.items()
         if not name.startswith("_") and name not in shell.user_ns_hidden
     }
-    outputs = final_tensors(own, "this notebook has no global", "Compute a loss in a cell first.")
-    live = LiveOutputs(list(outputs.values()), [own], "", tuple(outputs))
+    outputs = final_tensors(
+        own, "this notebook has no global", "Compute a loss in a cell first."
+    )
+    live = LiveOutputs(
+        list(outputs.values()),
+        [own],
+        "",
+        tuple(outputs),
+    )
     return explained(live, words[1], "this notebook")

@@ -1,7 +1,9 @@
-"""What a notebook shows for a graph: the picture, the interactive page in a frame, and text for front ends that draw neither.
+"""What a notebook shows for a graph: the picture, the interactive page in a frame, and
+text for front ends that draw neither.
 
-Displaying a graph never raises, since an error in a display hook hides what the cell made. When there is no picture, a
-warning says why, and the text that is shown instead is marked. This module knows no format of its own.
+Displaying a graph never raises, since an error in a display hook hides what the cell
+made. When there is no picture, a warning says why, and the text that is shown instead
+is marked. This module knows no format of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from gradviz.features import is_there
 from gradviz.graph import Graph
 from gradviz.report.notebook_theme import FOLLOWS, OUTPUT
 
-_TELL = "this.contentWindow.postMessage({theme:getComputedStyle(this).colorScheme},'*')"  # a sandbox does not see it
+# a sandbox does not see it
+_TELL = "this.contentWindow.postMessage({theme:getComputedStyle(this).colorScheme},'*')"
 _BUTTON = 'style="cursor:pointer;display:inline-block;padding:2px 10px;border:1px solid #8888;border-radius:6px"'
 HEIGHT = 640
 """Of the frame, in pixels."""
@@ -31,7 +34,8 @@ MAX_NODES = 3_000  # a larger picture makes the notebook file and the browser sl
 
 
 def mimebundle(graph: Graph) -> dict[str, str]:
-    """What to show for `graph`, by MIME type: an SVG as wide as the cell at most, folded as in a file, and text.
+    """What to show for `graph`, by MIME type: an SVG as wide as the cell at most,
+    folded as in a file, and text.
 
     As HTML the picture, and the interactive page in a frame that opens.
 
@@ -40,21 +44,33 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     """
     options, text = Options(), _text(graph)
     try:
-        visible = folded(graph, options) if graph.original is None else graph  # as the caller folded it
+        # as the caller folded it
+        visible = folded(graph, options) if graph.original is None else graph
         if len(visible.nodes) > MAX_NODES:
             many = f"{len(visible.nodes):,} nodes are too many to show in a notebook"
-            return {"text/plain": _marked(f"{many}. Write them to a file: graph.save('graph.svg')", text)}
+            return {
+                "text/plain": _marked(
+                    f"{many}. Write them to a file: graph.save('graph.svg')", text
+                )
+            }
+
         svg = "".join(write(picture(visible, options), options.theme, fit=True))
         page = _page(graph)
-        return {"image/svg+xml": svg, "text/plain": text} | ({"text/html": _with_page(svg, page)} if page else {})
+        return {"image/svg+xml": svg, "text/plain": text} | (
+            {"text/html": _with_page(svg, page)} if page else {}
+        )
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        warnings.warn(f"gradviz could not draw this graph: {reason}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"gradviz could not draw this graph: {reason}", RuntimeWarning, stacklevel=2
+        )
         return {"text/plain": _marked(reason, text)}
 
 
 def _page(graph: Graph) -> str:
-    """The interactive page; "" where it is too large to be kept beside a picture, or there is none."""
+    """The interactive page; "" where it is too large to be kept beside a picture, or
+    there is none.
+    """
     if not is_there("gradviz.page"):
         return ""
     page = render(graph, "html", Options())
@@ -62,7 +78,9 @@ def _page(graph: Graph) -> str:
 
 
 def _with_page(svg: str, page: str) -> str:
-    """The picture, as an image that keeps its style to itself, and a button that opens the page below it."""
+    """The picture, as an image that keeps its style to itself, and a button that opens
+    the page below it.
+    """
     data = base64.b64encode(svg.encode()).decode()
     picture = f'<img class="{OUTPUT}" style="max-width:100%" alt="picture of the graph" src="data:image/svg+xml;base64,{data}">'
     return f"{FOLLOWS}{picture}<details><summary {_BUTTON}>Open the interactive page</summary>{_frame(page, HEIGHT)}</details>"
@@ -89,7 +107,9 @@ def _text(graph: Graph) -> str:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a notebook displays. `page` is the whole HTML file, `height` that of the frame in pixels."""
+    """What a notebook displays. `page` is the whole HTML file, `height` that of the
+    frame in pixels.
+    """
 
     page: str
     height: int
@@ -102,16 +122,22 @@ class Shown:
         return self.summary
 
 
-def show(graph: Graph, *, height: int = HEIGHT, **options: Any) -> Shown | None:
-    """Show the interactive page of a graph: under IPython at once, in a loop and in the middle of a cell too.
+def show(
+    graph: Graph,
+    *,
+    height: int = HEIGHT,
+    **options: Any,
+) -> Shown | None:
+    """Show the interactive page of a graph: under IPython at once, in a loop and in the
+    middle of a cell too.
 
     Args:
         graph: any Graph.
         height: of the frame, in pixels.
         options: those of `Graph.save`, such as `depth="all"` and `theme="dark"`.
 
-    Returns None under IPython, so that the end of a cell does not show it again; elsewhere what a notebook displays, whose
-    `page` is the HTML file.
+    Returns None under IPython, so that the end of a cell does not show it again;
+    elsewhere what a notebook displays, whose `page` is the HTML file.
 
     Raises FormatError for an unknown option.
 
@@ -131,7 +157,12 @@ def show(graph: Graph, *, height: int = HEIGHT, **options: Any) -> Shown | None:
     return None
 
 
-def frame(graph: Graph, *, height: int = HEIGHT, **options: Any) -> Shown:
+def frame(
+    graph: Graph,
+    *,
+    height: int = HEIGHT,
+    **options: Any,
+) -> Shown:
     """The page of a graph as an object that a notebook displays."""
     page = render(graph, "html", Options.of(options))
     assert isinstance(page, str)

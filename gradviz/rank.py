@@ -1,4 +1,6 @@
-"""Which of several processes this is, where a launcher such as torchrun started them, and words for several of them."""
+"""Which of several processes this is, where a launcher such as torchrun started them,
+and words for several of them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Rank(NamedTuple):
         return f"{stem}.rank{self.number}{suffix}"
 
 
-def rank(environment: Mapping[str, str] = os.environ) -> Rank | None:
+def rank(
+    environment: Mapping[str, str] = os.environ,
+) -> Rank | None:
     """This process among several, None when it is alone.
 
     >>> rank({"RANK": "1", "WORLD_SIZE": "2"})
@@ -51,8 +55,16 @@ def spans(ranks: Iterable[int]) -> str:
     '0-2, 5, 7-8'
     """
     distinct = enumerate(sorted(set(ranks)))  # in a span both numbers go up by one
-    runs = [[rank for _, rank in run] for _, run in groupby(distinct, lambda pair: pair[1] - pair[0])]
-    return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    runs = [
+        [rank for _, rank in run]
+        for _, run in groupby(
+            distinct,
+            lambda pair: pair[1] - pair[0],
+        )
+    ]
+    return ", ".join(
+        f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs
+    )
 
 
 def named(ranks: Iterable[int]) -> str:
@@ -69,11 +81,21 @@ def grouped(groups: Iterable[Ranks]) -> str:
     >>> grouped([(0, 1)]), grouped([(0,), (1,)])
     ('0-1 alike', '0 and 1 differ')
     """
-    ordered = sorted(groups, key=lambda group: (-len(group), group))
+    ordered = sorted(
+        groups,
+        key=lambda group: (-len(group), group),
+    )
     alone = [group[0] for group in ordered if len(group) == 1]
+
     if len(alone) < len(ordered):
         words = [f"{spans(group)} alike" for group in ordered if len(group) > 1]
-        return ", ".join([*words, f"{spans(alone)} {verb(alone, 'differs', 'differ')}"] if alone else words)
+        return ", ".join(
+            [*words, f"{spans(alone)} {verb(alone, 'differs', 'differ')}"]
+            if alone
+            else words
+        )
+
     if len(alone) == 2:
         return f"{alone[0]} and {alone[1]} differ"
+
     return f"{spans(alone)} all differ" if len(alone) > 1 else spans(alone) or "none"

@@ -1,6 +1,8 @@
-"""Names that gradviz once had, each with one sentence that says what to use instead. No code of theirs is left.
+"""Names that gradviz once had, each with one sentence that says what to use instead. No
+code of theirs is left.
 
-The command line, `Graph.save`, the notebook's magics and the package itself all answer from these tables.
+The command line, `Graph.save`, the notebook's magics and the package itself all answer
+from these tables.
 """
 
 from __future__ import annotations
@@ -39,9 +41,11 @@ class RetiredOption(NamedTuple):
     instead: str
     commands: tuple[str, ...] = ()  # () for every command
     values: tuple[str, ...] = ANY  # those that are retired
-    harmless: tuple[str, ...] = ()  # those that are the default now: a note, and the command goes on
+    # those that are the default now: a note, and the command goes on
+    harmless: tuple[str, ...] = ()
     takes_value: bool = True
-    becomes: str = ""  # the flag that it is another name of: a note, and the command goes on
+    # the flag that it is another name of: a note, and the command goes on
+    becomes: str = ""
     python: bool = True  # whether `Graph.save` has lost it, too
 
 
@@ -204,14 +208,17 @@ CHECKS: dict[str, str] = {
     "wrong-sign": "",
     "zero-start": "zero-gradient",
 }
-"""Ids of checks, which `--only`, `--ignore` and `--explain` take with a note, and the check that one is part of now, or ""."""
+"""Ids of checks, which `--only`, `--ignore` and `--explain` take with a note, and the
+check that one is part of now, or "".
+"""
 
 _CHECK = "{} is retired: no report of a real program needed it."
 _MERGED = "{} is part of {} now: gradviz check --explain {}."
 
 
 def attribute(name: str) -> Any:
-    """What the package answers for an attribute that it does not have. Raises AttributeError, with the sentence if there is one.
+    """What the package answers for an attribute that it does not have. Raises
+    AttributeError, with the sentence if there is one.
 
     >>> attribute("wlak")
     Traceback (most recent call last):
@@ -222,10 +229,16 @@ def attribute(name: str) -> Any:
     raise AttributeError(f"module 'gradviz' has no attribute {name!r}")
 
 
-def without_retired_flags(command: str, words: Sequence[str], note: Callable[[str], object]) -> list[str]:
-    """The words of a command line without retired options that change nothing; `note` gets a sentence for each.
+def without_retired_flags(
+    command: str,
+    words: Sequence[str],
+    note: Callable[[str], object],
+) -> list[str]:
+    """The words of a command line without retired options that change nothing; `note`
+    gets a sentence for each.
 
-    Raises FormatError with the sentence of one that would have changed something. Words after `--` are the script's.
+    Raises FormatError with the sentence of one that would have changed something. Words
+    after `--` are the script's.
     """
     kept: list[str] = []
     waiting = list(words)
@@ -253,11 +266,18 @@ def without_retired_flags(command: str, words: Sequence[str], note: Callable[[st
     return kept
 
 
-def without_retired_names(command: str, given: Mapping[str, Any], note: Callable[[str], object]) -> dict[str, Any]:
+def without_retired_names(
+    command: str,
+    given: Mapping[str, Any],
+    note: Callable[[str], object],
+) -> dict[str, Any]:
     """The same for options by name, as `Graph.save(layout="layered")` gives them."""
     kept = {}
     for name, value in given.items():
-        row = _row("--" + str(name).replace("_", "-"), command)
+        row = _row(
+            "--" + str(name).replace("_", "-"),
+            command,
+        )
         if row is None or not row.python or not _is_retired(row, str(value)):
             kept[name] = value
         else:
@@ -265,7 +285,9 @@ def without_retired_names(command: str, given: Mapping[str, Any], note: Callable
     return kept
 
 
-def without_retired_checks(ids: Iterable[str], note: Callable[[str], object]) -> list[str]:
+def without_retired_checks(
+    ids: Iterable[str], note: Callable[[str], object]
+) -> list[str]:
     """The ids of checks that there are; `note` gets a sentence for each retired one."""
     kept = []
     for name in ids:
@@ -277,9 +299,13 @@ def without_retired_checks(ids: Iterable[str], note: Callable[[str], object]) ->
 
 
 def present_checks(
-    only: Iterable[str], ignore: Iterable[str], note: Callable[[str], object]
+    only: Iterable[str],
+    ignore: Iterable[str],
+    note: Callable[[str], object],
 ) -> tuple[list[str], list[str]]:
-    """The same for a choice of checks. Raises FormatError where all of `only` are retired, since none to run is no choice."""
+    """The same for a choice of checks. Raises FormatError where all of `only` are
+    retired, since none to run is no choice.
+    """
     only = list(only)
     if only and all(name in CHECKS for name in only):
         raise FormatError(" ".join(about_check(name) for name in only))
@@ -289,7 +315,9 @@ def present_checks(
 def about_check(name: str) -> str:
     """What is said of a retired check."""
     successor = CHECKS[name]
-    return _MERGED.format(name, successor, successor) if successor else _CHECK.format(name)
+    if successor:
+        return _MERGED.format(name, successor, successor)
+    return _CHECK.format(name)
 
 
 def _row(flag: str, command: str) -> RetiredOption | None:
@@ -303,7 +331,11 @@ def _is_retired(row: RetiredOption, value: str) -> bool:
     return row.values == ANY or value in row.values
 
 
-def _answer(row: RetiredOption, value: str, note: Callable[[str], object]) -> None:
+def _answer(
+    row: RetiredOption,
+    value: str,
+    note: Callable[[str], object],
+) -> None:
     if row.becomes or row.harmless == ANY or value in row.harmless:
         note(row.instead)
     else:

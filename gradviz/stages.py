@@ -1,7 +1,9 @@
-"""What long-running code says of itself: which stage it is in and how far it is, for whoever watches.
+"""What long-running code says of itself: which stage it is in and how far it is, for
+whoever watches.
 
-Code opens a stage and knows nobody; a watcher in another thread looks at the open stages whenever it likes. When nobody
-watches, as in a notebook or a script, a stage costs one look-up. Nothing here prints.
+Code opens a stage and knows nobody; a watcher in another thread looks at the open
+stages whenever it likes. When nobody watches, as in a notebook or a script, a stage
+costs one look-up. Nothing here prints.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ class Stage:
 
     Args:
         name: one word, such as "walk".
-        unit: what is counted, in the plural, such as "nodes". Without it only the time is known.
-        done: how many of them are done. Called in another thread at any moment, so that the loop itself pays nothing.
+        unit: what is counted, in the plural, such as "nodes". Without it only the time
+        is known.
+        done: how many of them are done. Called in another thread at any moment, so that
+        the loop itself pays nothing.
         total: how many there will be, when that is known.
         doing: what is being done or waited for, where there is nothing to count.
 
@@ -41,7 +45,9 @@ class Stage:
         doing: str = "",
     ) -> None:
         self.name, self.unit, self.total, self.doing = name, unit, total, doing
-        self.phase = ""  # the name of the phase that it is in, when it has phases; they are what is counted then
+        # the name of the phase that it is in, when it has phases; they are what is
+        # counted then
+        self.phase = ""
         self.began = 0.0
         self._done, self._counted = done, 0
         self._among: list[Stage] | None = None
@@ -54,7 +60,10 @@ class Stage:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._among is not None:
             with suppress(ValueError):
@@ -75,7 +84,8 @@ class Stage:
 
     def count(self) -> int:
         """How many are done by now, of phases which one it is in. Never raises."""
-        with suppress(Exception):  # it looks at what another thread is in the middle of changing
+        # it looks at what another thread is in the middle of changing
+        with suppress(Exception):
             return self._done() if self._done is not None else self._counted
         return 0
 
@@ -99,8 +109,14 @@ def is_watched() -> bool:
     return _open.get() is not None
 
 
-def phase(name: str, *, of: int | None = None) -> None:
-    """Say that the innermost stage is in its next phase, and `of` how many phases it has, once that is known."""
+def phase(
+    name: str,
+    *,
+    of: int | None = None,
+) -> None:
+    """Say that the innermost stage is in its next phase, and `of` how many phases it
+    has, once that is known.
+    """
     stages = _open.get()
     if stages:
         if of is not None:

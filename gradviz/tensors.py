@@ -1,6 +1,8 @@
-"""The tensors of a program: the facts of every tensor that its variables hold, as plain data and as a table.
+"""The tensors of a program: the facts of every tensor that its variables hold, as plain
+data and as a table.
 
-Reads live tensors and changes nothing of them: no node is made, no warning is set off, no copy-on-write tensor is copied.
+Reads live tensors and changes nothing of them: no node is made, no warning is set off,
+no copy-on-write tensor is copied.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from gradviz.stages import Stage
 from gradviz.variables.scanner import NamedValue, Namespace, scan
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import outermost, registered
-from gradviz.walker.tensors import answers_itself, base_of, memory_of, tensor_info, version_of
+from gradviz.walker.tensors import (
+    answers_itself,
+    base_of,
+    memory_of,
+    tensor_info,
+    version_of,
+)
 from gradviz.wording import number, one_line, plural, shape_text
 
 if TYPE_CHECKING:
@@ -27,7 +35,9 @@ if TYPE_CHECKING:
 
 
 class Grad(NamedTuple):
-    """What `.grad` holds: its facts, its norm where it can be computed, and its value when it is a single real number."""
+    """What `.grad` holds: its facts, its norm where it can be computed, and its value
+    when it is a single real number.
+    """
 
     tensor: TensorInfo
     norm: float | None
@@ -35,11 +45,13 @@ class Grad(NamedTuple):
 
 
 class TensorFacts(NamedTuple):
-    """One tensor. What is None was not read, because reading could change something, or does not exist.
+    """One tensor. What is None was not read, because reading could change something, or
+    does not exist.
 
-    `grad_fn` is "" for none. `base` is the names of the tensor that this one is a view of, empty when that has no name;
-    `view` says whether it is a view. `storage` is a letter that all listed tensors on one storage share, "" when no other
-    listed tensor does.
+    `grad_fn` is "" for none. `base` is the names of the tensor that this one is a view
+    of, empty when that has no name; `view` says whether it is a view. `storage` is a
+    letter that all listed tensors on one storage share, "" when no other listed tensor
+    does.
     """
 
     names: tuple[str, ...]
@@ -66,35 +78,63 @@ class _Named(NamedTuple):
 
 
 def inventory(variables: Sequence[Namespace]) -> tuple[TensorFacts, ...]:
-    """Facts of every tensor among the variables (inner namespace first), in modules, and in containers of them.
+    """Facts of every tensor among the variables (inner namespace first), in modules,
+    and in containers of them.
 
-    A tensor that several variables hold is listed once, with all their names. Names that begin with `_` are left out.
+    A tensor that several variables hold is listed once, with all their names. Names
+    that begin with `_` are left out.
     """
     listed = _collect(variables)
-    with isolated(), Stage("read", "tensors", total=len(listed)) as reading:
+    with (
+        isolated(),
+        Stage("read", "tensors", total=len(listed)) as reading,
+    ):
         letters = _letters([named.tensor for named in listed.values()])
-        return tuple(_read(named, listed, letters) for named in reading.each(listed.values()))
+        return tuple(
+            _read(named, listed, letters) for named in reading.each(listed.values())
+        )
 
 
-# -- finding -----------------------------------------------------------------------------------------------------------
+# -- finding ---------------------------------------------------------------------------
 
 
 def _collect(variables: Sequence[Namespace]) -> dict[int, _Named]:
-    """By identity, while the variables keep them alive. Several variables all name a tensor; else its best name does."""
+    """By identity, while the variables keep them alive. Several variables all name a
+    tensor; else its best name does.
+    """
     listed: dict[int, _Named] = {}
-    values = [named for named in scan(variables) if not named.private and not _hidden(named, variables)]
+    values = [
+        named
+        for named in scan(variables)
+        if not named.private and not _hidden(named, variables)
+    ]
+
     for named in values:
         if named.kind == "tensor" and not named.level:
-            kind = "parameter" if issubclass(type(named.value), torch.nn.Parameter) else "tensor"
-            listed.setdefault(id(named.value), _Named(named.value, [], kind)).names.append(named.name)
+            if issubclass(type(named.value), torch.nn.Parameter):
+                kind = "parameter"
+            else:
+                kind = "tensor"
+            listed.setdefault(
+                id(named.value), _Named(named.value, [], kind)
+            ).names.append(named.name)
+
     plain = set(listed)
     for name, module in outermost(values):
         for member, tensor, kind in registered(name, module):
             if id(tensor) not in plain:
-                listed.setdefault(id(tensor), _Named(tensor, [], kind)).names.append(member)
+                listed.setdefault(
+                    id(tensor),
+                    _Named(tensor, [], kind),
+                ).names.append(member)
+
     for named in sorted(values, key=lambda named: named.rank):
         if named.kind == "tensor":
-            listed.setdefault(id(named.value), _Named(named.value, [named.name], "tensor"))
+            listed.setdefault(
+                id(named.value),
+                _Named(named.value, [named.name], "tensor"),
+            )
+
     return listed
 
 
@@ -104,11 +144,20 @@ def _hidden(named: NamedValue, variables: Sequence[Namespace]) -> bool:
     return any(first in space for space in variables[: named.space])
 
 
-def _letters(tensors: Sequence[torch.Tensor]) -> dict[int, str]:
-    """A letter for each storage that two or more of the tensors share, by the storage's identity."""
+def _letters(
+    tensors: Sequence[torch.Tensor],
+) -> dict[int, str]:
+    """A letter for each storage that two or more of the tensors share, by the storage's
+    identity.
+    """
     storages = filter(None, map(memory_of, tensors))
     count = Counter(storage[0] for storage in storages)
-    return {storage: _letter(i) for i, storage in enumerate(storage for storage, users in count.items() if users > 1)}
+    return {
+        storage: _letter(i)
+        for i, storage in enumerate(
+            storage for storage, users in count.items() if users > 1
+        )
+    }
 
 
 def _letter(number: int) -> str:
@@ -121,16 +170,31 @@ def _letter(number: int) -> str:
     return text
 
 
-# -- facts -------------------------------------------------------------------------------------------------------------
+# -- facts -----------------------------------------------------------------------------
 
 
-def _read(named: _Named, listed: dict[int, _Named], letters: dict[int, str]) -> TensorFacts:
+def _read(
+    named: _Named,
+    listed: dict[int, _Named],
+    letters: dict[int, str],
+) -> TensorFacts:
     tensor, base, storage = named.tensor, base_of(named.tensor), memory_of(named.tensor)
     is_leaf = retains = requires_grad = grad_fn = None
-    # asking a view whose base requires grad and was modified in place could make a new node
-    if not (base is not None and base.requires_grad and not tensor.is_inference() and tensor._version > 0):
-        is_leaf, retains, requires_grad = tensor.is_leaf, tensor.retains_grad, tensor.requires_grad
+    # asking a view whose base requires grad and was modified in place could make a new
+    # node
+    if not (
+        base is not None
+        and base.requires_grad
+        and not tensor.is_inference()
+        and tensor._version > 0
+    ):
+        is_leaf, retains, requires_grad = (
+            tensor.is_leaf,
+            tensor.retains_grad,
+            tensor.requires_grad,
+        )
         grad_fn = tensor.grad_fn.name() if tensor.grad_fn is not None else ""
+
     info = tensor_info(tensor)
     strided = info.layout == "strided"
     return TensorFacts(
@@ -144,7 +208,9 @@ def _read(named: _Named, listed: dict[int, _Named], letters: dict[int, str]) -> 
         grad=_grad(tensor) if is_leaf or retains else None,
         version=version_of(tensor),
         view=base is not None,
-        base=tuple(listed[id(base)].names) if base is not None and id(base) in listed else (),
+        base=tuple(listed[id(base)].names)
+        if base is not None and id(base) in listed
+        else (),
         storage=letters.get(storage[0], "") if storage is not None else "",
         storage_bytes=storage[1] if storage is not None else None,
         stride=tuple(map(int, tensor.stride())) if strided else None,
@@ -153,10 +219,13 @@ def _read(named: _Named, listed: dict[int, _Named], letters: dict[int, str]) -> 
 
 
 def _grad(tensor: torch.Tensor) -> Grad | None:
-    """Read only of a leaf, or of a tensor that retains its gradient: for others torch warns, and there is none."""
+    """Read only of a leaf, or of a tensor that retains its gradient: for others torch
+    warns, and there is none.
+    """
     gradient = tensor.grad
     if gradient is None:
         return None
+
     norm = value = None
     try:
         with torch.no_grad():
@@ -168,6 +237,7 @@ def _grad(tensor: torch.Tensor) -> Grad | None:
                 norm, value = _norm(entries), float(entries) if single else None
     except Exception:  # a tensor without values, such as a fake one
         norm = value = None
+
     return Grad(tensor_info(gradient), norm, value)
 
 
@@ -176,7 +246,7 @@ def _norm(entries: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(wide))
 
 
-# -- as a table --------------------------------------------------------------------------------------------------------
+# -- as a table ------------------------------------------------------------------------
 
 
 UNREAD = "?"
@@ -190,13 +260,26 @@ def tensors_table(every: Sequence[TensorFacts], top: int = 0) -> RenderableType:
 
     def cell(column: _Fact, row: TensorFacts) -> Text:
         words = one_line(column.cell(row))
-        return Amount(column.value(row), words) if column.value is not None else Text(words)
+        if column.value is not None:
+            return Amount(column.value(row), words)
+        return Text(words)
 
     shown = every[:top] if top else every
-    columns = [column for column in _COLUMNS if column.title not in _OPTIONAL or _says_something(column, shown)]
+    columns = [
+        column
+        for column in _COLUMNS
+        if column.title not in _OPTIONAL or _says_something(column, shown)
+    ]
     rows = [[cell(column, row) for column in columns] for row in shown]
-    table = FittedTable([Column(column.title, column.kind, column.leaves) for column in columns], rows)
-    return Group(table, Text(), *[Text(line, "dim") for line in _remarks(every, shown)])
+    table = FittedTable(
+        [Column(column.title, column.kind, column.leaves) for column in columns],
+        rows,
+    )
+    return Group(
+        table,
+        Text(),
+        *[Text(line, "dim") for line in _remarks(every, shown)],
+    )
 
 
 def _says_something(column: _Fact, shown: Sequence[TensorFacts]) -> bool:
@@ -208,7 +291,9 @@ def _yes(value: bool | None) -> str:
 
 
 def _dtype(row: TensorFacts) -> str:
-    return row.tensor.dtype if row.tensor.layout == "strided" else f"{row.tensor.dtype} {row.tensor.layout}"
+    if row.tensor.layout == "strided":
+        return row.tensor.dtype
+    return f"{row.tensor.dtype} {row.tensor.layout}"
 
 
 def _grad_fn(row: TensorFacts) -> str:
@@ -220,7 +305,10 @@ def _gradient(row: TensorFacts) -> str:
         return _NONE if row.is_leaf is not None else UNREAD
     if row.grad.value is not None:
         return number(row.grad.value)
-    what = "" if row.grad.tensor.shape == row.tensor.shape else shape_text(row.grad.tensor.shape)
+    if row.grad.tensor.shape == row.tensor.shape:
+        what = ""
+    else:
+        what = shape_text(row.grad.tensor.shape)
     norm = "unknown" if row.grad.norm is None else f"norm {number(row.grad.norm)}"
     return f"{what} {norm}".strip()
 
@@ -232,7 +320,9 @@ def _value_or_norm(row: TensorFacts) -> float | None:
 
 
 class _Fact(NamedTuple):
-    """One column of the table: its text for a tensor, and the exact number where it is one."""
+    """One column of the table: its text for a tensor, and the exact number where it is
+    one.
+    """
 
     title: str
     kind: Kind
@@ -242,8 +332,18 @@ class _Fact(NamedTuple):
 
 
 _COLUMNS = (
-    _Fact("name", "name", 0, lambda row: labels.names_text(row.names)),
-    _Fact("shape", "word", 0, lambda row: shape_text(row.tensor.shape)),
+    _Fact(
+        "name",
+        "name",
+        0,
+        lambda row: labels.names_text(row.names),
+    ),
+    _Fact(
+        "shape",
+        "word",
+        0,
+        lambda row: shape_text(row.tensor.shape),
+    ),
     _Fact("dtype", "word", 6, _dtype),
     _Fact("device", "word", 9, lambda row: row.tensor.device),
     _Fact("leaf", "word", 7, lambda row: _yes(row.is_leaf)),
@@ -252,12 +352,32 @@ _COLUMNS = (
     _Fact("grad_fn", "code", 10, _grad_fn),
     _Fact("grad", "word", 0, _gradient, _value_or_norm),
     _Fact(
-        "version", "number", 4, lambda row: _NONE if row.version is None else str(row.version), lambda row: row.version
+        "version",
+        "number",
+        4,
+        lambda row: _NONE if row.version is None else str(row.version),
+        lambda row: row.version,
     ),
-    _Fact("view of", "name", 5, lambda row: (labels.names_text(row.base) or "unnamed") if row.view else _NONE),
+    _Fact(
+        "view of",
+        "name",
+        5,
+        lambda row: (labels.names_text(row.base) or "unnamed") if row.view else _NONE,
+    ),
     _Fact("storage", "word", 3, lambda row: row.storage or _NONE),
-    _Fact("stride", "word", 1, lambda row: shape_text(row.stride) if row.stride is not None else _NONE),
-    _Fact("offset", "number", 2, lambda row: _NONE if row.offset is None else str(row.offset), lambda row: row.offset),
+    _Fact(
+        "stride",
+        "word",
+        1,
+        lambda row: shape_text(row.stride) if row.stride is not None else _NONE,
+    ),
+    _Fact(
+        "offset",
+        "number",
+        2,
+        lambda row: _NONE if row.offset is None else str(row.offset),
+        lambda row: row.offset,
+    ),
 )
 _OPTIONAL = {
     "device": "all are on the cpu",
@@ -265,18 +385,31 @@ _OPTIONAL = {
     "view of": "none is a view",
     "storage": "no two share a storage",
 }
-"""The columns that are left out where no tensor has anything to say in them, and what is said then."""
+"""The columns that are left out where no tensor has anything to say in them, and what
+is said then.
+"""
 
 
-def _remarks(every: Sequence[TensorFacts], shown: Sequence[TensorFacts]) -> list[str]:
+def _remarks(
+    every: Sequence[TensorFacts],
+    shown: Sequence[TensorFacts],
+) -> list[str]:
     remarks = [plural(len(every), "tensor")]
     if len(shown) < len(every):
         remarks.append(labels.more(len(every) - len(shown)))
+
     if any(row.storage for row in shown):
         remarks.append("storage: tensors with the same letter share their memory")
+
     if any(row.is_leaf is None for row in shown):
         remarks.append(
             f"{UNREAD}: a view of a tensor that was modified in place; asking for its grad_fn would add to the graph"
         )
-    left = [_OPTIONAL[one.title] for one in _COLUMNS if one.title in _OPTIONAL and not _says_something(one, shown)]
+
+    left = [
+        _OPTIONAL[one.title]
+        for one in _COLUMNS
+        if one.title in _OPTIONAL and not _says_something(one, shown)
+    ]
+
     return [*remarks, "; ".join(left)] if left else remarks

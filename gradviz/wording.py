@@ -1,6 +1,8 @@
-"""Words for numbers, bytes, shapes and text that came from the user: what every output of gradviz says alike.
+"""Words for numbers, bytes, shapes and text that came from the user: what every output
+of gradviz says alike.
 
-Returns plain text. Of a graph it knows the facts of one tensor; nothing of formats, and nothing of torch.
+Returns plain text. Of a graph it knows the facts of one tensor; nothing of formats, and
+nothing of torch.
 """
 
 from __future__ import annotations
@@ -19,25 +21,50 @@ if TYPE_CHECKING:
 _UNUSUAL = re.compile("[^\x20-\x7e]")
 # Controls, formats (bidi, zero-width, tags), halves of pairs, line ends, nothing.
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn")
-# Letters and marks that show nothing: fillers, joiners, and selectors of variants but for those of emoji.
-_BLANK = frozenset(map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x3164, 0xFFA0)))
-_SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0))))
+# Letters and marks that show nothing: fillers, joiners, and selectors of variants but
+# for those of emoji.
+_BLANK = frozenset(
+    map(
+        chr,
+        (
+            0x034F,
+            0x115F,
+            0x1160,
+            0x17B4,
+            0x17B5,
+            *range(0x180B, 0x1810),
+            0x3164,
+            0xFFA0,
+        ),
+    )
+)
+_SELECTORS = frozenset(
+    map(
+        chr,
+        (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0)),
+    )
+)
 _JOINER = "\u200d"  # of emoji: woman and microscope make a scientist
 
 
-# -- text ------------------------------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------
 
 
 CELL = ", cell "
-"""Between the path of a notebook and the number of a cell, in the name that the code of the cell has as its file."""
+"""Between the path of a notebook and the number of a cell, in the name that the code of
+the cell has as its file.
+"""
 
 
 CELLS: dict[str, int] = {}
-"""The numbers of the cells that have run in this process's own notebook, by the names that their code has as its file."""
+"""The numbers of the cells that have run in this process's own notebook, by the names
+that their code has as its file.
+"""
 
 
 def notebook_of(file: str) -> tuple[str, str]:
-    """The notebook and the number of the cell whose code has this name as its file; ("", "") for any other file.
+    """The notebook and the number of the cell whose code has this name as its file;
+    ("", "") for any other file.
 
     A notebook that runs now has no name.
 
@@ -47,7 +74,12 @@ def notebook_of(file: str) -> tuple[str, str]:
     notebook, _, number = file.rpartition(CELL)
     if notebook.endswith(".ipynb"):
         return notebook, number
-    return "", str(CELLS.get(file.replace("\\", "/").rpartition("/")[2], ""))
+    return "", str(
+        CELLS.get(
+            file.replace("\\", "/").rpartition("/")[2],
+            "",
+        )
+    )
 
 
 def place_text(file: str, line: int) -> str:
@@ -72,7 +104,8 @@ def line_text(file: str, line: int) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""The text with everything that would break or reorder a line, or that cannot be seen, written as its escape.
+    r"""The text with everything that would break or reorder a line, or that cannot be
+    seen, written as its escape.
 
     >>> one_line("a\nb")
     'a\\nb'
@@ -81,11 +114,14 @@ def one_line(text: str) -> str:
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""The same, but for characters to `keep`, such as the line ends of a text of several lines.
+    r"""The same, but for characters to `keep`, such as the line ends of a text of
+    several lines.
 
-    Every writer of gradviz passes text of the user through here or through `without_hidden`. Escaped are control characters
-    (with U+0080 to U+009F), marks of direction, zero-width and tag characters, invisible letters, halves of surrogate pairs and
-    unassigned code points. Letters of all scripts stay, and so does what joins an emoji.
+    Every writer of gradviz passes text of the user through here or through
+    `without_hidden`. Escaped are control characters (with U+0080 to U+009F), marks of
+    direction, zero-width and tag characters, invisible letters, halves of surrogate
+    pairs and unassigned code points. Letters of all scripts stay, and so does what
+    joins an emoji.
 
     >>> print(visible("a\u202eb\u200bc\x9b\nd", keep="\n"))
     a\u202eb\u200bc\x9b
@@ -94,20 +130,39 @@ def visible(text: str, keep: str = "") -> str:
     return without_hidden(text, _escape, keep)
 
 
-def without_hidden(text: str, write: Callable[[str], str], keep: str = "") -> str:
+def without_hidden(
+    text: str,
+    write: Callable[[str], str],
+    keep: str = "",
+) -> str:
     """The text with each of these characters as `write` writes it."""
     plain = text.replace(keep, "") if keep else text
     if plain.isascii() and plain.isprintable():
         return text
-    return _UNUSUAL.sub(lambda match: write(match[0]) if match[0] not in keep and _is_hidden(match) else match[0], text)
+    return _UNUSUAL.sub(
+        lambda match: (
+            write(match[0]) if match[0] not in keep and _is_hidden(match) else match[0]
+        ),
+        text,
+    )
 
 
 def _is_hidden(match: re.Match[str]) -> bool:
     c = match[0]
     if c == _JOINER:
-        before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
-        kinds = [unicodedata.category(neighbour) for neighbour in (before, after) if neighbour]
-        return not (len(kinds) == 2 and kinds[0] in ("So", "Sk", "Mn") and kinds[1] == "So")
+        before, after = (
+            match.string[: match.start()][-1:],
+            match.string[match.end() :][:1],
+        )
+        kinds = [
+            unicodedata.category(neighbour)
+            for neighbour in (before, after)
+            if neighbour
+        ]
+        return not (
+            len(kinds) == 2 and kinds[0] in ("So", "Sk", "Mn") and kinds[1] == "So"
+        )
+
     return unicodedata.category(c) in _HIDDEN or c in _BLANK or c in _SELECTORS
 
 
@@ -121,7 +176,7 @@ def clip(text: str, limit: int = 60) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-# -- numbers ---------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------
 
 
 def count_text(count: int) -> str:
@@ -129,18 +184,28 @@ def count_text(count: int) -> str:
     return f"{count:,}"
 
 
-def plural(count: int, noun: str, nouns: str | None = None) -> str:
+def plural(
+    count: int,
+    noun: str,
+    nouns: str | None = None,
+) -> str:
     """A count and its noun: `1 node`, `1,234 nodes`, `2 leaves`."""
     return f"{count_text(count)} {noun if count == 1 else nouns or noun + 's'}"
 
 
-def verb(things: Sized | int, singular: str, several: str) -> str:
+def verb(
+    things: Sized | int,
+    singular: str,
+    several: str,
+) -> str:
     """The word for one thing or for several.
 
     >>> verb(1, "was", "were"), verb(["a", "b"], "has", "have")
     ('was', 'have')
     """
-    return singular if (things if isinstance(things, int) else len(things)) == 1 else several
+    if (things if isinstance(things, int) else len(things)) == 1:
+        return singular
+    return several
 
 
 def few(names: Sequence[str], shown: int = 5) -> str:
@@ -149,12 +214,22 @@ def few(names: Sequence[str], shown: int = 5) -> str:
     >>> few(["a", "b", "c"], 2), few(["a", "b"], 2)
     ('a, b and 1 more', 'a, b')
     """
-    return ", ".join(names[:shown]) + (f" and {count_text(len(names) - shown)} more" if len(names) > shown else "")
+    return ", ".join(names[:shown]) + (
+        f" and {count_text(len(names) - shown)} more" if len(names) > shown else ""
+    )
 
 
-def few_lines(lines: Sequence[str], shown: int) -> list[str]:
-    """The same one below the other, indented: the first of many lines, and how many more there are."""
-    more = [f"... and {count_text(len(lines) - shown)} more"] if len(lines) > shown else []
+def few_lines(
+    lines: Sequence[str],
+    shown: int,
+) -> list[str]:
+    """The same one below the other, indented: the first of many lines, and how many
+    more there are.
+    """
+    if len(lines) > shown:
+        more = [f"... and {count_text(len(lines) - shown)} more"]
+    else:
+        more = []
     return [f"  {line}" for line in (*lines[:shown], *more)]
 
 
@@ -173,11 +248,19 @@ def bytes_text(nbytes: int | None) -> str:
 
 
 _SIZE = re.compile(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
-_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_POWER = {
+    "": 0,
+    "k": 1,
+    "m": 2,
+    "g": 3,
+    "t": 4,
+    "p": 5,
+}
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes of a size as people write it (`40GiB`, `512 MB`, `1e9`), None when it is no size or not above 0.
+    """Bytes of a size as people write it (`40GiB`, `512 MB`, `1e9`), None when it is no
+    size or not above 0.
 
     >>> [parse_size(text) for text in ("40GiB", "512 mb", "1e3", "1.5K", "ten")]
     [42949672960, 512000000, 1000, 1500, None]
@@ -186,7 +269,9 @@ def parse_size(text: str) -> int | None:
     if match is None:
         return None
     try:
-        number = float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].lower()]
+        number = (
+            float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].lower()]
+        )
     except (ValueError, OverflowError):
         return None
     return int(number) if math.isfinite(number) and number >= 1 else None
@@ -199,16 +284,23 @@ def seconds_text(seconds: float) -> str:
     ['75.0 s', '2.50 s', '13.4 ms', '870 µs', '0 µs']
     """
     size, unit = next(
-        ((seconds * n, unit) for n, unit in ((1, "s"), (1e3, "ms")) if seconds * n >= 1), (seconds * 1e6, "µs")
+        (
+            (seconds * n, unit)
+            for n, unit in ((1, "s"), (1e3, "ms"))
+            if seconds * n >= 1
+        ),
+        (seconds * 1e6, "µs"),
     )
     return f"{size:.{2 if 0 < size < 10 else 1 if 0 < size < 100 else 0}f} {unit}"
 
 
-# -- tensors ---------------------------------------------------------------------------------------------------------
+# -- tensors ---------------------------------------------------------------------------
 
 
 def shape_text(shape: Shape | None) -> str:
-    """`(3, 4)`, `(3,)`, `()` for a scalar, `(s93, 4)` with a symbolic size, `(?)` where there is no single shape."""
+    """`(3, 4)`, `(3,)`, `()` for a scalar, `(s93, 4)` with a symbolic size, `(?)` where
+    there is no single shape.
+    """
     if shape is None:
         return "(?)"
     inside = ", ".join(one_line(str(size)) for size in shape)
@@ -217,7 +309,9 @@ def shape_text(shape: Shape | None) -> str:
 
 @lru_cache(maxsize=4096)
 def tensor_line(tensor: TensorInfo | None) -> str:
-    """Shape and dtype; the layout unless strided, the device unless cpu: `(3, 4) float32`, `(3,) float16 cuda:0`."""
+    """Shape and dtype; the layout unless strided, the device unless cpu:
+    `(3, 4) float32`, `(3,) float16 cuda:0`.
+    """
     if tensor is None:
         return "unknown tensor"
     words = [shape_text(tensor.shape), one_line(tensor.dtype)]
@@ -240,7 +334,9 @@ def bar_part(text: str) -> float | None:
     >>> bar_part("██▌"), bar_part("2.5"), bar_part("")
     (2.5, None, None)
     """
-    return sum(map(_EIGHTHS.index, text)) / 8 if text and set(text) <= set(_EIGHTHS) else None
+    if text and set(text) <= set(_EIGHTHS):
+        return sum(map(_EIGHTHS.index, text)) / 8
+    return None
 
 
 def number(value: float | None) -> str:

@@ -1,6 +1,8 @@
-"""Checks live outputs or a TARGET: reads the context, runs the checks on it, and returns the findings.
+"""Checks live outputs or a TARGET: reads the context, runs the checks on it, and
+returns the findings.
 
-The one place that puts reading and checks together; the command line and `gradviz.check` both call it.
+The one place that puts reading and checks together; the command line and
+`gradviz.check` both call it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from gradviz.variables.scanner import namespaces
 from gradviz.wording import one_line
 
 STEPS = 3
-"""Backward calls that are read in full unless told otherwise: growth shows from the third on."""
+"""Backward calls that are read in full unless told otherwise: growth shows from the
+third on.
+"""
 
 
 def check(
@@ -51,19 +55,26 @@ def check(
     """What is wrong with the graph behind `outputs`, where, and what to do.
 
     Args:
-        outputs: a tensor, or any nesting of tensors; one without a graph is a finding, not an error.
-        model: whose parameters should all take part. Without it, the modules among the caller's variables.
-        optimizer: whose tensors should be in the graph. Without it, those among the caller's variables.
-        recording: of `gradviz.record()` around the code that made the outputs: findings then know modules and lines. Without
-            it, the one that is open.
-        values: also read numbers and compute gradients, for NaN, Inf and gradients that vanish, explode or are zero.
-        vanishing, exploding: a module's gradient below this part of that of modules nearer to the output, or above this
-            multiple of the nearest one, is reported.
+        outputs: a tensor, or any nesting of tensors; one without a graph is a finding,
+        not an error.
+        model: whose parameters should all take part. Without it, the modules among the
+        caller's variables.
+        optimizer: whose tensors should be in the graph. Without it, those among the
+        caller's variables.
+        recording: of `gradviz.record()` around the code that made the outputs: findings
+            then know modules and lines. Without it, the one that is open.
+        values: also read numbers and compute gradients, for NaN, Inf and gradients that
+        vanish, explode or are zero.
+        vanishing, exploding: a module's gradient below this part of that of modules
+            nearer to the output, or above this multiple of the nearest one, is
+            reported.
         only, ignore: ids of checks to run, or to leave out.
-        run_custom: with `values`, call the backward of custom Functions, too, which may keep state.
+        run_custom: with `values`, call the backward of custom Functions, too, which may
+        keep state.
 
-    Without `values` no number is read. Never runs a hook, writes a `.grad`, frees the graph or keeps memory. Raises
-    NotATensorError when there is no tensor, and FormatError for an unknown id. A retired one is passed over with a warning.
+    Without `values` no number is read. Never runs a hook, writes a `.grad`, frees the
+    graph or keeps memory. Raises NotATensorError when there is no tensor, and
+    FormatError for an unknown id. A retired one is passed over with a warning.
 
     >>> import torch, gradviz
     >>> net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1), "b": torch.nn.Linear(2, 1)})
@@ -74,28 +85,43 @@ def check(
     Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
     """
     frame = sys._getframe(1)
-    only, ignore = present_checks(only, ignore, partial(warnings.warn, stacklevel=4))
+    only, ignore = present_checks(
+        only,
+        ignore,
+        partial(warnings.warn, stacklevel=4),
+    )
     chosen(only, ignore)
     recording = recording or open_recording()
-    variables = namespaces(frame) if recording is None else recording.with_modules(namespaces(frame))
+
+    if recording is None:
+        variables = namespaces(frame)
+    else:
+        variables = recording.with_modules(namespaces(frame))
+
     live = LiveOutputs(outputs, variables, "", recording=recording, frame=frame)
     collector = Collector(model, optimizer, values=values)
     context = collector.read(live)
     if values:
         limits = Gradients(vanishing=vanishing, exploding=exploding)
         context = with_gradients(context, live, model, limits, run_custom)
+
     return _of_one(context, collector, only=only, ignore=ignore, values=values)
 
 
 def check_live(live: LiveOutputs) -> Findings:
-    """What one reading of live tensors tells: nothing is measured, no number is read, and the script is not watched."""
+    """What one reading of live tensors tells: nothing is measured, no number is read,
+    and the script is not watched.
+    """
     collector = Collector()
     return _of_one(collector.read(live), collector)
 
 
 def _of_one(context: CheckContext, collector: Collector, **options: Any) -> Findings:
     findings = completed([context], run([context], **options))
-    return replace(findings, skipped=(*findings.skipped, *collector.dropped.items()))
+    return replace(
+        findings,
+        skipped=(*findings.skipped, *collector.dropped.items()),
+    )
 
 
 def check_target(
@@ -119,34 +145,73 @@ def check_target(
 ) -> RunResult[Findings]:
     """The same for a TARGET of the command line. Raises what `Run.captured` raises.
 
-    Reads `steps` backward calls; without that number `STEPS`, and then watches on, `to_end` without a limit of time. `around` is
-    put around what is not the user's.
+    Reads `steps` backward calls; without that number `STEPS`, and then watches on,
+    `to_end` without a limit of time. `around` is put around what is not the user's.
     """
     chosen(only, ignore)
-    runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
+    # ranks that stop at different calls wait for each other
+    runs_on = steps is None and at is None and rank() is None
     limits = Gradients(vanishing=vanishing, exploding=exploding)
-    watched = WatchedRun(target, limits, values=values, run_custom=run_custom, cuts=cuts, process=process)
-    how: Any = {"at": at, "keep_going": keep_going, "record": record, "around": around, "steps": steps or STEPS}
+    watched = WatchedRun(
+        target, limits, values=values, run_custom=run_custom, cuts=cuts, process=process
+    )
+    how: Any = {
+        "at": at,
+        "keep_going": keep_going,
+        "record": record,
+        "around": around,
+        "steps": steps or STEPS,
+    }
+
     with watched.watching():
-        captured = Run(target, watched.read, arguments, to_end=to_end, **how, **watched.hooks(runs_on)).captured()
+        captured = Run(
+            target,
+            watched.read,
+            arguments,
+            to_end=to_end,
+            **how,
+            **watched.hooks(runs_on),
+        ).captured()
+
     with around():
         every = watched.contexts(captured, steps or STEPS, runs_on)
-        findings = completed(every, run(every, only=only, ignore=ignore, values=values))
-    return RunResult(watched.told(findings, captured, runs_on), captured.target, captured.failure)
+        findings = completed(
+            every,
+            run(every, only=only, ignore=ignore, values=values),
+        )
+
+    return RunResult(
+        watched.told(findings, captured, runs_on), captured.target, captured.failure
+    )
 
 
 def completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
-    """The findings with the reasons why gradients could not be computed, and the process that found them."""
-    problems = dict.fromkeys(context.gradients.problem for context in every if context.gradients is not None)
+    """The findings with the reasons why gradients could not be computed, and the
+    process that found them.
+    """
+    problems = dict.fromkeys(
+        context.gradients.problem for context in every if context.gradients is not None
+    )
     reasons = tuple(("gradients", one_line(problem)) for problem in problems if problem)
     here = rank()
+
     if here is not None:
-        findings = replace(findings, found=tuple(replace(finding, rank=here.number) for finding in findings))
+        findings = replace(
+            findings,
+            found=tuple(replace(finding, rank=here.number) for finding in findings),
+        )
+
     graphs = tuple(_drawn(context) for context in every)
-    return replace(findings, skipped=(*findings.skipped, *reasons), graphs=graphs)
+    return replace(
+        findings,
+        skipped=(*findings.skipped, *reasons),
+        graphs=graphs,
+    )
 
 
 def _drawn(context: CheckContext) -> Graph:
     """The graph with what was cut off, where that is to be drawn."""
     graph, drawn = context.graph, context.drawn
-    return graph if drawn is None else replace(drawn, backward=graph.backward, process=graph.process)
+    if drawn is None:
+        return graph
+    return replace(drawn, backward=graph.backward, process=graph.process)

@@ -14,7 +14,14 @@ from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.launch import process_hook, reports
 from gradviz.cli.options import json_option, with_feature
 from gradviz.cli.progress import progress
-from gradviz.cli.streams import SHORT, complain, destination, open_option, opens, result_stream
+from gradviz.cli.streams import (
+    SHORT,
+    complain,
+    destination,
+    open_option,
+    opens,
+    result_stream,
+)
 from gradviz.cli.target import (
     FIRST_CALL,
     Source,
@@ -38,7 +45,11 @@ FOUND = 1
 _ALSO = "This was gradviz check. See gradviz --help for render, saved, flow, ..."
 
 
-def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+def _list(
+    ctx: click.Context,
+    parameter: click.Parameter,
+    wanted: bool,
+) -> None:
     if wanted and not ctx.resilient_parsing:
         from gradviz.checks.output import catalogue
         from gradviz.checks.registry import checks
@@ -47,7 +58,11 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
-def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> None:
+def _explain(
+    ctx: click.Context,
+    parameter: click.Parameter,
+    id: str | None,
+) -> None:
     if id is not None and not ctx.resilient_parsing:
         from gradviz.checks.output import page_lines
         from gradviz.checks.registry import chosen
@@ -59,10 +74,23 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
         ctx.exit()
 
 
-def _ids(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The shell completes ids of checks. They are read from the source: to import the rules takes seconds, and torch."""
-    rules = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("rules/*.py"))
-    return sorted(id for id in re.findall(r'^@check\(\s*"([^"]+)"', rules, re.MULTILINE) if id.startswith(incomplete))
+def _ids(
+    ctx: click.Context,
+    parameter: click.Parameter,
+    incomplete: str,
+) -> list[str]:
+    """The shell completes ids of checks. They are read from the source: to import the
+    rules takes seconds, and torch.
+    """
+    rules = "".join(
+        path.read_text(encoding="utf-8")
+        for path in Path(__file__).parent.glob("rules/*.py")
+    )
+    return sorted(
+        id
+        for id in re.findall(r'^@check\(\s*"([^"]+)"', rules, re.MULTILINE)
+        if id.startswith(incomplete)
+    )
 
 
 @click.command("check", cls=TargetCommand)
@@ -73,10 +101,27 @@ def _ids(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
     show_default=True,
     help="Exit with code 1 for a finding this severe or worse.",
 )
-@click.option("--only", multiple=True, metavar="ID", shell_complete=_ids, help="Run only this check; may be repeated.")
-@click.option("--ignore", multiple=True, metavar="ID", shell_complete=_ids, help="Skip this check; may be repeated.")
 @click.option(
-    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List all checks and exit."
+    "--only",
+    multiple=True,
+    metavar="ID",
+    shell_complete=_ids,
+    help="Run only this check; may be repeated.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="ID",
+    shell_complete=_ids,
+    help="Skip this check; may be repeated.",
+)
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list,
+    help="List all checks and exit.",
 )
 @click.option(
     "--explain",
@@ -96,7 +141,9 @@ def _ids(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
     "ends, fails, or has run for as long again, 5 to 60 s]",
 )
 @click.option(
-    "--values", is_flag=True, help="Also read all numbers and compute gradients at each call, before backward runs."
+    "--values",
+    is_flag=True,
+    help="Also read all numbers and compute gradients at each call, before backward runs.",
 )
 @click.option(
     "--vanishing",
@@ -118,11 +165,18 @@ def _ids(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
 @with_feature(
     "page",
     click.option(
-        "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
+        "--html",
+        "page",
+        metavar="FILE.html",
+        help="Also write a page: the graph with numbered findings that open.",
     ),
 )
 @with_feature("page", open_option)
-@click.option("--verbose", is_flag=True, help="Print all names, the reasons of notes, and the checks that ran.")
+@click.option(
+    "--verbose",
+    is_flag=True,
+    help="Print all names, the reasons of notes, and the checks that ran.",
+)
 @click.option(
     "--format",
     "form",
@@ -147,13 +201,15 @@ def command(
 ) -> None:
     """Report what is wrong, where, why, and how to fix it.
 
-    Reads the first backward calls, because some faults show only from step to step, then watches the script run on. Without
-    --values it reads the loss, the norms of the gradients after a call, a few elements of parameters, and all numbers of a
-    call that is not finite. Exit code 1 if there are findings.
+    Reads the first backward calls, because some faults show only from step to step,
+    then watches the script run on. Without --values it reads the loss, the norms of the
+    gradients after a call, a few elements of parameters, and all numbers of a call that
+    is not finite. Exit code 1 if there are findings.
     """
     options["only"], options["ignore"] = present_checks(only, ignore, complain)
     if page is None and opens():
         page = f"{source.target.stem}.html"
+
     page = destination(page) if page is not None else None
     with result_stream() as stream:
         captured = findings_of(source, cuts=page is not None, **options)
@@ -162,16 +218,22 @@ def command(
             with shown_in_any_case(captured):
                 write_page(findings, page)
         _write(findings, "json" if as_json else form, verbose, stream)
+
     if reports() and fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error
-            complain(f"The script then failed: {type(error).__name__}: {text_of(error)}")
+            complain(
+                f"The script then failed: {type(error).__name__}: {text_of(error)}"
+            )
         sys.exit(FOUND)
+
     captured.raise_failure()
 
 
 def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
-    """Run the script and check its graphs. Options: `gradviz.checks.check.check_target`. Raises TargetError for a saved graph."""
+    """Run the script and check its graphs. Options:
+    `gradviz.checks.check.check_target`. Raises TargetError for a saved graph.
+    """
     from gradviz.checks.check import check_target
 
     if source.target.kind == "graph":
@@ -179,7 +241,10 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
             f"{source.target.place!r} is a saved graph, and checks read live tensors, models and optimizers: give the script."
         )
     read_on = source.at is not None or options.get("steps") is not None
-    then = "until its last call" if read_on else "and watching later calls (Ctrl-C: report now)"
+    if read_on:
+        then = "until its last call"
+    else:
+        then = "and watching later calls (Ctrl-C: report now)"
     with source.waiting(FIRST_CALL, then) as around:
         return check_target(
             source.target,
@@ -193,14 +258,25 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
         )
 
 
-def _write(findings: Findings, form: str, verbose: bool, stream: TextIO) -> None:
+def _write(
+    findings: Findings,
+    form: str,
+    verbose: bool,
+    stream: TextIO,
+) -> None:
     """Write the findings in a format."""
     from gradviz.checks.markdown import markdown
     from gradviz.checks.output import FindingsTable, sarif, short_lines
 
     if form == "text":
-        write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
-        stream.write(f"{_ALSO}\n" if click.get_current_context().meta.get(SHORT) else "")
+        write_table(
+            stream,
+            FindingsTable(findings, verbose),
+            str(rank() or ""),
+        )
+        stream.write(
+            f"{_ALSO}\n" if click.get_current_context().meta.get(SHORT) else ""
+        )
     elif form == "line":
         stream.writelines(f"{line}\n" for line in short_lines(findings))
     elif form == "md":
@@ -215,4 +291,7 @@ def write_page(findings: Findings, path: str) -> None:
     from gradviz.draw.output import encode, write
 
     with progress("drawing the findings"):
-        write(path, map(encode, load("gradviz.page.html:render_findings")(findings, Options())))
+        write(
+            path,
+            map(encode, load("gradviz.page.html:render_findings")(findings, Options())),
+        )

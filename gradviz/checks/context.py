@@ -1,7 +1,8 @@
-"""What a health check needs to know beyond the graph: plain facts about the user's tensors, modules, optimizers and code.
+"""What a health check needs to know beyond the graph: plain facts about the user's
+tensors, modules, optimizers and code.
 
-Like `graph`, this holds no tensor and imports no torch, so every check can be tried on facts made by hand. Tensors are
-related to the graph by node id and storage id.
+Like `graph`, this holds no tensor and imports no torch, so every check can be tried on
+facts made by hand. Tensors are related to the graph by node id and storage id.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 class NamedTensor(NamedTuple):
-    """A tensor that a variable of the user's holds. `node` made it, or is its AccumulateGrad, when it is in the graph."""
+    """A tensor that a variable of the user's holds. `node` made it, or is its
+    AccumulateGrad, when it is in the graph.
+    """
 
     names: Names
     node: int | None = None
@@ -32,12 +35,15 @@ class NamedTensor(NamedTuple):
     leaf: bool = True
     requires_grad: bool = False
     retains_grad: bool = False
-    grad_read: SourceLine | None = None  # where the code around the call reads its `.grad`
+    # where the code around the call reads its `.grad`
+    grad_read: SourceLine | None = None
     aliases: Names = ()  # other variables that hold it, such as "state[0]"
 
 
 class Home(NamedTuple):
-    """Where a module keeps what it does not list: `container` is what would register it, "" when it is a plain attribute."""
+    """Where a module keeps what it does not list: `container` is what would register
+    it, "" when it is a plain attribute.
+    """
 
     attribute: str
     container: str
@@ -45,7 +51,9 @@ class Home(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """How the result of a line of code is lost: by another value for `name` in line `by`, or because nothing reads it."""
+    """How the result of a line of code is lost: by another value for `name` in line
+    `by`, or because nothing reads it.
+    """
 
     name: str  # "" when the line gives it no name
     by: SourceLine | None
@@ -63,20 +71,27 @@ class Parameter(NamedTuple):
     has_grad: bool = False
     filled: bool = False  # backward() left a gradient where there was none before
     node: int | None = None
-    sharded: bool = False  # a DTensor or the like: the graph holds another tensor in its place
+    # a DTensor or the like: the graph holds another tensor in its place
+    sharded: bool = False
     gathered: bool = False  # and that other one is known
-    compiled: int | None = None  # the leaf of one that a compiled function takes and gives no gradient
+    # the leaf of one that a compiled function takes and gives no gradient
+    compiled: int | None = None
     run: ModuleRun | None = None  # None when nothing was recorded
-    # of an unused one: the line of the user's class that makes it, or the module around it
+    # of an unused one: the line of the user's class that makes it, or the module around
+    # it
     made: SourceLine | None = None
     forward: SourceLine | None = None  # and where the forward() of that class begins
     dropped: Dropped | None = None  # how what its module made is lost
-    hooked: str | None = None  # path of a module around it, where a forward hook is on another part of that one
-    replaced: SourceLine | None = None  # the functional_call that ran its module with another tensor in its place
+    # path of a module around it, where a forward hook is on another part of that one
+    hooked: str | None = None
+    # the functional_call that ran its module with another tensor in its place
+    replaced: SourceLine | None = None
 
 
 class Model(NamedTuple):
-    """A model that was given, or found among the variables. `certain` when the caller named it as the one that matters."""
+    """A model that was given, or found among the variables. `certain` when the caller
+    named it as the one that matters.
+    """
 
     name: str
     type: str
@@ -98,7 +113,8 @@ class Optimizer(NamedTuple):
     type: str
     tensors: tuple[OptimizerTensor, ...]
     source: SourceLine | None = None  # where it was made
-    row: OptimizerRow | None = None  # the same one over the run, which goes on behind the call
+    # the same one over the run, which goes on behind the call
+    row: OptimizerRow | None = None
 
 
 class LeafGradient(NamedTuple):
@@ -108,24 +124,30 @@ class LeafGradient(NamedTuple):
     norm: float
     zeros: float
     nonfinite: int
-    mixed: bool = False  # earlier calls have added to it: it shows only that this one is not zero
+    # earlier calls have added to it: it shows only that this one is not zero
+    mixed: bool = False
 
 
 class Gradients(NamedTuple):
-    """What backward would compute. `nonfinite` holds nodes whose incoming gradient is finite and outgoing is not."""
+    """What backward would compute. `nonfinite` holds nodes whose incoming gradient is
+    finite and outgoing is not.
+    """
 
     leaves: tuple[LeafGradient, ...] = ()
     nonfinite: tuple[int, ...] = ()
     problem: str = ""  # why it could not be computed
-    vanishing: float = 1e-5  # below this part of the largest gradient nearer to the output
+    # below this part of the largest gradient nearer to the output
+    vanishing: float = 1e-5
     exploding: float = 1e4  # above this multiple of the gradient nearest to the output
 
 
 class Cycle(NamedTuple):
-    """A reference that leads from a node back to it, so that neither is freed when the step is over.
+    """A reference that leads from a node back to it, so that neither is freed when the
+    step is over.
 
-    A "function" keeps its output as `attribute` of ctx; a "hook" takes a tensor with it as `attribute`, a variable of the function
-    around it. `of` is the name of the custom Function, or of the tensor that the hook is on.
+    A "function" keeps its output as `attribute` of ctx; a "hook" takes a tensor with it
+    as `attribute`, a variable of the function around it. `of` is the name of the custom
+    Function, or of the tensor that the hook is on.
     """
 
     kind: Literal["function", "hook"]
@@ -136,7 +158,9 @@ class Cycle(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """What is kept of an earlier backward call of the same run. Every node made before it has a number below `boundary`."""
+    """What is kept of an earlier backward call of the same run. Every node made before
+    it has a number below `boundary`.
+    """
 
     call: int
     output: str
@@ -148,77 +172,119 @@ class Earlier(NamedTuple):
 
 def all_frozen(parameters: Sequence[Parameter]) -> bool:
     """Whether there are parameters, and none of them requires grad."""
-    return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
+    return bool(parameters) and not any(
+        parameter.requires_grad for parameter in parameters
+    )
 
 
 @dataclass(frozen=True)
 class CheckContext:
-    """Everything that checks look at. The defaults mean "nothing known", and a check then says nothing or says so."""
+    """Everything that checks look at. The defaults mean "nothing known", and a check
+    then says nothing or says so.
+    """
 
     graph: Graph
-    drawn: Graph | None = None  # the same with what was cut off, where that is to be drawn
+    # the same with what was cut off, where that is to be drawn
+    drawn: Graph | None = None
     call: int | None = None  # the backward call that is about to run through the graph
     after: bool = False  # backward() has run: `has_grad` says what it left
-    guessed: bool = False  # nobody named the outputs: they are the tensors that were left when the script ended
-    unfinished: bool = False  # the script failed in a forward pass, and this is what it had computed by then
+    # nobody named the outputs: they are the tensors that were left when the script
+    # ended
+    guessed: bool = False
+    # the script failed in a forward pass, and this is what it had computed by then
+    unfinished: bool = False
     grad_enabled: bool = True
-    frozen_at: SourceLine | None = None  # the line that froze the parameters, when all are frozen
+    # the line that froze the parameters, when all are frozen
+    frozen_at: SourceLine | None = None
     backward: SourceLine | None = None  # the line that makes the call
-    in_step: bool = False  # the call is made inside the step() of an optimizer, by a closure
+    # the call is made inside the step() of an optimizer, by a closure
+    in_step: bool = False
     reads_grad: bool = False  # whether the function that makes the call reads a `.grad`
-    step: int = 0  # of the run, counted from 0: calls between which nothing was updated belong to one step
-    since: int = 0  # sequence number at the last backward call of the step before: what ran before has a lower one
+    # of the run, counted from 0: calls between which nothing was updated belong to one
+    # step
+    step: int = 0
+    # sequence number at the last backward call of the step before: what ran before has
+    # a lower one
+    since: int = 0
     models: tuple[Model, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
     named_tensors: tuple[NamedTensor, ...] = ()
-    homes: Mapping[int, Home] = field(default_factory=dict)  # of parameters that no module lists, by node
+    # of parameters that no module lists, by node
+    homes: Mapping[int, Home] = field(default_factory=dict)
     # of leaves younger than an optimizer: the line, by node
     born: Mapping[int, SourceLine] = field(default_factory=dict)
-    provenances: Mapping[str, Provenance] = field(default_factory=dict)  # by name of the output
+    # by name of the output
+    provenances: Mapping[str, Provenance] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
     retained: tuple[RetainedHistory, ...] = ()
     cycles: tuple[Cycle, ...] = ()
     earlier: tuple[Earlier, ...] = ()
     # by node of the leaf: what was done with it between the calls, the last time last
     intervals: Intervals = field(default_factory=dict)
-    used_later: frozenset[str] = frozenset()  # names of parameters that other backward calls of the run use
+    # names of parameters that other backward calls of the run use
+    used_later: frozenset[str] = frozenset()
     nonzero_after: frozenset[str] = frozenset()  # the same at calls that came later
-    looked_after: int = 0  # calls that came later, of which the gradients were looked at
-    nonzero_later: frozenset[str] = frozenset()  # names of leaves with a gradient that is not all zero at other calls
+    # calls that came later, of which the gradients were looked at
+    looked_after: int = 0
+    # names of leaves with a gradient that is not all zero at other calls
+    nonzero_later: frozenset[str] = frozenset()
     values: Values | None = None
     gradients: Gradients | None = None
     # nodes given a number at which they have a pole: whether below zero
     poles: Mapping[int, bool] = field(default_factory=dict)
     loss: float | None = None  # what backward begins at, when that is one number
-    before: Graph | None = None  # the graph of the call that was looked at before this one
+    # the graph of the call that was looked at before this one
+    before: Graph | None = None
     loss_before: float | None = None
     ranks: RankDiff | None = None  # several ranks: then `graph` is theirs as one
-    entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
-    fed_zeros: tuple[int, ...] = ()  # layers whose input is zero in all its elements, and products with such a factor
-    zero_weights: tuple[int, ...] = ()  # leaves of two dimensions or more whose elements are all zero
-    numbers: tuple[Cut, ...] = ()  # Python numbers that this step made of tensors with a graph
-    record: RunRecord = field(default_factory=RunRecord)  # of the whole run; known to its last context only
-    scaled: bool = False  # a GradScaler multiplies losses: gradients may overflow, and the step is then left out
-    broken_before: bool = False  # an earlier call has left gradients that are not finite
-    ran: bool = False  # the engine had run, or failed, when this was read: what it has freed was not freed before
-    zero_at_first: frozenset[str] = frozenset()  # leaves with a gradient of zeros at the first call
-    losses: tuple[tuple[int, float], ...] = ()  # the calls and losses before, as far as they were read
+    # what was cut off elsewhere, by node
+    entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)
+    # layers whose input is zero in all its elements, and products with such a factor
+    fed_zeros: tuple[int, ...] = ()
+    # leaves of two dimensions or more whose elements are all zero
+    zero_weights: tuple[int, ...] = ()
+    # Python numbers that this step made of tensors with a graph
+    numbers: tuple[Cut, ...] = ()
+    # of the whole run; known to its last context only
+    record: RunRecord = field(default_factory=RunRecord)
+    # a GradScaler multiplies losses: gradients may overflow, and the step is then left
+    # out
+    scaled: bool = False
+    # an earlier call has left gradients that are not finite
+    broken_before: bool = False
+    # the engine had run, or failed, when this was read: what it has freed was not freed
+    # before
+    ran: bool = False
+    # leaves with a gradient of zeros at the first call
+    zero_at_first: frozenset[str] = frozenset()
+    # the calls and losses before, as far as they were read
+    losses: tuple[tuple[int, float], ...] = ()
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
         """Where graphs were cut off from what takes part in this one all the same."""
-        return tuple(dict.fromkeys(cut for cuts in self.entered.values() for cut in cuts))
+        return tuple(
+            dict.fromkeys(cut for cuts in self.entered.values() for cut in cuts)
+        )
 
     @property
     def at_work(self) -> list[Optimizer]:
-        """The optimizers but for those that are known to take no step behind this call: they belong to what was before."""
-        return [one for one in self.optimizers if one.row is None or not one.row.idle_after(self.call or 0)]
+        """The optimizers but for those that are known to take no step behind this call:
+        they belong to what was before.
+        """
+        return [
+            one
+            for one in self.optimizers
+            if one.row is None or not one.row.idle_after(self.call or 0)
+        ]
 
     @property
     def optimized(self) -> set[int | None]:
         """The leaves of the graph that optimizers hold, by node."""
-        return {tensor.node for optimizer in self.optimizers for tensor in optimizer.tensors} - {None}
+        return {
+            tensor.node for optimizer in self.optimizers for tensor in optimizer.tensors
+        } - {None}
 
     @property
     def leaf_gradients(self) -> tuple[LeafGradient, ...]:

@@ -1,4 +1,6 @@
-"""A change of the user's code as data: a line, and what to write in its place. Applies none."""
+"""A change of the user's code as data: a line, and what to write in its place. Applies
+none.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,31 @@ from gradviz.source.code_line import parsed
 
 
 class Edit(NamedTuple):
-    """`new` takes the place of the code of line `source`: one line or several, indented as that line is."""
+    """`new` takes the place of the code of line `source`: one line or several, indented
+    as that line is.
+    """
 
     source: SourceLine
     new: str
-    more: tuple[Edit, ...] = ()  # other lines of the file, further down, that change with it
+    # other lines of the file, further down, that change with it
+    more: tuple[Edit, ...] = ()
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. The file is relative to the current folder."""
         source, file = self.source, short_path(self.source.file)
-        data = {"file": file, "line": source.line, "old": source.text, "new": self.new}
-        return data | ({"more": [one.as_data() for one in self.more]} if self.more else {})
+        data = {
+            "file": file,
+            "line": source.line,
+            "old": source.text,
+            "new": self.new,
+        }
+        return data | (
+            {"more": [one.as_data() for one in self.more]} if self.more else {}
+        )
 
     def applied(self, text: str) -> str:
-        """The text of the file with this change, unchanged where the line says something else by now.
+        """The text of the file with this change, unchanged where the line says
+        something else by now.
 
         >>> Edit(SourceLine("a.py", 2, "f", "x = y"), "x = y.detach()\\nprint(x)").applied("if z:\\n  x = y\\n")
         'if z:\\n  x = y.detach()\\n  print(x)\\n'
@@ -40,7 +53,9 @@ class Edit(NamedTuple):
 
 
 def instead(source: SourceLine | None, new: str) -> Edit | None:
-    """`new` in place of a line of the user's; None where there is nothing to write, or no line that can be changed alone."""
+    """`new` in place of a line of the user's; None where there is nothing to write, or
+    no line that can be changed alone.
+    """
     if not new or source is None or source.package or new == source.text:
         return None
     begins = new.endswith(f" = {source.text}")  # a statement of several lines
@@ -51,24 +66,44 @@ def instead(source: SourceLine | None, new: str) -> Edit | None:
 
 def together(edits: Sequence[Edit | None]) -> Edit | None:
     """Changes of several lines of a file as one; None where one of them is none."""
-    every = sorted((edit for edit in edits if edit is not None), key=lambda edit: edit.source.line)
+    every = sorted(
+        (edit for edit in edits if edit is not None), key=lambda edit: edit.source.line
+    )
     whole = len(every) == len(edits) and len({edit.source.file for edit in every}) == 1
     return every[0]._replace(more=tuple(every[1:])) if whole else None
 
 
-def swapped(one: SourceLine | None, other: SourceLine | None) -> Edit | None:
+def swapped(
+    one: SourceLine | None,
+    other: SourceLine | None,
+) -> Edit | None:
     """Two lines of a function in each other's place."""
-    if one is None or other is None or one.line == other.line or one.function != other.function:
+    if (
+        one is None
+        or other is None
+        or one.line == other.line
+        or one.function != other.function
+    ):
         return None
     return together([instead(one, other.text), instead(other, one.text)])
 
 
 def before(source: SourceLine | None, statement: str) -> Edit | None:
     """A statement in front of a line."""
-    return instead(source, f"{statement}\n{source.text}" if source is not None and statement else "")
+    return instead(
+        source,
+        f"{statement}\n{source.text}" if source is not None and statement else "",
+    )
 
 
 def behind(source: SourceLine | None, statement: str) -> Edit | None:
     """A statement after a line that is no block."""
-    simple = source is not None and statement and not source.text.endswith(":") and not source.text.startswith("return")
-    return instead(source, f"{source.text}\n{statement}" if source is not None and simple else "")
+    simple = (
+        source is not None
+        and statement
+        and not source.text.endswith(":")
+        and not source.text.startswith("return")
+    )
+    return instead(
+        source, f"{source.text}\n{statement}" if source is not None and simple else ""
+    )

@@ -1,4 +1,6 @@
-"""What a health check says: one finding, and the findings of one run. Plain data; printing is elsewhere."""
+"""What a health check says: one finding, and the findings of one run. Plain data;
+printing is elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,27 @@ from gradviz.wording import clip, plural
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
-"""From the worst down. An error makes backward fail or trains nothing; a warning is mostly a mistake; a note is good to know."""
+"""From the worst down. An error makes backward fail or trains nothing; a warning is
+mostly a mistake; a note is good to know.
+"""
 
 _SHOWN, _LETTERS = 3, 140  # of the findings in one line
 
 KEYS = ("id", "severity", "summary", "names", "where", "why", "fix")
-"""What JSON has of a finding, before the place in the code, the backward call and the consequences."""
+"""What JSON has of a finding, before the place in the code, the backward call and the
+consequences.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong or worth knowing.
 
-    `names` are those of the tensors, parameters or modules concerned; `where` is module and `file:line`, "" when unknown; `why`
-    is the context; `fix` what to do. `nodes` and `edges` (consumer, position) are what a picture marks. `code` is the line of
-    the user's to look at first. `consequences` are findings that this one explains: they go when it is mended.
+    `names` are those of the tensors, parameters or modules concerned; `where` is module
+    and `file:line`, "" when unknown; `why` is the context; `fix` what to do. `nodes`
+    and `edges` (consumer, position) are what a picture marks. `code` is the line of the
+    user's to look at first. `consequences` are findings that this one explains: they go
+    when it is mended.
     """
 
     id: str
@@ -46,25 +54,37 @@ class Finding:
     code: Excerpt | None = None
     edit: Edit | None = None  # the fix as data
     consequences: tuple[Finding, ...] = ()
-    rank: int | None = None  # the process that found it, where a launcher started several
+    # the process that found it, where a launcher started several
+    rank: int | None = None
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. What is unknown is None."""
-        data = {key: list(self.names) if key == "names" else getattr(self, key) for key in KEYS}
+        data = {
+            key: list(self.names) if key == "names" else getattr(self, key)
+            for key in KEYS
+        }
         for key in Excerpt._fields:
             data["code" if key == "text" else key] = getattr(self.code, key, None)
-        data |= {"call": self.call, "rank": self.rank, "edit": self.edit.as_data() if self.edit is not None else None}
+
+        data |= {
+            "call": self.call,
+            "rank": self.rank,
+            "edit": self.edit.as_data() if self.edit is not None else None,
+        }
         data["consequences"] = [
             {key: getattr(consequence, key) for key in ("id", "severity", "summary")}
             for consequence in self.consequences
         ]
+
         return data
 
 
 @displayed("gradviz.checks.output.FindingsTable")
 @dataclass(frozen=True)
 class Findings(Sequence[Finding]):
-    """The findings of one run, the worst first, and what was checked. A sequence of `Finding`; `print` shows a report."""
+    """The findings of one run, the worst first, and what was checked. A sequence of
+    `Finding`; `print` shows a report.
+    """
 
     found: tuple[Finding, ...]
     checked: Names  # ids of the checks that ran
@@ -78,7 +98,10 @@ class Findings(Sequence[Finding]):
     def __getitem__(self, index: int) -> Finding: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
-    def __getitem__(self, index: int | slice) -> Finding | tuple[Finding, ...]:
+    def __getitem__(
+        self,
+        index: int | slice,
+    ) -> Finding | tuple[Finding, ...]:
         return self.found[index]
 
     def __len__(self) -> int:
@@ -87,7 +110,10 @@ class Findings(Sequence[Finding]):
     def __repr__(self) -> str:
         """What `assert not findings` says. pytest shows 240 characters."""
         shown = self.found[:_SHOWN]
-        words = [f"{clip(finding.summary, _LETTERS // len(shown))} [{finding.id}]" for finding in shown]
+        words = [
+            f"{clip(finding.summary, _LETTERS // len(shown))} [{finding.id}]"
+            for finding in shown
+        ]
         if len(self) > len(shown):
             words.append(more(len(self) - len(shown)))
         return f"<Findings: {': '.join(filter(None, (self.totals or 'none', '; '.join(words))))}>"
@@ -96,16 +122,27 @@ class Findings(Sequence[Finding]):
     def totals(self) -> str:
         """`1 error, 2 notes`, "" when nothing was found."""
         counts = Counter(finding.severity for finding in self)
-        return ", ".join(plural(counts[severity], severity) for severity in SEVERITIES if counts[severity])
+        return ", ".join(
+            plural(counts[severity], severity)
+            for severity in SEVERITIES
+            if counts[severity]
+        )
 
     @property
     def graph(self) -> Graph:
-        """What to draw: the graph that the worst finding is about, with all its findings marked and numbered."""
+        """What to draw: the graph that the worst finding is about, with all its
+        findings marked and numbered.
+        """
         if not self.graphs:
             return Graph()
         worst = self.found[0].call if self.found else self.calls[0]
         graph = self.graphs[self.calls.index(worst)]
-        return replace(graph, marks=tuple(_mark(i + 1, finding, worst) for i, finding in enumerate(self.found)))
+        return replace(
+            graph,
+            marks=tuple(
+                _mark(i + 1, finding, worst) for i, finding in enumerate(self.found)
+            ),
+        )
 
     def as_data(self) -> dict[str, Any]:
         """For JSON: `{"findings": [...]}`."""
@@ -114,16 +151,34 @@ class Findings(Sequence[Finding]):
     def reach(self, severity: Severity) -> bool:
         """Whether one of them is as bad as this, or worse."""
         worst = SEVERITIES.index(severity)
-        return any(SEVERITIES.index(finding.severity) <= worst for finding in self.found)
+        return any(
+            SEVERITIES.index(finding.severity) <= worst for finding in self.found
+        )
 
 
-def _mark(number: int, finding: Finding, call: int | None) -> Mark:
+def _mark(
+    number: int,
+    finding: Finding,
+    call: int | None,
+) -> Mark:
     """A finding in the picture of the graph at one backward call."""
     here = finding.call == call
-    where = "".join(f", {part}" for part in finding.where.split(", ") if part and part not in finding.summary)
+    where = "".join(
+        f", {part}"
+        for part in finding.where.split(", ")
+        if part and part not in finding.summary
+    )
     when = "" if here else f", at backward call {finding.call}"
     words = f"{finding.severity}: {finding.summary}{where}{when}  [{finding.id}]"
     if not here:
         return Mark(number, finding.id, words)
+
     outputs = finding.names if finding.id == "no-graph" else ()
-    return Mark(number, finding.id, words, finding.nodes, finding.edges, outputs)
+    return Mark(
+        number,
+        finding.id,
+        words,
+        finding.nodes,
+        finding.edges,
+        outputs,
+    )

@@ -1,7 +1,8 @@
-"""How gradients flow through a graph: which nodes they come to, which path is the main one, and which operations make NaN or Inf.
+"""How gradients flow through a graph: which nodes they come to, which path is the main
+one, and which operations make NaN or Inf.
 
-A side branch, such as the queries and keys of an attention or the inside of a residual block, may have a small gradient: nothing
-hangs on it.
+A side branch, such as the queries and keys of an attention or the inside of a residual
+block, may have a small gradient: nothing hangs on it.
 """
 
 from __future__ import annotations
@@ -22,18 +23,31 @@ from gradviz.walker.tensors import answers_itself, is_plain
 from gradviz.wording import plural
 
 
-def behind(graph: Graph, start: Iterable[int | None], without: Collection[int] = ()) -> Iterator[int]:
-    """The nodes that these lead to, they themselves among them. Ways end at nodes that are to be left `without`."""
+def behind(
+    graph: Graph,
+    start: Iterable[int | None],
+    without: Collection[int] = (),
+) -> Iterator[int]:
+    """The nodes that these lead to, they themselves among them. Ways end at nodes that
+    are to be left `without`.
+    """
     known = (node for node in start if node is not None)
-    return spread(known, lambda node: makers(graph, node) if node not in without else ())
+    return spread(
+        known, lambda node: makers(graph, node) if node not in without else ()
+    )
 
 
-def from_outputs(graph: Graph, without: Collection[int] = ()) -> Collection[int]:
-    """The nodes that backward comes to, where it ends at some: those that a gradient other than zero may reach."""
+def from_outputs(
+    graph: Graph,
+    without: Collection[int] = (),
+) -> Collection[int]:
+    """The nodes that backward comes to, where it ends at some: those that a gradient
+    other than zero may reach.
+    """
     return dict.fromkeys(behind(graph, (root.node for root in graph.roots), without))
 
 
-# -- operations that make NaN or Inf -------------------------------------------------------------------------------------
+# -- operations that make NaN or Inf ---------------------------------------------------
 
 POLES = (
     "LogBackward",
@@ -69,65 +83,139 @@ _REMEDY = {
 }
 
 
-_BIRTHS = (*POLES[:-1], "LinalgSlogdet", "LinalgDet", "LinalgInv", "Sqrt", "Rsqrt", "Acos", "Asin")  # not every power
+# not every power
+_BIRTHS = (
+    *POLES[:-1],
+    "LinalgSlogdet",
+    "LinalgDet",
+    "LinalgInv",
+    "Sqrt",
+    "Rsqrt",
+    "Acos",
+    "Asin",
+)
 
 
-def born(graph: Graph, node: int, finite: frozenset[int], poles: Collection[int] = ()) -> int:
-    """The operation with a pole behind this one, through results that nobody holds any more; else the node itself.
+def born(
+    graph: Graph,
+    node: int,
+    finite: frozenset[int],
+    poles: Collection[int] = (),
+) -> int:
+    """The operation with a pole behind this one, through results that nobody holds any
+    more; else the node itself.
 
-    `poles` are those that were given a number at which they have their pole, as far as that can be read: they come first.
+    `poles` are those that were given a number at which they have their pole, as far as
+    that can be read: they come first.
     """
     likely = node
 
     def unknown(at: int) -> list[int]:
-        return [maker for maker in makers(graph, at) if maker not in finite and maker not in graph.leaf_of]
+        return [
+            maker
+            for maker in makers(graph, at)
+            if maker not in finite and maker not in graph.leaf_of
+        ]
 
     for at in spread([node], unknown):
         if at in poles:
             return at
-        if likely == node and graph.nodes[at].op.startswith(_BIRTHS) and not _by_a_number(graph.nodes[at]):
+        if (
+            likely == node
+            and graph.nodes[at].op.startswith(_BIRTHS)
+            and not _by_a_number(graph.nodes[at])
+        ):
             likely = at
     return likely
 
 
 def _by_a_number(record: Node) -> bool:
-    """Whether a division is by a Python number, which is not zero: torch keeps it as a float64 beside a smaller type."""
-    divisor = next((saved.tensor for saved in record.saved if saved.slot == "other"), None)
-    made = next((output for output in record.outputs if output is not None), None)
-    known = divisor is not None and made is not None and divisor.shape == () and divisor.dtype != made.dtype
+    """Whether a division is by a Python number, which is not zero: torch keeps it as a
+    float64 beside a smaller type.
+    """
+    divisor = next(
+        (saved.tensor for saved in record.saved if saved.slot == "other"), None
+    )
+    made = next(
+        (output for output in record.outputs if output is not None),
+        None,
+    )
+    known = (
+        divisor is not None
+        and made is not None
+        and divisor.shape == ()
+        and divisor.dtype != made.dtype
+    )
+
     return record.op.startswith("Div") and known
 
 
 def too_few(record: Node) -> int | None:
-    """How many numbers a standard deviation or variance was taken of, where it divides by zero or less for that; else None."""
-    given = next((saved.tensor for saved in record.saved if saved.slot == "self"), None)
+    """How many numbers a standard deviation or variance was taken of, where it divides
+    by zero or less for that; else None.
+    """
+    given = next(
+        (saved.tensor for saved in record.saved if saved.slot == "self"),
+        None,
+    )
     if given is None or given.shape is None or not record.op.startswith(("Std", "Var")):
         return None
+
     dimensions = record.attributes.get("dim")
     if isinstance(dimensions, tuple):
-        given = given._replace(shape=tuple(given.shape[dimension] for dimension in dimensions))
+        given = given._replace(
+            shape=tuple(given.shape[dimension] for dimension in dimensions)
+        )
+
     count = known_elements(given)
     return count if count <= correction_of(record) else None
 
 
 def correction_of(record: Node) -> float:
-    """What a standard deviation or variance takes off the count that it divides by: 1 unless something else was asked for."""
+    """What a standard deviation or variance takes off the count that it divides by: 1
+    unless something else was asked for.
+    """
     correction = record.attributes.get("correction")
     return float(correction) if isinstance(correction, (int, float)) else 1
 
 
-_STEEP = ("Sqrt", "LinalgVectorNorm", "Norm", "Std", "Acos", "Asin", "Pow", "Div", "Log", "Where")
-"""Operations whose gradient can be NaN or infinite although their result is finite, the likeliest first."""
+_STEEP = (
+    "Sqrt",
+    "LinalgVectorNorm",
+    "Norm",
+    "Std",
+    "Acos",
+    "Asin",
+    "Pow",
+    "Div",
+    "Log",
+    "Where",
+)
+"""Operations whose gradient can be NaN or infinite although their result is finite, the
+likeliest first.
+"""
 
 
 def suspect(graph: Graph) -> int | None:
-    """The operation that is likeliest to have given a gradient that is not finite: a softmax of masked scores, or a steep one."""
+    """The operation that is likeliest to have given a gradient that is not finite: a
+    softmax of masked scores, or a steep one.
+    """
     for node in graph.nodes:
         if node.op.startswith("Softmax") and any(
-            graph.nodes[edge.producer].op.startswith("MaskedFill") for edge in graph.inputs(node.id)
+            graph.nodes[edge.producer].op.startswith("MaskedFill")
+            for edge in graph.inputs(node.id)
         ):
             return node.id
-    return next((node.id for start in _STEEP for node in graph.nodes if node.op.startswith(start)), None)
+
+    return next(
+        (
+            node.id
+            for start in _STEEP
+            for node in graph.nodes
+            if node.op.startswith(start)
+        ),
+        None,
+    )
 
 
 _WHY = {
@@ -154,8 +242,13 @@ _WHY = {
 }
 
 
-def reason(graph: Graph, node: int, below: bool = False) -> str:
-    """Why this operation gives NaN or Inf; "" where that is not known. A gradient that `where` has stopped is named.
+def reason(
+    graph: Graph,
+    node: int,
+    below: bool = False,
+) -> str:
+    """Why this operation gives NaN or Inf; "" where that is not known. A gradient that
+    `where` has stopped is named.
 
     `below`: it was given numbers below zero, where it is not defined.
     """
@@ -164,31 +257,56 @@ def reason(graph: Graph, node: int, below: bool = False) -> str:
         return f"over {plural(few, 'element')} it is 0 / 0: it divides by the count less {correction_of(graph.nodes[node]):g}"
     if below:
         return "it is not defined below zero, and was given such numbers"
-    why = next((text for start, text in _WHY.items() if graph.nodes[node].op.startswith(start)), "")
+
+    why = next(
+        (
+            text
+            for start, text in _WHY.items()
+            if graph.nodes[node].op.startswith(start)
+        ),
+        "",
+    )
     if left_out(graph, node):
         why += f"{'; ' if why else ''}torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
+
     return why
 
 
 def left_out(graph: Graph, node: int) -> bool:
-    """Whether `torch.where` chooses between the result of an operation and another; that inside of logdet is torch's own."""
-    chosen = any(graph.nodes[edge.consumer].op.startswith("Where") for edge in graph.consumers(node))
+    """Whether `torch.where` chooses between the result of an operation and another;
+    that inside of logdet is torch's own.
+    """
+    chosen = any(
+        graph.nodes[edge.consumer].op.startswith("Where")
+        for edge in graph.consumers(node)
+    )
     return chosen and not graph.nodes[node].op.startswith("LinalgSlogdet")
 
 
-def remedy(op: str, half: bool = False, pole: bool = False) -> str:
-    """What to do about an operation that gives NaN or Inf. `half`: in float16, which ends at 65504, and at 6e-8 at a `pole`."""
+def remedy(
+    op: str,
+    half: bool = False,
+    pole: bool = False,
+) -> str:
+    """What to do about an operation that gives NaN or Inf. `half`: in float16, which
+    ends at 65504, and at 6e-8 at a `pole`.
+    """
     if half and not pole:
         return (
             "Compute this part in float32, x.float(), or use torch.bfloat16 in place of torch.float16, with a torch.amp.GradScaler "
             "for the loss"
         )
-    known = next((text for start, text in _REMEDY.items() if op.startswith(start)), "")
+
+    known = next(
+        (text for start, text in _REMEDY.items() if op.startswith(start)),
+        "",
+    )
     known = re.sub(r"1e-\d+", "1e-4", known) if half else known
+    if known:
+        return known[:1].upper() + known[1:]
+
     return (
-        known[:1].upper() + known[1:]
-        if known
-        else "Look at the inputs of this operation for zeros and very large numbers; if they grow from step to step, lower the "
+        "Look at the inputs of this operation for zeros and very large numbers; if they grow from step to step, lower the "
         "learning rate, scale the inputs to about 1, or clip gradients"
     )
 
@@ -196,7 +314,10 @@ def remedy(op: str, half: bool = False, pole: bool = False) -> str:
 _Test = tuple[str, Callable[[torch.Tensor], Any]]
 _TESTS: dict[tuple[str, ...], _Test] = {
     ("Sqrt", "Std", "Norm", "LinalgVectorNorm"): ("result", lambda x: (x == 0).any()),
-    ("Rsqrt", "Reciprocal", "Exp", "Expm1", "Logsumexp"): ("result", lambda x: ~torch.isfinite(x).all()),
+    ("Rsqrt", "Reciprocal", "Exp", "Expm1", "Logsumexp"): (
+        "result",
+        lambda x: ~torch.isfinite(x).all(),
+    ),
     ("Softmax", "LogSoftmax"): ("result", lambda x: torch.isnan(x).any()),
     ("Log", "Log2", "Log10", "Pow"): ("self", lambda x: (x <= 0).any()),
     ("Log1P",): ("self", lambda x: (x <= -1).any()),
@@ -208,61 +329,109 @@ _TESTS: dict[tuple[str, ...], _Test] = {
     ("LinalgSvd",): ("S", lambda x: (x.diff(dim=-1) == 0).any()),
 }
 """What operations have saved when that is a pole, by the operations."""
-_SAVED_AT = {f"{name}Backward": test for names, test in _TESTS.items() for name in names}
-_BELOW_ZERO: dict[str, _Test] = {
-    **dict.fromkeys(("LogBackward", "Log2Backward", "Log10Backward"), ("self", lambda x: (x < 0).any())),
-    **dict.fromkeys(("SqrtBackward", "RsqrtBackward"), ("result", lambda x: torch.isnan(x).any())),
+_SAVED_AT = {
+    f"{name}Backward": test for names, test in _TESTS.items() for name in names
 }
-"""The same for operations that are not defined below zero, when they were given such numbers."""
+_BELOW_ZERO: dict[str, _Test] = {
+    **dict.fromkeys(
+        ("LogBackward", "Log2Backward", "Log10Backward"),
+        ("self", lambda x: (x < 0).any()),
+    ),
+    **dict.fromkeys(
+        ("SqrtBackward", "RsqrtBackward"), ("result", lambda x: torch.isnan(x).any())
+    ),
+}
+"""The same for operations that are not defined below zero, when they were given such
+numbers.
+"""
 
 
 def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
-    """Whether one of these nodes stands where its gradient may not be finite, although the values are."""
+    """Whether one of these nodes stands where its gradient may not be finite, although
+    the values are.
+    """
     with unrecorded():
         return any(_is_at_a_pole(node) for node in nodes)
 
 
 def _only_zeros(y: torch.Tensor) -> bool:
-    return not y.flatten()[:64].any() and not y.any()  # of most tensors, the first few say that they are not
+    # of most tensors, the first few say that they are not
+    return not y.flatten()[:64].any() and not y.any()
 
 
-def all_zero(leaves: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
+def all_zero(
+    leaves: Mapping[int, torch.Tensor],
+) -> tuple[int, ...]:
     """The keys of the matrices whose elements are all zero."""
     with unrecorded():
-        matrices = {key: leaf.detach() for key, leaf in leaves.items() if is_plain(leaf) and leaf.dim() > 1}
-        return tuple(key for key, leaf in matrices.items() if not why_unreadable(leaf) and _only_zeros(leaf))
+        matrices = {
+            key: leaf.detach()
+            for key, leaf in leaves.items()
+            if is_plain(leaf) and leaf.dim() > 1
+        }
+        return tuple(
+            key
+            for key, leaf in matrices.items()
+            if not why_unreadable(leaf) and _only_zeros(leaf)
+        )
 
 
 _FED: tuple[Mapping[str, _Test], ...] = (
-    {f"{op}Backward": (slot, _only_zeros) for op, slot in (("Addmm", "mat1"), ("Mm", "self"), ("Mul", "self"))},
+    {
+        f"{op}Backward": (slot, _only_zeros)
+        for op, slot in (
+            ("Addmm", "mat1"),
+            ("Mm", "self"),
+            ("Mul", "self"),
+        )
+    },
     {"MulBackward": ("other", _only_zeros)},
 )
 
 
 def fed_zeros(nodes: Sequence[LiveNode]) -> tuple[int, ...]:
-    """The places of all layers whose input, and of products of which one factor, is zero in all its elements."""
+    """The places of all layers whose input, and of products of which one factor, is
+    zero in all its elements.
+    """
     with unrecorded():
-        return tuple(i for i, node in enumerate(nodes) if any(_has_saved(node, tests) for tests in _FED))
+        return tuple(
+            i
+            for i, node in enumerate(nodes)
+            if any(_has_saved(node, tests) for tests in _FED)
+        )
 
 
 def all_at_a_pole(nodes: Sequence[LiveNode]) -> dict[int, bool]:
-    """The places of all such nodes in a row of them, and whether they were given numbers below zero, where they are not defined."""
+    """The places of all such nodes in a row of them, and whether they were given
+    numbers below zero, where they are not defined.
+    """
     with unrecorded():
         below = [i for i, node in enumerate(nodes) if _has_saved(node, _BELOW_ZERO)]
         poles = [i for i, node in enumerate(nodes) if _is_at_a_pole(node)]
-    return {**dict.fromkeys(poles, False), **dict.fromkeys(below, True)}
+    return {
+        **dict.fromkeys(poles, False),
+        **dict.fromkeys(below, True),
+    }
 
 
 def _is_at_a_pole(node: LiveNode) -> bool:
-    exponent = getattr(node, "_saved_exponent", None) if "PowBackward" in type(node).__name__ else None
-    return not (isinstance(exponent, (int, float)) and exponent >= 1) and _has_saved(node, _SAVED_AT)
+    if "PowBackward" in type(node).__name__:
+        exponent = getattr(node, "_saved_exponent", None)
+    else:
+        exponent = None
+    return not (isinstance(exponent, (int, float)) and exponent >= 1) and _has_saved(
+        node, _SAVED_AT
+    )
 
 
 def _has_saved(node: LiveNode, tests: Mapping[str, _Test]) -> bool:
     """Whether what a node has saved passes the test for its kind."""
-    slot, test = tests.get(type(node).__name__.rstrip("0123456789").lstrip("_"), ("", None))
+    slot, test = tests.get(
+        type(node).__name__.rstrip("0123456789").lstrip("_"), ("", None)
+    )
     if test is None:
         return False
+
     try:
         tensor = tensor_in(node, slot)
         if tensor is None or tensor.is_nested:

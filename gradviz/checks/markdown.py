@@ -1,4 +1,6 @@
-"""Findings as Markdown, to paste into an issue or an assistant: complete, and literal in what the user's program says."""
+"""Findings as Markdown, to paste into an issue or an assistant: complete, and literal
+in what the user's program says.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,21 @@ _NAMES = 8
 
 def markdown(findings: Findings) -> str:
     """All findings, the worst first."""
-    lines = [f"**gradviz check**: {findings.totals or 'nothing found'}, {plural(len(findings.checked), 'check')}"]
-    lines += [f"\nThe script failed: {span(findings.failed)}"] if findings.failed else []
+    lines = [
+        f"**gradviz check**: {findings.totals or 'nothing found'}, {plural(len(findings.checked), 'check')}"
+    ]
+    lines += (
+        [f"\nThe script failed: {span(findings.failed)}"] if findings.failed else []
+    )
+
     for number, finding in enumerate(findings, 1):
-        lines += ["", f"### {number}. {finding.severity}: {finding.id}", "", *_finding(finding)]
+        lines += [
+            "",
+            f"### {number}. {finding.severity}: {finding.id}",
+            "",
+            *_finding(finding),
+        ]
+
     return "\n".join(lines) + "\n"
 
 
@@ -26,6 +39,7 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield span(finding.summary)
     if finding.code is not None:
         yield from ("", block(code_lines(finding.code, _WIDTH)))
+
     yield ""
     rows = {
         "names": few(finding.names, _NAMES) if len(finding.names) > 1 else "",

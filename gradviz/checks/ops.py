@@ -1,4 +1,6 @@
-"""Nodes as operations: of which kind one is, what it made, and what comes before and after it, also behind changes of shape."""
+"""Nodes as operations: of which kind one is, what it made, and what comes before and
+after it, also behind changes of shape.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +43,28 @@ def kind_of(op: str) -> str:
 
 
 def kind(graph: Graph, node: int) -> str:
-    """The kind of operation that a node is; of a Function of the user's, which may be called as one of torch's, its whole name."""
+    """The kind of operation that a node is; of a Function of the user's, which may be
+    called as one of torch's, its whole name.
+    """
     op = graph.ops[node]
     return op if "custom" in graph.flags[node] else kind_of(op)
 
 
-def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
+def made(
+    graph: Graph,
+    node: int,
+    output: int = 0,
+) -> TensorInfo | None:
     """What an operation made, where that is known."""
     outputs = graph.outputs[node]
     return outputs[output] if output < len(outputs) else None
 
 
-def shape(graph: Graph, node: int, output: int = 0) -> Sizes:
+def shape(
+    graph: Graph,
+    node: int,
+    output: int = 0,
+) -> Sizes:
     """The shape of what an operation made, where that is known in numbers."""
     return sizes_of(made(graph, node, output))
 
@@ -79,8 +91,13 @@ def users(graph: Graph, node: int) -> list[int]:
 T = TypeVar("T")
 
 
-def spread(start: Iterable[T], onward: Callable[[T], Iterable[T]]) -> Iterator[T]:
-    """What some steps lead to, they themselves first, each once; `onward` tells what comes next."""
+def spread(
+    start: Iterable[T],
+    onward: Callable[[T], Iterable[T]],
+) -> Iterator[T]:
+    """What some steps lead to, they themselves first, each once; `onward` tells what
+    comes next.
+    """
     seen = dict.fromkeys(start)
     waiting = [*seen]
     for one in waiting:  # grows while it is read
@@ -90,8 +107,14 @@ def spread(start: Iterable[T], onward: Callable[[T], Iterable[T]]) -> Iterator[T
         waiting += new
 
 
-def maker(graph: Graph, node: int, passed: Collection[str] = RESHAPES) -> int | None:
-    """The operation that made the first input of a node, behind those of some kinds; None for a leaf."""
+def maker(
+    graph: Graph,
+    node: int,
+    passed: Collection[str] = RESHAPES,
+) -> int | None:
+    """The operation that made the first input of a node, behind those of some kinds;
+    None for a leaf.
+    """
     while edges := graph.inputs(node):
         node = edges[0].producer
         if node in graph.leaf_of:
@@ -102,7 +125,9 @@ def maker(graph: Graph, node: int, passed: Collection[str] = RESHAPES) -> int | 
 
 
 def user(graph: Graph, node: int) -> int | None:
-    """The operation that takes what a node made, behind changes of shape, when there is one only."""
+    """The operation that takes what a node made, behind changes of shape, when there is
+    one only.
+    """
     while len(edges := graph.consumers(node)) == 1:
         node = edges[0].consumer
         if kind(graph, node) not in RESHAPES:
@@ -114,7 +139,11 @@ def weight(graph: Graph, product: int) -> int | None:
     """The leaf with two dimensions or more that a product is taken with."""
     for edge in graph.inputs(product):
         leaf = edge.producer
-        while leaf not in graph.leaf_of and kind(graph, leaf) in RESHAPES and graph.inputs(leaf):
+        while (
+            leaf not in graph.leaf_of
+            and kind(graph, leaf) in RESHAPES
+            and graph.inputs(leaf)
+        ):
             leaf = graph.inputs(leaf)[0].producer
         if leaf in graph.leaf_of and len(graph.leaf_of[leaf].tensor.shape or ()) > 1:
             return leaf

@@ -1,7 +1,9 @@
-"""The record of a run: a row for each leaf and each optimizer, the models as they were, and one log of calls in order.
+"""The record of a run: a row for each leaf and each optimizer, the models as they were,
+and one log of calls in order.
 
-Plain data, like `context`: it holds no tensor and imports no torch. Leaves are known by identity, so that rows that belong
-together are found. Invariants of a training run are asked of it: what is held gets a gradient, what gets one is held, and so on.
+Plain data, like `context`: it holds no tensor and imports no torch. Leaves are known by
+identity, so that rows that belong together are found. Invariants of a training run are
+asked of it: what is held gets a gradient, what gets one is held, and so on.
 """
 
 from __future__ import annotations
@@ -19,27 +21,44 @@ if TYPE_CHECKING:
     from gradviz.source.cut import Cut
 
 Intervals = Mapping[int, Names]
-"""By node, or by whatever tells leaves apart: what was done with a leaf between its calls, a word of letters for each time."""
+"""By node, or by whatever tells leaves apart: what was done with a leaf between its
+calls, a word of letters for each time.
+"""
 
 LETTERS = {
-    **{"backward": "b", "zero": "z", "clip": "c", "scale": "S", "unscale": "u", "scaler_step": "x", "update": "U"},
+    **{
+        "backward": "b",
+        "zero": "z",
+        "clip": "c",
+        "scale": "S",
+        "unscale": "u",
+        "scaler_step": "x",
+        "update": "U",
+    },
     **{"step": "s", "schedule": "l"},
 }
 """What the order of a training loop consists of, each as a letter of a pattern."""
 
 
 class LoopCall(NamedTuple):
-    """One of those calls. `tensors` are identities of the parameters that it is about, None where that is not known."""
+    """One of those calls. `tensors` are identities of the parameters that it is about,
+    None where that is not known.
+    """
 
     letter: str
     number: int  # backward calls so far, this one included
     tensors: frozenset[int] | None = None
     source: SourceLine | None = None
-    loops: tuple[int, ...] = ()  # first lines of the loops around the line, the outermost first
+    # first lines of the loops around the line, the outermost first
+    loops: tuple[int, ...] = ()
 
     def about(self, other: LoopCall) -> bool:
         """Whether both may be about the same parameters."""
-        return self.tensors is None or other.tensors is None or not self.tensors.isdisjoint(other.tensors)
+        return (
+            self.tensors is None
+            or other.tensors is None
+            or not self.tensors.isdisjoint(other.tensors)
+        )
 
 
 Log = Sequence[LoopCall]
@@ -57,14 +76,17 @@ def calls_in(log: Log, kinds: str) -> Log:
 
 def parts(log: Log, pattern: str) -> Iterator[Log]:
     """The parts of a log that a pattern over its letters matches, one after the other."""
-    return (log[match.start() : match.end()] for match in re.finditer(pattern, letters(log)))
+    return (
+        log[match.start() : match.end()] for match in re.finditer(pattern, letters(log))
+    )
 
 
 @dataclass(slots=True, eq=False)
 class LeafRow:
     """A leaf that backward calls have reached, and what became of it over the run.
 
-    `model` and `module` are the names of the model and of the module that own it, "" for what no module holds.
+    `model` and `module` are the names of the model and of the module that own it, ""
+    for what no module holds.
     """
 
     names: Names
@@ -78,12 +100,17 @@ class LeafRow:
     module: str = ""
     type: str = ""  # class of that module
     holders: Names = ()  # names of the optimizers that hold it
-    moved: bool | None = None  # whether it changed between the calls; None where that was not looked at
-    pushed: int = 0  # sampled steps that found a gradient in it that is not zero, at a rate that is not zero
-    # of these: the sum of the parts of its sampled elements that were the same afterwards, bit for bit
+    # whether it changed between the calls; None where that was not looked at
+    moved: bool | None = None
+    # sampled steps that found a gradient in it that is not zero, at a rate that is not
+    # zero
+    pushed: int = 0
+    # of these: the sum of the parts of its sampled elements that were the same
+    # afterwards, bit for bit
     still: float = 0.0
     source: SourceLine | None = None  # where a module's own code makes it
-    born: SourceLine | None = None  # the line that made it, when it is younger than an optimizer
+    # the line that made it, when it is younger than an optimizer
+    born: SourceLine | None = None
     after: int = 0  # how many optimizers were there then
 
 
@@ -102,7 +129,8 @@ class OptimizerRow:
     rate: float = 0.0  # the largest of all groups and steps
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
-    frozen: set[int] = field(default_factory=set)  # require no gradient, and were updated all the same
+    # require no gradient, and were updated all the same
+    frozen: set[int] = field(default_factory=set)
     reached: set[int] = field(default_factory=set)  # were in the graph of a call
 
     @property
@@ -121,7 +149,9 @@ class OptimizerRow:
 
 
 class Mistyped(NamedTuple):
-    """An attribute that was meant to freeze something and does not: `require_grad` of parameters, `requires_grad` of a module."""
+    """An attribute that was meant to freeze something and does not: `require_grad` of
+    parameters, `requires_grad` of a module.
+    """
 
     names: Names
     attribute: str
@@ -140,7 +170,9 @@ class ModelState(NamedTuple):
 
 
 class Asleep(NamedTuple):
-    """A model that a step was taken of while it was in eval() mode, with the parts of it that need the other one."""
+    """A model that a step was taken of while it was in eval() mode, with the parts of
+    it that need the other one.
+    """
 
     name: str
     type: str
@@ -149,10 +181,11 @@ class Asleep(NamedTuple):
 
 
 class RetainedHistory(NamedTuple):
-    """What reaches back behind an earlier backward call, through the outputs or through a variable.
+    """What reaches back behind an earlier backward call, through the outputs or through
+    a variable.
 
-    `nodes` were made before the previous call and are still held; `joints` are edges (consumer, position) of the graph
-    that lead from new nodes to old ones.
+    `nodes` were made before the previous call and are still held; `joints` are edges
+    (consumer, position) of the graph that lead from new nodes to old ones.
     """
 
     name: str  # "" for the outputs themselves
@@ -160,16 +193,22 @@ class RetainedHistory(NamedTuple):
     nbytes: int | None = None
     source: SourceLine | None = None
     joints: tuple[tuple[int, int], ...] = ()
-    added: SourceLine | None = None  # the line that puts it into the variable, when that is a container
+    # the line that puts it into the variable, when that is a container
+    added: SourceLine | None = None
     newest: int = 0  # the number of the newest node that the variable leads to
     steps: int = 0  # whose graphs it holds, where that was seen later in the run
-    update: bool = False  # the calls had create_graph=True, so each recorded the update that comes after it
-    repeats: bool = False  # a joint whose two ends one line of code made, in this step and in an earlier one
-    depth: int = 0  # steps that lead from the variable to tensors with a graph: two in `[3].h`
+    # the calls had create_graph=True, so each recorded the update that comes after it
+    update: bool = False
+    # a joint whose two ends one line of code made, in this step and in an earlier one
+    repeats: bool = False
+    # steps that lead from the variable to tensors with a graph: two in `[3].h`
+    depth: int = 0
 
 
 class Misuse(NamedTuple):
-    """A line that does something else than it looks like: of which kind, what it was given in words, and how often it ran."""
+    """A line that does something else than it looks like: of which kind, what it was
+    given in words, and how often it ran.
+    """
 
     kind: str
     source: SourceLine
@@ -180,7 +219,9 @@ class Misuse(NamedTuple):
 
 
 class Unused(NamedTuple):
-    """Calls of a model in eval() mode, in a row from one line, that recorded a graph which no backward call reached."""
+    """Calls of a model in eval() mode, in a row from one line, that recorded a graph
+    which no backward call reached.
+    """
 
     source: SourceLine
     type: str  # class of the model
@@ -190,7 +231,9 @@ class Unused(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """The exception that ended the user's code. Names and shape are those of the backward call that it came from, if it did."""
+    """The exception that ended the user's code. Names and shape are those of the
+    backward call that it came from, if it did.
+    """
 
     kind: str
     text: str
@@ -198,10 +241,14 @@ class Raised(NamedTuple):
     outputs: Names = ()
     shape: tuple[int, ...] = ()
     backward: bool = False  # whether it came out of a backward call
-    missing: Names = ()  # inputs that the outputs do not depend on; or the tensor that was refused
-    custom: SourceLine | None = None  # the line of the custom Function that the message is about
-    made: SourceLine | None = None  # the line that gave the tensor its value which was refused
-    within: str = ""  # the constructor of a module of torch that it came out of: "MSELoss.__init__"
+    # inputs that the outputs do not depend on; or the tensor that was refused
+    missing: Names = ()
+    # the line of the custom Function that the message is about
+    custom: SourceLine | None = None
+    # the line that gave the tensor its value which was refused
+    made: SourceLine | None = None
+    # the constructor of a module of torch that it came out of: "MSELoss.__init__"
+    within: str = ""
 
 
 @dataclass
@@ -211,8 +258,10 @@ class RunRecord:
     log: list[LoopCall] = field(default_factory=list)
     leaves: dict[int, LeafRow] = field(default_factory=dict)  # by identity
     optimizers: list[OptimizerRow] = field(default_factory=list)
-    names: dict[int, Names] = field(default_factory=dict)  # of all leaves and parameters, by identity
-    models: tuple[ModelState, ...] = ()  # at the last call whose gradients a step has used
+    # of all leaves and parameters, by identity
+    names: dict[int, Names] = field(default_factory=dict)
+    # at the last call whose gradients a step has used
+    models: tuple[ModelState, ...] = ()
     calls: int = 0  # backward calls that filled gradients
     updates: int = 0  # steps of optimizers, but for those inside of others
     scaled: bool = False  # a GradScaler has scaled a loss
@@ -220,7 +269,8 @@ class RunRecord:
     ended: bool = False  # the run ended by itself: nothing follows
     mistyped: tuple[Mistyped, ...] = ()
     raised: Raised | None = None  # how the script failed
-    histories: tuple[RetainedHistory, ...] = ()  # graphs that variables hold, beside what the calls that were read show
+    # graphs that variables hold, beside what the calls that were read show
+    histories: tuple[RetainedHistory, ...] = ()
     evaluations: tuple[Unused, ...] = ()
     misuses: tuple[Misuse, ...] = ()
     asleep: tuple[Asleep, ...] = ()
@@ -237,10 +287,18 @@ class RunRecord:
         return any(optimizer.steps for optimizer in self.optimizers)
 
     def about(self, optimizer: OptimizerRow) -> Log:
-        """The calls about what an optimizer holds; none where several step and it is not known whom some backward reaches."""
-        log = [call for call in self.log if call.tensors is None or not optimizer.held.isdisjoint(call.tensors)]
+        """The calls about what an optimizer holds; none where several step and it is
+        not known whom some backward reaches.
+        """
+        log = [
+            call
+            for call in self.log
+            if call.tensors is None or not optimizer.held.isdisjoint(call.tensors)
+        ]
         alone = sum(row.steps > 0 for row in self.optimizers) < 2
-        return log if alone or all(call.tensors is not None for call in log if call.letter == "b") else []
+        if alone or all(call.tensors is not None for call in log if call.letter == "b"):
+            return log
+        return []
 
     @property
     def holding(self) -> set[int]:
@@ -250,8 +308,13 @@ class RunRecord:
     def named(self, keys: Iterable[int]) -> Names:
         """The first names of leaves, by identity, in the order in which they were met."""
         wanted = set(keys)
-        return tuple(names[0] for key, names in self.names.items() if names and key in wanted)
+        return tuple(
+            names[0] for key, names in self.names.items() if names and key in wanted
+        )
 
     def model(self, name: str) -> ModelState | None:
         """The model of this name."""
-        return next((model for model in self.models if model.name == name), None)
+        return next(
+            (model for model in self.models if model.name == name),
+            None,
+        )

@@ -1,7 +1,8 @@
 """The registry of health checks, and running them.
 
-A check is one function: it takes `CheckContext` and yields what it found. Its docstring is its page (see `output`). Adding a check
-is writing one function with `@check(...)` in one of the family modules.
+A check is one function: it takes `CheckContext` and yields what it found. Its docstring
+is its page (see `output`). Adding a check is writing one function with `@check(...)` in
+one of the family modules.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ FAMILIES = (
 class Diagnosis(NamedTuple):
     """What a check yields. `severity` only where it differs from the check's own.
 
-    `source` is the line of the user's that has to change, and `part` the code in it that matters; without a `source` it is the
-    line of the first node, if `where` names that. `where` is for what says more than that line, or than the place of the first
-    node. `follows` are ids of checks: where one of them has found something in the same run, this is told as its consequence.
-    `edit` is `fix` as data.
+    `source` is the line of the user's that has to change, and `part` the code in it
+    that matters; without a `source` it is the line of the first node, if `where` names
+    that. `where` is for what says more than that line, or than the place of the first
+    node. `follows` are ids of checks: where one of them has found something in the same
+    run, this is told as its consequence. `edit` is `fix` as data.
     """
 
     summary: str
@@ -67,15 +69,27 @@ class Diagnosis(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What is said of one kind of finding. {code} is the line, {line} its place, {text} its code alone; other words are given."""
+    """What is said of one kind of finding. {code} is the line, {line} its place, {text}
+    its code alone; other words are given.
+    """
 
     summary: str
     why: str
     fix: str
 
-    def told(self, names: Names, source: SourceLine | None, *given: object, **words: object) -> Diagnosis:
+    def told(
+        self,
+        names: Names,
+        source: SourceLine | None,
+        *given: object,
+        **words: object,
+    ) -> Diagnosis:
         """The same with the words filled in, of the things with these names, at a line."""
-        words = {"code": code(source), "line": line(source), "text": source.text if source else ""} | words
+        words = {
+            "code": code(source),
+            "line": line(source),
+            "text": source.text if source else "",
+        } | words
         summary, why, fix = (part.format(*given, **words) for part in self)
         return Diagnosis(summary, names, why, fix, source=source)
 
@@ -86,11 +100,13 @@ Function = Callable[[CheckContext], Diagnoses]
 
 
 class Check(NamedTuple):
-    """One registered check. `needs_values` when it reads numbers, and so runs only when asked to.
+    """One registered check. `needs_values` when it reads numbers, and so runs only when
+    asked to.
 
-    `follows` are ids of checks: what one of them says of the same names, or of more, explains what this check says.
-    `once`: of several graphs, only the first is told of. `reads_saved` when it has nothing to read where torch does not show
-    saved tensors.
+    `follows` are ids of checks: what one of them says of the same names, or of more,
+    explains what this check says.
+    `once`: of several graphs, only the first is told of. `reads_saved` when it has
+    nothing to read where torch does not show saved tensors.
     """
 
     id: str
@@ -107,8 +123,12 @@ class Check(NamedTuple):
 _CHECKS: dict[str, Check] = {}
 
 
-def check(id: str, severity: Severity, summary: str, **options: Any) -> Callable[[Function], Function]:
-    """Registers the function below as the check `id`. `options` are further fields of `Check`."""
+def check(
+    id: str, severity: Severity, summary: str, **options: Any
+) -> Callable[[Function], Function]:
+    """Registers the function below as the check `id`. `options` are further fields of
+    `Check`.
+    """
 
     def register(function: Function) -> Function:
         _CHECKS[id] = Check(id, severity, summary, function, **options)
@@ -119,83 +139,154 @@ def check(id: str, severity: Severity, summary: str, **options: Any) -> Callable
 
 def checks() -> tuple[Check, ...]:
     """Every check, in the order they are listed, whichever module was imported first."""
-    modules = [importlib.import_module(f"gradviz.checks.rules.{family}").__name__ for family in FAMILIES]
-    return tuple(sorted(_CHECKS.values(), key=lambda registered: modules.index(registered.function.__module__)))
+    modules = [
+        importlib.import_module(f"gradviz.checks.rules.{family}").__name__
+        for family in FAMILIES
+    ]
+    return tuple(
+        sorted(
+            _CHECKS.values(),
+            key=lambda registered: modules.index(registered.function.__module__),
+        )
+    )
 
 
-def chosen(only: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Check, ...]:
-    """The checks named by `only`, or all, without those in `ignore`. Raises FormatError for an unknown id."""
+def chosen(
+    only: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+) -> tuple[Check, ...]:
+    """The checks named by `only`, or all, without those in `ignore`. Raises FormatError
+    for an unknown id.
+    """
     known = {registered.id: registered for registered in checks()}
     only, ignore = set(only), set(ignore)
     for id in sorted((only | ignore) - known.keys()):
-        raise FormatError(f"there is no check {id!r}. {did_you_mean(id, known, what='checks')}")
-    return tuple(known[id] for id in known if id not in ignore and (id in only or not only))
+        raise FormatError(
+            f"there is no check {id!r}. {did_you_mean(id, known, what='checks')}"
+        )
+    return tuple(
+        known[id] for id in known if id not in ignore and (id in only or not only)
+    )
 
 
 def run(
-    context: Sequence[CheckContext], *, only: Iterable[str] = (), ignore: Iterable[str] = (), values: bool = False
+    context: Sequence[CheckContext],
+    *,
+    only: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    values: bool = False,
 ) -> Findings:
-    """Run the chosen checks on each graph of one run of the user's code. What several graphs show is said once.
+    """Run the chosen checks on each graph of one run of the user's code. What several
+    graphs show is said once.
 
     Checks on several ranks run on context of several ranks, and no others do.
     """
     diagnoses: dict[tuple[object, ...], Explained] = {}
     ran, skipped = [], []
     together = any(about.ranks is not None for about in context)
-    readable = [about for about in context if about.values is not None or about.gradients is not None]
+    readable = [
+        about
+        for about in context
+        if about.values is not None or about.gradients is not None
+    ]
     only = tuple(only)
+
     for rule in chosen(only, ignore):
         if rule.ranks != together:
             if rule.id in only:
-                skipped.append((rule.id, "compares ranks: gradviz merge net.rank*.json"))
+                skipped.append(
+                    (rule.id, "compares ranks: gradviz merge net.rank*.json")
+                )
             continue
         reason = _why_not(rule, context, values or bool(readable))
         if reason:
             skipped.append((rule.id, reason))
             continue
         ran.append(rule.id)
-        for explained in _explained(rule, (readable or context) if rule.needs_values else context):
-            finding = explained.finding  # a line that has to be changed is told once, for all names
-            key = rule.id, finding.names if finding.code is None else finding.fix, finding.where
+        for explained in _explained(
+            rule, (readable or context) if rule.needs_values else context
+        ):
+            # a line that has to be changed is told once, for all names
+            finding = explained.finding
+            key = (
+                rule.id,
+                finding.names if finding.code is None else finding.fix,
+                finding.where,
+            )
             known = diagnoses.get(key, explained)
             names = tuple(dict.fromkeys((*known.finding.names, *finding.names)))
             diagnoses[key] = known._replace(finding=replace(known.finding, names=names))
-    ranked = sorted(joined(list(diagnoses.values())), key=lambda finding: SEVERITIES.index(finding.severity))
-    graphs, calls = tuple(about.graph for about in context), tuple(about.call for about in context)
-    return Findings(tuple(ranked), tuple(ran), graphs, calls, tuple(skipped))
+
+    ranked = sorted(
+        joined(list(diagnoses.values())),
+        key=lambda finding: SEVERITIES.index(finding.severity),
+    )
+    graphs, calls = (
+        tuple(about.graph for about in context),
+        tuple(about.call for about in context),
+    )
+
+    return Findings(
+        tuple(ranked),
+        tuple(ran),
+        graphs,
+        calls,
+        tuple(skipped),
+    )
 
 
-def _why_not(rule: Check, context: Sequence[CheckContext], values: bool) -> str:
+def _why_not(
+    rule: Check,
+    context: Sequence[CheckContext],
+    values: bool,
+) -> str:
     """Why a check has nothing to read, "" where it has."""
     if rule.needs_values and not values:
         return "reads numbers: add --values, in Python values=True"
     if rule.reads_saved:
-        return next(filter(None, (why_not_shown(about.graph) for about in context)), "").partition(",")[0]
+        return next(
+            filter(None, (why_not_shown(about.graph) for about in context)), ""
+        ).partition(",")[0]
     return ""
 
 
-def _explained(rule: Check, context: Sequence[CheckContext]) -> Iterator[Explained]:
-    """What a check says of each graph; one that is told `once`, only of the first that it says something of."""
+def _explained(
+    rule: Check,
+    context: Sequence[CheckContext],
+) -> Iterator[Explained]:
+    """What a check says of each graph; one that is told `once`, only of the first that
+    it says something of.
+    """
     for about in context:
         items = list(rule.function(about))
         for item in items:
-            yield Explained(_finding(rule, item, about), item.follows, rule.follows)
+            yield Explained(
+                _finding(rule, item, about),
+                item.follows,
+                rule.follows,
+            )
         if rule.once and items:
             return
 
 
 def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
-    node, where = context.graph.nodes[item.nodes[0]] if item.nodes else None, item.where or line(item.source)
+    node, where = (
+        context.graph.nodes[item.nodes[0]] if item.nodes else None,
+        item.where or line(item.source),
+    )
     made = own_line(node) if node is not None else None
     if node is not None and not where and node.id not in context.graph.leaf_of:
         where = place(context.graph, node.id)
+
     source = item.source or (made if line(made) in where else None)
     severity = item.severity or rule.severity
     library = _in_library(node, source)
+
     if library is not None and severity != "error":
         severity, source = "note", library
         if line(library) not in where:
             where = places(where, line(library))
+
     return Finding(
         rule.id,
         severity,
@@ -207,13 +298,22 @@ def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
         nodes=item.nodes,
         edges=item.edges,
         call=context.call,
-        code=excerpt(source, item.part, node if source in (made, library) else None),
+        code=excerpt(
+            source,
+            item.part,
+            node if source in (made, library) else None,
+        ),
         edit=item.edit,
     )
 
 
-def _in_library(node: Node | None, source: SourceLine | None) -> SourceLine | None:
-    """The line of an installed library that a finding is about; None where a line of the user's causes it."""
+def _in_library(
+    node: Node | None,
+    source: SourceLine | None,
+) -> SourceLine | None:
+    """The line of an installed library that a finding is about; None where a line of
+    the user's causes it.
+    """
     if source is not None and source.package:
         return source
     if node is None or node.source is None or not node.source.package:
@@ -223,7 +323,9 @@ def _in_library(node: Node | None, source: SourceLine | None) -> SourceLine | No
 
 
 class Explained(NamedTuple):
-    """A finding, and ids of checks whose findings explain it: any of theirs, or only one about the same names or more."""
+    """A finding, and ids of checks whose findings explain it: any of theirs, or only
+    one about the same names or more.
+    """
 
     finding: Finding
     by: Names = ()
@@ -231,18 +333,30 @@ class Explained(NamedTuple):
 
 
 def joined(explained: Sequence[Explained]) -> list[Finding]:
-    """The findings without those that another one explains, which carries them and is as bad as the worst of them."""
-    causes = {i: cause for i in range(len(explained)) if (cause := _cause(explained, i)) is not None}
+    """The findings without those that another one explains, which carries them and is
+    as bad as the worst of them.
+    """
+    causes = {
+        i: cause
+        for i in range(len(explained))
+        if (cause := _cause(explained, i)) is not None
+    }
     first = [_first(causes, i) for i in range(len(explained))]
+
     return [
-        _with(explanation.finding, [explained[j].finding for j in range(len(explained)) if first[j] == i != j])
+        _with(
+            explanation.finding,
+            [explained[j].finding for j in range(len(explained)) if first[j] == i != j],
+        )
         for i, explanation in enumerate(explained)
         if first[i] == i
     ]
 
 
 def _cause(explained: Sequence[Explained], i: int) -> int | None:
-    """The finding that explains another one; of several the worst, and of these one about the same."""
+    """The finding that explains another one; of several the worst, and of these one
+    about the same.
+    """
     finding, by, by_same_names = explained[i]
     mine, causes = set(finding.names), dict[int, Finding]()
     for j, (other, _, _) in enumerate(explained):
@@ -257,7 +371,9 @@ def _cause(explained: Sequence[Explained], i: int) -> int | None:
 
 
 def _first(causes: Mapping[int, int], i: int) -> int:
-    """The finding at the beginning of the chain; where that is a circle, the finding stays for itself."""
+    """The finding at the beginning of the chain; where that is a circle, the finding
+    stays for itself.
+    """
     seen = [i]
     while seen[-1] in causes:
         following = causes[seen[-1]]
@@ -268,5 +384,9 @@ def _first(causes: Mapping[int, int], i: int) -> int:
 
 
 def _with(finding: Finding, consequences: Sequence[Finding]) -> Finding:
-    worst = min((finding, *consequences), key=lambda finding: SEVERITIES.index(finding.severity)).severity
-    return replace(finding, severity=worst, consequences=(*finding.consequences, *consequences))
+    worst = min(
+        (finding, *consequences), key=lambda finding: SEVERITIES.index(finding.severity)
+    ).severity
+    return replace(
+        finding, severity=worst, consequences=(*finding.consequences, *consequences)
+    )

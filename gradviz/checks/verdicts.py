@@ -1,4 +1,6 @@
-"""Why a parameter takes no part in a graph: one verdict for each reason, as far as the context tells."""
+"""Why a parameter takes no part in a graph: one verdict for each reason, as far as the
+context tells.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from gradviz.wording import one_line
 
 
 class Verdict(NamedTuple):
-    """Why parameters take no part; those with one summary and one `cut` are told of together.
+    """Why parameters take no part; those with one summary and one `cut` are told of
+    together.
 
     {is_}, {do} and {them} of the summary are filled in later.
     """
@@ -41,29 +44,57 @@ class Verdict(NamedTuple):
         """The same with the lines about a parameter filled in; `source` has to change."""
         forward, made, run = parameter.forward, parameter.made, parameter.run
         words = {
-            "forward": f"forward(), which begins in {line(forward)}" if forward is not None else "forward()",
+            "forward": f"forward(), which begins in {line(forward)}"
+            if forward is not None
+            else "forward()",
             "made": f" ({line(made)})" if made is not None else "",
             "call": code(run.source) if run is not None else "",
             "type": one_line(parameter.type),
         }
-        return self._replace(why=self.why.format(**words), fix=self.fix.format(**words), source=source)
+
+        return self._replace(
+            why=self.why.format(**words),
+            fix=self.fix.format(**words),
+            source=source,
+        )
 
 
-def grouped(context: CheckContext, unused: Sequence[Parameter]) -> list[tuple[Verdict, list[Parameter]]]:
-    """Parameters with the same verdict, those of which it is a fault model by model; none that another call of the run reaches.
+def grouped(
+    context: CheckContext, unused: Sequence[Parameter]
+) -> list[tuple[Verdict, list[Parameter]]]:
+    """Parameters with the same verdict, those of which it is a fault model by model;
+    none that another call of the run reaches.
 
     What no optimizer holds, though there is one, is not to be trained.
     """
-    facts, held = _facts(context), {*chain.from_iterable(all_names(one.tensors) for one in context.at_work)}
+    facts, held = (
+        _facts(context),
+        {*chain.from_iterable(all_names(one.tensors) for one in context.at_work)},
+    )
     groups: dict[object, tuple[Verdict, list[Parameter]]] = {}
-    for parameter in (one for one in unused if context.used_later.isdisjoint(one.names)):
+
+    for parameter in (
+        one for one in unused if context.used_later.isdisjoint(one.names)
+    ):
         verdict = next(
-            chain(_at_sight(facts, parameter), _behind_a_cut(facts, parameter), _by_its_run(facts, parameter))
+            chain(
+                _at_sight(facts, parameter),
+                _behind_a_cut(facts, parameter),
+                _by_its_run(facts, parameter),
+            )
         )
         if held and held.isdisjoint(parameter.names):
             verdict = verdict._replace(alarming=False)
-        key = parameter.model if verdict.alarming else None, verdict.summary, verdict.cut
-        groups.setdefault(key, (verdict, []))[1].append(parameter)
+        key = (
+            parameter.model if verdict.alarming else None,
+            verdict.summary,
+            verdict.cut,
+        )
+        groups.setdefault(
+            key,
+            (verdict, []),
+        )[1].append(parameter)
+
     return list(groups.values())
 
 
@@ -81,11 +112,24 @@ class _Facts(NamedTuple):
 
 def _facts(context: CheckContext) -> _Facts:
     graph = context.graph
-    training = (optimizer.tensors for optimizer in context.optimizers if {*nodes_of(optimizer.tensors)} - {None})
+    training = (
+        optimizer.tensors
+        for optimizer in context.optimizers
+        if {*nodes_of(optimizer.tensors)} - {None}
+    )
     return _Facts(
         context,
-        {parameter.model for parameter in context.parameters if parameter.node is not None},
-        next(filter(_hides, (graph.nodes[i] for i, flags in enumerate(graph.flags) if flags)), None),
+        {
+            parameter.model
+            for parameter in context.parameters
+            if parameter.node is not None
+        },
+        next(
+            filter(
+                _hides, (graph.nodes[i] for i, flags in enumerate(graph.flags) if flags)
+            ),
+            None,
+        ),
         any("compiled" in flags for flags in graph.flags),
         {scope.path for scope in graph.scopes},
         sorted(set(context.cuts), key=lambda cut: cut.at),
@@ -98,10 +142,13 @@ def _at_sight(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
     run = parameter.run
     if not parameter.requires_grad:
         yield _FROZEN
+
     if parameter.sharded and not parameter.gathered:
         yield _SHARDED
+
     if facts.context.unfinished:
         yield _UNFINISHED
+
     if (
         run is not None
         and run.calls
@@ -110,37 +157,64 @@ def _at_sight(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
         and facts.shared.isdisjoint(parameter.names)
     ):
         yield _FOLLOWS
+
     if parameter.compiled is not None:
         yield _COMPILED.of(parameter, parameter.forward)
+
     if run is not None and (at := run.checkpoint) is not None:
-        yield _BARE._replace(why=BARE.format(line=code(at), what="the module"), fix=bare_fix(at), source=at)
+        yield _BARE._replace(
+            why=BARE.format(line=code(at), what="the module"),
+            fix=bare_fix(at),
+            source=at,
+        )
+
     if facts.hiding is not None:
         yield _hidden(facts.context.graph, facts.hiding)
 
 
 def _behind_a_cut(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
-    """Whether it was cut off itself, or another tensor took its place, or its model takes no part."""
+    """Whether it was cut off itself, or another tensor took its place, or its model
+    takes no part.
+    """
     cut, at = _cut_behind(parameter, facts), parameter.replaced
-    if parameter.model not in facts.reached and not facts.context.models[parameter.model].certain:
+    if (
+        parameter.model not in facts.reached
+        and not facts.context.models[parameter.model].certain
+    ):
         trained = bool(facts.shared.intersection(parameter.names))
         if not (trained and _has_run(facts, parameter)):
             yield cut_off(cut) if cut is not None and trained else _OTHER_MODEL
+
     if cut is not None and cut.leaf:
         yield cut_off(cut)
+
     if at is not None:
-        yield _REPLACED._replace(why=_REPLACED.why.format(code(at)), source=at, cut=at)
+        yield _REPLACED._replace(
+            why=_REPLACED.why.format(code(at)),
+            source=at,
+            cut=at,
+        )
 
 
 def _without_recording(parameter: Parameter, source: SourceLine | None) -> Verdict:
     """The module ran with recording off. The code may show what had switched it off."""
-    cut, verdict = unrecorded(source) if source is not None else None, _NO_GRAD.of(parameter, source)
+    cut, verdict = (
+        unrecorded(source) if source is not None else None,
+        _NO_GRAD.of(parameter, source),
+    )
     if cut is None or cut.off is None:
         return verdict
-    return verdict._replace(fix=mend_all([cut]), source=to_change(cut), cut=cut.off)
+    return verdict._replace(
+        fix=mend_all([cut]),
+        source=to_change(cut),
+        cut=cut.off,
+    )
 
 
 def _has_run(facts: _Facts, parameter: Parameter) -> bool:
-    """Whether the module has given this step something that could lead to the parameter, or would have while recording."""
+    """Whether the module has given this step something that could lead to the
+    parameter, or would have while recording.
+    """
     run = parameter.run
     if run is None or not run.calls or run.began < facts.context.since:
         return False
@@ -150,18 +224,28 @@ def _has_run(facts: _Facts, parameter: Parameter) -> bool:
 def _by_its_run(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
     """What is known of the call of its module."""
     run, cut = parameter.run, _cut_behind(parameter, facts)
-    unused = _NOT_USED.of(parameter, parameter.made) if parameter.module in facts.paths else None
+    if parameter.module in facts.paths:
+        unused = _NOT_USED.of(parameter, parameter.made)
+    else:
+        unused = None
+
     if run is None:
         yield _NOT_RECORDED
     elif not run.calls:
-        yield (unused or _NOT_COMPILED) if facts.compiled else _NEVER_RAN.of(parameter, parameter.made)
+        yield (
+            (unused or _NOT_COMPILED)
+            if facts.compiled
+            else _NEVER_RAN.of(parameter, parameter.made)
+        )
     elif run.began < facts.context.since:
         yield _NOT_THIS_TIME
     elif not run.recording:
         yield _without_recording(parameter, run.source)
     elif cut is not None:
         yield cut_off(cut)
-    elif not (unused or parameter.dropped) and _is_behind_a_hook(facts.context.graph, parameter.hooked, run.began):
+    elif not (unused or parameter.dropped) and _is_behind_a_hook(
+        facts.context.graph, parameter.hooked, run.began
+    ):
         yield _HOOKED
     elif run.gave_graph:
         yield unused or _lost(parameter, run.source, facts.context.backward)
@@ -170,30 +254,52 @@ def _by_its_run(facts: _Facts, parameter: Parameter) -> Iterator[Verdict]:
 
 
 def _cut_behind(parameter: Parameter, facts: _Facts) -> Cut | None:
-    """The cut behind a parameter's module in this step, of those whose result the outputs are computed from.
+    """The cut behind a parameter's module in this step, of those whose result the
+    outputs are computed from.
 
-    The first one, but one that is known to lead to the parameter before others, and a value before an index or a draw.
+    The first one, but one that is known to lead to the parameter before others, and a
+    value before an index or a draw.
     """
-    every = (*facts.cuts, *facts.context.numbers)  # a number that was read of it may come in anywhere
-    own = next((cut for cut in every if set(cut.leaf).intersection(parameter.names)), None)
+    # a number that was read of it may come in anywhere
+    every = (*facts.cuts, *facts.context.numbers)
+    own = next(
+        (cut for cut in every if set(cut.leaf).intersection(parameter.names)), None
+    )
     run = parameter.run
-    if own is not None or run is None or not run.calls or not run.recording or run.began < facts.context.since:
+
+    if (
+        own is not None
+        or run is None
+        or not run.calls
+        or not run.recording
+        or run.began < facts.context.since
+    ):
         return own
+
     after = [cut for cut in facts.cuts if cut.at >= run.began and not cut.leaf]
     leading = [cut for cut in after if cut.behind.intersection(parameter.names)]
-    passed = next((cut for cut in leading if passed_around(cut) is not None), None)
+    passed = next(
+        (cut for cut in leading if passed_around(cut) is not None),
+        None,
+    )
     unknown = [cut for cut in after if not cut.behind]
-    return passed or min(leading or unknown, key=lambda cut: cut.kind in ("integer", "sample"), default=None)
+    return passed or min(
+        leading or unknown,
+        key=lambda cut: cut.kind in ("integer", "sample"),
+        default=None,
+    )
 
 
 def cut_off(cut: Cut) -> Verdict:
     """The graph ends behind the parameter."""
     why = f"{cut_words(cut)}, and the output is computed from what comes after it"
     fix, around = mend_all([cut]), passed_around(cut)
+
     if around is not None:
         value, given = around
         why = f"{code(cut.source)} hands the gradient on to {given}, past {value}, as it is meant to"
         fix = f"Add a term to the loss that trains {value}: torch.nn.functional.mse_loss({value}, {given}.detach())."
+
     return Verdict(
         "{do} not get a gradient: the graph is cut behind {them}",
         why,
@@ -285,42 +391,76 @@ _HOOKED = Verdict(
 )  # fmt: skip
 
 
-def _is_behind_a_hook(graph: Graph, around: str | None, began: int) -> bool:
-    """Whether something of the module around is in the graph, and all of it ran before the part that began there."""
+def _is_behind_a_hook(
+    graph: Graph,
+    around: str | None,
+    began: int,
+) -> bool:
+    """Whether something of the module around is in the graph, and all of it ran before
+    the part that began there.
+    """
     inside = f"{around}." if around else ""
-    scopes = (
-        {i for i, scope in enumerate(graph.scopes) if f"{scope.path}.".startswith(inside)} if around is not None else ()
-    )
-    ran = [node.sequence for node in graph.nodes if node.scope in scopes and node.sequence is not None]
+    if around is not None:
+        scopes = {
+            i
+            for i, scope in enumerate(graph.scopes)
+            if f"{scope.path}.".startswith(inside)
+        }
+    else:
+        scopes = ()
+
+    ran = [
+        node.sequence
+        for node in graph.nodes
+        if node.scope in scopes and node.sequence is not None
+    ]
+
     return bool(ran) and max(ran) < began
 
 
 def _hides(node: Node) -> bool:
-    """Whether a node does not tell what it uses. A compiled function takes it as an input, unless this torch cannot be read."""
-    return "checkpoint" in node.flags or ("compiled" in node.flags and "operations" not in node.attributes)
+    """Whether a node does not tell what it uses. A compiled function takes it as an
+    input, unless this torch cannot be read.
+    """
+    return "checkpoint" in node.flags or (
+        "compiled" in node.flags and "operations" not in node.attributes
+    )
 
 
 def _hidden(graph: Graph, node: Node) -> Verdict:
-    what = "a reentrant checkpoint" if "checkpoint" in node.flags else "a compiled function"
+    if "checkpoint" in node.flags:
+        what = "a reentrant checkpoint"
+    else:
+        what = "a compiled function"
     why = f"{title(graph, node.id)} is {what}, which hides what it uses: unknown, not unused"
     fix = "To see inside, use torch.utils.checkpoint with use_reentrant=False, or check the model uncompiled."
     return Verdict(f"may be used inside {what}: unknown", why, fix, False)
 
 
-def _lost(parameter: Parameter, source: SourceLine | None, backward: SourceLine | None) -> Verdict:
-    """The module made something with a graph that the output does not depend on. The code may show where it was dropped."""
+def _lost(
+    parameter: Parameter, source: SourceLine | None, backward: SourceLine | None
+) -> Verdict:
+    """The module made something with a graph that the output does not depend on. The
+    code may show where it was dropped.
+    """
     until = f" and {line(backward)}" if backward is not None else ""
-    why = (
-        f"the module ran in {code(source)}, and no gradient comes back to it: its result is cut off somewhere between "
+    why = f"the module ran in {code(source)}, and no gradient comes back to it: its result is cut off somewhere between "
+    why += (
+        f"{line(source)}{until}, or not used"
+        if until
+        else "that line and the output, or not used"
     )
-    why += f"{line(source)}{until}, or not used" if until else "that line and the output, or not used"
     fix = (
         "Use the module's result in the loss, as it is: an index (argmax, topk, sort), a comparison, no_grad() and NumPy give "
         "something without a graph. Or remove the module."
     )
+
     if parameter.dropped is not None:
         why = f"the module ran in {code(source)}, but no output uses its result"
-        name, by = one_line(parameter.dropped.name) or "the result", parameter.dropped.by
+        name, by = (
+            one_line(parameter.dropped.name) or "the result",
+            parameter.dropped.by,
+        )
         why, fix = (
             f"{why}: nothing reads {name} afterwards",
             f"Use {name} in what follows {line(source)}, or remove the module.",
@@ -330,30 +470,53 @@ def _lost(parameter: Parameter, source: SourceLine | None, backward: SourceLine 
             why += "before anything reads it"
             fix = f"In {line(by)}, use {name} as well, or give the new value another name; or remove the module."
         source = by or source
+
     return Verdict("{do} not reach the output", why, fix, source=source)
 
 
-def modules_of(context: CheckContext, members: Sequence[Parameter]) -> list[str]:
-    """The outermost modules of which every parameter of the same kind is among the members."""
+def modules_of(
+    context: CheckContext,
+    members: Sequence[Parameter],
+) -> list[str]:
+    """The outermost modules of which every parameter of the same kind is among the
+    members.
+    """
     spoiled = _with_others(context, members)
     ran = {scope.path for scope in context.graph.scopes}
     outermost: dict[str, str] = {}
+
     for parameter in members:
         idle = parameter.run is not None and not parameter.run.calls
-        apart = spoiled | ran if idle else spoiled  # what ran is not named as what never ran
-        outer = next((prefix for prefix in _prefixes(parameter.module) if prefix not in apart), parameter.module)
+        # what ran is not named as what never ran
+        apart = spoiled | ran if idle else spoiled
+        outer = next(
+            (prefix for prefix in _prefixes(parameter.module) if prefix not in apart),
+            parameter.module,
+        )
         outermost.setdefault(outer, parameter.type if outer == parameter.module else "")
+
     model = context.models[members[0].model] if context.models else None
     return [
-        f"{name} ({kind})" if name and kind else name or (model.type if model else "the model")
+        f"{name} ({kind})"
+        if name and kind
+        else name or (model.type if model else "the model")
         for name, kind in outermost.items()
     ]
 
 
-def _with_others(context: CheckContext, members: Sequence[Parameter]) -> set[str]:
-    """The modules of a model, and the model itself, that hold parameters other than these."""
+def _with_others(
+    context: CheckContext,
+    members: Sequence[Parameter],
+) -> set[str]:
+    """The modules of a model, and the model itself, that hold parameters other than
+    these.
+    """
     chosen = {parameter.names[0] for parameter in members}
-    alike = (parameter for parameter in context.parameters if parameter.model == members[0].model)
+    alike = (
+        parameter
+        for parameter in context.parameters
+        if parameter.model == members[0].model
+    )
     rest = (parameter.module for parameter in alike if parameter.names[0] not in chosen)
     return {"", *chain.from_iterable(map(_prefixes, rest))}
 

@@ -41,19 +41,35 @@ def command() -> None:
 
     Writes gradviz_demo.py and gradviz_demo.html into the current folder.
     """
-    text = resources.files("gradviz.cli").joinpath("demo_script.txt").read_text(encoding="utf-8")
+    text = (
+        resources.files("gradviz.cli")
+        .joinpath("demo_script.txt")
+        .read_text(encoding="utf-8")
+    )
     _write_script(text)
     page = destination(PAGE)
+
     with result_stream() as stream:
-        findings_of, write_page = load("gradviz.checks.command:findings_of"), load("gradviz.checks.command:write_page")
-        findings = findings_of(Source(parse_target(SCRIPT), (), None, False), cuts=True).result
+        findings_of, write_page = (
+            load("gradviz.checks.command:findings_of"),
+            load("gradviz.checks.command:write_page"),
+        )
+        findings = findings_of(
+            Source(parse_target(SCRIPT), (), None, False), cuts=True
+        ).result
         write_page(findings, page)
-        cut = next(number for number, line in enumerate(text.splitlines(), 1) if ".detach()" in line)
+        cut = next(
+            number
+            for number, line in enumerate(text.splitlines(), 1)
+            if ".detach()" in line
+        )
         stream.write(_SAID.format(cut=cut))
 
 
 def _write_script(text: str) -> None:
-    """Write it, or leave what is there if it is the same. Raises OutputError when it is another."""
+    """Write it, or leave what is there if it is the same. Raises OutputError when it is
+    another.
+    """
     try:
         with open(SCRIPT, encoding="utf-8") as file:
             if file.read() != text:

@@ -1,4 +1,6 @@
-"""`gradviz info`: what runs, what is wrong, what is held and where the gradient goes, on one screen or as JSON."""
+"""`gradviz info`: what runs, what is wrong, what is held and where the gradient goes,
+on one screen or as JSON.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,9 @@ Row = tuple[str, str]
 def command(source: Source, as_json: bool) -> None:
     """Summarise what runs on one screen.
 
-    Modules, findings that need no run, memory, where the gradient goes, and the versions in use. Nothing is measured. The
-    script's own output goes to standard error.
+    Modules, findings that need no run, memory, where the gradient goes, and the
+    versions in use. Nothing is measured. The script's own output goes to standard
+    error.
     """
     found: list[Findings] = []
 
@@ -74,7 +77,12 @@ def environment() -> dict[str, str]:
         torch = metadata.version("torch")
     except metadata.PackageNotFoundError:
         torch = "not installed"
-    return {"gradviz": __version__, "python": platform.python_version(), "torch": torch, "graphviz": _graphviz()}
+    return {
+        "gradviz": __version__,
+        "python": platform.python_version(),
+        "torch": torch,
+        "graphviz": _graphviz(),
+    }
 
 
 def _graphviz() -> str:
@@ -88,7 +96,9 @@ def _graphviz() -> str:
         return f"not used, gradviz places the boxes itself: {reason}"
 
 
-def as_data(graph: Graph, counts: Overview, findings: Findings | None) -> dict[str, Any]:
+def as_data(
+    graph: Graph, counts: Overview, findings: Findings | None
+) -> dict[str, Any]:
     """Everything the command knows, for `--json`. Nothing is cut."""
     return {
         "title": graph.title,
@@ -103,19 +113,30 @@ def as_data(graph: Graph, counts: Overview, findings: Findings | None) -> dict[s
         "compiled": [_compiled_data(node) for node in _compiled(graph)],
         "roots": [_root_data(graph, root) for root in counts.roots],
         "leaves": [
-            {"names": leaf.names, "kind": leaf.kind, "tensor": leaf.tensor, "has_grad": leaf.has_grad}
+            {
+                "names": leaf.names,
+                "kind": leaf.kind,
+                "tensor": leaf.tensor,
+                "has_grad": leaf.has_grad,
+            }
             for leaf in counts.largest_leaves
         ],
         "leaf_counts": counts.leaves,
         "leaf_elements": counts.elements,
-        "findings": None if findings is None else [finding.as_data() for finding in findings],
+        "findings": None
+        if findings is None
+        else [finding.as_data() for finding in findings],
         "no_gradient": graph.absent,
         "notes": graph.notes,
         "environment": environment(),
     }
 
 
-def table(graph: Graph, counts: Overview, findings: Findings | None) -> RenderableType:
+def table(
+    graph: Graph,
+    counts: Overview,
+    findings: Findings | None,
+) -> RenderableType:
     """The same in words; long lists are cut and say so."""
     from gradviz.report.rich_parts import Group, Text
     from gradviz.report.table import Column, FittedTable
@@ -126,7 +147,11 @@ def table(graph: Graph, counts: Overview, findings: Findings | None) -> Renderab
         if not rows:
             continue
         cells = [(Text(name), Text(words)) for name, words in rows[:_ROWS]]
-        parts += [Text(), Text(title), FittedTable(columns, cells, header=False, indent=2)]
+        parts += [
+            Text(),
+            Text(title),
+            FittedTable(columns, cells, header=False, indent=2),
+        ]
         if len(rows) > _ROWS:
             parts.append(Text(f"  {labels.more(len(rows) - _ROWS)}"))
     return Group(*parts)
@@ -145,7 +170,9 @@ def _head(graph: Graph, counts: Overview) -> Iterator[str]:
     yield _compiled_text(graph)
 
 
-def _sections(graph: Graph, counts: Overview, findings: Findings | None) -> dict[str, list[Row]]:
+def _sections(
+    graph: Graph, counts: Overview, findings: Findings | None
+) -> dict[str, list[Row]]:
     """The rows below the head, by title."""
     return {
         "Outputs": [_root_row(graph, root) for root in counts.roots],
@@ -173,22 +200,47 @@ def _finding_words(finding: Finding) -> str:
 def _memory_rows(graph: Graph, counts: Overview) -> Iterator[Row]:
     if not counts.saved:
         return
-    yield "in all", f"{bytes_text(counts.saved_bytes)} in {plural(counts.saved, 'saved tensor')}"
-    held = sorted((row for row in lines(graph) if row.nbytes and row.line is not None), key=lambda row: -row.nbytes)
+
+    yield (
+        "in all",
+        f"{bytes_text(counts.saved_bytes)} in {plural(counts.saved, 'saved tensor')}",
+    )
+    held = sorted(
+        (row for row in lines(graph) if row.nbytes and row.line is not None),
+        key=lambda row: -row.nbytes,
+    )
     for row in held[:_LINES]:
         assert row.line is not None
-        yield labels.source_text(row.line), f"{bytes_text(row.nbytes)}  {clip(row.line.text)}"
+        yield (
+            labels.source_text(row.line),
+            f"{bytes_text(row.nbytes)}  {clip(row.line.text)}",
+        )
 
 
 def _gradient_rows(graph: Graph, counts: Overview) -> Iterator[Row]:
     """Which leaves backward reaches, and which tensors it does not, with the reason."""
-    kinds = (f"{plural(n, kind)} of {plural(counts.elements[kind], 'element')}" for kind, n in counts.leaves.items())
+    kinds = (
+        f"{plural(n, kind)} of {plural(counts.elements[kind], 'element')}"
+        for kind, n in counts.leaves.items()
+    )
     yield "reaches", ", ".join(kinds) or "no leaf"
+
     for absent in graph.absent[:_LINES]:
-        at = f", {labels.source_text(absent.source)}" if absent.source is not None else ""
-        yield "none", f"{labels.names_text(absent.names)}: {one_line(absent.reason)}{at}"
+        if absent.source is not None:
+            at = f", {labels.source_text(absent.source)}"
+        else:
+            at = ""
+        yield (
+            "none",
+            f"{labels.names_text(absent.names)}: {one_line(absent.reason)}{at}",
+        )
+
     if len(graph.absent) > _LINES:
-        yield "none", f"{plural(len(graph.absent) - _LINES, 'more tensor')}; gradviz why says why"
+        yield (
+            "none",
+            f"{plural(len(graph.absent) - _LINES, 'more tensor')}; gradviz why says why",
+        )
+
     for flag, count in counts.flags.items():
         yield labels.FLAG_WORDS[flag], plural(count, "node")
 
@@ -215,18 +267,30 @@ def _compiled_text(graph: Graph) -> str:
 
 def _compiled_data(node: Node) -> dict[str, Any]:
     told = ("operations", "ops", "backward_compiled")
-    return {"node": node.id, "source": node.source, **{name: node.attributes.get(name) for name in told}}
+    return {
+        "node": node.id,
+        "source": node.source,
+        **{name: node.attributes.get(name) for name in told},
+    }
 
 
 def _root_row(graph: Graph, root: Root) -> Row:
-    made = graph.nodes[root.node].op if root.node is not None else f"no graph: {root.why}"
+    if root.node is not None:
+        made = graph.nodes[root.node].op
+    else:
+        made = f"no graph: {root.why}"
     return labels.root_title(root), one_line(f"{tensor_line(root.tensor)}  {made}")
 
 
 def _parts(graph: Graph) -> list[Row]:
-    """The boxes of the picture of depth 1 in the order they ran, or of depth 2 where that is one model with its loss."""
+    """The boxes of the picture of depth 1 in the order they ran, or of depth 2 where
+    that is one model with its loss.
+    """
     top = fold(graph, depth=1)
-    top = fold(graph, depth=2) if [group.kind for group in top.groups] == ["module"] else top
+    if [group.kind for group in top.groups] == ["module"]:
+        top = fold(graph, depth=2)
+    else:
+        top = top
     ops = [node for node in reversed(top.nodes) if node.id not in top.leaf_of]
     return [_part_row(top, node) for node in ops] if top.groups else []
 
@@ -234,7 +298,9 @@ def _parts(graph: Graph) -> list[Row]:
 def _part_row(graph: Graph, node: Node) -> Row:
     name, op = labels.op_title(graph, node)
     inside = labels.group_line(node.folded) if node.folded is not None else ""
-    return name, "  ".join(filter(None, (op, labels.outputs_line(node.outputs), inside)))
+    return name, "  ".join(
+        filter(None, (op, labels.outputs_line(node.outputs), inside))
+    )
 
 
 def _root_data(graph: Graph, root: Root) -> dict[str, Any]:

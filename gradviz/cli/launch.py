@@ -1,4 +1,6 @@
-"""What a command does as one of several ranks, which a launcher such as torchrun started: each writes its files, one reports."""
+"""What a command does as one of several ranks, which a launcher such as torchrun
+started: each writes its files, one reports.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from gradviz.graph import Graph
     from gradviz.run.outputs import LiveOutputs
 
-_RANKS = "gradviz.ranks"  # of a command's context: this rank, and the number of the one that reports
+# of a command's context: this rank, and the number of the one that reports
+_RANKS = "gradviz.ranks"
 
 
 def rank_option() -> click.Option:
@@ -35,10 +38,11 @@ def rank_option() -> click.Option:
 
 @contextmanager
 def launched(context: click.Context, reporter: int) -> Iterator[None]:
-    """Around a command of which rank `reporter` reports. Raises UsageError where there is no such rank.
+    """Around a command of which rank `reporter` reports. Raises UsageError where there
+    is no such rank.
 
-    A launcher ends all ranks when one fails. When the script has ended (`Run`), that is ignored until the command is over, so
-    that the files of every rank are written.
+    A launcher ends all ranks when one fails. When the script has ended (`Run`), that is
+    ignored until the command is over, so that the files of every rank are written.
     """
     place = rank()
     world = place.world if place is not None else 1
@@ -60,31 +64,48 @@ def launched(context: click.Context, reporter: int) -> Iterator[None]:
 
 
 def reports() -> bool:
-    """Whether this process prints the report, and exits with 1 for what it found. The others write their files only."""
+    """Whether this process prints the report, and exits with 1 for what it found. The
+    others write their files only.
+    """
     place, reporter = _ranks()
     return place is None or place.number == reporter
 
 
 def own_file(path: str, *, asked: bool) -> str:
-    """The name that this rank gives a file, which is said where the user `asked` for another."""
+    """The name that this rank gives a file, which is said where the user `asked` for
+    another.
+    """
     place, reporter = _ranks()
     if place is None:
         return path
     own = place.file(path)
     if asked and place.number == reporter:
-        click.echo(f"Each of {place.world} ranks writes a file of its own: rank {place.number} writes {own}.", err=True)
+        click.echo(
+            f"Each of {place.world} ranks writes a file of its own: rank {place.number} writes {own}.",
+            err=True,
+        )
     return own
 
 
 def _ranks() -> tuple[Rank | None, int]:
     context = click.get_current_context(silent=True)
-    found: tuple[Rank | None, int] = context.meta.get(_RANKS, (None, 0)) if context is not None else (None, 0)
+    if context is not None:
+        found: tuple[Rank | None, int] = context.meta.get(
+            _RANKS,
+            (None, 0),
+        )
+    else:
+        found = (None, 0)
     return found
 
 
 def process_hook() -> Callable[[Graph, LiveOutputs], Graph] | None:
-    """What puts the process into a graph that it has read, where it is one of several. Imports nothing before."""
+    """What puts the process into a graph that it has read, where it is one of several.
+    Imports nothing before.
+    """
     place = rank()
     if place is None or not is_there("gradviz.ranks"):
         return None
-    return lambda graph, live: load("gradviz.ranks.reading:with_process")(graph, live, place)
+    return lambda graph, live: load("gradviz.ranks.reading:with_process")(
+        graph, live, place
+    )

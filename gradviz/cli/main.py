@@ -1,6 +1,7 @@
 """The `gradviz` command: the group, its commands by name, and where it starts.
 
-Commands live in modules of their own, imported only when one is used. Nothing here imports torch.
+Commands live in modules of their own, imported only when one is used. Nothing here
+imports torch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from typing import Any
 
 import click
 
-from gradviz.cli.streams import NO_ROOM, SHORT, abandon_stdout, complain, keep_late_output_away, result_began, written
+from gradviz.cli.streams import (
+    NO_ROOM,
+    SHORT,
+    abandon_stdout,
+    complain,
+    keep_late_output_away,
+    result_began,
+    written,
+)
 from gradviz.errors import GradvizError, did_you_mean
 from gradviz.features import is_there
 from gradviz.retired import COMMANDS as RETIRED, without_retired_flags
@@ -32,21 +41,31 @@ NOBODY_READS = 141  # as a shell reports a process whose reader went away
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turns errors that are no bugs into a message and an exit code. Others keep their traceback."""
+    """Turns errors that are no bugs into a message and an exit code. Others keep their
+    traceback.
+    """
     try:
         yield
     except GradvizError as error:
         if str(error):
             complain(f"Error: {visible(str(error), keep=_LINE_END)}")
+
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        vars(error)["message"] = visible(error.message, keep=_LINE_END)  # which click types as final
+        # which click types as final
+        vars(error)["message"] = visible(error.message, keep=_LINE_END)
         raise
     except (KeyboardInterrupt, RuntimeError) as error:
-        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
-            raise  # the cause: Python up to 3.11 raises another for one that comes while a class is made
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(
+            error.__cause__, KeyboardInterrupt
+        ):
+            # the cause: Python up to 3.11 raises another for one that comes while a
+            # class is made
+            raise
         complain(_interrupted())
-        exec("")  # or `python -m` ends by the signal, if it came inside code made from text, as a dataclass is
+        # or `python -m` ends by the signal, if it came inside code made from text, as a
+        # dataclass is
+        exec("")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         keep_late_output_away()
@@ -77,7 +96,10 @@ def _full(error: Exception) -> str:
 
 def _no_files(error: Exception) -> str:
     """What to say when nothing can be opened any more, "" for any other error."""
-    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+    if not isinstance(error, OSError) or error.errno not in (
+        errno.EMFILE,
+        errno.ENFILE,
+    ):
         return ""
     return "too many files are open, so gradviz cannot open its own. Close some in the script, or raise the limit: ulimit -n 4096"
 
@@ -95,8 +117,15 @@ def _no_torch(error: Exception) -> str:
 def _while_importing_torch(error: Exception) -> bool:
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return True
-    frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>")
-    return any(str(frame.f_globals.get("__name__", "")).partition(".")[0] == "torch" for frame in frames)
+    frames = (
+        frame
+        for frame, _ in walk_tb(error.__traceback__)
+        if frame.f_code.co_name == "<module>"
+    )
+    return any(
+        str(frame.f_globals.get("__name__", "")).partition(".")[0] == "torch"
+        for frame in frames
+    )
 
 
 MODULE_OF = {
@@ -112,10 +141,14 @@ MODULE_OF = {
     "info": "gradviz.cli.info",
     "demo": "gradviz.cli.demo",
 }
-"""In the order that help shows them. What click is told there is a command of that name."""
+"""In the order that help shows them. What click is told there is a command of that
+name.
+"""
 
 NEEDS = {"demo": ("gradviz.page", "gradviz.checks")}
-"""The features that a command needs beside that of its own folder; what these need themselves, `gradviz.features` knows."""
+"""The features that a command needs beside that of its own folder; what these need
+themselves, `gradviz.features` knows.
+"""
 
 COMMANDS = {
     name: module
@@ -131,7 +164,11 @@ _FIRST = {
     "saved": "gradviz saved train.py   memory held for backward, by line",
 }
 _START = "\n".join(
-    [*(line for name, line in _FIRST.items() if name in COMMANDS), "", "gradviz --help lists every command."]
+    [
+        *(line for name, line in _FIRST.items() if name in COMMANDS),
+        "",
+        "gradviz --help lists every command.",
+    ]
 )
 _EPILOG = (
     "TARGET is script.py, script.py:name, train.ipynb, -m package.module, package.module:name or a saved "
@@ -143,16 +180,26 @@ if "check" in COMMANDS:
 
 
 class Gradviz(click.Group):
-    """A group that imports a command when it is asked for, and turns errors that are no bugs into one message."""
+    """A group that imports a command when it is asked for, and turns errors that are no
+    bugs into one message.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         known = vars(importlib.import_module(COMMANDS[cmd_name])).values()
-        return next(item for item in known if isinstance(item, click.Command) and item.name == cmd_name)
+        return next(
+            item
+            for item in known
+            if isinstance(item, click.Command) and item.name == cmd_name
+        )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -163,11 +210,21 @@ class Gradviz(click.Group):
         return name, command, without_retired_flags(name or "", rest, complain)
 
     def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
     ) -> click.Context:
-        short = "check" in COMMANDS and bool(args) and (args[0] == "-m" or is_script(args[0]))
+        short = (
+            "check" in COMMANDS
+            and bool(args)
+            and (args[0] == "-m" or is_script(args[0]))
+        )
         with explained():
-            context = super().make_context(info_name, ["check", *args] if short else args, parent, **extra)
+            context = super().make_context(
+                info_name, ["check", *args] if short else args, parent, **extra
+            )
         context.meta[SHORT] = short
         return context
 
@@ -177,7 +234,9 @@ class Gradviz(click.Group):
 
 
 def is_script(word: str) -> bool:
-    """Whether the first word of a command line is a script or notebook, or a name in one."""
+    """Whether the first word of a command line is a script or notebook, or a name in
+    one.
+    """
     return word.endswith((".py", ".ipynb")) or ".py:" in word or ".ipynb:" in word
 
 
@@ -186,10 +245,16 @@ def _unknown(name: str) -> str:
         return RETIRED[name]
     if name.endswith(".json"):
         return f"{name!r} is a saved graph, not a command. To print it: gradviz tree {name}"
-    return f"there is no command {name!r}. {did_you_mean(name, COMMANDS, what='commands')}"
+    return (
+        f"there is no command {name!r}. {did_you_mean(name, COMMANDS, what='commands')}"
+    )
 
 
-def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+def _version(
+    ctx: click.Context,
+    parameter: click.Parameter,
+    wanted: bool,
+) -> None:
     if wanted and not ctx.resilient_parsing:
         from gradviz import __version__
 
@@ -203,7 +268,14 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_EPILOG,
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version.",
+)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Show, explain and check what PyTorch's autograd recorded."""
@@ -220,7 +292,9 @@ def main() -> None:
 
 
 def _exit_code() -> int:
-    """Run it outside of click's own handling of Ctrl-C, which says "Aborted!" of one that comes just before or after a command."""
+    """Run it outside of click's own handling of Ctrl-C, which says "Aborted!" of one
+    that comes just before or after a command.
+    """
     try:
         with explained():
             code = cli.main(prog_name="gradviz", standalone_mode=False)

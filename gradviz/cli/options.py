@@ -1,4 +1,6 @@
-"""The options that commands share: those made of the fields of `gradviz.draw.options.Options`, `--top`, `--json`, and sizes."""
+"""The options that commands share: those made of the fields of
+`gradviz.draw.options.Options`, `--top`, `--json`, and sizes.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,30 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FieldType(_ParamType):
-    """The value of one field: converted to the field's type, then checked by the field's own check."""
+    """The value of one field: converted to the field's type, then checked by the
+    field's own check.
+    """
 
     def __init__(self, item: Field[Any]) -> None:
         self._item, self._kinds = item, item.metadata["kinds"]
-        self.name = "number" if str not in self._kinds else "text" if int not in self._kinds else "number or word"
+        if str not in self._kinds:
+            self.name = "number"
+        elif int not in self._kinds:
+            self.name = "text"
+        else:
+            self.name = "number or word"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
         try:
-            return self._item.metadata["check"](self._item.name, self._number(value))
+            return self._item.metadata["check"](
+                self._item.name,
+                self._number(value),
+            )
         except FormatError as error:
             self.fail(str(error), param, ctx)
 
@@ -64,26 +81,62 @@ def render_options(*names: str) -> Callable[[F], F]:
     return add
 
 
-def _option(item: Field[Any]) -> Callable[[F], F]:
+def _option(
+    item: Field[Any],
+) -> Callable[[F], F]:
     flag = "--" + item.name.replace("_", "-")
-    help, choices, default = item.metadata["help"], item.metadata["choices"], item.default
+    help, choices, default = (
+        item.metadata["help"],
+        item.metadata["choices"],
+        item.default,
+    )
     if item.metadata["kinds"] == (bool,):
         return click.option(flag, item.name, is_flag=True, help=help)
-    if item.metadata["kinds"] == (tuple,):  # the checks of such a field are about all its values: `Options` makes them
-        return click.option(flag, item.name, multiple=True, metavar="TEXT", default=default, help=help)
+
+    # the checks of such a field are about all its values: `Options` makes them
+    if item.metadata["kinds"] == (tuple,):
+        return click.option(
+            flag,
+            item.name,
+            multiple=True,
+            metavar="TEXT",
+            default=default,
+            help=help,
+        )
+
     kind: _ParamType = click.Choice(choices) if choices else FieldType(item)
-    return click.option(flag, item.name, type=kind, default=default, show_default=default is not None, help=help)
+    return click.option(
+        flag,
+        item.name,
+        type=kind,
+        default=default,
+        show_default=default is not None,
+        help=help,
+    )
 
 
-def with_feature(feature: str, option: Callable[[F], F]) -> Callable[[F], F]:
-    """The option, where its feature is there. Where it is not, the command gets no value: its parameter has a default."""
+def with_feature(
+    feature: str,
+    option: Callable[[F], F],
+) -> Callable[[F], F]:
+    """The option, where its feature is there. Where it is not, the command gets no
+    value: its parameter has a default.
+    """
     return option if is_there(f"gradviz.{feature}") else lambda command: command
 
 
-def top_option(rows: int, what: str = "Rows to show") -> Callable[[F], F]:
+def top_option(
+    rows: int,
+    what: str = "Rows to show",
+) -> Callable[[F], F]:
     """`--top`: None unless it is given, which `row_limit` turns into `rows`."""
     told = f"{what}; 0 for all. [default: {rows}]"
-    return click.option("--top", type=click.IntRange(min=0), metavar="N", help=told)
+    return click.option(
+        "--top",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help=told,
+    )
 
 
 def json_option(help: str) -> Callable[[F], F]:
@@ -99,35 +152,64 @@ def form_option(help: str) -> Callable[[F], F]:
     """`--format`, and `--json` for short, which the command gets as `form`."""
     told = "Print a table, every row as comma-separated values with exact numbers, or JSON."
 
-    def asked(ctx: click.Context, param: click.Parameter, json: bool) -> None:
+    def asked(
+        ctx: click.Context,
+        param: click.Parameter,
+        json: bool,
+    ) -> None:
         ctx.meta[_JSON] = json
 
-    def chosen(ctx: click.Context, param: click.Parameter, form: str) -> str:
+    def chosen(
+        ctx: click.Context,
+        param: click.Parameter,
+        form: str,
+    ) -> str:
         return "json" if ctx.meta[_JSON] else form
 
     def add(function: F) -> F:
         kinds = click.Choice(get_args(Form))
         for decorate in (
             click.option(
-                "--format", "form", type=kinds, default="table", show_default=True, callback=chosen, help=told
+                "--format",
+                "form",
+                type=kinds,
+                default="table",
+                show_default=True,
+                callback=chosen,
+                help=told,
             ),
             click.option(
-                "--json", "as_json", is_flag=True, is_eager=True, expose_value=False, callback=asked, help=help
+                "--json",
+                "as_json",
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=asked,
+                help=help,
             ),
         ):
             function = decorate(function)
+
         return function
 
     return add
 
 
-def row_limit(form: Form, top: int | None, rows: int) -> int:
+def row_limit(
+    form: Form,
+    top: int | None,
+    rows: int,
+) -> int:
     """How many rows to show, 0 for all: what `--top` says, else so many in a table."""
     return top if top is not None else 0 if form == "csv" else rows
 
 
 def write_result(
-    stream: TextIO, form: Form, data: Callable[[], Any], table: Callable[[], RenderableType], title: str = ""
+    stream: TextIO,
+    form: Form,
+    data: Callable[[], Any],
+    table: Callable[[], RenderableType],
+    title: str = "",
 ) -> None:
     """Write a result in the format asked for."""
     if form == "json":
@@ -140,7 +222,7 @@ def write_result(
         write_table(stream, table(), title)
 
 
-# -- sizes of memory as people write them: `40GiB`, `512 MB`, `1e9` ----------------------------------------------------
+# -- sizes of memory as people write them: `40GiB`, `512 MB`, `1e9` --------------------
 
 
 class ByteSize(_ParamType):
@@ -148,10 +230,19 @@ class ByteSize(_ParamType):
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
         if isinstance(value, int):
             return value
         nbytes = parse_size(str(value))
         if nbytes is None:
-            self.fail(f"{value!r} is not a size. Write a number and a unit, such as 40GiB, 512MB or 1e9.", param, ctx)
+            self.fail(
+                f"{value!r} is not a size. Write a number and a unit, such as 40GiB, 512MB or 1e9.",
+                param,
+                ctx,
+            )
         return nbytes

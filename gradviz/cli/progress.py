@@ -1,7 +1,9 @@
-"""One line on a terminal that says how far gradviz is, while it takes longer than a second.
+"""One line on a terminal that says how far gradviz is, while it takes longer than a
+second.
 
-Watches the stages (`gradviz.stages`) from a thread of its own. Nothing is shown when it is quick, when standard error is
-no terminal; nothing is left when it is done. While the user's script runs, a line says once what is waited for.
+Watches the stages (`gradviz.stages`) from a thread of its own. Nothing is shown when it
+is quick, when standard error is no terminal; nothing is left when it is done. While the
+user's script runs, a line says once what is waited for.
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ from gradviz.stages import Stage, is_watched, watched
 _PATIENCE = 1.0  # seconds before anything is shown
 _SILENCE = 2.0  # seconds that the user's code runs before it is said what is waited for
 _INTERVAL = 0.2  # seconds between two looks
-_LAST_WORD = 1.0  # seconds in which the thread takes the line back, unless somebody stopped the terminal with Ctrl-S
+# seconds in which the thread takes the line back, unless somebody stopped the terminal
+# with Ctrl-S
+_LAST_WORD = 1.0
 _BAR = 10  # characters
 _BLOCKS, _ASCII = "█░", "#."
 
 
 @contextmanager
 def progress(doing: str) -> Iterator[Line]:
-    """Show the stages of the block; where it is in none, what is being done. Inside another one it shows nothing."""
+    """Show the stages of the block; where it is in none, what is being done. Inside
+    another one it shows nothing.
+    """
     stream = sys.__stderr__  # and not what the user's script may have put in its place
     if is_watched() or not _on_terminal(stream):
         yield Line(None, doing, ())
@@ -42,7 +48,8 @@ def progress(doing: str) -> Iterator[Line]:
 
 
 class Waiting:
-    """On a terminal, one line for each thing that is waited for while the user's code runs, when that takes longer than 2 seconds.
+    """On a terminal, one line for each thing that is waited for while the user's code
+    runs, when that takes longer than 2 seconds.
 
     It is written once and stays, so that it never overwrites what the script prints.
     """
@@ -61,12 +68,18 @@ class Waiting:
         """It has come."""
         self._over.set()
 
-    def _say(self, script: str, until: str, over: threading.Event) -> None:
+    def _say(
+        self,
+        script: str,
+        until: str,
+        over: threading.Event,
+    ) -> None:
         stream = sys.__stderr__
         if over.wait(_SILENCE) or stream is None:
             return
         self._said.add(until)
-        with suppress(Exception):  # a terminal that went away is no reason to stop the script
+        # a terminal that went away is no reason to stop the script
+        with suppress(Exception):
             room = max(_width(stream) - len(f"running  {until}"), 1)
             name = script if len(script) <= room else f"…{script[1 - room :]}"
             stream.write(f"running {name} {until}\n")
@@ -80,7 +93,9 @@ def _on_terminal(stream: TextIO | None) -> bool:
 class Line:
     """The line, written over itself by a thread until `end`, which takes it back."""
 
-    def __init__(self, stream: TextIO | None, doing: str, stages: Sequence[Stage]) -> None:
+    def __init__(
+        self, stream: TextIO | None, doing: str, stages: Sequence[Stage]
+    ) -> None:
         self._stream, self._doing, self._stages = stream, doing, stages
         self._began = time.monotonic()
         self._widest = 0  # characters, of all that was written so far
@@ -98,20 +113,31 @@ class Line:
             self._gone.wait(_LAST_WORD)
 
     def _keep(self) -> None:
-        with suppress(Exception):  # a terminal that went away is no reason to stop the work
+        # a terminal that went away is no reason to stop the work
+        with suppress(Exception):
             wait = _PATIENCE
             while not self._enough.wait(wait):
                 self._write(self.text(time.monotonic(), _width(self._stream)))
                 wait = _INTERVAL
             if self._widest:
-                blank = min(self._widest + len("^C"), _width(self._stream) - 1)  # a terminal shows that key, too
+                # a terminal shows that key, too
+                blank = min(
+                    self._widest + len("^C"),
+                    _width(self._stream) - 1,
+                )
                 self._write(" " * blank, end="\r")
+
         self._gone.set()
 
     def text(self, now: float, width: int) -> str:
-        """What to say at a moment, in less than `width` characters, so that it never wraps."""
-        for stage in self._stages[-1:]:  # the innermost, if there is one at this very moment
-            return stage_text(stage, now - stage.began, width - 1, _drawable(self._stream))
+        """What to say at a moment, in less than `width` characters, so that it never
+        wraps.
+        """
+        # the innermost, if there is one at this very moment
+        for stage in self._stages[-1:]:
+            return stage_text(
+                stage, now - stage.began, width - 1, _drawable(self._stream)
+            )
         return f"{self._doing}  {_seconds(now - self._began)}"[: max(width - 1, 0)]
 
     def _write(self, text: str, end: str = "") -> None:
@@ -121,8 +147,14 @@ class Line:
         self._widest = max(self._widest, len(text))
 
 
-def stage_text(stage: Stage, seconds: float, width: int, blocks: str = _BLOCKS) -> str:
-    """A stage in one line of at most `width` characters. What matters least is left out first: the rate, then the bar.
+def stage_text(
+    stage: Stage,
+    seconds: float,
+    width: int,
+    blocks: str = _BLOCKS,
+) -> str:
+    """A stage in one line of at most `width` characters. What matters least is left out
+    first: the rate, then the bar.
 
     >>> reading = Stage("read", "nodes", lambda: 1200, 4800)
     >>> stage_text(reading, 2.0, 80)
@@ -135,10 +167,16 @@ def stage_text(stage: Stage, seconds: float, width: int, blocks: str = _BLOCKS) 
     what = _what(stage, count)
     rate = _rate(stage, count, seconds)
     time = _seconds(seconds)
-    for parts in ((bar, what, rate, time), (bar, what, time), (what, time)):
+
+    for parts in (
+        (bar, what, rate, time),
+        (bar, what, time),
+        (what, time),
+    ):
         line = f"{stage.name:<7} {'  '.join(filter(None, parts))}"
         if len(line) <= width:
             break
+
     return line[: max(width, 0)]
 
 

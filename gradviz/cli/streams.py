@@ -1,7 +1,9 @@
-"""Keeps gradviz's own result on standard output apart from what the user's script prints.
+"""Keeps gradviz's own result on standard output apart from what the user's script
+prints.
 
-Works on the file descriptor, so that child processes and C code are covered too, and on `sys.stdout` where that is not
-the descriptor (a notebook, a test). Knows nothing of graphs or commands.
+Works on the file descriptor, so that child processes and C code are covered too, and on
+`sys.stdout` where that is not the descriptor (a notebook, a test). Knows nothing of
+graphs or commands.
 """
 
 from __future__ import annotations
@@ -27,21 +29,26 @@ from gradviz.report.results import console
 SHORT = "gradviz.short"
 """Of a command's context: no command was named, so the script is checked."""
 
-# Where a command writes its file: checked before a script runs for an hour, and a file of its own for each of several
-# ranks.
+# Where a command writes its file: checked before a script runs for an hour, and a file
+# of its own for each of several ranks.
 
-_PLACE = "gradviz.destination"  # of a command's context: where it writes, and what stood there before
+# of a command's context: where it writes, and what stood there before
+_PLACE = "gradviz.destination"
 
 
 def destination(path: str, *, asked: bool = True) -> str:
     """The path to write to. Raises OutputError when nothing can be written there.
 
-    Each of several ranks gets its own, which is said where the user `asked` for another.
+    Each of several ranks gets its own, which is said where the user `asked` for
+    another.
     """
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
-        raise OutputError(f"cannot write {path!r}: there is no folder {folder!r}. Create it first, or choose another.")
-    if not os.path.exists(path) or os.path.isfile(path):  # a pipe or a device is everybody's
+        raise OutputError(
+            f"cannot write {path!r}: there is no folder {folder!r}. Create it first, or choose another."
+        )
+    # a pipe or a device is everybody's
+    if not os.path.exists(path) or os.path.isfile(path):
         path = own_file(path, asked=asked)
     refuse_unwritable(path)
     click.get_current_context().meta[_PLACE] = path, _identity(path)
@@ -51,7 +58,11 @@ def destination(path: str, *, asked: bool = True) -> str:
 _OPEN = "gradviz.open"  # of a command's context: whether what it writes is shown
 
 
-def _open_at_end(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+def _open_at_end(
+    ctx: click.Context,
+    parameter: click.Parameter,
+    wanted: bool,
+) -> None:
     if wanted and not ctx.resilient_parsing:
         ctx.meta[_OPEN] = True
         ctx.call_on_close(lambda: _open(written(ctx)) if reports() else None)
@@ -75,7 +86,9 @@ def opens() -> bool:
 def refuse_to_open(output: str | None) -> None:
     """Raises UsageError when there is no file to show."""
     if opens() and output in (None, "-"):
-        raise click.UsageError("--open shows a file that is written. Give it with -o FILE.")
+        raise click.UsageError(
+            "--open shows a file that is written. Give it with -o FILE."
+        )
 
 
 def _open(path: str) -> None:
@@ -84,9 +97,14 @@ def _open(path: str) -> None:
 
 
 def written(context: click.Context | None = None) -> str:
-    """The file that the command has written; "" when it is not there, or is as it was. A file is written whole or not at all."""
+    """The file that the command has written; "" when it is not there, or is as it was.
+    A file is written whole or not at all.
+    """
     context = context or click.get_current_context(silent=True)
-    path, before = context.meta.get(_PLACE, ("", None)) if context is not None else ("", None)
+    if context is not None:
+        path, before = context.meta.get(_PLACE, ("", None))
+    else:
+        path, before = ("", None)
     return path if path and _identity(path) not in (None, before) else ""
 
 
@@ -99,18 +117,26 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 _STDOUT, _STDERR = 1, 2
-NO_ROOM = {errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+NO_ROOM = {
+    errno.ENOSPC,
+    errno.EIO,
+    errno.EFBIG,
+    getattr(errno, "EDQUOT", errno.ENOSPC),
+}
 _redirected = False
 
 
 @contextmanager
 def result_stream() -> Iterator[TextIO]:
-    """Standard output for gradviz's result alone; until the end of the block everybody else's goes to standard error.
+    """Standard output for gradviz's result alone; until the end of the block everybody
+    else's goes to standard error.
 
     A rank that does not report writes its result to nowhere.
     """
     if sys.stdout is None:
-        raise OutputError("standard output is closed, so there is nowhere to write the result. Give a file with -o.")
+        raise OutputError(
+            "standard output is closed, so there is nowhere to write the result. Give a file with -o."
+        )
     with _moved() if _is_descriptor(sys.stdout) else _replaced() as stream:
         if reports():
             yield stream
@@ -120,7 +146,9 @@ def result_stream() -> Iterator[TextIO]:
 
 
 def complain(message: str) -> None:
-    """Write a message for the user to standard error, on a terminal in lines that fit it."""
+    """Write a message for the user to standard error, on a terminal in lines that fit
+    it.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         click.echo(message, err=True)
         return
@@ -130,12 +158,16 @@ def complain(message: str) -> None:
 
 
 def result_began() -> bool:
-    """Whether a result was to go to standard output, of which a part may have been written."""
+    """Whether a result was to go to standard output, of which a part may have been
+    written.
+    """
     return _redirected
 
 
 def keep_late_output_away() -> None:
-    """Send what the script still prints while the process ends (`atexit`) to standard error, if a result was written."""
+    """Send what the script still prints while the process ends (`atexit`) to standard
+    error, if a result was written.
+    """
     if not _redirected:
         return
     with suppress(OSError, ValueError):  # nobody may be reading any more
@@ -145,7 +177,9 @@ def keep_late_output_away() -> None:
 
 
 def abandon_stdout() -> None:
-    """Drop what could not be written, which Python would try to write again while the process ends."""
+    """Drop what could not be written, which Python would try to write again while the
+    process ends.
+    """
     with suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, _STDOUT)
@@ -173,15 +207,22 @@ def _replaced() -> Iterator[TextIO]:
 def _moved() -> Iterator[TextIO]:
     global _redirected
     sys.stdout.flush()
-    if sys.stderr is None:  # closed: take its number, so that nothing else gets it and the script's output has a place
+    # closed: take its number, so that nothing else gets it and the script's output has
+    # a place
+    if sys.stderr is None:
         os.open(os.devnull, os.O_WRONLY)
+
     kept = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
     _redirected = True
     errors = "replace" if sys.stdout.errors == "strict" else sys.stdout.errors
     stream = io.TextIOWrapper(
-        os.fdopen(os.dup(kept), "wb"), encoding=sys.stdout.encoding, errors=errors, line_buffering=sys.stdout.isatty()
+        os.fdopen(os.dup(kept), "wb"),
+        encoding=sys.stdout.encoding,
+        errors=errors,
+        line_buffering=sys.stdout.isatty(),
     )
+
     try:
         with _refusing():
             yield stream
@@ -202,7 +243,9 @@ def _refusing() -> Iterator[None]:
     except OSError as error:
         if error.errno not in NO_ROOM or isinstance(error, OutputError):
             raise
-        raise OutputError(f"cannot write the result to standard output: {error.strerror}.") from error
+        raise OutputError(
+            f"cannot write the result to standard output: {error.strerror}."
+        ) from error
 
 
 def _flush_everything() -> None:

@@ -1,4 +1,5 @@
-"""The TARGET argument that commands share, the options about running a script, and reading the graph they name.
+"""The TARGET argument that commands share, the options about running a script, and
+reading the graph they name.
 
 Imports torch only when a script is run: a saved graph is read without it.
 """
@@ -44,8 +45,12 @@ T = TypeVar("T")
 
 
 @contextmanager
-def watched(target: str, *arguments: Any) -> Iterator[list[Any]]:
-    """Around the script: what `target` (`module:name`) makes watches the calls of torch, from the moment torch is there.
+def watched(
+    target: str,
+    *arguments: Any,
+) -> Iterator[list[Any]]:
+    """Around the script: what `target` (`module:name`) makes watches the calls of
+    torch, from the moment torch is there.
 
     Nothing does where its feature is not there.
     """
@@ -64,12 +69,15 @@ def watched(target: str, *arguments: Any) -> Iterator[list[Any]]:
 
 
 ARGUMENTS = "gradviz.arguments"
-FIRST_CALL, _END = "until its first backward()", "to its end"  # what a script is run for
+# what a script is run for
+FIRST_CALL, _END = "until its first backward()", "to its end"
 
 
 @contextmanager
 def shown_in_any_case(captured: RunResult[Any]) -> Iterator[None]:
-    """Around what writes a result to a file: where that fails, how the script failed is told all the same."""
+    """Around what writes a result to a file: where that fails, how the script failed is
+    told all the same.
+    """
     try:
         yield
     except OutputError as error:
@@ -80,12 +88,18 @@ def shown_in_any_case(captured: RunResult[Any]) -> Iterator[None]:
 
 
 class TargetCommand(click.Command):
-    """A command whose line may end in `-- ARGUMENTS OF THE SCRIPT`, which click must not read, and that several ranks may run."""
+    """A command whose line may end in `-- ARGUMENTS OF THE SCRIPT`, which click must
+    not read, and that several ranks may run.
+    """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), rank_option()]
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(
+        self,
+        ctx: click.Context,
+        args: list[str],
+    ) -> list[str]:
         ours = args
         if "--" in args:
             end = args.index("--")
@@ -111,11 +125,18 @@ class Source:
     run_custom: bool = False  # for gradients only
     values: bool = False  # of small tensors, with the gradients
 
-    def graph(self, *, backward: bool = False, read: Callable[[LiveOutputs], Graph] | None = None) -> RunResult[Graph]:
-        """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written.
+    def graph(
+        self,
+        *,
+        backward: bool = False,
+        read: Callable[[LiveOutputs], Graph] | None = None,
+    ) -> RunResult[Graph]:
+        """Read the saved graph, or run the script. Call `raise_failure()` of the result
+        when its graph is written.
 
-        With `backward` the graph knows its gradients and the order of backward, unless it was saved without them. `read`
-        reads what a script led to, where `gradviz.run.run.read_graph` is not to do it.
+        With `backward` the graph knows its gradients and the order of backward, unless
+        it was saved without them. `read` reads what a script led to, where
+        `gradviz.run.run.read_graph` is not to do it.
         """
         if self.target.kind != "graph":
             return self._graph_of_run(backward, read)
@@ -126,13 +147,17 @@ class Source:
         with reading():
             return RunResult(load(self.target.place), self.target)
 
-    def _graph_of_run(self, backward: bool, read: Callable[[LiveOutputs], Graph] | None) -> RunResult[Graph]:
+    def _graph_of_run(
+        self, backward: bool, read: Callable[[LiveOutputs], Graph] | None
+    ) -> RunResult[Graph]:
         from gradviz.run.run import read_graph
 
         graph_of = read or read_graph
         if backward:
             with_backward = load("gradviz.gradients.command:with_backward")
-            graph_of = partial(with_backward, run_custom=self.run_custom, values=self.values)
+            graph_of = partial(
+                with_backward, run_custom=self.run_custom, values=self.values
+            )
         process = process_hook()
 
         def graph_of_process(live: LiveOutputs) -> Graph:
@@ -148,13 +173,19 @@ class Source:
         need_graph: bool = True,
         steps: int | None = None,
     ) -> RunResult[T]:
-        """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph.
+        """Run the script and `read` what it leads to, while it is alive. Raises
+        TargetError for a saved graph.
 
         The options are those of `Run`.
         """
         from gradviz.run.run import Run
 
-        until = FIRST_CALL if need_graph else _END if self.keep_going else "until its first optimizer step"
+        if need_graph:
+            until = FIRST_CALL
+        elif self.keep_going:
+            until = _END
+        else:
+            until = "until its first optimizer step"
         with self.waiting(until, _END if self.keep_going else "") as around:
             return Run(
                 self.target,
@@ -168,8 +199,12 @@ class Source:
             ).captured()
 
     @contextmanager
-    def waiting(self, until: str, then: str) -> Iterator[Callable[[], AbstractContextManager[object]]]:
-        """Say what is waited for while the script runs. Yields what goes around each reading."""
+    def waiting(
+        self, until: str, then: str
+    ) -> Iterator[Callable[[], AbstractContextManager[object]]]:
+        """Say what is waited for while the script runs. Yields what goes around each
+        reading.
+        """
         if self.at is not None:
             until = f"until its backward() call {self._last_call}"
         elif self.target.name:
@@ -203,7 +238,9 @@ class Source:
             (self.keep_going, "--continue"),
         ):
             if given:
-                raise TargetError(f"{self.target.place!r} is a saved graph, which runs no script: leave out {what}.")
+                raise TargetError(
+                    f"{self.target.place!r} is a saved graph, which runs no script: leave out {what}."
+                )
 
 
 def reading() -> AbstractContextManager[object]:
@@ -212,7 +249,9 @@ def reading() -> AbstractContextManager[object]:
 
 
 def target_argument(function: F) -> F:
-    """Adds TARGET, `-m`, `--at` and `--continue`. The command gets them as one `source: Source`."""
+    """Adds TARGET, `-m`, `--at` and `--continue`. The command gets them as one
+    `source: Source`.
+    """
 
     @click.pass_context
     def with_source(
@@ -225,14 +264,22 @@ def target_argument(function: F) -> F:
         **options: Any,
     ) -> Any:
         arguments: Sequence[str] = ctx.meta.get(ARGUMENTS, ())
-        source = Source(_target(ctx, target, module), tuple(arguments), at, keep_going)
+        source = Source(
+            _target(ctx, target, module),
+            tuple(arguments),
+            at,
+            keep_going,
+        )
         return ctx.invoke(function, source=source, **options)
 
     with_source.__doc__, with_source.__name__ = function.__doc__, function.__name__
     with_source.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
     for decorate in (
         click.option(
-            "--continue", "keep_going", is_flag=True, help="Run the script to its end, instead of stopping there."
+            "--continue",
+            "keep_going",
+            is_flag=True,
+            help="Run the script to its end, instead of stopping there.",
         ),
         click.option(
             "--at",
@@ -241,25 +288,43 @@ def target_argument(function: F) -> F:
             help="Read the K-th backward call instead of the first. With :name, look the name up there.",
         ),
         click.option(
-            "-m", "--module", metavar="MODULE[:NAME]", help="Run this module as python -m does, instead of a TARGET."
+            "-m",
+            "--module",
+            metavar="MODULE[:NAME]",
+            help="Run this module as python -m does, instead of a TARGET.",
         ),
-        click.argument("target", required=False, metavar="TARGET", shell_complete=_files),
+        click.argument(
+            "target", required=False, metavar="TARGET", shell_complete=_files
+        ),
     ):
         decorate(with_source)
     return with_source  # type: ignore[return-value]
 
 
-def _files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _files(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """The shell completes the names of files."""
     return [CompletionItem(incomplete, type="file")]
 
 
-def _target(ctx: click.Context, target: str | None, module: str | None) -> Target:
+def _target(
+    ctx: click.Context,
+    target: str | None,
+    module: str | None,
+) -> Target:
     if module is not None and target is not None:
-        raise click.UsageError(f"-m {module} is the target, so remove {target!r}. Arguments of the module go after --.")
+        raise click.UsageError(
+            f"-m {module} is the target, so remove {target!r}. Arguments of the module go after --."
+        )
+
     if module is not None:
         return parse_module(module)
+
     if target is None:
-        parameter = next(param for param in ctx.command.params if param.name == "target")
+        parameter = next(
+            param for param in ctx.command.params if param.name == "target"
+        )
         raise click.MissingParameter(ctx=ctx, param=parameter)
+
     return parse_target(target)

@@ -1,4 +1,6 @@
-"""`gradviz tensors`: what autograd knows of every tensor of a script, as a table or as JSON."""
+"""`gradviz tensors`: what autograd knows of every tensor of a script, as a table or as
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,35 @@ _ROWS = 100
 @top_option(_ROWS)
 @form_option("Print all tensors as JSON.")
 @target_argument
-def command(source: Source, top: int | None, form: Form) -> None:
+def command(
+    source: Source,
+    top: int | None,
+    form: Form,
+) -> None:
     """List the script's tensors with their autograd state.
 
-    The script stops after the first optimizer step, so gradients exist; without an optimizer it runs to its end. --continue
-    always runs it to its end. --at K stops at the K-th backward call. Before the end, local variables are listed too. Reading
+    The script stops after the first optimizer step, so gradients exist; without an
+    optimizer it runs to its end. --continue always runs it to its end. --at K stops at
+    the K-th backward call. Before the end, local variables are listed too. Reading
     changes nothing.
     """
     with result_stream() as stream:
-        captured = source.read(lambda live: _read(live, source), need_graph=False)
+        captured = source.read(
+            lambda live: _read(live, source),
+            need_graph=False,
+        )
         listed = captured.result
         rows, table = row_limit(form, top, _ROWS), load("gradviz.tensors:tensors_table")
         data = {"title": listed.title, "tensors": listed.tensors}
         title = listed.title if listed.at_call or rank() else ""
-        write_result(stream, form, lambda: data, lambda: table(listed.tensors, rows), title)
+        write_result(
+            stream,
+            form,
+            lambda: data,
+            lambda: table(listed.tensors, rows),
+            title,
+        )
+
     captured.raise_failure()
 
 
@@ -59,9 +76,10 @@ def _read(live: LiveOutputs, source: Source) -> Listed:
         return Listed(live.title, tensors, live.call is not None)
     if named:
         raise NotATensorError(f"{named} in {source.target.short} holds no tensor.")
-    where = (
-        "no variable that holds a tensor at that call"
-        if live.call
-        else "no global variable that holds a tensor, and calls no backward()"
+    if live.call:
+        where = "no variable that holds a tensor at that call"
+    else:
+        where = "no global variable that holds a tensor, and calls no backward()"
+    raise NotATensorError(
+        f"{source.target.short} has {where}. Name what to look at: {source.target.short}:NAME."
     )
-    raise NotATensorError(f"{source.target.short} has {where}. Name what to look at: {source.target.short}:NAME.")

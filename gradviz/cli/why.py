@@ -29,17 +29,27 @@ if TYPE_CHECKING:
 def command(source: Source, name: str, as_json: bool) -> None:
     """Say why a tensor gets a gradient, or none.
 
-    NAME is a variable or parameter (w, model.fc.weight); w.grad means the same. Says what fills its .grad, who holds it, which
-    path leads to it from the loss, and which line cuts the graph.
+    NAME is a variable or parameter (w, model.fc.weight); w.grad means the same. Says
+    what fills its .grad, who holds it, which path leads to it from the loss, and which
+    line cuts the graph.
     """
     with result_stream() as stream, cuts_watched(parts=True) as cuts:
-        captured = source.read(lambda live: explained(live, name, source.target.short, cuts))
+        captured = source.read(
+            lambda live: explained(live, name, source.target.short, cuts)
+        )
         why, table = captured.result, load("gradviz.explanation:why_table")
-        write_result(stream, "json" if as_json else "table", why._asdict, lambda: table(why))
+        write_result(
+            stream, "json" if as_json else "table", why._asdict, lambda: table(why)
+        )
     captured.raise_failure()
 
 
-def explained(live: LiveOutputs, name: str, place: str, cuts: Sequence[SeenCuts] = ()) -> Why:
+def explained(
+    live: LiveOutputs,
+    name: str,
+    place: str,
+    cuts: Sequence[SeenCuts] = (),
+) -> Why:
     """The answer for a tensor by its name. Raises what `named_tensor` raises."""
     from gradviz.explanation import explain
 
@@ -48,12 +58,20 @@ def explained(live: LiveOutputs, name: str, place: str, cuts: Sequence[SeenCuts]
 
 
 def cuts_watched(parts: bool = False) -> AbstractContextManager[list[Any]]:
-    """Around the script: the lines that cut are seen, where there is what sees them; with `parts`, what they cut off, too."""
+    """Around the script: the lines that cut are seen, where there is what sees them;
+    with `parts`, what they cut off, too.
+    """
     return watched("gradviz.cuts.words:CutLines", parts)
 
 
-def named_tensor(name: str, live: LiveOutputs, place: str) -> torch.Tensor:
-    """The tensor of a name. Raises TargetError or NotATensorError, which say what to name."""
+def named_tensor(
+    name: str,
+    live: LiveOutputs,
+    place: str,
+) -> torch.Tensor:
+    """The tensor of a name. Raises TargetError or NotATensorError, which say what to
+    name.
+    """
     import torch
 
     from gradviz.run.outputs import lookup
@@ -65,4 +83,6 @@ def named_tensor(name: str, live: LiveOutputs, place: str) -> torch.Tensor:
         names = [f"{name}.{parameter}" for parameter, _ in value.named_parameters()]
         hint = f" Name a parameter, such as {names[0]}." if names else ""
         raise NotATensorError(f"{name} in {place} is a module, not a tensor.{hint}")
-    raise NotATensorError(f"{name} in {place} is not a tensor; its type is {type(value).__name__}.")
+    raise NotATensorError(
+        f"{name} in {place} is not a tensor; its type is {type(value).__name__}."
+    )

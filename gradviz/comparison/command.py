@@ -1,4 +1,6 @@
-"""`gradviz diff`: what differs between two targets, or between two backward calls of one."""
+"""`gradviz diff`: what differs between two targets, or between two backward calls of
+one.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ _DRAWN = (".svg", ".html") if is_there("gradviz.page") else (".svg",)  # suffixe
 
 @click.command("diff", cls=_TwoScripts)
 @click.option(
-    "--at", type=click.IntRange(min=1), multiple=True, metavar="K", help="Backward call of each target; give it twice."
+    "--at",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="K",
+    help="Backward call of each target; give it twice.",
 )
 @top_option(TOP, "Rows of each kind")
 @click.option(
@@ -62,19 +68,27 @@ def command(
 ) -> None:
     """Show the differences between two graphs.
 
-    BEFORE and AFTER are targets: scripts, or graphs saved as JSON. Without AFTER, BEFORE is read twice: at two backward calls of
-    one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). Exit code 0 if nothing differs, else 1.
+    BEFORE and AFTER are targets: scripts, or graphs saved as JSON. Without AFTER,
+    BEFORE is read twice: at two backward calls of one run (--at 1 --at 2), or in two
+    runs with two sets of arguments (-- A -- B). Exit code 0 if nothing differs, else 1.
     """
     refuse_to_open(output)
     if len(at) > 2:
-        raise click.UsageError("give --at once for both targets, or twice, once for each.")
+        raise click.UsageError(
+            "give --at once for both targets, or twice, once for each."
+        )
     given = tuple(ctx.meta.get(ARGUMENTS, ()))
     one_run = after is None and "--" not in given
     if one_run and len(at) < 2:
-        raise click.UsageError("one TARGET needs --at twice, or two sets of arguments: -- A -- B.")
+        raise click.UsageError(
+            "one TARGET needs --at twice, or two sets of arguments: -- A -- B."
+        )
     output = _drawable(output) if output is not None else None
     with result_stream() as stream:
-        captured = _of_one_run(before, at, given) if one_run else _both((before, after or before), at, given)
+        if one_run:
+            captured = _of_one_run(before, at, given)
+        else:
+            captured = _both((before, after or before), at, given)
         with progress("comparing the graphs"):
             difference = diff(captured[0].result, captured[1].result)
         if output is not None:
@@ -84,7 +98,13 @@ def command(
         else:
             from gradviz.report.rich_parts import Text
 
-            write_table(stream, Text(text(difference, row_limit("table", top, TOP)), overflow="fold"))
+            write_table(
+                stream,
+                Text(
+                    text(difference, row_limit("table", top, TOP)),
+                    overflow="fold",
+                ),
+            )
     for run in captured:
         run.raise_failure()
     if reports() and not difference.empty:
@@ -94,34 +114,70 @@ def command(
 def _drawable(path: str) -> str:
     """Where to draw. Raises FormatError for what is no picture of a difference."""
     if not path.lower().endswith(_DRAWN):
-        raise FormatError(f"a difference is drawn as SVG or as a page, so {path!r} must end in {' or '.join(_DRAWN)}.")
+        raise FormatError(
+            f"a difference is drawn as SVG or as a page, so {path!r} must end in {' or '.join(_DRAWN)}."
+        )
     return destination(path)
 
 
-def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -> list[RunResult[Graph]]:
-    """Both graphs. With one set of arguments, or one `--at`, it is for every target that is a script."""
-    if rank() is not None and all(parse_target(text).kind != "graph" for text in targets):
+def _both(
+    targets: tuple[str, str],
+    at: Sequence[int],
+    given: tuple[str, ...],
+) -> list[RunResult[Graph]]:
+    """Both graphs. With one set of arguments, or one `--at`, it is for every target
+    that is a script.
+    """
+    if rank() is not None and all(
+        parse_target(text).kind != "graph" for text in targets
+    ):
         raise TargetError(
             "under torchrun a process runs only one script, because it sets up torch.distributed once. Save each graph "
             "(torchrun ... -m gradviz render SCRIPT -o one.json), then compare: gradviz diff one.rank0.json other.rank0.json."
         )
+
     sets = [given, given]
     if "--" in given:
         split = given.index("--")
         sets = [given[:split], given[split + 1 :]]
+
     calls = [at[0], at[-1]] if at else [None, None]
     both = []
-    for target, arguments, call in zip(map(parse_target, targets), sets, calls):
+    for target, arguments, call in zip(
+        map(parse_target, targets),
+        sets,
+        calls,
+    ):
         saved = target.kind == "graph"
         arguments = () if saved and "--" not in given else arguments
-        both.append(Source(target, arguments, None if saved and len(at) < 2 else call, False).graph())
+        both.append(
+            Source(
+                target, arguments, None if saved and len(at) < 2 else call, False
+            ).graph()
+        )
+
     return both
 
 
-def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[RunResult[Graph]]:
-    """Both graphs of one run: a script may not bear a second one, such as one that opens a process group or reads its input."""
-    captured = Source(parse_target(text), given, tuple(at), False).graph()
-    graph_of = dict(zip(sorted(set(at)), (captured.result, *captured.later)))
+def _of_one_run(
+    text: str, at: Sequence[int], given: tuple[str, ...]
+) -> list[RunResult[Graph]]:
+    """Both graphs of one run: a script may not bear a second one, such as one that
+    opens a process group or reads its input.
+    """
+    captured = Source(
+        parse_target(text),
+        given,
+        tuple(at),
+        False,
+    ).graph()
+    graph_of = dict(
+        zip(
+            sorted(set(at)),
+            (captured.result, *captured.later),
+        )
+    )
+
     return [replace(captured, result=graph_of[call]) for call in at]
 
 
@@ -139,7 +195,9 @@ def _draw(difference: GraphDiff, path: str) -> None:
 
 
 def as_data(difference: GraphDiff) -> dict[str, Any]:
-    """Everything that differs, for `--json`. Ids are those of the graph that the key names."""
+    """Everything that differs, for `--json`. Ids are those of the graph that the key
+    names.
+    """
     before, after = difference.before, difference.after
     return {
         "before": before.title,
@@ -148,7 +206,12 @@ def as_data(difference: GraphDiff) -> dict[str, Any]:
         "removed": [_node(before, node) for node in difference.removed],
         "added": [_node(after, node) for node in difference.added],
         "changed": [
-            {"before": node.before, "after": node.after, "op": after.nodes[node.after].op, "changes": node.changes}
+            {
+                "before": node.before,
+                "after": node.after,
+                "op": after.nodes[node.after].op,
+                "changes": node.changes,
+            }
             for node in difference.changed
         ],
         "removed_edges": difference.removed_edges,
@@ -160,4 +223,9 @@ def as_data(difference: GraphDiff) -> dict[str, Any]:
 
 def _node(graph: Graph, node: int) -> dict[str, Any]:
     record = graph.nodes[node]
-    return {"id": node, "op": record.op, "names": record.names, "source": record.source}
+    return {
+        "id": node,
+        "op": record.op,
+        "names": record.names,
+        "source": record.source,
+    }

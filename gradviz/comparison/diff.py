@@ -1,4 +1,5 @@
-"""What changed between two graphs: nodes and edges added, removed and changed; as data, and in words. Knows nothing of torch.
+"""What changed between two graphs: nodes and edges added, removed and changed; as data,
+and in words. Knows nothing of torch.
 
 A difference is read from the merging of the two. Equal graphs have no difference.
 """
@@ -23,7 +24,9 @@ _NUMBERS = {"other"}
 
 
 class FieldChange(NamedTuple):
-    """One thing that differs between a node and the node it was matched with, in words: "shape", old and new."""
+    """One thing that differs between a node and the node it was matched with, in words:
+    "shape", old and new.
+    """
 
     what: str
     before: str
@@ -39,9 +42,11 @@ class NodeChange(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """One graph of all nodes of two: the second graph, and behind it what only the first one has.
+    """One graph of all nodes of two: the second graph, and behind it what only the
+    first one has.
 
-    `number` is the id in it of every node of the first graph; `gone` the edges of that alone.
+    `number` is the id in it of every node of the first graph; `gone` the edges of that
+    alone.
     """
 
     graph: Graph
@@ -51,9 +56,12 @@ class Joined(NamedTuple):
 
 @displayed("gradviz.comparison.diff.table")
 class GraphDiff(NamedTuple):
-    """The difference of two graphs. Ids of `removed` and `removed_edges` are those of `before`, of `added` and `added_edges`
-    those of `after`. `matched` maps ids of `before` to ids of `after`. All are in the order of the forward pass.
-    `outputs` says what differs in the names of outputs and where they come from; `joined` is both as one graph."""
+    """The difference of two graphs. Ids of `removed` and `removed_edges` are those of
+    `before`, of `added` and `added_edges` those of `after`. `matched` maps ids of
+    `before` to ids of `after`. All are in the order of the forward pass. `outputs` says
+    what differs in the names of outputs and where they come from; `joined` is both as
+    one graph.
+    """
 
     before: Graph
     after: Graph
@@ -74,7 +82,11 @@ class GraphDiff(NamedTuple):
     def __repr__(self) -> str:
         if self.empty:
             return f"<GraphDiff: no difference, {plural(len(self.matched), 'node')}>"
-        counts = (len(self.added), "added"), (len(self.removed), "removed"), (len(self.changed), "changed")
+        counts = (
+            (len(self.added), "added"),
+            (len(self.removed), "removed"),
+            (len(self.changed), "changed"),
+        )
         return f"<GraphDiff: nodes: {', '.join(f'{count:,} {what}' for count, what in counts)}>"
 
 
@@ -94,12 +106,23 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
     views = _views(after, before)
     merging.merge(next(views))
     number = merging.merge(next(views))
-    matched = {node: number[node] for node in forward_order(before) if number[node] < len(after.nodes)}
+    matched = {
+        node: number[node]
+        for node in forward_order(before)
+        if number[node] < len(after.nodes)
+    }
     met = set(matched.values())
-    images = [edge._replace(consumer=number[edge.consumer], producer=number[edge.producer]) for edge in before.edges]
+    images = [
+        edge._replace(
+            consumer=number[edge.consumer],
+            producer=number[edge.producer],
+        )
+        for edge in before.edges
+    ]
     kept, there = {edge[:4] for edge in images}, {edge[:4] for edge in after.edges}
     gone = [edge for edge in images if edge[:4] not in there]
     title = f"{before.title or 'graph'} to {after.title or 'graph'}"
+
     return GraphDiff(
         before,
         after,
@@ -108,9 +131,15 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
         tuple(node for node in forward_order(before) if node not in matched),
         tuple(_changed(before, after, matched)),
         tuple(edge for edge in after.edges if edge[:4] not in kept),
-        tuple(edge for edge, image in zip(before.edges, images) if image[:4] not in there),
+        tuple(
+            edge for edge, image in zip(before.edges, images) if image[:4] not in there
+        ),
         tuple(_outputs(before, after, matched)),
-        Joined(merging.graph((*after.edges, *gone), title=title), number, gone),
+        Joined(
+            merging.graph((*after.edges, *gone), title=title),
+            number,
+            gone,
+        ),
     )
 
 
@@ -121,24 +150,46 @@ def _views(*graphs: Graph) -> Iterator[View]:
         leaf_of = graph.leaf_of
         ops = [node for node in forward_order(graph) if node not in leaf_of]
         place = {node: _place(graph, graph.nodes[node], scopes, lines) for node in ops}
-        yield View(graph, ops, place, {leaf.node: (leaf.kind, leaf.tensor) for leaf in graph.leaves})
+        yield View(
+            graph,
+            ops,
+            place,
+            {leaf.node: (leaf.kind, leaf.tensor) for leaf in graph.leaves},
+        )
 
 
 def _has_lines(graph: Graph) -> bool:
     return any(node.source is not None for node in graph.nodes)
 
 
-def _place(graph: Graph, node: Node, scopes: bool, lines: bool) -> Place:
-    call = graph.scopes[node.scope][:3] if scopes and node.scope is not None else None  # path, type and number
-    return node.op, call, (node.names, node.source.text if lines and node.source is not None else "")
+def _place(
+    graph: Graph,
+    node: Node,
+    scopes: bool,
+    lines: bool,
+) -> Place:
+    # path, type and number
+    call = graph.scopes[node.scope][:3] if scopes and node.scope is not None else None
+    return (
+        node.op,
+        call,
+        (node.names, node.source.text if lines and node.source is not None else ""),
+    )
 
 
-# -- changes -----------------------------------------------------------------------------------------------------------
+# -- changes ---------------------------------------------------------------------------
 
 
-def _changed(before: Graph, after: Graph, matched: Mapping[int, int]) -> Iterator[NodeChange]:
+def _changed(
+    before: Graph, after: Graph, matched: Mapping[int, int]
+) -> Iterator[NodeChange]:
     for node in forward_order(before):
-        if node in matched and (changes := _changes(before.nodes[node], after.nodes[matched[node]])):
+        if node in matched and (
+            changes := _changes(
+                before.nodes[node],
+                after.nodes[matched[node]],
+            )
+        ):
             yield NodeChange(node, matched[node], tuple(changes))
 
 
@@ -147,33 +198,71 @@ def _changes(old: Node, new: Node) -> list[FieldChange]:
     for i, (before, after) in enumerate(zip(old.outputs, new.outputs)):
         where = f" of output {i}" if len(old.outputs) > 1 else ""
         if before is not None and after is not None:
-            pairs += [(field + where, was, now) for field, was, now in zip(before._fields, before, after)]
-    old_bytes, new_bytes = (sum(slot.nbytes or 0 for slot in node.saved) for node in (old, new))
+            pairs += [
+                (field + where, was, now)
+                for field, was, now in zip(before._fields, before, after)
+            ]
+
+    old_bytes, new_bytes = (
+        sum(slot.nbytes or 0 for slot in node.saved) for node in (old, new)
+    )
     pairs += [
         ("outputs", len(old.outputs), len(new.outputs)),
         ("saved bytes", old_bytes, new_bytes),
         ("saved tensors", len(old.saved), len(new.saved)),
-        ("state", ", ".join(old.flags) or "-", ", ".join(new.flags) or "-"),
+        (
+            "state",
+            ", ".join(old.flags) or "-",
+            ", ".join(new.flags) or "-",
+        ),
     ]
     names = sorted({*old.attributes, *new.attributes} - _NUMBERS)
-    pairs += [(name, old.attributes.get(name), new.attributes.get(name)) for name in names]
-    return [FieldChange(what, str(was), str(now)) for what, was, now in pairs if str(was) != str(now)]
+    pairs += [
+        (
+            name,
+            old.attributes.get(name),
+            new.attributes.get(name),
+        )
+        for name in names
+    ]
+
+    return [
+        FieldChange(what, str(was), str(now))
+        for what, was, now in pairs
+        if str(was) != str(now)
+    ]
 
 
-def _outputs(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[FieldChange]:
+def _outputs(
+    before: Graph, after: Graph, matched: Mapping[int, int]
+) -> list[FieldChange]:
     """Outputs by name: gone, new, or made by another function."""
     old, new = ({root.name: root for root in graph.roots} for graph in (before, after))
     if len(before.roots) == len(after.roots) == 1:  # one output, whatever it is called
         old, new = {"output": before.roots[0]}, {"output": after.roots[0]}
+
     changed = []
     for name in dict.fromkeys((*old, *new)):
         was, now = old.get(name), new.get(name)
         if was is None or now is None:
-            changed.append(FieldChange(name, "-" if was is None else "output", "-" if now is None else "output"))
+            changed.append(
+                FieldChange(
+                    name,
+                    "-" if was is None else "output",
+                    "-" if now is None else "output",
+                )
+            )
             continue
         to = None if was.node is None else matched.get(was.node)
         if (to, was.output) != (now.node, now.output):
-            changed.append(FieldChange(name, f"made by {_op(before, was.node)}", f"made by {_op(after, now.node)}"))
+            changed.append(
+                FieldChange(
+                    name,
+                    f"made by {_op(before, was.node)}",
+                    f"made by {_op(after, now.node)}",
+                )
+            )
+
     return changed
 
 
@@ -181,13 +270,15 @@ def _op(graph: Graph, node: int | None) -> str:
     return "nothing" if node is None else graph.nodes[node].op
 
 
-# -- in words: `+` added, `-` removed, `~` changed ---------------------------------------------------------------------
+# -- in words: `+` added, `-` removed, `~` changed -------------------------------------
 
 TOP = 100
 
 
 def text(difference: GraphDiff, top: int | None = TOP) -> str:
-    """What differs, at most `top` lines of each kind (0 or None for all), then the counts."""
+    """What differs, at most `top` lines of each kind (0 or None for all), then the
+    counts.
+    """
     return "\n".join(_lines(difference, top))
 
 
@@ -206,22 +297,42 @@ def _lines(difference: GraphDiff, top: int | None) -> Iterator[str]:
     if difference.empty:
         yield f"no difference: {plural(len(matched), 'node')} and {plural(len(after.edges), 'edge')}"
         return
+
     inner = set(matched.values())
     sections = {
         "removed": [f"- {_node(before, node)}" for node in difference.removed],
         "added": [f"+ {_node(after, node)}" for node in difference.added],
-        "changed": [f"~ {_node(after, node.after)}: {_words(node.changes)}" for node in difference.changed],
+        "changed": [
+            f"~ {_node(after, node.after)}: {_words(node.changes)}"
+            for node in difference.changed
+        ],
         "edges between nodes of both": [
-            *(f"- {_edge(before, e)}" for e in difference.removed_edges if {e.consumer, e.producer} <= matched.keys()),
-            *(f"+ {_edge(after, e)}" for e in difference.added_edges if {e.consumer, e.producer} <= inner),
+            *(
+                f"- {_edge(before, e)}"
+                for e in difference.removed_edges
+                if {e.consumer, e.producer} <= matched.keys()
+            ),
+            *(
+                f"+ {_edge(after, e)}"
+                for e in difference.added_edges
+                if {e.consumer, e.producer} <= inner
+            ),
         ],
         "outputs": [f"~ {_words((change,))}" for change in difference.outputs],
     }
     for title, lines in sections.items():
         if lines:
             shown = lines[: top or None]
-            more = [labels.more(len(lines) - len(shown))] if len(shown) < len(lines) else []
-            yield from (title, *(f"  {line}" for line in (*shown, *more)), "")
+            if len(shown) < len(lines):
+                more = [labels.more(len(lines) - len(shown))]
+            else:
+                more = []
+            yield from (
+                title,
+                *(f"  {line}" for line in (*shown, *more)),
+                "",
+            )
+
     changed = len(difference.changed)
     yield (
         f"{plural(len(difference.removed), 'node')} removed, {count_text(len(difference.added))} added, "
@@ -246,13 +357,22 @@ def _node(graph: Graph, node: int) -> str:
 
 def _title(graph: Graph, node: int) -> tuple[str, ...]:
     leaf = graph.leaf_of.get(node)
-    return (labels.leaf_title(leaf),) if leaf is not None else labels.op_title(graph, graph.nodes[node])
+    if leaf is not None:
+        return (labels.leaf_title(leaf),)
+    return labels.op_title(graph, graph.nodes[node])
 
 
 def _edge(graph: Graph, edge: Edge) -> str:
-    producer, consumer = (_title(graph, node)[0] for node in (edge.producer, edge.consumer))
+    producer, consumer = (
+        _title(graph, node)[0] for node in (edge.producer, edge.consumer)
+    )
     return one_line(f"{producer} -> {consumer}, input {edge.position}")
 
 
 def _words(changes: Iterable[FieldChange]) -> str:
-    return one_line("; ".join(f"{what} {clip(before, 40)} -> {clip(after, 40)}" for what, before, after in changes))
+    return one_line(
+        "; ".join(
+            f"{what} {clip(before, 40)} -> {clip(after, 40)}"
+            for what, before, after in changes
+        )
+    )

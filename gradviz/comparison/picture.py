@@ -1,7 +1,7 @@
 """Two graphs in one picture, whose colours say what became of each part.
 
-The difference of two graphs is the second graph, with what only the first one had drawn among it; edges that came or went between
-nodes of both say so themselves.
+The difference of two graphs is the second graph, with what only the first one had drawn
+among it; edges that came or went between nodes of both say so themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ _MEANING = (
 def render(difference: GraphDiff, options: Options) -> Iterator[str]:
     """The difference as an SVG file, in pieces. Nothing is folded."""
     graph = difference.joined.graph
-    return write(compose(graph, _colored(scene(graph, options), difference, difference.joined), options), options.theme)
+    return write(
+        compose(
+            graph,
+            _colored(scene(graph, options), difference, difference.joined),
+            options,
+        ),
+        options.theme,
+    )
 
 
 def _colored(drawn: Scene, difference: GraphDiff, both: Joined) -> Scene:
@@ -34,24 +41,40 @@ def _colored(drawn: Scene, difference: GraphDiff, both: Joined) -> Scene:
     kinds.update((both.number[node], "removed") for node in difference.removed)
     kinds.update((node.after, "changed") for node in difference.changed)
     boxes = tuple(
-        box if box.node is None or box.kind == "output" else box._replace(kind=kinds.get(box.node, box.kind))
+        box
+        if box.node is None or box.kind == "output"
+        else box._replace(kind=kinds.get(box.node, box.kind))
         for box in drawn.boxes
     )
     # on edges between nodes of both graphs, by consumer and producer
     words: dict[tuple[int | None, int | None], str] = {}
+
     for what, edges in (("removed", both.gone), ("added", difference.added_edges)):
         for edge in edges:
-            if {kinds.get(edge.consumer), kinds.get(edge.producer)} <= {None, "changed"}:
+            if {kinds.get(edge.consumer), kinds.get(edge.producer)} <= {
+                None,
+                "changed",
+            }:
                 words[edge.consumer, edge.producer] = what
+
     links = tuple(
-        link._replace(label=words.get((boxes[link.target].node, boxes[link.source].node), link.label))
+        link._replace(
+            label=words.get(
+                (boxes[link.target].node, boxes[link.source].node), link.label
+            )
+        )
         if link.style == "data"
         else link
         for link in drawn.links
     )
     used = {box.kind for box in boxes}
     legend = tuple(entry for entry in (*_MEANING, *drawn.legend) if entry.kind in used)
-    return drawn._replace(boxes=boxes, links=links, legend=legend, footer=(*drawn.footer, _counts(difference)))
+    return drawn._replace(
+        boxes=boxes,
+        links=links,
+        legend=legend,
+        footer=(*drawn.footer, _counts(difference)),
+    )
 
 
 def _counts(difference: GraphDiff) -> str:

@@ -1,4 +1,6 @@
-"""Says of the compiled functions of a live graph what their backward does. Nothing is compiled or run for it."""
+"""Says of the compiled functions of a live graph what their backward does. Nothing is
+compiled or run for it.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ _regions: WeakKeyDictionary[type, Region] = WeakKeyDictionary()
 
 
 def with_regions(graph: Graph, nodes: Sequence[Node]) -> Graph:
-    """The graph in which compiled functions say what they run, and have no edge to an input that they give no gradient.
+    """The graph in which compiled functions say what they run, and have no edge to an
+    input that they give no gradient.
 
-    `nodes` are the live nodes by id. A note names these inputs, another one counts the functions that cannot be read.
+    `nodes` are the live nodes by id. A note names these inputs, another one counts the
+    functions that cannot be read.
     """
     compiled = nodes_of(nodes, lambda kind: kind.__name__ == private.COMPILED)
     if not compiled:
@@ -34,14 +38,25 @@ def with_regions(graph: Graph, nodes: Sequence[Node]) -> Graph:
         region = _region(type(node))
         if region is not None:
             records[i] = records[i]._replace(
-                attributes={**records[i].attributes, **dict(_attributes(type(node), region))}
+                attributes={
+                    **records[i].attributes,
+                    **dict(_attributes(type(node), region)),
+                }
             )
             without.update(_without_gradient(graph, i, node, region))
 
-    edges = tuple([edge for edge in graph.edges if edge not in without]) if without else graph.edges
+    if without:
+        edges = tuple([edge for edge in graph.edges if edge not in without])
+    else:
+        edges = graph.edges
     unread = sum(_region(type(node)) is None for node in compiled.values())
     notes = [*graph.notes, *_notes(graph, without, unread)]
-    return replace(graph, nodes=tuple(records), edges=edges, notes=tuple(notes))
+    return replace(
+        graph,
+        nodes=tuple(records),
+        edges=edges,
+        notes=tuple(notes),
+    )
 
 
 def _region(kind: type) -> Region | None:
@@ -54,7 +69,10 @@ def _region(kind: type) -> Region | None:
     return region
 
 
-def _attributes(kind: type, region: Region) -> Iterator[tuple[str, Any]]:
+def _attributes(
+    kind: type,
+    region: Region,
+) -> Iterator[tuple[str, Any]]:
     yield "operations", region.calls.total()
     yield "ops", region.kinds
     is_compiled = private.is_backward_compiled(kind)
@@ -62,16 +80,23 @@ def _attributes(kind: type, region: Region) -> Iterator[tuple[str, Any]]:
         yield "backward_compiled", is_compiled
 
 
-def _without_gradient(graph: Graph, i: int, node: Node, region: Region) -> Iterator[Edge]:
+def _without_gradient(
+    graph: Graph, i: int, node: Node, region: Region
+) -> Iterator[Edge]:
     """The edges of one compiled function for which its backward returns None."""
     edges, needed = graph.inputs(i), node.needs_input_grad
     if len(needed) != len(region.gives) or sum(needed) != len(edges):
-        return  # of a tensor that is made of others, it returns a gradient for each part
+        # of a tensor that is made of others, it returns a gradient for each part
+        return
     given = [gives for gives, needs in zip(region.gives, needed) if needs]
     yield from (edge for edge, gives in zip(edges, given) if not gives)
 
 
-def _notes(graph: Graph, without: set[Edge], unread: int) -> Iterator[str]:
+def _notes(
+    graph: Graph,
+    without: set[Edge],
+    unread: int,
+) -> Iterator[str]:
     if without:
         inputs = [graph.nodes[edge.producer] for edge in sorted(without)]
         names = [" = ".join(node.names) or node.op for node in inputs]

@@ -1,7 +1,8 @@
-"""What the backward of one compiled function does, read from its program: operations, and inputs without a gradient.
+"""What the backward of one compiled function does, read from its program: operations,
+and inputs without a gradient.
 
-`torch.compile` makes a program for each graph that it compiles, and keeps it as Python text. The text is searched, and nothing
-in it runs. Knows nothing of torch.
+`torch.compile` makes a program for each graph that it compiles, and keeps it as Python
+text. The text is searched, and nothing in it runs. Knows nothing of torch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ _RETURN = re.compile(r"^ +return [(\[](.*)[)\]]$", re.MULTILINE)
 
 
 class Region(NamedTuple):
-    """`calls` are how often each operation occurs, `gives` says for each input of the forward whether it gets a gradient."""
+    """`calls` are how often each operation occurs, `gives` says for each input of the
+    forward whether it gets a gradient.
+    """
 
     calls: Counter[str]
     gives: tuple[bool, ...]
@@ -23,8 +26,13 @@ class Region(NamedTuple):
     @property
     def kinds(self) -> str:
         """The operations, the most frequent first: "t ×5, mm ×3, sum"."""
-        ranked = sorted(self.calls.items(), key=lambda call: (-call[1], call[0]))
-        return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in ranked)
+        ranked = sorted(
+            self.calls.items(),
+            key=lambda call: (-call[1], call[0]),
+        )
+        return ", ".join(
+            f"{name} ×{count}" if count > 1 else name for name, count in ranked
+        )
 
 
 def region_of(text: str) -> Region | None:
@@ -49,4 +57,7 @@ def region_of(text: str) -> Region | None:
             calls[name if namespace == "aten" else f"{namespace}.{name}"] += 1
 
     results = [result.strip() for result in returned[0].split(",")]
-    return Region(calls, tuple([result != "None" for result in results if result]))
+    return Region(
+        calls,
+        tuple([result != "None" for result in results if result]),
+    )

@@ -1,1 +1,3 @@
-"""Which line of a program cuts a tensor off from its graph, seen while it runs: in words, and as a part of the picture."""
+"""Which line of a program cuts a tensor off from its graph, seen while it runs: in
+words, and as a part of the picture.
+"""

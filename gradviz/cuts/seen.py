@@ -1,9 +1,12 @@
-"""Sees the few functions of torch that cut a tensor off from its graph, and leaves every other call alone.
+"""Sees the few functions of torch that cut a tensor off from its graph, and leaves
+every other call alone.
 
-Those of `torch.Tensor` are written in C. While somebody watches, an attribute stands in the place of each: it hands out
-torch's own function to whoever asks for it, and says so when a tensor with a graph is asked. So no frame of gradviz's
-is there while the function runs, and its class still has torch's own: warnings, tracebacks, signatures, pickles and
-overrides are as without. Those that are written in Python are tapped (`walker.taps`).
+Those of `torch.Tensor` are written in C. While somebody watches, an attribute stands in
+the place of each: it hands out torch's own function to whoever asks for it, and says so
+when a tensor with a graph is asked. So no frame of gradviz's is there while the
+function runs, and its class still has torch's own: warnings, tracebacks, signatures,
+pickles and overrides are as without. Those that are written in Python are tapped
+(`walker.taps`).
 
 What somebody has taken before, as `cut = torch.Tensor.detach`, is not seen.
 """
@@ -43,9 +46,16 @@ class Watch(Protocol):
     """What is told of the calls that cut."""
 
     def cutting(
-        self, kind: DetachKind, name: str, tensors: Sequence[torch.Tensor], frame: FrameType, into: torch.Tensor | None
+        self,
+        kind: DetachKind,
+        name: str,
+        tensors: Sequence[torch.Tensor],
+        frame: FrameType,
+        into: torch.Tensor | None,
     ) -> None:
-        """A function cuts off these tensors, which have a graph. `into` is a leaf that gets their numbers."""
+        """A function cuts off these tensors, which have a graph. `into` is a leaf that
+        gets their numbers.
+        """
 
     def switched(self, frame: FrameType | None) -> None:
         """A call that is no block has switched recording off; None: or on again."""
@@ -56,17 +66,36 @@ _METHODS: dict[str, DetachKind] = {
     "detach_": "detach",
     "numpy": "numpy",
     **dict.fromkeys(("item", "tolist"), "number"),
-    **dict.fromkeys(("argmax", "argmin", "argsort", "gt", "lt", "ge", "le", "eq", "ne"), "integer"),
-    **dict.fromkeys(("long", "int", "short", "byte", "bool"), "integer"),
+    **dict.fromkeys(
+        (
+            "argmax",
+            "argmin",
+            "argsort",
+            "gt",
+            "lt",
+            "ge",
+            "le",
+            "eq",
+            "ne",
+        ),
+        "integer",
+    ),
+    **dict.fromkeys(
+        ("long", "int", "short", "byte", "bool"),
+        "integer",
+    ),
     **dict.fromkeys(("bernoulli", "multinomial"), "sample"),
 }
 _OPERATORS: dict[str, DetachKind] = {
     **dict.fromkeys(("__float__", "__int__", "__index__", "__complex__"), "number"),
-    **dict.fromkeys(("__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__"), "integer"),
+    **dict.fromkeys(
+        ("__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__"), "integer"
+    ),
 }
 
 
-_count_modes = torch._C._len_torch_function_stack  # a mode of the user's would see that a tensor is asked
+# a mode of the user's would see that a tensor is asked
+_count_modes = torch._C._len_torch_function_stack
 _count_dispatch_modes = torch._C._len_torch_dispatch_stack
 _MOST = 4  # elements of a list
 _NOT_SEEN = ("torch", "gradviz")
@@ -76,7 +105,12 @@ _NOT_SEEN = ("torch", "gradviz")
 class _Attribute:
     """An attribute of `torch.Tensor` that hands out torch's own, and says so first."""
 
-    def __init__(self, name: str, theirs: Any, asked: Callable[[str, Any, FrameType], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        theirs: Any,
+        asked: Callable[[str, Any, FrameType], None],
+    ) -> None:
         self._name, self._theirs, self._asked = name, theirs, asked
 
     def __get__(self, tensor: Any, kind: Any = None) -> Any:
@@ -98,9 +132,15 @@ class _Data(_Attribute):
 
 
 class CutCalls:
-    """Of one thread: `watch` is told of each call that cuts. `stepped` is called after each backward."""
+    """Of one thread: `watch` is told of each call that cuts. `stepped` is called after
+    each backward.
+    """
 
-    def __init__(self, watch: Watch, stepped: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        stepped: Callable[[], None] | None = None,
+    ) -> None:
         self._watch, self._stepped = watch, stepped
         self._paused, self._undo = 0, ExitStack()
 
@@ -144,28 +184,46 @@ class CutCalls:
             caller = sys._getframe(1)
             if not self._is_watched(caller):
                 return theirs(*given, **options)
+
             try:
                 with self.paused():
                     made = _on_its_line(caller, theirs, given, options)
             except BaseException as error:
                 error.__traceback__ = _without_ours(error.__traceback__)
                 raise
+
             data = given[0] if given else options.get("data")
-            if (made is not data and not isinstance(data, torch.Tensor)) or theirs is not torch.as_tensor:
-                self._tell("new", theirs.__name__, list(_elements(data)), caller, made)
+            if (
+                made is not data and not isinstance(data, torch.Tensor)
+            ) or theirs is not torch.as_tensor:
+                self._tell(
+                    "new",
+                    theirs.__name__,
+                    list(_elements(data)),
+                    caller,
+                    made,
+                )
+
             return made
 
         wrapper.__module__, wrapper.__qualname__ = "torch", theirs.__name__
-        table: dict[int, str] = _builtin_table()  # what TorchScript knows functions of torch by
+        # what TorchScript knows functions of torch by
+        table: dict[int, str] = _builtin_table()
         table[id(wrapper)] = table[id(theirs)]
         self._undo.callback(table.pop, id(wrapper))
         self._undo.callback(setattr, torch, theirs.__name__, theirs)
         setattr(torch, theirs.__name__, wrapper)
 
-    def _asked(self, name: str, tensor: Any, frame: FrameType) -> None:
+    def _asked(
+        self,
+        name: str,
+        tensor: Any,
+        frame: FrameType,
+    ) -> None:
         """An attribute of a tensor is read, mostly to be called."""
         if not self._is_watched(frame):
             return
+
         if name == "data =":
             into, value = tensor
             self._writes(into, value, frame)
@@ -179,31 +237,49 @@ class CutCalls:
             self._tell(_METHODS[name], name, (tensor,), frame)
 
     def _is_watched(self, frame: FrameType | None) -> bool:
-        """Whether code that is to be seen runs in a frame: what torch asks its tensors for is its own affair."""
+        """Whether code that is to be seen runs in a frame: what torch asks its tensors
+        for is its own affair.
+        """
         if frame is None or self._paused or threading.get_ident() != self._thread:
             return False
         home = frame.f_globals.get("__name__") or ""
         return home.partition(".")[0] not in _NOT_SEEN and not is_traced()
 
-    def _tell(self, kind: DetachKind, name: str, tensors: Sequence[Any], frame: FrameType, into: Any = None) -> None:
+    def _tell(
+        self,
+        kind: DetachKind,
+        name: str,
+        tensors: Sequence[Any],
+        frame: FrameType,
+        into: Any = None,
+    ) -> None:
         try:
             with _guard():
-                lost = [one for one in tensors if type(one) in PLAIN and one.requires_grad]
+                lost = [
+                    one for one in tensors if type(one) in PLAIN and one.requires_grad
+                ]
                 if lost:
                     self._watch.cutting(kind, name, lost, frame, into)
         except Exception as error:
             if _is_the_users(error):
                 raise
 
-    def _writes(self, into: Any, value: Any, frame: FrameType) -> None:
-        """A tensor is written into another one: by `.data = value`, or by `copy_` while recording is off."""
+    def _writes(
+        self,
+        into: Any,
+        value: Any,
+        frame: FrameType,
+    ) -> None:
+        """A tensor is written into another one: by `.data = value`, or by `copy_` while
+        recording is off.
+        """
         if type(into) in PLAIN and type(value) in PLAIN:
             with _guard():
                 is_history = into.is_leaf and into.requires_grad and not value.is_leaf
             if is_history:
                 self._tell("written", "written", (value,), frame, into)
 
-    # -- what is written in Python -------------------------------------------------------------------------------------
+    # -- what is written in Python -----------------------------------------------------
 
     def _listeners(self) -> Iterator[tuple[Any, Began]]:
         tensor = torch.Tensor
@@ -218,12 +294,16 @@ class CutCalls:
         for compiles in (torch.compile, torch.export.export):
             yield compiles, self._compiled
 
-    def _backward(self, engine: FrameType, outputs: Any, *given: Any, **options: Any) -> Ended:
+    def _backward(
+        self, engine: FrameType, outputs: Any, *given: Any, **options: Any
+    ) -> Ended:
         def ended(returned: bool, result: Any) -> None:
             if returned and threading.get_ident() == self._thread:
                 if self._stepped is not None:
                     self._stepped()
-                graph, around = len(given) > 2 and given[2], engine.f_back  # which is that of `autograd.grad`
+
+                # which is that of `autograd.grad`
+                graph, around = len(given) > 2 and given[2], engine.f_back
                 if (
                     around is not None
                     and not options.get("accumulate_grad")
@@ -234,17 +314,36 @@ class CutCalls:
 
         return ended
 
-    def _parameter(self, frame: FrameType, _: Any, data: Any = None, *__: Any, **___: Any) -> Ended:
+    def _parameter(
+        self,
+        frame: FrameType,
+        _: Any,
+        data: Any = None,
+        *__: Any,
+        **___: Any,
+    ) -> Ended:
         return self._given("parameter", "Parameter", data, frame)
 
-    def _array(self, frame: FrameType, tensor: Any, *_: Any) -> None:
+    def _array(
+        self,
+        frame: FrameType,
+        tensor: Any,
+        *_: Any,
+    ) -> None:
         if self._is_watched(frame.f_back):
             self._tell("numpy", "__array__", (tensor,), frame)
 
-    def _copied(self, frame: FrameType, tensor: Any, *_: Any) -> Ended:
+    def _copied(
+        self,
+        frame: FrameType,
+        tensor: Any,
+        *_: Any,
+    ) -> Ended:
         return self._given("deepcopy", "deepcopy", tensor, frame)
 
-    def _given(self, kind: DetachKind, name: str, tensor: Any, frame: FrameType) -> Ended:
+    def _given(
+        self, kind: DetachKind, name: str, tensor: Any, frame: FrameType
+    ) -> Ended:
         """A function makes a leaf with the numbers of a tensor."""
 
         def ended(returned: bool, made: Any) -> None:
@@ -253,11 +352,23 @@ class CutCalls:
 
         return ended
 
-    def _drawn(self, frame: FrameType, distribution: Any, *_: Any, **__: Any) -> None:
+    def _drawn(
+        self,
+        frame: FrameType,
+        distribution: Any,
+        *_: Any,
+        **__: Any,
+    ) -> None:
         if self._is_watched(frame.f_back):
             self._tell("sample", "sample", list(_parameters(distribution)), frame)
 
-    def _switched(self, frame: FrameType, _: Any, mode: Any, *__: Any) -> None:
+    def _switched(
+        self,
+        frame: FrameType,
+        _: Any,
+        mode: Any,
+        *__: Any,
+    ) -> None:
         """Recording is switched: by a block, or by a call that nothing takes back."""
         caller = frame.f_back
         if caller is not None and self._is_watched(caller):
@@ -274,7 +385,9 @@ class CutCalls:
 
 
 def _guard() -> AbstractContextManager[object]:
-    """Where the user has a mode, it does not see that a tensor is asked; else nothing of the user's would."""
+    """Where the user has a mode, it does not see that a tensor is asked; else nothing
+    of the user's would.
+    """
     return isolated() if _count_modes() or _count_dispatch_modes() else nullcontext()
 
 
@@ -283,7 +396,9 @@ def _has_graph(tensor: Any) -> bool:
 
 
 def _is_the_users(error: BaseException) -> bool:
-    """Whether an exception comes from code that ran in between, as a handler of signals does."""
+    """Whether an exception comes from code that ran in between, as a handler of signals
+    does.
+    """
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     return not is_foundation(frames[-1].f_code.co_filename)
 
@@ -292,13 +407,18 @@ def _samples() -> Iterator[Any]:
     """The functions of torch that draw from a distribution."""
     waiting: list[Any] = [distributions.Distribution]
     for kind in waiting:  # grows while it is read
-        waiting += (one for one in kind.__subclasses__() if one.__module__.startswith("torch."))
+        waiting += (
+            one for one in kind.__subclasses__() if one.__module__.startswith("torch.")
+        )
         if inspect.isfunction(sample := vars(kind).get("sample")):
             yield inspect.unwrap(sample)
 
 
 def _begins_block(frame: FrameType) -> bool:
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0).strip()
+    line = linecache.getline(
+        frame.f_code.co_filename,
+        frame.f_lineno or 0,
+    ).strip()
     return line.startswith(("with ", "async with ", "@"))
 
 
@@ -321,17 +441,30 @@ def _elements(data: Any) -> Iterator[Any]:
             yield value
 
 
-def _on_its_line(caller: FrameType, function: Any, given: Any, options: Any) -> Any:
-    """What a function returns, called from a line that is the caller's to whoever asks, so that a warning is issued there."""
+def _on_its_line(
+    caller: FrameType,
+    function: Any,
+    given: Any,
+    options: Any,
+) -> Any:
+    """What a function returns, called from a line that is the caller's to whoever asks,
+    so that a warning is issued there.
+    """
     code = _CALL.__code__.replace(
-        co_filename=caller.f_code.co_filename, co_firstlineno=caller.f_lineno or 1, co_name=_OURS
+        co_filename=caller.f_code.co_filename,
+        co_firstlineno=caller.f_lineno or 1,
+        co_name=_OURS,
     )
     return FunctionType(code, caller.f_globals)(function, given, options)
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the functions of this module, to which a bare `raise` adds none again, from Python 3.11 on."""
-    while trace is not None and (trace.tb_frame.f_globals is globals() or trace.tb_frame.f_code.co_name == _OURS):
+    """A traceback without the functions of this module, to which a bare `raise` adds
+    none again, from Python 3.11 on.
+    """
+    while trace is not None and (
+        trace.tb_frame.f_globals is globals() or trace.tb_frame.f_code.co_name == _OURS
+    ):
         trace = trace.tb_next
     return trace
 
@@ -339,16 +472,20 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
 _OURS = "<gradviz>"
 _CALL: Any = lambda function, given, options: function(*given, **options)  # noqa: E731 - of one line
 
-# -- what the code does with an attribute --------------------------------------------------------------------------------
+# -- what the code does with an attribute ----------------------------------------------
 
 _METHOD_BIT = sys.version_info >= (3, 12)
 _LOAD_ATTR, _LOAD_METHOD = dis.opmap["LOAD_ATTR"], dis.opmap.get("LOAD_METHOD")
 
 
 def _calls(frame: FrameType) -> bool:
-    """Whether the running instruction reads a method to call it, other than `hasattr(x, "detach")`."""
+    """Whether the running instruction reads a method to call it, other than
+    `hasattr(x, "detach")`.
+    """
     code, at = frame.f_code.co_code, frame.f_lasti
-    return bool(code[at] == _LOAD_ATTR and code[at + 1] & 1) if _METHOD_BIT else code[at] == _LOAD_METHOD
+    if _METHOD_BIT:
+        return bool(code[at] == _LOAD_ATTR and code[at + 1] & 1)
+    return code[at] == _LOAD_METHOD
 
 
 def _reads(frame: FrameType) -> bool:
@@ -358,13 +495,21 @@ def _reads(frame: FrameType) -> bool:
 def _first_argument(frame: FrameType) -> Any:
     """What a method is about to be called with, where that is a name."""
     code: CodeType = frame.f_code
-    after = (one for one in dis.get_instructions(code) if one.offset > frame.f_lasti and one.opname != "CACHE")
+    after = (
+        one
+        for one in dis.get_instructions(code)
+        if one.offset > frame.f_lasti and one.opname != "CACHE"
+    )
     first = next(after, None)
-    return _value(frame, first) if first is not None and first.opname.startswith("LOAD_") else None
+    if first is not None and first.opname.startswith("LOAD_"):
+        return _value(frame, first)
+    return None
 
 
 def _value(frame: FrameType, load: dis.Instruction) -> Any:
-    for names in (frame.f_locals, frame.f_globals) if isinstance(load.argval, str) else ():
+    for names in (
+        (frame.f_locals, frame.f_globals) if isinstance(load.argval, str) else ()
+    ):
         if load.argval in names:
             return names[load.argval]
     return None

@@ -1,4 +1,6 @@
-"""Which line cut a tensor off, in a sentence: for commands that find no path to it. Knows no check."""
+"""Which line cut a tensor off, in a sentence: for commands that find no path to it.
+Knows no check.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,16 @@ CUT: dict[DetachKind, str] = {
 
 
 class CutLines:
-    """The lines that cut while a script runs. Begin it when torch is there. With `parts`, what they drop is walked, to be drawn."""
+    """The lines that cut while a script runs. Begin it when torch is there. With
+    `parts`, what they drop is walked, to be drawn.
+    """
 
-    def __init__(self, parts: bool = False, watch: CutWatch | None = None, calls: CutCalls | None = None) -> None:
+    def __init__(
+        self,
+        parts: bool = False,
+        watch: CutWatch | None = None,
+        calls: CutCalls | None = None,
+    ) -> None:
         self._watch = watch or CutWatch(UserCode())
         if watch is None:
             self._watch.parts = {} if parts else None
@@ -62,41 +71,75 @@ class CutLines:
         frame: FrameType | None = None,
         **options: Any,
     ) -> Graph:
-        """The walk of `outputs`, and beside it what was cut off. `frame` is the one that uses them."""
+        """The walk of `outputs`, and beside it what was cut off. `frame` is the one
+        that uses them.
+        """
         with self._calls.paused():
             parts = self._watch.parts_of(attribution, outputs, frame)
         if parts is None:
             return capture(outputs, attribution=attribution, inspect=inspect, **options)
 
         walks: list[Walked] = []
-        graph = capture(outputs, attribution=parts, inspect=walks.append, need_graph=False, **options)
+        graph = capture(
+            outputs,
+            attribution=parts,
+            inspect=walks.append,
+            need_graph=False,
+            **options,
+        )
         inspect(walks[0])
         return parts.joined(graph, walks[0].names)
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
-        """The last line that cut off this leaf, or what was computed from it; "" when none was seen."""
+        """The last line that cut off this leaf, or what was computed from it; "" when
+        none was seen.
+        """
         found = self.reason(tensor, name, one_line(name))
         if found is None or found.source is None:
             return ""
         return f"{found.words[0].upper()}{found.words[1:]}: `{clip(found.source.text.strip(), 70)}`"
 
-    def reason(self, tensor: torch.Tensor, name: str, it: str = "it") -> Reason | None:
+    def reason(
+        self,
+        tensor: torch.Tensor,
+        name: str,
+        it: str = "it",
+    ) -> Reason | None:
         """The same, with `it` for the tensor; None when none was seen."""
         with self._calls.paused():
             names = {id(tensor): (name,)}
             seen = self._watch.cuts(lambda other: names.get(id(other), ()))
             computed = self._watch.cuts_behind(tensor, name)
-        off = [cut for cut in (*seen, *computed) if name in cut.leaf or name in cut.behind]
-        found = off or [cut for cut in seen if not tensor.requires_grad and _gives(cut, name)]
+
+        off = [
+            cut for cut in (*seen, *computed) if name in cut.leaf or name in cut.behind
+        ]
+        found = off or [
+            cut for cut in seen if not tensor.requires_grad and _gives(cut, name)
+        ]
         if not found:
             return None
+
         cut = max(found, key=lambda cut: cut.at)
-        of = it if name in cut.leaf else f"a tensor computed from {it}" if off else "a tensor"
+        if name in cut.leaf:
+            of = it
+        elif off:
+            of = f"a tensor computed from {it}"
+        else:
+            of = "a tensor"
+
         result = "" if off else f" to compute {it}"
         words = CUT[cut.kind].format(of=of) + result
-        return Reason(f"{line_text(cut.source.file, cut.source.line)} {words}", cut.source)
+        return Reason(
+            f"{line_text(cut.source.file, cut.source.line)} {words}", cut.source
+        )
 
 
 def _gives(cut: Cut, name: str) -> bool:
-    """Whether a line of the script's top level, where a name means one thing, gives it what was cut off."""
-    return any(line.function == "<module>" and name in given_at((line.file, line.line)) for line in cut.via)
+    """Whether a line of the script's top level, where a name means one thing, gives it
+    what was cut off.
+    """
+    return any(
+        line.function == "<module>" and name in given_at((line.file, line.line))
+        for line in cut.via
+    )

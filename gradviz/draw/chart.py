@@ -1,4 +1,6 @@
-"""A chart of bars under a drawing, for graphs of which a feature has one to show. Knows no format."""
+"""A chart of bars under a drawing, for graphs of which a feature has one to show. Knows
+no format.
+"""
 
 from __future__ import annotations
 

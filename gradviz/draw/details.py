@@ -1,7 +1,8 @@
-"""What is said of one record: the lines in its box at first sight, and all that is known of it, for tooltips and panels.
+"""What is said of one record: the lines in its box at first sight, and all that is
+known of it, for tooltips and panels.
 
-Details are pairs of a word and a text, nothing clipped, made on demand, since a drawing of a million boxes shows few of them.
-This module knows no layout and no format.
+Details are pairs of a word and a text, nothing clipped, made on demand, since a drawing
+of a million boxes shows few of them. This module knows no layout and no format.
 """
 
 from __future__ import annotations
@@ -14,9 +15,27 @@ from urllib.parse import quote
 
 from gradviz.draw.heat import BoxNorms
 from gradviz.draw.options import LinkSource
-from gradviz.graph import BackwardStep, Base, Data, Graph, Leaf, Node, Root, SavedTensor, SourceLine
+from gradviz.graph import (
+    BackwardStep,
+    Base,
+    Data,
+    Graph,
+    Leaf,
+    Node,
+    Root,
+    SavedTensor,
+    SourceLine,
+)
 from gradviz.report import labels
-from gradviz.wording import bytes_text, clip, notebook_of, number, one_line, place_text, tensor_line
+from gradviz.wording import (
+    bytes_text,
+    clip,
+    notebook_of,
+    number,
+    one_line,
+    place_text,
+    tensor_line,
+)
 
 Lines = tuple[str, ...]
 
@@ -32,19 +51,27 @@ def node_lines(
     own: bool = False,
     names: labels.OpNames = "variable",
 ) -> Lines:
-    """Title, op and what it made, the names that has, where it was made; with `attributes` one line for each.
+    """Title, op and what it made, the names that has, where it was made; with
+    `attributes` one line for each.
 
     Without `details`: title, op where that is another word, and parameters.
 
-    `amount` is what it is coloured by, such as `holds 8 B`. `around` is the path of the module whose frame
-    is around the box: names leave it out. `own`: name the script's own line, too, where a library's made the node.
+    `amount` is what it is coloured by, such as `holds 8 B`. `around` is the path of the
+    module whose frame is around the box: names leave it out. `own`: name the script's
+    own line, too, where a library's made the node.
     """
     title, op = labels.op_title(graph, node, around, names)
     lines = [title]
     group = node.folded
-    told = [labels.attribute_line(*item) for item in node.attributes.items()] if attributes else []
+    if attributes:
+        told = [labels.attribute_line(*item) for item in node.attributes.items()]
+    else:
+        told = []
     if not details:
-        held = [labels.parameters_line(group), labels.same_line(group)] if group is not None else [op]
+        if group is not None:
+            held = [labels.parameters_line(group), labels.same_line(group)]
+        else:
+            held = [op]
         lines += [*held, amount, *told]
         return tuple(line for line in lines if line)
 
@@ -52,18 +79,29 @@ def node_lines(
         lines += [labels.group_line(group), labels.same_line(group)]
     lines.append(f"{op} {labels.outputs_line(node.outputs)}".strip())
     if node.names:
-        shown_below = {root.name for root in graph.roots_of.get(node.id, ())}  # the output's own box has that name
-        below = labels.names_text(labels.relative(name, around) for name in node.names if name not in shown_below)
+        # the output's own box has that name
+        shown_below = {root.name for root in graph.roots_of.get(node.id, ())}
+        below = labels.names_text(
+            labels.relative(name, around)
+            for name in node.names
+            if name not in shown_below
+        )
         lines.append(below if below != title else "")
     places = (node.script_line if own else None, node.source)
-    lines.append(" → ".join(labels.source_text(place) for place in places if place is not None))
+    lines.append(
+        " → ".join(labels.source_text(place) for place in places if place is not None)
+    )
     lines.append(amount)
     lines += told or [labels.placed_text(node)]
     return tuple(line for line in lines if line)
 
 
-def with_norms(lines: Lines, norms: BoxNorms | None, *, numbers: bool, grad: bool) -> Lines:
-    """The lines of a box with its place in backward in front, and the gradient that arrives behind, as asked."""
+def with_norms(
+    lines: Lines, norms: BoxNorms | None, *, numbers: bool, grad: bool
+) -> Lines:
+    """The lines of a box with its place in backward in front, and the gradient that
+    arrives behind, as asked.
+    """
     if numbers and norms is not None:
         lines = (f"{_places_text(norms)} {lines[0]}", *lines[1:])
     text = _norms_text(norms) if grad else ""
@@ -71,31 +109,48 @@ def with_norms(lines: Lines, norms: BoxNorms | None, *, numbers: bool, grad: boo
 
 
 def value_line(step: BackwardStep | None) -> str:
-    """A single number and its gradient: `= 1, grad 5`; "" where they are not known, or more than one."""
+    """A single number and its gradient: `= 1, grad 5`; "" where they are not known, or
+    more than one.
+    """
     if step is None or len(step.value) > 1 or len(step.arrived) > 1:
         return ""
-    told = [f"= {number(value)}" for value in step.value] + [f"grad {number(value)}" for value in step.arrived]
+    told = [f"= {number(value)}" for value in step.value] + [
+        f"grad {number(value)}" for value in step.arrived
+    ]
     return ", ".join(told)
 
 
 def factor_text(step: BackwardStep | None, position: int) -> str:
-    """By what the gradient of a single number is multiplied on its way to an input: `× 3`."""
+    """By what the gradient of a single number is multiplied on its way to an input:
+    `× 3`.
+    """
     sent = step.sent[position] if step is not None and position < len(step.sent) else ()
     if step is None or len(sent) != 1 or len(step.arrived) != 1 or not step.arrived[0]:
         return ""
     return f"\u00d7 {number(sent[0] / step.arrived[0])}"
 
 
-def leaf_lines(leaf: Leaf, uses: int = 1, around: str = "") -> Lines:
-    """Names and tensor. `uses` above 1 marks one of several boxes of this leaf: `weight ×12`. `around`: see `node_lines`."""
+def leaf_lines(
+    leaf: Leaf,
+    uses: int = 1,
+    around: str = "",
+) -> Lines:
+    """Names and tensor. `uses` above 1 marks one of several boxes of this leaf:
+    `weight ×12`. `around`: see `node_lines`.
+    """
     title = labels.leaf_title(leaf, around)
-    return (f"{title} {labels.again(uses)}" if uses > 1 else title, tensor_line(leaf.tensor))
+    return (
+        f"{title} {labels.again(uses)}" if uses > 1 else title,
+        tensor_line(leaf.tensor),
+    )
 
 
 def root_lines(root: Root) -> Lines:
     """Name and tensor of an output, and why it has no graph when it has none."""
     lines = (labels.root_title(root), tensor_line(root.tensor))
-    return lines if root.node is not None else (*lines, f"no graph: {clip(root.why) or 'reason unknown'}")
+    if root.node is not None:
+        return lines
+    return (*lines, f"no graph: {clip(root.why) or 'reason unknown'}")
 
 
 def data_lines(data: Data) -> Lines:
@@ -108,21 +163,37 @@ def base_lines(base: Base) -> Lines:
     return (labels.names_text(base.names) or "base of a view", tensor_line(base.tensor))
 
 
-def saved_lines(saved: SavedTensor, graph: Graph, *, state: bool = True) -> Lines:
-    """Slot, tensor, bytes, those of its storage where they differ, and with `state` the state unless it is live."""
+def saved_lines(
+    saved: SavedTensor,
+    graph: Graph,
+    *,
+    state: bool = True,
+) -> Lines:
+    """Slot, tensor, bytes, those of its storage where they differ, and with `state` the
+    state unless it is live.
+    """
     lines = [clip(saved.slot).strip() or "unnamed slot"]
     if saved.tensor is not None:
         lines.append(tensor_line(saved.tensor))
-    storage = graph.storages[saved.storage].nbytes if saved.storage is not None else None
+
+    if saved.storage is not None:
+        storage = graph.storages[saved.storage].nbytes
+    else:
+        storage = None
+
     if saved.nbytes is not None or storage is not None:
         lines.append(labels.slot_bytes_text(saved.nbytes, storage))
+
     if state and saved.state != "live":
         lines.append(labels.state_text(saved.state))
+
     return tuple(lines)
 
 
 def saved_leaf_label(saved: SavedTensor) -> str:
-    """On the line from a leaf to the node that saved it, or a view of it: `saved weight`."""
+    """On the line from a leaf to the node that saved it, or a view of it:
+    `saved weight`.
+    """
     words = ["saved", "as", clip(saved.slot)]
     if saved.leaf is None:
         words.append("(a view)")
@@ -132,7 +203,9 @@ def saved_leaf_label(saved: SavedTensor) -> str:
 
 
 def _places_text(norms: BoxNorms) -> str:
-    """Places in the order of backward: `#3`, `#3–7` when they are all of these, else `#3…7`."""
+    """Places in the order of backward: `#3`, `#3–7` when they are all of these, else
+    `#3…7`.
+    """
     if norms.places == 1:
         return f"#{norms.first}"
     every = norms.last - norms.first + 1 == norms.places
@@ -148,14 +221,18 @@ def _norms_text(norms: BoxNorms | None) -> str:
     if math.isinf(norms.most):
         return ""  # a flag says it
     least, most = number(norms.least), number(norms.most)
-    return f"gradient norm {most}" if norms.places == 1 else f"gradient norms {least} to {most}"
+    if norms.places == 1:
+        return f"gradient norm {most}"
+    return f"gradient norms {least} to {most}"
 
 
-# Addresses that open the line of code behind a box: in an editor, or as a file in the browser.
+# Addresses that open the line of code behind a box: in an editor, or as a file in the
+# browser.
 
 
 def source_link(about: object, to: LinkSource) -> str:
-    """The address of the line that made a node, else of where its custom Function's backward is defined.
+    """The address of the line that made a node, else of where its custom Function's
+    backward is defined.
 
     "" for a box that draws no node, and where no line is known.
 
@@ -166,19 +243,35 @@ def source_link(about: object, to: LinkSource) -> str:
     """
     if to == "none" or not isinstance(about, Node):
         return ""
-    source = about.source or (about.function.definition if about.function is not None else None)
-    if source is None or source.file.startswith("<"):  # code that was typed in has no file
+
+    source = about.source or (
+        about.function.definition if about.function is not None else None
+    )
+    # code that was typed in has no file
+    if source is None or source.file.startswith("<"):
         return ""
+
     notebook, _ = notebook_of(source.file)  # an address cannot name a line of a cell
-    path = _quoted(os.path.abspath(notebook or source.file).replace(os.sep, "/"))
+    path = _quoted(
+        os.path.abspath(notebook or source.file).replace(
+            os.sep,
+            "/",
+        )
+    )
     path = path if path.startswith("/") else f"/{path}"
+
     if to == "vscode":
-        return f"vscode://file{path}" if notebook else f"vscode://file{path}:{source.line}"
+        if notebook:
+            return f"vscode://file{path}"
+        return f"vscode://file{path}:{source.line}"
+
     return f"file://{path}" if notebook else f"file://{path}#L{source.line}"
 
 
 def _quoted(path: str) -> str:
-    """The path as the file system has it, whose names need not be UTF-8, for an address."""
+    """The path as the file system has it, whose names need not be UTF-8, for an
+    address.
+    """
     try:
         return quote(path, errors="surrogateescape")
     except UnicodeEncodeError:  # no file has such a name
@@ -188,8 +281,11 @@ def _quoted(path: str) -> str:
 Detail = tuple[str, str]
 
 
-def details(graph: Graph, about: Node | Leaf | Root | Base | SavedTensor | Data) -> tuple[Detail, ...]:
-    """All that is known of the record that a box draws, the most telling first; values are single lines.
+def details(
+    graph: Graph, about: Node | Leaf | Root | Base | SavedTensor | Data
+) -> tuple[Detail, ...]:
+    """All that is known of the record that a box draws, the most telling first; values
+    are single lines.
 
     >>> from gradviz.graph import Graph, Node
     >>> details(Graph(), Node(3, "AddBackward0", sequence=7))
@@ -203,35 +299,52 @@ def _node(graph: Graph, node: Node) -> Iterator[Detail]:
     yield "op", labels.group_title(node.folded) if node.folded else node.op
     if node.group:
         yield "inside", labels.group_line(node.group)
+
     yield "node", str(node.id)
     if node.function:
         yield "custom function", labels.function_line(node.function)
+
     for i, output in enumerate(node.outputs):
         yield "output" if len(node.outputs) == 1 else f"output {i}", tensor_line(output)
+
     yield "names", ", ".join(node.names)
     yield "assigned to", node.assigned
     yield "flags", ", ".join(labels.flag_words(graph, node).values())
+
     if node.scope is not None:
         scope = graph.scopes[node.scope]
-        yield "module", f"{scope.path} ({scope.type})" + (f", call {scope.call}" if scope.call > 1 else "")
+        yield (
+            "module",
+            f"{scope.path} ({scope.type})"
+            + (f", call {scope.call}" if scope.call > 1 else ""),
+        )
+
     if node.script_line is not None:
         yield from _source(node.script_line, "line")
         yield from _source(node.source, "library's line")
     else:
         yield from _source(node.source, "line")
+
     if node.sequence is not None:
         yield "sequence number", str(node.sequence)
+
     if node.none_inputs:
         yield "inputs without gradient", str(node.none_inputs)
+
     for saved in node.saved:
         yield f"saved {saved.slot}", _saved_text(saved)
+
     for name, value in node.attributes.items():
         yield name, clip(str(value), 200)
 
 
 def _source(source: SourceLine | None, word: str) -> Iterator[Detail]:
     if source is not None:
-        yield word, place_text(source.file, source.line) + (f" in {source.function}" if source.function else "")
+        yield (
+            word,
+            place_text(source.file, source.line)
+            + (f" in {source.function}" if source.function else ""),
+        )
         yield "code", source.text.strip()
 
 

@@ -1,7 +1,7 @@
 """Writes a scene as DOT source, for people who have their own Graphviz.
 
-Ids are opaque (`n17`); every text passes `quote`. Colours are those of the palette. This module
-decides nothing about what is drawn, and runs no Graphviz.
+Ids are opaque (`n17`); every text passes `quote`. Colours are those of the palette.
+This module decides nothing about what is drawn, and runs no Graphviz.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from gradviz.draw.options import Options
     from gradviz.graph import Graph
 
-RANKDIR = {"auto": "TB", "down": "TB", "up": "BT", "right": "LR", "left": "RL"}
+RANKDIR = {
+    "auto": "TB",
+    "down": "TB",
+    "up": "BT",
+    "right": "LR",
+    "left": "RL",
+}
 _STYLE = {
     "data": (),
     "view": ("style=dotted",),
@@ -28,11 +34,20 @@ _STYLE = {
     "same": ("dir=none", "style=dashed"),
     "cut": ("style=dashed",),
 }
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})  # Graphviz reads HTML entities in plain labels too
+# Graphviz reads HTML entities in plain labels too
+_ESCAPES = str.maketrans(
+    {
+        "\\": "\\\\",
+        '"': '\\"',
+        "&": "&amp;",
+    }
+)
 
 
 def render(graph: Graph, options: Options) -> Iterator[str]:
-    """DOT source in pieces, one statement each. A leaf's box stands for its AccumulateGrad node too."""
+    """DOT source in pieces, one statement each. A leaf's box stands for its
+    AccumulateGrad node too.
+    """
     return dot(scene(graph, options), options)
 
 
@@ -50,7 +65,11 @@ def dot(drawn: Scene, options: Options) -> Iterator[str]:
     yield "}\n"
 
 
-def quote(lines: Iterable[str], *, left: bool = False) -> str:
+def quote(
+    lines: Iterable[str],
+    *,
+    left: bool = False,
+) -> str:
     r"""A quoted DOT string of one or more lines, centred unless `left`.
 
     >>> print(quote(['say "hi"', 'C:\\x']))
@@ -61,10 +80,15 @@ def quote(lines: Iterable[str], *, left: bool = False) -> str:
     return f'"{text}"'
 
 
-def _defaults(drawn: Scene, options: Options, colors: Palette) -> Iterator[str]:
+def _defaults(
+    drawn: Scene,
+    options: Options,
+    colors: Palette,
+) -> Iterator[str]:
     font = f'fontname="Helvetica,Arial,sans-serif", fontcolor="{colors.text}"'
     below = [text for text in (drawn.title, drawn.dtype) if text]
-    ranks = ", newrank=true" if drawn.frames else ""  # without it, data that leaves a module and comes back is refused
+    # without it, data that leaves a module and comes back is refused
+    ranks = ", newrank=true" if drawn.frames else ""
     yield f'  graph [rankdir={RANKDIR[options.direction]}{ranks}, bgcolor="{colors.background}", {font}, fontsize=9,\n'
     yield f"    labelloc=b, labeljust=l, label={quote((*below, *drawn.footer, *chart_lines(drawn.chart)), left=True)}];\n"
     yield f'  node [shape=box, style="filled,rounded", fillcolor="{colors.fills["op"]}", color="{colors.border}", {font},\n'
@@ -84,7 +108,12 @@ def _boxes(drawn: Scene, colors: Palette) -> Iterator[str]:
             yield _box(part, colors, indent)
 
 
-def _cluster(frame: int, drawn: Scene, colors: Palette, indent: str) -> str:
+def _cluster(
+    frame: int,
+    drawn: Scene,
+    colors: Palette,
+    indent: str,
+) -> str:
     title = quote((drawn.frames[frame].title,))
     look = f'labelloc=t; labeljust=l; style=rounded; color="{colors.border}";'
     return f"{indent}subgraph cluster_{frame} {{\n{indent}  label={title}; {look}\n"

@@ -1,7 +1,8 @@
-"""The frames of a drawing: one border for each open module call that something visible lies in.
+"""The frames of a drawing: one border for each open module call that something visible
+lies in.
 
-This module decides which frames there are, what is written on them, and in which order boxes lie in them; it knows no coordinates
-and no format.
+This module decides which frames there are, what is written on them, and in which order
+boxes lie in them; it knows no coordinates and no format.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 
 
 class Frame(NamedTuple):
-    """A border around boxes: one call of one module. `parent` is the index of the frame around it.
+    """A border around boxes: one call of one module. `parent` is the index of the frame
+    around it.
 
-    `title` leaves out what the frame around it says already; `full` does not, and is for tooltips.
+    `title` leaves out what the frame around it says already; `full` does not, and is
+    for tooltips.
     """
 
     title: str
@@ -33,7 +36,9 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Numbers frames as boxes ask for them; `drawn` are those asked for, a frame's parent always before it."""
+    """Numbers frames as boxes ask for them; `drawn` are those asked for, a frame's
+    parent always before it.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -48,23 +53,36 @@ class Frames:
         """The frame of a box that lies in `scope`: that scope's own."""
         if scope is None or scope in self._number:
             return None if scope is None else self._number[scope]
+
         for inner in reversed(list(self._tree.around(scope))):
             if inner not in self._number:
                 record, line = self._graph.scopes[inner], self._calls_from.get(inner)
                 parent, around, told = None, "", None
                 if record.parent is not None:
-                    parent, told = self._number[record.parent], self._calls_from.get(record.parent)
+                    parent, told = (
+                        self._number[record.parent],
+                        self._calls_from.get(record.parent),
+                    )
                     around = self._graph.scopes[record.parent].path
                 self._number[inner] = len(self.drawn)
                 first = record.path in self._repeated and around not in self._repeated
                 used = self._used.get(inner, 0)
-                title = frame_title(record, around, None if line == told else line, first=first, used=used)
+                title = frame_title(
+                    record,
+                    around,
+                    None if line == told else line,
+                    first=first,
+                    used=used,
+                )
                 full = frame_title(record, line=line, first=first, used=used)
                 self.drawn.append(Frame(title, parent, inner, full))
+
         return self._number[scope]
 
     def tells_no_line(self, scope: int | None) -> bool:
-        """Whether the frame of this scope does not tell the script's line that its boxes come from."""
+        """Whether the frame of this scope does not tell the script's line that its
+        boxes come from.
+        """
         return scope not in self._calls_from
 
     def around(self, nodes: Sequence[int]) -> int | None:
@@ -73,8 +91,13 @@ class Frames:
 
 
 def _referred_to(graph: Graph) -> frozenset[str]:
-    """Paths of modules that are called several times, where some box says that its parameters are those of an earlier call."""
-    if not any(node.group is not None and node.group.same_as is not None for node in graph.nodes):
+    """Paths of modules that are called several times, where some box says that its
+    parameters are those of an earlier call.
+    """
+    if not any(
+        node.group is not None and node.group.same_as is not None
+        for node in graph.nodes
+    ):
         return frozenset()
     return frozenset(scope.path for scope in graph.scopes if scope.call > 1)
 
@@ -89,42 +112,62 @@ def _used(graph: Graph) -> dict[int, int]:
     used: dict[int, int] = {}
     for leaf, elements in parameter_elements(whole).items():
         scopes = {whole.nodes[edge.consumer].scope for edge in whole.consumers(leaf)}
-        for scope in {outer for inner in scopes if inner is not None for outer in tree.around(inner)}:
+        for scope in {
+            outer
+            for inner in scopes
+            if inner is not None
+            for outer in tree.around(inner)
+        }:
             used[scope] = used.get(scope, 0) + elements
     return used
 
 
 def frame_title(
-    scope: Scope, around: str = "", line: SourceLine | None = None, *, first: bool = False, used: int = 0
+    scope: Scope,
+    around: str = "",
+    line: SourceLine | None = None,
+    *,
+    first: bool = False,
+    used: int = 0,
 ) -> str:
-    """Path, class, which call when it is a later one, and parameters: `fc Linear, 12 parameters`.
+    """Path, class, which call when it is a later one, and parameters:
+    `fc Linear, 12 parameters`.
 
-    The path is given relative to the module `around`. `line` is the script's that everything inside comes from. `first`: a
-    box refers to the first call, so that is numbered, too. `used`: elements of its parameters that are in the graph.
+    The path is given relative to the module `around`. `line` is the script's that
+    everything inside comes from. `first`: a box refers to the first call, so that is
+    numbered, too. `used`: elements of its parameters that are in the graph.
     """
     path = scope.path.removeprefix(f"{around}.") if around else scope.path
     words = [one_line(titled(path, scope.type))]
     if scope.call > 1 or first:
         words.append(f"call {count_text(scope.call)}")
+
     if line is not None:
         words.append(f"from {labels.source_text(line)}")
+
     if scope.parameters and used and used != scope.parameters:
         words.append(f"{count_text(used)} of {plural(scope.parameters, 'parameter')}")
     elif scope.parameters:
         words.append(plural(scope.parameters, "parameter"))
+
     if scope.forward is not None:
         words.append(f"takes {seconds_text(scope.forward + (scope.backward or 0))}")
+
     return ", ".join(words)
 
 
-def nested(boxes: Iterable[Box], frames: Sequence[Frame]) -> Iterator[tuple[Box | int | None, int]]:
-    """The boxes in nested order, between the index of the frame that begins and None where it ends, each with its level.
+def nested(
+    boxes: Iterable[Box], frames: Sequence[Frame]
+) -> Iterator[tuple[Box | int | None, int]]:
+    """The boxes in nested order, between the index of the frame that begins and None
+    where it ends, each with its level.
 
     Empty frames are left out.
     """
     inside: dict[int | None, list[Box]] = {}
     for box in boxes:
         inside.setdefault(box.frame, []).append(box)
+
     children = _children(frames, inside)
     stack: list[tuple[int | None, int, bool]] = [(None, 0, False)]
     while stack:
@@ -137,11 +180,18 @@ def nested(boxes: Iterable[Box], frames: Sequence[Frame]) -> Iterator[tuple[Box 
             stack.append((frame, level, True))
             level += 1
         yield from ((box, level) for box in inside.get(frame, ()))
-        stack.extend((child, level, False) for child in reversed(children.get(frame, [])))
+        stack.extend(
+            (child, level, False) for child in reversed(children.get(frame, []))
+        )
 
 
-def _children(frames: Sequence[Frame], inside: dict[int | None, list[Box]]) -> dict[int | None, list[int]]:
-    """Frames by the frame around them, only those with a box somewhere inside. Parents come before their children."""
+def _children(
+    frames: Sequence[Frame],
+    inside: dict[int | None, list[Box]],
+) -> dict[int | None, list[int]]:
+    """Frames by the frame around them, only those with a box somewhere inside. Parents
+    come before their children.
+    """
     used = {frame for frame in inside if frame is not None}
     for i in reversed(range(len(frames))):
         parent = frames[i].parent

@@ -1,7 +1,9 @@
-"""Amounts at each box of a graph, folded or not, and the scale by which boxes are compared: bytes and gradients.
+"""Amounts at each box of a graph, folded or not, and the scale by which boxes are
+compared: bytes and gradients.
 
-A step of the scale is a factor down from the largest amount, so that one huge node does not make all others look alike: of two for
-bytes, of ten for gradients, which differ by orders of magnitude. Features have amounts of their own. Knows nothing of colours.
+A step of the scale is a factor down from the largest amount, so that one huge node does
+not make all others look alike: of two for bytes, of ten for gradients, which differ by
+orders of magnitude. Features have amounts of their own. Knows nothing of colours.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ HEATS = {
 
 
 class Heat(NamedTuple):
-    """Amounts by node id, such as bytes held, the `factor` that one step of their scale is, and words for both.
+    """Amounts by node id, such as bytes held, the `factor` that one step of their scale
+    is, and words for both.
 
     >>> heat = Heat((8, 0, 3), 8, 2, "holds", lambda amount: f"{amount:g} B")
     >>> [heat.step(node) for node in range(3)], heat.above(5)
@@ -44,9 +47,15 @@ class Heat(NamedTuple):
     note: str = ""  # a line for under the picture
 
     def step(self, node: int) -> int:
-        """From 1 (least) to 5 (above the largest divided by the factor); 0 for a node that has nothing."""
+        """From 1 (least) to 5 (above the largest divided by the factor); 0 for a node
+        that has nothing.
+        """
         amount = self.of[node]
-        return next((step for step in range(STEPS, 1, -1) if amount > self.above(step)), 1) if amount > 0 else 0
+        if amount > 0:
+            return next(
+                (step for step in range(STEPS, 1, -1) if amount > self.above(step)), 1
+            )
+        return 0
 
     def above(self, step: int) -> float:
         """The amount that a step begins above."""
@@ -67,7 +76,8 @@ class Heat(NamedTuple):
 
 
 def held_by_box(graph: Graph) -> tuple[int, ...]:
-    """Bytes held for backward by every node; a folded box holds what the nodes inside it do.
+    """Bytes held for backward by every node; a folded box holds what the nodes inside
+    it do.
 
     Every storage counts once, for whoever saved it first.
 
@@ -102,10 +112,12 @@ def memory_heat(graph: Graph) -> Heat:
 
 
 class BoxNorms(NamedTuple):
-    """One box: the first and last place of what is inside it, how many places, and the norms that arrive.
+    """One box: the first and last place of what is inside it, how many places, and the
+    norms that arrive.
 
-    Places begin at 1. `least` and `most` are None when no gradient arrives; `most` is infinite when one is not finite. Not
-    `measured`: nobody knows what arrives at any of the places.
+    Places begin at 1. `least` and `most` are None when no gradient arrives; `most` is
+    infinite when one is not finite. Not `measured`: nobody knows what arrives at any of
+    the places.
     """
 
     first: int
@@ -117,14 +129,17 @@ class BoxNorms(NamedTuple):
 
 
 class GradientNorms(NamedTuple):
-    """Norms by node id of the graph given; None for what backward does not call. `heat` takes no norm and one not finite for 0."""
+    """Norms by node id of the graph given; None for what backward does not call. `heat`
+    takes no norm and one not finite for 0.
+    """
 
     of: tuple[BoxNorms | None, ...]
     heat: Heat
 
 
 def gradient_norms(graph: Graph) -> GradientNorms:
-    """The norms of every node; a folded box has those of all nodes inside it. Raises FormatError when nobody measured.
+    """The norms of every node; a folded box has those of all nodes inside it. Raises
+    FormatError when nobody measured.
 
     >>> from gradviz.graph import BackwardStep, Node
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
@@ -138,17 +153,50 @@ def gradient_norms(graph: Graph) -> GradientNorms:
             "this graph does not know its gradients and the order of backward. On the command line, draw the script itself, "
             "not a graph saved without them; in Python, draw gradviz.flow(loss).graph."
         )
+
     places = {step.node: place for place, step in enumerate(whole.backward, 1)}
-    boxes = tuple(_arrival([places[i] for i in inside if i in places], whole.backward) for inside in graph.inside)
-    norms = [step.norm for step in whole.backward if step.norm is not None and math.isfinite(step.norm)]
-    most = tuple(0.0 if box is None or box.most is None or math.isinf(box.most) else box.most for box in boxes)
-    heat = Heat(most, max(norms, default=0.0), 10, "gradient norm", number, "above")
+    boxes = tuple(
+        _arrival(
+            [places[i] for i in inside if i in places],
+            whole.backward,
+        )
+        for inside in graph.inside
+    )
+    norms = [
+        step.norm
+        for step in whole.backward
+        if step.norm is not None and math.isfinite(step.norm)
+    ]
+    most = tuple(
+        0.0 if box is None or box.most is None or math.isinf(box.most) else box.most
+        for box in boxes
+    )
+    heat = Heat(
+        most,
+        max(norms, default=0.0),
+        10,
+        "gradient norm",
+        number,
+        "above",
+    )
+
     return GradientNorms(boxes, heat)
 
 
-def _arrival(places: Sequence[int], steps: Sequence[BackwardStep]) -> BoxNorms | None:
+def _arrival(
+    places: Sequence[int],
+    steps: Sequence[BackwardStep],
+) -> BoxNorms | None:
     if not places:
         return None
+
     norms = [norm for place in places if (norm := steps[place - 1].norm) is not None]
     measured = any(steps[place - 1].measured for place in places)
-    return BoxNorms(min(places), max(places), len(places), min(norms, default=None), max(norms, default=None), measured)
+    return BoxNorms(
+        min(places),
+        max(places),
+        len(places),
+        min(norms, default=None),
+        max(norms, default=None),
+        measured,
+    )

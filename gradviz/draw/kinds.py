@@ -1,6 +1,8 @@
-"""What sort of op or module a box is: with parameters, an activation, a norm, attention, a loss, or a change of shape.
+"""What sort of op or module a box is: with parameters, an activation, a norm,
+attention, a loss, or a change of shape.
 
-Read from the class of a module, else from the names of ops, as PyTorch spells them. This module knows no colours.
+Read from the class of a module, else from the names of ops, as PyTorch spells them.
+This module knows no colours.
 """
 
 from __future__ import annotations
@@ -18,9 +20,14 @@ _CLASSES: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
     ("loss", re.compile(r"Loss\w*$")),
     (
         "activation",
-        re.compile(r"(ReLU6?|[GSRC]?ELU|SiLU|Mish|Sigmoid|Tanh|Soft\w+|Hard\w+|Swish|Activation|GLU|Dropout\w*)$"),
+        re.compile(
+            r"(ReLU6?|[GSRC]?ELU|SiLU|Mish|Sigmoid|Tanh|Soft\w+|Hard\w+|Swish|Activation|GLU|Dropout\w*)$"
+        ),
     ),
-    ("layer", re.compile(r"^(\w*Linear|\w*Conv\w*|Embedding\w*|LSTM|GRU|RNN)(Cell|Layer)?$")),
+    (
+        "layer",
+        re.compile(r"^(\w*Linear|\w*Conv\w*|Embedding\w*|LSTM|GRU|RNN)(Cell|Layer)?$"),
+    ),
     ("shape", re.compile(r"(Flatten|PixelShuffle|Pad\dd|Permute|Rearrange|Identity)$")),
 )
 """The last words of class names."""
@@ -35,7 +42,12 @@ _OPS: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
             r"^(relu6?|[gsc]?elu|silu|mish|tanh|gelu|glu|(log_?)?sigmoid|(log_)?softmax|softplus|hard\w+|\w*_relu)_?$"
         ),
     ),
-    ("shape", re.compile(r"^(cat|stack|clone|repeat|copy|unbind|split\w*|chunk|pad|constant_pad\w*)$")),
+    (
+        "shape",
+        re.compile(
+            r"^(cat|stack|clone|repeat|copy|unbind|split\w*|chunk|pad|constant_pad\w*)$"
+        ),
+    ),
 )
 """Names of ops in the forward pass."""
 
@@ -49,14 +61,22 @@ def kind_of(graph: Graph, node: Node) -> BoxKind:
     if group is None:
         return _kind_of_op(graph, node)
 
-    name = group.title.split(",")[0].rsplit(" ", 1)[-1]  # the class, behind the path
+    # the class, behind the path
+    name = group.title.split(",")[0].rsplit(
+        " ",
+        1,
+    )[-1]
     for kind, pattern in _CLASSES:
         if pattern.search(name):
             return kind
 
     if group.kind == "chain" and "matmul" in group.title and "softmax" in group.title:
         return "attention"
-    if group.parameters and group.kind in ("module", "repeat") and group.ops <= FEW * group.count:
+    if (
+        group.parameters
+        and group.kind in ("module", "repeat")
+        and group.ops <= FEW * group.count
+    ):
         return "layer"
     return "group"
 

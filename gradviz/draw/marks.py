@@ -1,4 +1,6 @@
-"""Which boxes and edges of a graph, folded or not, are marked. Read from `Graph.marks`, which holds ids of the whole graph."""
+"""Which boxes and edges of a graph, folded or not, are marked. Read from `Graph.marks`,
+which holds ids of the whole graph.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from gradviz.graph import Graph, Mark
 
 
 class Marked(NamedTuple):
-    """Marks by node id of the graph given, by (consumer, producer) of its edges, and by name of outputs without a node.
+    """Marks by node id of the graph given, by (consumer, producer) of its edges, and by
+    name of outputs without a node.
 
     `all` is every mark; those that mark nothing here are in `elsewhere`.
     """
@@ -32,11 +35,13 @@ def marked(graph: Graph) -> Marked:
     whole = graph.original if graph.original is not None else graph
     if not whole.marks:
         return Marked({}, {}, {}, (), frozenset())
+
     box_of = graph.box_of
     nodes: dict[int, tuple[Mark, ...]] = {}
     edges: dict[tuple[int, int], tuple[Mark, ...]] = {}
     outputs: dict[str, tuple[Mark, ...]] = {}
     elsewhere = set()
+
     for mark in whole.marks:
         boxes = dict.fromkeys(box_of[i] for i in mark.nodes)
         ends = [
@@ -53,4 +58,5 @@ def marked(graph: Graph) -> Marked:
             outputs[name] = (*outputs.get(name, ()), mark)
         if not boxes and not ends and not mark.outputs:
             elsewhere.add(mark.number)
+
     return Marked(nodes, edges, outputs, whole.marks, frozenset(elsewhere))

@@ -1,7 +1,9 @@
-"""Writes a scene as a Mermaid flowchart in a Markdown page, as GitHub, GitLab and notebooks show it.
+"""Writes a scene as a Mermaid flowchart in a Markdown page, as GitHub, GitLab and
+notebooks show it.
 
-Mermaid refuses more than 500 edges and 50,000 characters. Above that the drawing is cut, from the outputs on, and both
-the drawing and the page say so. This module decides nothing else about what is drawn.
+Mermaid refuses more than 500 edges and 50,000 characters. Above that the drawing is
+cut, from the outputs on, and both the drawing and the page say so. This module decides
+nothing else about what is drawn.
 """
 
 from __future__ import annotations
@@ -24,12 +26,28 @@ if TYPE_CHECKING:
 
 MAX_LINKS = 500
 END = "  end\n"
-MAX_CHARACTERS = 49_000  # of Mermaid's 50,000; the rest is for the frame around the boxes
-_DIRECTION = {"auto": "TD", "down": "TD", "up": "BT", "right": "LR", "left": "RL"}
-_ARROW = {"data": "-->", "view": "-.->", "saved": "---", "same": "-.-", "cut": "-.->"}
-_PLAIN = frozenset(" ,()/=")  # besides letters and digits, what neither Mermaid nor Markdown reads as markup
-_PLAIN_INSIDE = frozenset(".:_+-'[]")  # what Mermaid takes as it is, except where a line begins
-_LIST_MARK = re.compile(r"\d+[.)]")  # some versions of Mermaid refuse a label that looks like a list
+# of Mermaid's 50,000; the rest is for the frame around the boxes
+MAX_CHARACTERS = 49_000
+_DIRECTION = {
+    "auto": "TD",
+    "down": "TD",
+    "up": "BT",
+    "right": "LR",
+    "left": "RL",
+}
+_ARROW = {
+    "data": "-->",
+    "view": "-.->",
+    "saved": "---",
+    "same": "-.-",
+    "cut": "-.->",
+}
+# besides letters and digits, what neither Mermaid nor Markdown reads as markup
+_PLAIN = frozenset(" ,()/=")
+# what Mermaid takes as it is, except where a line begins
+_PLAIN_INSIDE = frozenset(".:_+-'[]")
+# some versions of Mermaid refuse a label that looks like a list
+_LIST_MARK = re.compile(r"\d+[.)]")
 
 
 def render(graph: Graph, options: Options) -> Iterator[str]:
@@ -42,21 +60,33 @@ def page(drawn: Scene, options: Options) -> Iterator[str]:
     part = cut(drawn)
     if drawn.title.strip():
         yield f"**{escape(drawn.title.strip(), '&')}**\n\n"
+
     yield f"```mermaid\nflowchart {_DIRECTION[options.direction]}\n"
     yield from _boxes(drawn, part)
     for link in part.links:
         yield _link(link)
+
     left = len(drawn.boxes) - len(part.boxes)
     if left:
         yield f'  more["{escape(more(left) + " boxes")}"]\n'
+
     yield from _colors(drawn, options)
     yield "```\n\n"
-    for line in filter(None, (drawn.dtype, *_cut_lines(drawn, part), *drawn.footer, *chart_lines(drawn.chart))):
+    for line in filter(
+        None,
+        (
+            drawn.dtype,
+            *_cut_lines(drawn, part),
+            *drawn.footer,
+            *chart_lines(drawn.chart),
+        ),
+    ):
         yield f"- {escape(line, '&')}\n"
 
 
 def escape(text: str, lead: str = "") -> str:
-    """One line of text with all that could be markup as numbered entities: Mermaid's, or Markdown's with `&` as lead.
+    """One line of text with all that could be markup as numbered entities: Mermaid's,
+    or Markdown's with `&` as lead.
 
     >>> escape('<b>"x"')
     '#60;b#62;#34;x#34;'
@@ -66,7 +96,10 @@ def escape(text: str, lead: str = "") -> str:
     line = one_line(text)
     begins = _LIST_MARK.match(line)
     first = begins.end() if begins else 1
-    return "".join(c if _is_plain(c, not lead and i >= first) else f"{lead}#{ord(c)};" for i, c in enumerate(line))
+    return "".join(
+        c if _is_plain(c, not lead and i >= first) else f"{lead}#{ord(c)};"
+        for i, c in enumerate(line)
+    )
 
 
 def _is_plain(c: str, inside: bool) -> bool:
@@ -81,22 +114,31 @@ class DrawnPart(NamedTuple):
 
 
 def cut(drawn: Scene) -> DrawnPart:
-    """As much of a scene as Mermaid draws: the boxes nearest to the outputs, and the links between them."""
+    """As much of a scene as Mermaid draws: the boxes nearest to the outputs, and the
+    links between them.
+    """
     if len(drawn.links) <= MAX_LINKS:
         borders = sum(_frame_characters(drawn, i) for i in range(len(drawn.frames)))
         if _characters(drawn.boxes, drawn.links) + borders <= MAX_CHARACTERS:
             return DrawnPart(drawn.boxes, drawn.links)
+
     touching: dict[int, list[Link]] = {}
     for link in drawn.links:
         touching.setdefault(link.source, []).append(link)
         touching.setdefault(link.target, []).append(link)
+
     boxes: dict[int, Box] = {}
     links: list[Link] = []
     framed: set[int] = set()
     room = MAX_CHARACTERS
+
     for box in _nearest_first(drawn, touching):
         boxes[box.id] = box
-        its_links = [link for link in touching.get(box.id, ()) if link.source in boxes and link.target in boxes]
+        its_links = [
+            link
+            for link in touching.get(box.id, ())
+            if link.source in boxes and link.target in boxes
+        ]
         frame = box.frame
         while frame is not None and frame not in framed:
             framed.add(frame)
@@ -107,15 +149,22 @@ def cut(drawn: Scene) -> DrawnPart:
             del boxes[box.id]
             break
         links += its_links
+
     return DrawnPart(tuple(boxes.values()), tuple(links))
 
 
-def _nearest_first(drawn: Scene, touching: dict[int, list[Link]]) -> Iterator[Box]:
-    """Boxes by their distance from the outputs; those that no output leads to come last."""
+def _nearest_first(
+    drawn: Scene,
+    touching: dict[int, list[Link]],
+) -> Iterator[Box]:
+    """Boxes by their distance from the outputs; those that no output leads to come
+    last.
+    """
     starts = [box.id for box in drawn.boxes if box.kind == "output"]
     seen = set(starts)
     waiting = deque(starts)
     rest = iter(drawn.boxes)
+
     while True:
         while waiting:
             here = waiting.popleft()
@@ -124,21 +173,35 @@ def _nearest_first(drawn: Scene, touching: dict[int, list[Link]]) -> Iterator[Bo
                 if link.target == here and link.source not in seen:
                     seen.add(link.source)
                     waiting.append(link.source)
-        unreached = next((box for box in rest if box.id not in seen), None)
+        unreached = next(
+            (box for box in rest if box.id not in seen),
+            None,
+        )
         if unreached is None:
             return
         seen.add(unreached.id)
         waiting.append(unreached.id)
 
 
-def _characters(boxes: Iterable[Box], links: Iterable[Link]) -> int:
-    return sum(len(_box(box)) for box in boxes) + sum(len(_link(link)) for link in links)
+def _characters(
+    boxes: Iterable[Box],
+    links: Iterable[Link],
+) -> int:
+    return sum(len(_box(box)) for box in boxes) + sum(
+        len(_link(link)) for link in links
+    )
 
 
 def _boxes(drawn: Scene, part: DrawnPart) -> Iterator[str]:
     """The boxes of a part, those of a module inside its subgraph."""
     for item, _ in nested(part.boxes, drawn.frames):
-        yield END if item is None else _begin(drawn, item) if isinstance(item, int) else _box(item)
+        yield (
+            END
+            if item is None
+            else _begin(drawn, item)
+            if isinstance(item, int)
+            else _box(item)
+        )
 
 
 def _begin(drawn: Scene, frame: int) -> str:

@@ -10,14 +10,21 @@ MOST = 3
 
 
 def held_names(graph: Graph, edge: Edge) -> str:
-    """`q`, or `box, cls` where several ops of a folded box make what goes along the edge; "" where one has no name."""
+    """`q`, or `box, cls` where several ops of a folded box make what goes along the
+    edge; "" where one has no name.
+    """
     whole = graph.original
     if whole is None:
         return name_of(graph, edge.producer)
 
     inside = set(graph.inside[edge.producer])
     users = graph.inside[edge.consumer]
-    makers = {use.producer for user in users for use in whole.inputs(user) if use.producer in inside}
+    makers = {
+        use.producer
+        for user in users
+        for use in whole.inputs(user)
+        if use.producer in inside
+    }
     names = {maker: name_of(whole, maker) for maker in sorted(makers)}
     if len(names) > MOST or not all(names.values()):
         return ""
@@ -25,7 +32,9 @@ def held_names(graph: Graph, edge: Edge) -> str:
 
 
 def name_of(graph: Graph, node: int) -> str:
-    """The variable that the line assigns, else those that hold the tensor. An output has a box with its name."""
+    """The variable that the line assigns, else those that hold the tensor. An output
+    has a box with its name.
+    """
     record = graph.nodes[node]
     if len(record.outputs) > 1:
         return ""  # nobody knows which of them it is

@@ -1,7 +1,9 @@
-"""The options of every renderer: name, default, valid values and help line, each written once.
+"""The options of every renderer: name, default, valid values and help line, each
+written once.
 
-The command line makes its options from the fields of `Options`, and the Python API takes them by the same names. This
-module knows nothing of graphs, renderers or the command line.
+The command line makes its options from the fields of `Options`, and the Python API
+takes them by the same names. This module knows nothing of graphs, renderers or the
+command line.
 """
 
 # ruff: noqa: RUF009 -- what is called there makes fields
@@ -27,11 +29,22 @@ Color = Literal["kind", "memory", "grad", "time"]
 
 LinkSource = Literal["none", "vscode", "file"]
 By = Literal["auto", "node", "module", "line"]
-OUTLINE_COLUMNS = ("calls", "ops", "parameters", "output", "saved", "forward", "backward", "made")
+OUTLINE_COLUMNS = (
+    "calls",
+    "ops",
+    "parameters",
+    "output",
+    "saved",
+    "forward",
+    "backward",
+    "made",
+)
 
 
 _MEASURES = "gradviz.gradients"
-"""The feature without which nobody asks for gradients, times, and the order of backward."""
+"""The feature without which nobody asks for gradients, times, and the order of
+backward.
+"""
 
 
 def _option(
@@ -42,27 +55,59 @@ def _option(
     choices: tuple[str, ...] = (),
     needs: str = "gradviz.draw",
 ) -> Any:
-    """A field with what whoever asks for its value must know. `needs`: the feature without which it is no option."""
-    known = {"help": help, "kinds": kinds, "choices": choices, "check": check, "needs": needs}
+    """A field with what whoever asks for its value must know. `needs`: the feature
+    without which it is no option.
+    """
+    known = {
+        "help": help,
+        "kinds": kinds,
+        "choices": choices,
+        "check": check,
+        "needs": needs,
+    }
     return field(default=default, metadata=known)
 
 
-def _choice(default: str, choices: object, help: str, needs: Mapping[str, str] = {}) -> Any:
-    """A field that takes one of the values of a Literal, as far as the features are there that they need."""
-    valid = tuple(choice for choice in get_args(choices) if is_there(needs.get(choice, "gradviz.draw")))
-    return _option(default, help, partial(one_of, choices=valid), choices=valid)
+def _choice(
+    default: str,
+    choices: object,
+    help: str,
+    needs: Mapping[str, str] = {},
+) -> Any:
+    """A field that takes one of the values of a Literal, as far as the features are
+    there that they need.
+    """
+    valid = tuple(
+        choice
+        for choice in get_args(choices)
+        if is_there(needs.get(choice, "gradviz.draw"))
+    )
+    return _option(
+        default,
+        help,
+        partial(one_of, choices=valid),
+        choices=valid,
+    )
 
 
-def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+def one_of(
+    name: str,
+    value: Any,
+    choices: tuple[str, ...],
+) -> str:
     """The value, when it is one of the choices. Raises FormatError."""
     if isinstance(value, str) and value in choices:
         return value
     hint = near(value, choices) if isinstance(value, str) else ""
-    raise FormatError(f"{name} cannot be {value!r}. Valid are: {', '.join(choices)}.{hint}")
+    raise FormatError(
+        f"{name} cannot be {value!r}. Valid are: {', '.join(choices)}.{hint}"
+    )
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Which of the known names may be meant, as a sentence more; nothing where none is near."""
+    """Which of the known names may be meant, as a sentence more; nothing where none is
+    near.
+    """
     hint = did_you_mean(name, known)
     return f" {hint}" if hint.startswith("Did you") else ""
 
@@ -76,7 +121,9 @@ def _value(
     kept: Callable[[Any], Any] = lambda value: value,
     needs: str = "gradviz.draw",
 ) -> Any:
-    """A field of these kinds that takes what `accepts` lets pass, `valid` in words, and keeps what `kept` makes of it."""
+    """A field of these kinds that takes what `accepts` lets pass, `valid` in words, and
+    keeps what `kept` makes of it.
+    """
 
     def check(name: str, value: Any) -> Any:
         if not accepts(value):
@@ -88,16 +135,32 @@ def _value(
 
 def _flag(help: str, needs: str = "gradviz.draw") -> Any:
     valid = "Valid are: True, False."
-    return _value(False, (bool,), help, valid, lambda value: isinstance(value, bool), needs=needs)
+    return _value(
+        False,
+        (bool,),
+        help,
+        valid,
+        lambda value: isinstance(value, bool),
+        needs=needs,
+    )
 
 
 def _limit(help: str) -> Any:
     """How many at most: 0 for no limit, None to let the renderer choose."""
     valid = "Give a whole number; 0 means no limit."
-    return _value(None, (int,), help, valid, lambda value: value is None or (_is_number(value, int) and value >= 0))
+    return _value(
+        None,
+        (int,),
+        help,
+        valid,
+        lambda value: value is None or (_is_number(value, int) and value >= 0),
+    )
 
 
-def _is_number(value: Any, kinds: type | tuple[type, ...]) -> bool:
+def _is_number(
+    value: Any,
+    kinds: type | tuple[type, ...],
+) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
@@ -109,23 +172,32 @@ def _column_names(name: str, value: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to draw. Every field has `metadata`: `help` (one line), `kinds` (types of a value), `choices` (empty when any value)
-    and `check`, which takes the name and a value, returns the value to keep, and raises FormatError when it is not valid.
+    """How to draw. Every field has `metadata`: `help` (one line), `kinds` (types of a
+    value), `choices` (empty when any value) and `check`, which takes the name and a
+    value, returns the value to keep, and raises FormatError when it is not valid.
 
     >>> Options.of({"direction": "right"}).direction
     'right'
     """
 
     direction: Direction = _choice(
-        "auto", Direction, "Layout direction, from leaves to outputs; auto: what fits a page or a slide."
+        "auto",
+        Direction,
+        "Layout direction, from leaves to outputs; auto: what fits a page or a slide.",
     )
-    names: Names = _choice("auto", Names, "Name ops by variable, op (addmm) or backward function (AddmmBackward0).")
+    names: Names = _choice(
+        "auto",
+        Names,
+        "Name ops by variable, op (addmm) or backward function (AddmmBackward0).",
+    )
     depth: int | Literal["auto", "all"] = _value(
         "auto",
         (int, str),
         "Levels of modules to show: a number, all, or auto for about two screens.",
         "Give a whole number from 1, 'auto' or 'all'.",
-        lambda value: value in ("auto", "all") or (_is_number(value, int) and value >= 1),
+        lambda value: (
+            value in ("auto", "all") or (_is_number(value, int) and value >= 1)
+        ),
     )
     focus: str | None = _value(
         None,
@@ -139,18 +211,25 @@ class Options:
         (tuple,),
         "Path of a module to open at any depth; may be repeated.",
         "Give a list of module paths, such as ['layers.0'].",
-        lambda value: isinstance(value, (str, list, tuple)) and all(isinstance(path, str) for path in value),
+        lambda value: (
+            isinstance(value, (str, list, tuple))
+            and all(isinstance(path, str) for path in value)
+        ),
         lambda value: (value,) if isinstance(value, str) else tuple(value),
     )
     views: Views = _choice(
-        "auto", Views, "Ops that only change a shape: auto merges them into another op above 50 nodes."
+        "auto",
+        Views,
+        "Ops that only change a shape: auto merges them into another op above 50 nodes.",
     )
     leaves: Leaves = _choice(
         "auto",
         Leaves,
         "Draw leaves once, per use or not at all; auto splits at many uses. parameters: no data.",
     )
-    theme: Theme = _choice("auto", Theme, "Colour theme; auto follows the reader's setting where possible.")
+    theme: Theme = _choice(
+        "auto", Theme, "Colour theme; auto follows the reader's setting where possible."
+    )
     color: Color = _choice(
         "kind",
         Color,
@@ -158,18 +237,33 @@ class Options:
         needs={"grad": _MEASURES, "time": _MEASURES},
     )
     numbers: bool = _flag("Number boxes in the order of backward.", needs=_MEASURES)
-    by: By = _choice("auto", By, "Rows of a tree: nodes from the output down, modules, or lines of code.")
-    columns: str | tuple[str, ...] = _option((), f"Columns, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names)
-    link_source: LinkSource = _choice("none", LinkSource, "In SVG, a click on a box opens its line of code.")
+    by: By = _choice(
+        "auto",
+        By,
+        "Rows of a tree: nodes from the output down, modules, or lines of code.",
+    )
+    columns: str | tuple[str, ...] = _option(
+        (), f"Columns, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names
+    )
+    link_source: LinkSource = _choice(
+        "none", LinkSource, "In SVG, a click on a box opens its line of code."
+    )
     max_depth: int | None = _limit("Levels of branches to show in a tree; 0 for all.")
-    max_rows: int | None = _limit("Rows of a tree; 200 in a terminal, all in a file; 0 for all.")
+    max_rows: int | None = _limit(
+        "Rows of a tree; 200 in a terminal, all in a file; 0 for all."
+    )
     saved: bool = _flag("Draw the tensors saved for backward.")
-    details: bool = _flag("Say in each box what it made, its line of code, bytes and parameters.")
+    details: bool = _flag(
+        "Say in each box what it made, its line of code, bytes and parameters."
+    )
     attributes: bool = _flag("Show other saved values, such as sizes and numbers.")
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            checked = item.metadata["check"](item.name, getattr(self, item.name))
+            checked = item.metadata["check"](
+                item.name,
+                getattr(self, item.name),
+            )
             object.__setattr__(self, item.name, checked)
 
     def op_names(self, usual: OpNames) -> OpNames:
@@ -178,13 +272,18 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
-        """Options from a mapping of names to values. Raises FormatError for an unknown name or a value not taken."""
+        """Options from a mapping of names to values. Raises FormatError for an unknown
+        name or a value not taken.
+        """
         known = [item.name for item in option_fields()]
         given = without_retired_names("render", given, _warn)
         for name in given:
             if name not in known:
                 hint = did_you_mean(str(name), known, what="options")
-                every = "" if hint.startswith("The options") else f" The options are: {', '.join(sorted(known))}."
+                if hint.startswith("The options"):
+                    every = ""
+                else:
+                    every = f" The options are: {', '.join(sorted(known))}."
                 raise FormatError(f"there is no option {name!r}. {hint}{every}")
         return cls(**given)
 
@@ -194,5 +293,7 @@ def _warn(sentence: str) -> None:
 
 
 def option_fields() -> tuple[Field[Any], ...]:
-    """Every option in the order help shows them, for whoever generates a command line or a page from them."""
+    """Every option in the order help shows them, for whoever generates a command line
+    or a page from them.
+    """
     return tuple(item for item in fields(Options) if is_there(item.metadata["needs"]))

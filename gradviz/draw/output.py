@@ -1,8 +1,11 @@
-"""Renders a graph to memory or to a file: the formats, one row each, and a file that is whole or not there.
+"""Renders a graph to memory or to a file: the formats, one row each, and a file that is
+whole or not there.
 
-Choices, suffixes, help and error texts all derive from the rows of the formats. A renderer is imported when it is first used: this
-module knows no picture format, only where it is. A file is written under a temporary name in its own folder and renamed when it is
-whole: a reader never sees half a file, and an error or Ctrl-C leaves the old file as it was.
+Choices, suffixes, help and error texts all derive from the rows of the formats. A
+renderer is imported when it is first used: this module knows no picture format, only
+where it is. A file is written under a temporary name in its own folder and renamed when
+it is whole: a reader never sees half a file, and an error or Ctrl-C leaves the old file
+as it was.
 """
 
 from __future__ import annotations
@@ -39,8 +42,13 @@ def folded(graph: Graph, options: Options) -> Graph:
     )
 
 
-def render(graph: Graph, format: str, options: Options | None = None) -> str | bytes:
-    """The graph in one format, as text, or bytes for png and pdf. Raises FormatError for an unknown format.
+def render(
+    graph: Graph,
+    format: str,
+    options: Options | None = None,
+) -> str | bytes:
+    """The graph in one format, as text, or bytes for png and pdf. Raises FormatError
+    for an unknown format.
 
     >>> from gradviz.graph import Graph, Node
     >>> print(render(Graph(nodes=(Node(0, "AddBackward0"),)), "dot").splitlines()[0])
@@ -51,45 +59,74 @@ def render(graph: Graph, format: str, options: Options | None = None) -> str | b
         return made if isinstance(made, (str, bytes)) else "".join(made)
 
 
-def pieces(graph: Graph, format: str, options: Options | None = None) -> Generator[bytes, None, None]:
-    """The graph in one format, piece by piece and encoded as in a file: what to write to a pipe."""
+def pieces(
+    graph: Graph, format: str, options: Options | None = None
+) -> Generator[bytes, None, None]:
+    """The graph in one format, piece by piece and encoded as in a file: what to write
+    to a pipe.
+    """
     with paused():
         made = _made(graph, format, options)
         for piece in (made,) if isinstance(made, (str, bytes)) else made:
             yield piece if isinstance(piece, bytes) else encode(piece)
 
 
-def _made(graph: Graph, format: str, options: Options | None) -> str | bytes | Iterator[str]:
+def _made(
+    graph: Graph, format: str, options: Options | None
+) -> str | bytes | Iterator[str]:
     row, options = get_format(format), options or Options()
-    asked = (options.depth, options.focus, options.expand, options.views) != (Options().depth, None, (), "auto")
-    if row.folded and (graph.original is None or asked):  # what the caller folded stays as it is
+    asked = (
+        options.depth,
+        options.focus,
+        options.expand,
+        options.views,
+    ) != (
+        Options().depth,
+        None,
+        (),
+        "auto",
+    )
+    # what the caller folded stays as it is
+    if row.folded and (graph.original is None or asked):
         graph = folded(graph, options)
+
     return row.load()(graph, options)
 
 
-def save(graph: Graph, path: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> str:
-    """Write the graph to `path` and return the path. The suffix picks the format, unless `format` names one.
+def save(
+    graph: Graph,
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    **options: Any,
+) -> str:
+    """Write the graph to `path` and return the path. The suffix picks the format,
+    unless `format` names one.
 
-    Options are the fields of `Options`. Raises FormatError for an unknown suffix, format or option, and OutputError
-    when the file cannot be written; a file that was there before is then left as it was.
+    Options are the fields of `Options`. Raises FormatError for an unknown suffix,
+    format or option, and OutputError when the file cannot be written; a file that was
+    there before is then left as it was.
     """
     name = format_of(path).name if format is None else get_format(format).name
     checked = Options.of(options)
-    with contextlib.closing(pieces(graph, name, checked)) as chunks:  # at once, also while its exception is kept
+    # at once, also while its exception is kept
+    with contextlib.closing(pieces(graph, name, checked)) as chunks:
         write(path, chunks)
     return os.fspath(path)
 
 
-# -- the registry of formats -----------------------------------------------------------------------------------------
+# -- the registry of formats -----------------------------------------------------------
 
 Renderer = Callable[[Graph, Options], str | bytes | Iterator[str]]
 """What a row's `target` names. Large outputs come as an iterator of pieces."""
 
 
 class Format(NamedTuple):
-    """One output format. `target` is `module:attribute`; the first suffix is the one to propose.
+    """One output format. `target` is `module:attribute`; the first suffix is the one to
+    propose.
 
-    A `folded` format is a picture for a person: it draws the graph that `fold` makes of the one it is given.
+    A `folded` format is a picture for a person: it draws the graph that `fold` makes of
+    the one it is given.
     """
 
     name: str
@@ -105,10 +142,38 @@ class Format(NamedTuple):
 
 
 _ROWS = (
-    Format("svg", (".svg",), "picture for browsers and documents", False, "gradviz.draw.svg:render", True),
-    Format("png", (".png",), "picture in pixels", True, "gradviz.draw.raster:render_png", True),
-    Format("pdf", (".pdf",), "picture for print", True, "gradviz.draw.raster:render_pdf", True),
-    Format("dot", (".dot", ".gv"), "source for your own Graphviz", False, "gradviz.draw.dot:render", True),
+    Format(
+        "svg",
+        (".svg",),
+        "picture for browsers and documents",
+        False,
+        "gradviz.draw.svg:render",
+        True,
+    ),
+    Format(
+        "png",
+        (".png",),
+        "picture in pixels",
+        True,
+        "gradviz.draw.raster:render_png",
+        True,
+    ),
+    Format(
+        "pdf",
+        (".pdf",),
+        "picture for print",
+        True,
+        "gradviz.draw.raster:render_pdf",
+        True,
+    ),
+    Format(
+        "dot",
+        (".dot", ".gv"),
+        "source for your own Graphviz",
+        False,
+        "gradviz.draw.dot:render",
+        True,
+    ),
     Format(
         "html",
         (".html", ".htm"),
@@ -117,8 +182,22 @@ _ROWS = (
         "gradviz.page.html:render",
         True,
     ),
-    Format("txt", (".txt",), "tree in plain text", False, "gradviz.draw.tree:render_text", False),
-    Format("md", (".md",), "Mermaid flowchart in Markdown", False, "gradviz.draw.mermaid:render", True),
+    Format(
+        "txt",
+        (".txt",),
+        "tree in plain text",
+        False,
+        "gradviz.draw.tree:render_text",
+        False,
+    ),
+    Format(
+        "md",
+        (".md",),
+        "Mermaid flowchart in Markdown",
+        False,
+        "gradviz.draw.mermaid:render",
+        True,
+    ),
     Format(
         "graphml",
         (".graphml",),
@@ -127,7 +206,14 @@ _ROWS = (
         "gradviz.graphml:render_graphml",
         False,
     ),
-    Format("json", (".json",), "the whole graph, to load again", False, "gradviz.draw.output:render_json", False),
+    Format(
+        "json",
+        (".json",),
+        "the whole graph, to load again",
+        False,
+        "gradviz.draw.output:render_json",
+        False,
+    ),
 )
 FORMATS: dict[str, Format] = {row.name: row for row in _ROWS if is_there(row.target)}
 
@@ -146,24 +232,30 @@ def get_format(name: str) -> Format:
     """The format of that name. Raises FormatError that lists the valid names."""
     if name in FORMATS:
         return FORMATS[name]
-    raise FormatError(f"there is no format {name!r}. The formats are: {', '.join(FORMATS)}.{near(name, FORMATS)}")
+    raise FormatError(
+        f"there is no format {name!r}. The formats are: {', '.join(FORMATS)}.{near(name, FORMATS)}"
+    )
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
-    """The format that a file's suffix stands for, in upper or lower case. Raises FormatError with the valid ones."""
+    """The format that a file's suffix stands for, in upper or lower case. Raises
+    FormatError with the valid ones.
+    """
     name = os.fspath(path)
     suffix = os.path.splitext(name)[1].lower()
     for row in FORMATS.values():
         if suffix in row.suffixes:
             return row
     known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
-    problem = (
-        f"the suffix {suffix!r} of {name!r} names no format" if suffix else f"{name!r} has no suffix to pick a format"
-    )
+    if suffix:
+        problem = f"the suffix {suffix!r} of {name!r} names no format"
+    else:
+        problem = f"{name!r} has no suffix to pick a format"
     raise FormatError(f"{problem}. The suffixes are: {known}.")
 
 
-# -- the formats that hold the whole graph for other programs, and no drawing of it: no option changes what is written --
+# -- the formats that hold the whole graph for other programs, and no drawing of it: no
+# option changes what is written --
 
 
 def render_json(graph: Graph, options: Options) -> Iterator[str]:
@@ -171,26 +263,39 @@ def render_json(graph: Graph, options: Options) -> Iterator[str]:
     return dump(graph)
 
 
-# -- files -----------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------
 
 
 def encode(text: str) -> bytes:
-    """UTF-8. Half a surrogate pair, which UTF-8 cannot hold, becomes its escape (also what JSON calls it)."""
+    """UTF-8. Half a surrogate pair, which UTF-8 cannot hold, becomes its escape (also
+    what JSON calls it).
+    """
     return text.encode("utf-8", "backslashreplace")
 
 
-def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
-    """Write chunks to a file, all or nothing. Raises OutputError; what `chunks` itself raises goes through."""
-    target = os.path.realpath(path)  # a link stays a link: what it points at is replaced
+def write(
+    path: str | os.PathLike[str],
+    chunks: Iterable[bytes],
+) -> None:
+    """Write chunks to a file, all or nothing. Raises OutputError; what `chunks` itself
+    raises goes through.
+    """
+    # a link stays a link: what it points at is replaced
+    target = os.path.realpath(path)
     if os.path.exists(target) and not os.path.isfile(target):
-        _fill(path, target, "wb", chunks)  # a pipe or a device such as /dev/stdout, which cannot be renamed over
+        # a pipe or a device such as /dev/stdout, which cannot be renamed over
+        _fill(path, target, "wb", chunks)
         return
+
     temporary = _beside(target)
     try:
         _fill(path, temporary, "xb", chunks)
         with _refusing(path):
             with contextlib.suppress(FileNotFoundError):
-                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+                os.chmod(
+                    temporary,
+                    stat.S_IMODE(os.stat(target).st_mode),
+                )
             os.replace(temporary, target)
     except BaseException:  # Ctrl-C too: nothing half-written may stay
         with contextlib.suppress(OSError):
@@ -199,16 +304,20 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:
-    """Raise the OutputError that `write` would raise, as far as it can be known before there is anything to write."""
+    """Raise the OutputError that `write` would raise, as far as it can be known before
+    there is anything to write.
+    """
     target = os.path.realpath(path)
     with _refusing(path):
         if os.path.isdir(target):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(target).st_mode):
                 if not os.access(target, os.W_OK):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
                 return
+
         temporary = _beside(target)
         try:
             open(temporary, "xb").close()
@@ -217,7 +326,12 @@ def refuse_unwritable(path: str | os.PathLike[str]) -> None:
                 os.unlink(temporary)
 
 
-def _fill(path: str | os.PathLike[str], file: str, mode: Literal["wb", "xb"], chunks: Iterable[bytes]) -> None:
+def _fill(
+    path: str | os.PathLike[str],
+    file: str,
+    mode: Literal["wb", "xb"],
+    chunks: Iterable[bytes],
+) -> None:
     """Write chunks to `file`. What is refused is told of `path`, as the user named it."""
     with _refusing(path):
         handle = open(file, mode)  # noqa: SIM115 -- closed by the next line
@@ -235,17 +349,26 @@ def _beside(target: str) -> str:
 
 
 @contextlib.contextmanager
-def _refusing(path: str | os.PathLike[str], handle: IO[bytes] | None = None) -> Iterator[None]:
+def _refusing(
+    path: str | os.PathLike[str],
+    handle: IO[bytes] | None = None,
+) -> Iterator[None]:
     """Turns the system's refusal into an OutputError that says what to do."""
     try:
         yield
     except OSError as error:
         if handle is not None:
-            with contextlib.suppress(OSError):  # closing tries to write the rest, and is refused once more
+            # closing tries to write the rest, and is refused once more
+            with contextlib.suppress(OSError):
                 handle.close()
-        if isinstance(error, BrokenPipeError):  # the reader went away; the command line takes that quietly
+
+        # the reader went away; the command line takes that quietly
+        if isinstance(error, BrokenPipeError):
             raise
-        raise OutputError(f"cannot write {os.fspath(path)!r}: {_advice(os.fspath(path), error)}") from error
+
+        raise OutputError(
+            f"cannot write {os.fspath(path)!r}: {_advice(os.fspath(path), error)}"
+        ) from error
 
 
 def _advice(path: str, error: OSError) -> str:
@@ -255,9 +378,7 @@ def _advice(path: str, error: OSError) -> str:
     if os.path.isdir(path) or error.errno == errno.EISDIR:
         return f"it is a folder. Give a file name, such as {os.path.join(path, 'graph.svg')!r}."
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return (
-            f"no permission to write there. Choose a folder that you may write to, or change the rights of {folder!r}."
-        )
+        return f"no permission to write there. Choose a folder that you may write to, or change the rights of {folder!r}."
     if error.errno == errno.ENOSPC:
         return "the disk is full. Free some space, or choose another folder."
     return f"{error.strerror or error}. Choose another file name or folder."

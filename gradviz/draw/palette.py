@@ -1,7 +1,9 @@
-"""The colours of pictures and of the page, and what each of them means, once for light and once for dark.
+"""The colours of pictures and of the page, and what each of them means, once for light
+and once for dark.
 
-As in torchviz, blue is a leaf, grey a backward function, orange a saved tensor, green an output and dark green the base
-of a view. This module knows colours and their meaning, not how any format writes them.
+As in torchviz, blue is a leaf, grey a backward function, orange a saved tensor, green
+an output and dark green the base of a view. This module knows colours and their
+meaning, not how any format writes them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ BoxKind = Literal[
     "layer", "activation", "norm", "attention", "loss", "shape",
 ]  # fmt: skip
 HEAT: tuple[BoxKind, ...] = ("heat1", "heat2", "heat3", "heat4", "heat5")
-"""Kinds of the boxes of ops and groups when colours mean memory, from the least held to the most."""
+"""Kinds of the boxes of ops and groups when colours mean memory, from the least held to
+the most.
+"""
 
 
 MEANING: dict[BoxKind, str] = {
@@ -44,7 +48,9 @@ MEANING: dict[BoxKind, str] = {
 
 
 KIND_OF_FLAG: dict[NodeFlag, BoxKind] = {"cut": "ghost"}
-"""Flags of nodes that are drawn in a way of their own, whatever they are, with dashed edges."""
+"""Flags of nodes that are drawn in a way of their own, whatever they are, with dashed
+edges.
+"""
 
 _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
     "op": ("#e7e8eb", "#393b3f"),
@@ -71,7 +77,9 @@ _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
     "loss": ("#f4c4cd", "#5f2b39"),
     "shape": ("#f1f2f3", "#2b2e33"),
 }
-"""Kinds differ in lightness, so that they differ in grey and for every eye; steps of heat are even in CIELAB."""
+"""Kinds differ in lightness, so that they differ in grey and for every eye; steps of
+heat are even in CIELAB.
+"""
 
 
 class Palette(NamedTuple):
@@ -107,13 +115,18 @@ DARK = Palette(
 
 
 def palette(theme: Theme) -> Palette:
-    """The colours of a theme; light ones where a format cannot follow the reader's setting."""
+    """The colours of a theme; light ones where a format cannot follow the reader's
+    setting.
+    """
     return DARK if theme == "dark" else LIGHT
 
 
-# Colours between these: both picture writers take them from here, so that an SVG and a PNG look alike.
+# Colours between these: both picture writers take them from here, so that an SVG and a
+# PNG look alike.
 
-DIM = 0.74  # how much of its colour the second line of a box keeps: dimmer on every fill, and still easy to read
+# how much of its colour the second line of a box keeps: dimmer on every fill, and still
+# easy to read
+DIM = 0.74
 
 
 def mix(color: str, other: str, part: float) -> str:
@@ -141,5 +154,11 @@ def dim(colors: Palette, kind: BoxKind) -> str:
 
 
 def ground(colors: Palette, depth: int) -> str:
-    """The fill of a frame inside `depth` others: each a little further from the background."""
-    return mix(colors.background, colors.muted, 0.06 * (min(depth, 5) + 1))
+    """The fill of a frame inside `depth` others: each a little further from the
+    background.
+    """
+    return mix(
+        colors.background,
+        colors.muted,
+        0.06 * (min(depth, 5) + 1),
+    )

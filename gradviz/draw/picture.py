@@ -1,6 +1,8 @@
-"""Makes a picture of a graph: sizes the scene's boxes, has them placed, and puts title, legend and footer around them.
+"""Makes a picture of a graph: sizes the scene's boxes, has them placed, and puts title,
+legend and footer around them.
 
-This module joins scene, layout and texts, and says whether the result fits the page; it knows no picture format.
+This module joins scene, layout and texts, and says whether the result fits the page; it
+knows no picture format.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ from gradviz.wording import one_line
 class Picture:
     """Everything to draw.
 
-    Of curve i, `wires[i]` says which two blocks it joins, how it looks, and what its tooltip is.
+    Of curve i, `wires[i]` says which two blocks it joins, how it looks, and what its
+    tooltip is.
     """
 
     width: float
@@ -62,14 +65,20 @@ class Picture:
 
 
 MOST_TO_MEASURE = 400
-"""Boxes above which a picture is too large without a measurement: so many of the smallest ones cover the page."""
+"""Boxes above which a picture is too large without a measurement: so many of the
+smallest ones cover the page.
+"""
 MARGIN = 16.0
 PART_GAP = 12.0  # between title, legend, boxes and footer
 LEAST_ROOM = 520.0  # for the texts around a small drawing
-FAR = 20e6  # pixels; Chromium misplaces things by 2 pixels at 27 million, and loses them from 33.5 million on
+# pixels; Chromium misplaces things by 2 pixels at 27 million, and loses them from 33.5
+# million on
+FAR = 20e6
 GAP, RANK_GAP = 18.0, 22.0
 SHEETS = ((1600.0, 900.0, 1.0), (1100.0, 1500.0, 0.8))
-"""Pixels of a slide, and of a page, and what each is worth: a picture is shown more often than printed."""
+"""Pixels of a slide, and of a page, and what each is worth: a picture is shown more
+often than printed.
+"""
 MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 
@@ -81,8 +90,12 @@ def picture(graph: Graph, options: Options) -> Picture:
     return _composed(graph, scene(graph, options), options)
 
 
-def _composed(graph: Graph, drawn: Scene, options: Options, page: _Page | None = None) -> Picture:
-    """The picture in the direction that is asked for; by itself, in the one that a page or a slide shows larger."""
+def _composed(
+    graph: Graph, drawn: Scene, options: Options, page: _Page | None = None
+) -> Picture:
+    """The picture in the direction that is asked for; by itself, in the one that a page
+    or a slide shows larger.
+    """
     if options.direction != "auto":
         return compose(graph, drawn, options, page)
 
@@ -97,19 +110,29 @@ def _composed(graph: Graph, drawn: Scene, options: Options, page: _Page | None =
 
 def _shown(page: _Page) -> float:
     """How large a picture is on the sheet that suits it, as a part of its own size."""
-    return max(part * min(1.0, width / page.width, height / page.height) for width, height, part in SHEETS)
+    return max(
+        part * min(1.0, width / page.width, height / page.height)
+        for width, height, part in SHEETS
+    )
 
 
 def measured(graph: Graph, options: Options) -> Size:
     """How large the picture of this graph is, across and along the flow of data."""
     if len(graph.nodes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
+
     drawn = scene(graph, options)
     if len(drawn.boxes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
+
     page = _Page(drawn, options)
     key = id(graph)
-    _placed[key] = _Placed(drawn, page, options, weakref.ref(graph, lambda _: _placed.pop(key, None)))
+    _placed[key] = _Placed(
+        drawn,
+        page,
+        options,
+        weakref.ref(graph, lambda _: _placed.pop(key, None)),
+    )
     sides = (page.width, page.height)
     return Size(*(sides[::-1] if _is_sideways(options.direction) else sides))
 
@@ -125,17 +148,38 @@ class _Page:
         direction = "down" if options.direction == "auto" else options.direction
         self.boxes = measured_all(drawn.boxes)
         self.titles = [frame_title(frame.title) for frame in drawn.frames]
-        placed = _place(_drawing(drawn, self.boxes, self.titles, direction), direction)
-        placement = wires.with_loops(placed, drawn, self.boxes, flat=_is_sideways(direction))
+        placed = _place(
+            _drawing(drawn, self.boxes, self.titles, direction),
+            direction,
+        )
+        placement = wires.with_loops(
+            placed, drawn, self.boxes, flat=_is_sideways(direction)
+        )
         room = max(placement.width, LEAST_ROOM)
         above = _above(drawn, room, _too_far(placement))  # the footer may be far away
         below = _below(drawn, placement.notes, room)
-        inner = max(placement.width, above.width, below.width, wires.loop_width(drawn, self.boxes))
-        left, top = MARGIN + float(round((inner - placement.width) / 2)), MARGIN + above.height
+        inner = max(
+            placement.width,
+            above.width,
+            below.width,
+            wires.loop_width(drawn, self.boxes),
+        )
+        left, top = (
+            MARGIN + float(round((inner - placement.width) / 2)),
+            MARGIN + above.height,
+        )
         self.width = math.ceil(inner + 2 * MARGIN)
         self.height = math.ceil(top + placement.height + below.height + MARGIN)
-        self.around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
-        self.above, self.below = above.moved(MARGIN, MARGIN), below.moved(MARGIN, top + placement.height)
+        self.around = Rect(
+            0.0,
+            top,
+            inner + 2 * MARGIN,
+            placement.height,
+        )
+        self.above, self.below = (
+            above.moved(MARGIN, MARGIN),
+            below.moved(MARGIN, top + placement.height),
+        )
         self.placement = wires.moved(placement, left, top)
 
 
@@ -152,13 +196,27 @@ _placed: dict[int, _Placed] = {}
 """By id of a graph, as long as that is alive."""
 
 
-def compose(graph: Graph, drawn: Scene, options: Options, page: _Page | None = None) -> Picture:
-    """The picture of a scene, with the boxes where the layout puts them, or where they are on `page`."""
+def compose(
+    graph: Graph, drawn: Scene, options: Options, page: _Page | None = None
+) -> Picture:
+    """The picture of a scene, with the boxes where the layout puts them, or where they
+    are on `page`.
+    """
     page = page or _Page(drawn, options)
     placement, links = page.placement, drawn.links
-    curves = wires.with_heads(placement, [link.style in FLOWS for link in links])
-    blocks = PlacedBoxes(graph, drawn.boxes, page.boxes, placement, options.link_source)
+    curves = wires.with_heads(
+        placement,
+        [link.style in FLOWS for link in links],
+    )
+    blocks = PlacedBoxes(
+        graph,
+        drawn.boxes,
+        page.boxes,
+        placement,
+        options.link_source,
+    )
     frames = _frames(drawn, page.titles, placement, options.direction)
+
     return Picture(
         width=page.width,
         height=page.height,
@@ -171,12 +229,18 @@ def compose(graph: Graph, drawn: Scene, options: Options, page: _Page | None = N
         curves=curves,
         wires=links,
         wire_words=tuple(
-            wire_labels.label_words([link.label for link in links], curves, blocks.rects(), page.around, frames)
+            wire_labels.label_words(
+                [link.label for link in links],
+                curves,
+                blocks.rects(),
+                page.around,
+                frames,
+            )
         ),
     )
 
 
-# -- boxes: each made when it is asked for, since a million with their texts take more memory than the graph ---------
+# -- boxes: each made when it is asked for, since a million with their texts take more m
 
 
 def tooltip_note(count: int) -> str:
@@ -190,7 +254,12 @@ class PlacedBoxes:
     """Block i is box i of the scene with its middle where the placement says."""
 
     def __init__(
-        self, graph: Graph, boxes: Sequence[Box], texts: Sequence[Sized], placement: Placement, link: LinkSource
+        self,
+        graph: Graph,
+        boxes: Sequence[Box],
+        texts: Sequence[Sized],
+        placement: Placement,
+        link: LinkSource,
     ) -> None:
         self._graph, self._boxes, self._texts, self._link = graph, boxes, texts, link
         self._x, self._y = placement.x, placement.y
@@ -208,10 +277,21 @@ class PlacedBoxes:
     def __getitem__(self, index: int) -> Block:
         box, text, rect = self._boxes[index], self._texts[index], self._rect(index)
         about = subject(self._graph, box)
-        told = details(self._graph, about) if text.cut or not tooltip_note(len(self)) else ()
+        if text.cut or not tooltip_note(len(self)):
+            told = details(self._graph, about)
+        else:
+            told = ()
+
         tip = "\n".join(f"{word}: {self._clean(detail)}" for word, detail in told)
         words, link = typesetting.placed(text, rect), source_link(about, self._link)
-        return Block(rect, box.kind, words, tip, bool(box.flags), link)
+        return Block(
+            rect,
+            box.kind,
+            words,
+            tip,
+            bool(box.flags),
+            link,
+        )
 
     def rects(self) -> Iterator[Rect]:
         """The boxes without their texts."""
@@ -219,31 +299,59 @@ class PlacedBoxes:
 
     def _rect(self, i: int) -> Rect:
         text, x, y = self._texts[i], float(self._x[i]), float(self._y[i])
-        return Rect(x - text.width / 2, y - text.height / 2, text.width, text.height)
+        return Rect(
+            x - text.width / 2,
+            y - text.height / 2,
+            text.width,
+            text.height,
+        )
 
 
-# -- layout ----------------------------------------------------------------------------------------------------------
+# -- layout ----------------------------------------------------------------------------
 
 
-def _drawing(drawn: Scene, boxes: list[Sized], titles: list[FrameTitle], direction: Direction) -> Drawing:
-    """The drawing as a layout sees it, which always runs downwards: where data flows sideways, widths and heights are exchanged."""
+def _drawing(
+    drawn: Scene,
+    boxes: list[Sized],
+    titles: list[FrameTitle],
+    direction: Direction,
+) -> Drawing:
+    """The drawing as a layout sees it, which always runs downwards: where data flows
+    sideways, widths and heights are exchanged.
+    """
     flat = _is_sideways(direction)
     words = np.zeros(len(boxes))
+
     for link in drawn.links:
         if link.label:
-            room = text_width(link.label, wire_labels.SIZE) if flat else wire_labels.SIZE
+            if flat:
+                room = text_width(link.label, wire_labels.SIZE)
+            else:
+                room = wire_labels.SIZE
             words[link.source] = max(words[link.source], room)
-    sides = [np.array([box.width for box in boxes]), np.array([box.height for box in boxes])]
+
+    sides = [
+        np.array([box.width for box in boxes]),
+        np.array([box.height for box in boxes]),
+    ]
     sizes = [(title.width + 2 * PAD_X, title.height) for title in titles]
     if flat:
         sides.reverse()
         sizes = [(height, width) for width, height in sizes]
+
     return Drawing(
         widths=sides[0] + wires.loop_rooms(drawn),
         heights=sides[1],
-        edges=np.array([(link.source, link.target) for link in drawn.links], dtype=np.int64).reshape(-1, 2),
-        frame_of=np.array([-1 if box.frame is None else box.frame for box in drawn.boxes], dtype=np.int64),
-        frames=tuple(LayoutFrame(frame.parent, *size) for frame, size in zip(drawn.frames, sizes)),
+        edges=np.array(
+            [(link.source, link.target) for link in drawn.links], dtype=np.int64
+        ).reshape(-1, 2),
+        frame_of=np.array(
+            [-1 if box.frame is None else box.frame for box in drawn.boxes],
+            dtype=np.int64,
+        ),
+        frames=tuple(
+            LayoutFrame(frame.parent, *size) for frame, size in zip(drawn.frames, sizes)
+        ),
         gap=GAP,
         rank_gap=RANK_GAP,
         words=words,
@@ -255,39 +363,70 @@ def _place(drawing: Drawing, direction: Direction) -> Placement:
     placed = wires.spread(drawing, layered.place(drawing))
     points = np.rint(placed.points)
     width, height = float(math.ceil(placed.width)), float(math.ceil(placed.height))
-    whole = replace(placed, x=np.rint(placed.x), y=np.rint(placed.y), points=points, width=width, height=height)
+    whole = replace(
+        placed,
+        x=np.rint(placed.x),
+        y=np.rint(placed.y),
+        points=points,
+        width=width,
+        height=height,
+    )
+
     return wires.turn(wires.smooth(whole), direction)
 
 
-# -- frames -------------------------------------------------------------------------------------------------------
+# -- frames ----------------------------------------------------------------------------
 
 
 def _frames(
     drawn: Scene, titles: list[FrameTitle], placement: Placement, direction: Direction
 ) -> tuple[FrameBlock, ...]:
-    """Frames with their titles, outer ones first. A frame with nothing in it has no size and is not drawn."""
+    """Frames with their titles, outer ones first. A frame with nothing in it has no
+    size and is not drawn.
+    """
     depths: list[int] = []
     for frame in drawn.frames:  # a parent comes before its children
         depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
+
     made: list[FrameBlock] = []
-    for frame, title, rect, depth in zip(drawn.frames, titles, placement.frames, depths):
+    for frame, title, rect, depth in zip(
+        drawn.frames, titles, placement.frames, depths
+    ):
         if rect.width and rect.height:
             words = _frame_words(rect, title, direction)
-            made.append(FrameBlock(rect, words, one_line(frame.full or frame.title), depth))
+            made.append(
+                FrameBlock(rect, words, one_line(frame.full or frame.title), depth)
+            )
+
     return tuple(sorted(made, key=lambda frame: frame.depth))
 
 
-def _frame_words(rect: Rect, title: FrameTitle, direction: Direction) -> tuple[Words, ...]:
-    """The title where the layout left room for it: at the side that data comes from, in its upper or left corner."""
-    x = rect.x + rect.width - PAD_X - title.width if direction == "left" else rect.x + PAD_X
+def _frame_words(
+    rect: Rect, title: FrameTitle, direction: Direction
+) -> tuple[Words, ...]:
+    """The title where the layout left room for it: at the side that data comes from, in
+    its upper or left corner.
+    """
+    if direction == "left":
+        x = rect.x + rect.width - PAD_X - title.width
+    else:
+        x = rect.x + PAD_X
+
     top = rect.y + rect.height - title.height if direction == "up" else rect.y
     y, size = top + FRAME_TITLE - 5.0, SIZES["dim"]
     return tuple(
-        Words(x, y + FRAME_LINE * i, line, "dim", text_width(line, size)) for i, line in enumerate(title.lines)
+        Words(
+            x,
+            y + FRAME_LINE * i,
+            line,
+            "dim",
+            text_width(line, size),
+        )
+        for i, line in enumerate(title.lines)
     )
 
 
-# -- words -----------------------------------------------------------------------------------------------------------
+# -- words -----------------------------------------------------------------------------
 
 
 def _above(drawn: Scene, room: float, warning: str) -> Strip:
@@ -295,7 +434,11 @@ def _above(drawn: Scene, room: float, warning: str) -> Strip:
     warned = typesetting.lines_strip([warning] if warning else [], room)
     entries = [*drawn.legend, *([(None, drawn.dtype)] if drawn.dtype else [])]
     legend = typesetting.legend_strip(entries, room)
-    return typesetting.stacked([title, warned, legend], PART_GAP / 2, after=PART_GAP)
+    return typesetting.stacked(
+        [title, warned, legend],
+        PART_GAP / 2,
+        after=PART_GAP,
+    )
 
 
 def _too_far(placement: Placement) -> str:
@@ -309,9 +452,20 @@ def _too_far(placement: Placement) -> str:
     )
 
 
-def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> Strip:
-    texts = (*drawn.footer, *notes, tooltip_note(len(drawn.boxes)))
-    lines = typesetting.lines_strip([one_line(line) for line in texts if line], room)
+def _below(
+    drawn: Scene,
+    notes: tuple[str, ...],
+    room: float,
+) -> Strip:
+    texts = (
+        *drawn.footer,
+        *notes,
+        tooltip_note(len(drawn.boxes)),
+    )
+    lines = typesetting.lines_strip(
+        [one_line(line) for line in texts if line],
+        room,
+    )
     bars = typesetting.bars_strip(*drawn.chart, room)
     return typesetting.stacked([lines, bars], PART_GAP, before=PART_GAP)
 
@@ -325,4 +479,14 @@ def _description(drawn: Scene, direction: Direction) -> str:
         "left": "to the left",
     }[direction]
     flow = f"Data flows {towards}, from the leaves to the outputs"
-    return ". ".join((flow, *filter(None, drawn.aside), *drawn.footer, *(bar.text for bar in drawn.chart.bars))) + "."
+    return (
+        ". ".join(
+            (
+                flow,
+                *filter(None, drawn.aside),
+                *drawn.footer,
+                *(bar.text for bar in drawn.chart.bars),
+            )
+        )
+        + "."
+    )

@@ -1,7 +1,9 @@
-"""PNG and PDF: the same geometry as the SVG, painted by Graphviz in a typeface that comes with gradviz.
+"""PNG and PDF: the same geometry as the SVG, painted by Graphviz in a typeface that
+comes with gradviz.
 
-Without Graphviz there is neither; SVG needs none. What is too large for a format is refused before anything is painted,
-with advice. This module decides sizes; it knows no graph.
+Without Graphviz there is neither; SVG needs none. What is too large for a format is
+refused before anything is painted, with advice. This module decides sizes; it knows no
+graph.
 """
 
 from __future__ import annotations
@@ -33,9 +35,12 @@ from gradviz.layout import Floats, Rect
 from gradviz.layout.graphviz import run
 from gradviz.stages import Stage
 
-SCALE = 2.4  # points for one pixel: Graphviz rounds corners by 12 points, which are then our 5 pixels
+# points for one pixel: Graphviz rounds corners by 12 points, which are then our 5
+# pixels
+SCALE = 2.4
 DPI = 72 / SCALE  # at which one of our pixels becomes one pixel
-MIDDLE = 0.31  # em from the middle of a line, where Graphviz puts a text, down to its baseline
+# em from the middle of a line, where Graphviz puts a text, down to its baseline
+MIDDLE = 0.31
 HEAD_SIZE = HEAD_LENGTH * SCALE / 10  # Graphviz's own arrowhead is 10 points long
 LINE_STYLE: dict[LinkStyle, str] = {
     "data": "",
@@ -46,39 +51,70 @@ LINE_STYLE: dict[LinkStyle, str] = {
 }
 
 
-def fixed_dot(made: Picture, colors: Palette, scale: float) -> Iterator[str]:
-    """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one pixel, or point, for each of ours."""
+def fixed_dot(
+    made: Picture,
+    colors: Palette,
+    scale: float,
+) -> Iterator[str]:
+    """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one
+    pixel, or point, for each of ours.
+    """
     writer = _Statements(made.height, colors, _FAMILY)
     yield (
         f'digraph {{\ngraph [pad=0,margin=0,outputorder=nodesfirst,bgcolor="{colors.background}",dpi={DPI * scale:.6g}];\n'
         f'node [label="",shape=box,fixedsize=shape,margin=0,penwidth={SCALE:g}];\n'
         f'edge [color="{colors.line}",penwidth={1.2 * SCALE:g},arrowsize={HEAD_SIZE:g}];\n'
     )
+
     for name, x, y in (
         ("c0", 0.0, 0.0),
         ("c1", made.width, made.height),
-    ):  # so that the page is as large as the picture
+    ):
+        # so that the page is as large as the picture
         yield f"{name} [shape=point,style=invis,width=0,height=0,{writer.at(x, y)}];\n"
+
     for i, frame in enumerate(made.frames):
-        yield writer.rect(f"f{i}", frame.rect, ground(colors, frame.depth), colors.border, "rounded,filled")
+        yield writer.rect(
+            f"f{i}",
+            frame.rect,
+            ground(colors, frame.depth),
+            colors.border,
+            "rounded,filled",
+        )
+
     for i, block in enumerate(made.blocks):
         yield writer.block(f"n{i}", block)
+
     for i, block in enumerate(made.swatches):
         yield writer.block(f"s{i}", block)
+
     yield f'node [shape=none,height=0.01,fontname="{writer.family}"];\n'
     for i, (words, color, size) in enumerate(_texts(made, colors)):
         yield writer.text(f"t{i}", words, color, size)
+
     yield from writer.edges(made)
     yield "}\n"
 
 
-def _texts(made: Picture, colors: Palette) -> Iterator[tuple[Words, str, float]]:
+def _texts(
+    made: Picture,
+    colors: Palette,
+) -> Iterator[tuple[Words, str, float]]:
     """Every line of text with its colour and size."""
     for block in made.blocks:
         for words in block.words:
             yield words, _box_color(words.tone, block.kind, colors), SIZES[words.tone]
-    for words in (*made.words, *(words for frame in made.frames for words in frame.words)):
-        yield words, colors.text if words.tone == "title" else colors.muted, SIZES[words.tone]
+
+    for words in (
+        *made.words,
+        *(words for frame in made.frames for words in frame.words),
+    ):
+        yield (
+            words,
+            colors.text if words.tone == "title" else colors.muted,
+            SIZES[words.tone],
+        )
+
     for words in made.wire_words:
         yield words, colors.muted, LABEL_SIZE
 
@@ -92,22 +128,53 @@ def _box_color(tone: Tone, kind: BoxKind, colors: Palette) -> str:
 class _Statements:
     """Statements in Graphviz's units: points, y upwards."""
 
-    def __init__(self, height: float, colors: Palette, family: str) -> None:
+    def __init__(
+        self,
+        height: float,
+        colors: Palette,
+        family: str,
+    ) -> None:
         self.height, self.colors, self.family = height, colors, family
 
     def block(self, name: str, block: Block) -> str:
         edge = self.colors.warning if block.marked else border(self.colors, block.kind)
-        style = (
-            "filled,dashed" if block.marked or block.kind == "ghost" else "rounded,filled" if block.words else "filled"
-        )
-        return self.rect(name, block.rect, self.colors.fills[block.kind], edge, style)
+        if block.marked or block.kind == "ghost":
+            style = "filled,dashed"
+        elif block.words:
+            style = "rounded,filled"
+        else:
+            style = "filled"
 
-    def rect(self, name: str, rect: Rect, fill: str, edge: str, style: str) -> str:
-        place = self.at(rect.x + rect.width / 2, rect.y + rect.height / 2)
+        return self.rect(
+            name,
+            block.rect,
+            self.colors.fills[block.kind],
+            edge,
+            style,
+        )
+
+    def rect(
+        self,
+        name: str,
+        rect: Rect,
+        fill: str,
+        edge: str,
+        style: str,
+    ) -> str:
+        place = self.at(
+            rect.x + rect.width / 2,
+            rect.y + rect.height / 2,
+        )
         size = f"width={_inches(rect.width)},height={_inches(rect.height)}"
         return f'{name} [style="{style}",fillcolor="{fill}",color="{edge}",{size},{place}];\n'
 
-    def text(self, name: str, words: Words, color: str, size: float) -> str:
+    def text(
+        self,
+        name: str,
+        words: Words,
+        color: str,
+        size: float,
+    ) -> str:
         middle = words.x if words.centred else words.x + words.width / 2
         bold = f',fontname="{self.family} Bold"' if words.tone in BOLD else ""
         label = quote([words.text], left=not words.centred)
@@ -119,10 +186,14 @@ class _Statements:
         points = self._points(made.curves.points)
         heads = self._points(made.curves.heads[:, 0])
         necks = self._points(made.curves.heads[:, 1:].mean(axis=1))
+
         for i, link in enumerate(made.wires):
             path = points[starts[i] : starts[i + 1]]
             if path:
-                place = f"e,{heads[i]} {' '.join(path[:-1])} {necks[i]}" if link.style in FLOWS else " ".join(path)
+                if link.style in FLOWS:
+                    place = f"e,{heads[i]} {' '.join(path[:-1])} {necks[i]}"
+                else:
+                    place = " ".join(path)
                 yield f'n{link.source} -> n{link.target} [pos="{place}"{LINE_STYLE[link.style]}];\n'
 
     def at(self, x: float, y: float) -> str:
@@ -150,51 +221,91 @@ _PDF_DATE = re.compile(rb"/(CreationDate|ModDate) \(D:\d{14}")
 
 
 def render_png(graph: Graph, options: Options) -> bytes:
-    """The graph as PNG. Raises FormatError when it is too large for one, LayoutError without Graphviz."""
+    """The graph as PNG. Raises FormatError when it is too large for one, LayoutError
+    without Graphviz.
+    """
     made = picture(graph, options)
     scale = png_scale(made.width, made.height)
     if scale < PNG_SCALE:
-        made = with_note(made, f"drawn at {scale:.2f} instead of {PNG_SCALE:g} pixels, since the picture is large")
+        made = with_note(
+            made,
+            f"drawn at {scale:.2f} instead of {PNG_SCALE:g} pixels, since the picture is large",
+        )
     return paint(made, options, "png", scale)
 
 
 def render_pdf(graph: Graph, options: Options) -> bytes:
-    """The graph as PDF on one page. Raises FormatError when it is too large for one, LayoutError without Graphviz."""
+    """The graph as PDF on one page. Raises FormatError when it is too large for one,
+    LayoutError without Graphviz.
+    """
     made = picture(graph, options)
     width, height = made.width * PDF_SCALE, made.height * PDF_SCALE
     if max(width, height) > PDF_SIDE:
         size = f"{math.ceil(width):,} x {math.ceil(height):,} points"
-        raise FormatError(f"the picture is too large for PDF: {size}, and a page has at most {PDF_SIDE:,}. {ADVICE}")
-    return _PDF_DATE.sub(rb"/\1 (D:19700101000000", paint(made, options, "pdf", PDF_SCALE))
+        raise FormatError(
+            f"the picture is too large for PDF: {size}, and a page has at most {PDF_SIDE:,}. {ADVICE}"
+        )
+    return _PDF_DATE.sub(
+        rb"/\1 (D:19700101000000", paint(made, options, "pdf", PDF_SCALE)
+    )
 
 
 def png_scale(width: float, height: float) -> float:
-    """Pixels of the file for one of the drawing. Raises FormatError when text would become too small to read."""
+    """Pixels of the file for one of the drawing. Raises FormatError when text would
+    become too small to read.
+    """
     room = (PNG_SIDE - 1) / max(width, height, 1.0)
-    room = min(room, math.sqrt(PNG_PIXELS / max(width * height, 1.0)))
+    room = min(
+        room,
+        math.sqrt(PNG_PIXELS / max(width * height, 1.0)),
+    )
+
     if room < LEAST_PNG_SCALE:
         size = f"{math.ceil(width):,} x {math.ceil(height):,} pixels"
         raise FormatError(
             f"the picture is too large for PNG: {size}, and to stay readable it can have at most "
             f"{int(PNG_SIDE / LEAST_PNG_SCALE):,} a side and {int(PNG_PIXELS / LEAST_PNG_SCALE**2 / 1e6):,} million. {ADVICE}"
         )
+
     return min(PNG_SCALE, math.floor(room * 100) / 100)
 
 
 def with_note(made: Picture, note: str) -> Picture:
     """The picture with one more line under its footer."""
-    strip = lines_strip([note], made.width - 2 * MARGIN).moved(MARGIN, made.height - MARGIN)
-    return replace(made, words=made.words + strip.words, height=made.height + strip.height)
+    strip = lines_strip([note], made.width - 2 * MARGIN).moved(
+        MARGIN, made.height - MARGIN
+    )
+    return replace(
+        made,
+        words=made.words + strip.words,
+        height=made.height + strip.height,
+    )
 
 
-def paint(made: Picture, options: Options, format: str, scale: float) -> bytes:
-    """The picture as Graphviz paints it. A theme that follows the reader's setting is light here."""
+def paint(
+    made: Picture,
+    options: Options,
+    format: str,
+    scale: float,
+) -> bytes:
+    """The picture as Graphviz paints it. A theme that follows the reader's setting is
+    light here.
+    """
     colors = palette(options.theme)
     source = "".join(fixed_dot(made, colors, scale))
+
     try:
-        with Stage("paint", doing=f"waiting for Graphviz, at most {PAINT_SECONDS:g} s"), with_fonts() as fonts:
+        with (
+            Stage("paint", doing=f"waiting for Graphviz, at most {PAINT_SECONDS:g} s"),
+            with_fonts() as fonts,
+        ):
             return run(
-                source, program="neato", format=format, arguments=("-n2",), timeout=PAINT_SECONDS, environment=fonts
+                source,
+                program="neato",
+                format=format,
+                arguments=("-n2",),
+                timeout=PAINT_SECONDS,
+                environment=fonts,
             )
     except GraphvizNotFound as error:
         raise LayoutError(
@@ -203,9 +314,10 @@ def paint(made: Picture, options: Options, format: str, scale: float) -> bytes:
         ) from error
 
 
-# The typeface comes with gradviz, so that both formats have letters on a machine without any font. Graphviz finds fonts
-# through fontconfig, which reads a file that an environment variable names. Ours adds these two to the fonts of the
-# machine, which go on to serve for characters that the typeface lacks.
+# The typeface comes with gradviz, so that both formats have letters on a machine
+# without any font. Graphviz finds fonts through fontconfig, which reads a file that an
+# environment variable names. Ours adds these two to the fonts of the machine, which go
+# on to serve for characters that the typeface lacks.
 
 _FAMILY = "DejaVu Sans Condensed"
 _FONTS = ("DejaVuSansCondensed.ttf", "DejaVuSansCondensed-Bold.ttf")
@@ -221,23 +333,32 @@ _CONFIGURATION = """<?xml version="1.0"?>
 
 @contextmanager
 def with_fonts() -> Iterator[dict[str, str]]:
-    """What to add to the environment of a Graphviz that paints letters; valid inside the block.
+    """What to add to the environment of a Graphviz that paints letters; valid inside
+    the block.
 
-    The fonts are copied to a folder that is gone afterwards, because fontconfig writes beside the fonts that it finds, and
-    into the cache that is named first: the machine's is used and left as it is. Where there is no fontconfig, as in the
-    Graphviz of Windows, the variable does nothing. Raises OutputError where the folder has no room.
+    The fonts are copied to a folder that is gone afterwards, because fontconfig writes
+    beside the fonts that it finds, and into the cache that is named first: the
+    machine's is used and left as it is. Where there is no fontconfig, as in the
+    Graphviz of Windows, the variable does nothing. Raises OutputError where the folder
+    has no room.
     """
     with tempfile.TemporaryDirectory(prefix="gradviz-") as folder:
         path, machine = Path(folder, "fonts.conf"), os.environ.get("FONTCONFIG_FILE")
         try:
             for name in _FONTS:
-                Path(folder, name).write_bytes(resources.files("gradviz.draw").joinpath("fonts", name).read_bytes())
-            # without a file of its own, the machine's is looked up where fontconfig would
-            text = _CONFIGURATION.format(folder=escape(folder), machine=escape(machine or path.name))
+                Path(folder, name).write_bytes(
+                    resources.files("gradviz.draw").joinpath("fonts", name).read_bytes()
+                )
+            # without a file of its own, the machine's is looked up where fontconfig
+            # would
+            text = _CONFIGURATION.format(
+                folder=escape(folder), machine=escape(machine or path.name)
+            )
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise OutputError(
                 f"cannot write temporary files to {folder!r}: {error.strerror or error}. "
                 "Make room there, or set TMPDIR to another folder."
             ) from error
+
         yield {"FONTCONFIG_FILE": str(path)}

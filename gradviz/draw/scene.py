@@ -1,7 +1,9 @@
-"""What a drawing shows, as plain data: boxes, links, legend and footer, before anything has a place or a format.
+"""What a drawing shows, as plain data: boxes, links, legend and footer, before anything
+has a place or a format.
 
-DOT, SVG, PNG, PDF and Mermaid all draw this one scene, so they agree on what is drawn. A leaf and its AccumulateGrad
-node are one box. This module decides what is drawn; it knows no coordinates, colours or file formats.
+DOT, SVG, PNG, PDF and Mermaid all draw this one scene, so they agree on what is drawn.
+A leaf and its AccumulateGrad node are one box. This module decides what is drawn; it
+knows no coordinates, colours or file formats.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ from gradviz.report import labels
 from gradviz.stages import Stage
 from gradviz.wording import plural, tensor_line
 
-APART = 2  # edges between the same two boxes that are still drawn one by one; more are one link
+# edges between the same two boxes that are still drawn one by one; more are one link
+APART = 2
 TOLD = 12  # edges that a tooltip lists
 
 LinkStyle = Literal["data", "view", "saved", "same", "cut"]
@@ -60,33 +63,42 @@ FLOWS: tuple[LinkStyle, ...] = ("data", "cut")
 """Styles of links with an arrow."""
 STALE: tuple[SavedState, ...] = ("freed", "modified")
 LABELLED = 2000  # boxes above which no edge says what it carries
-MOST_DATA = 5  # boxes for the data that enters one box; the last one stands for the rest
-MOST_OUTPUTS = 12  # boxes for the outputs of one folded box; the last one stands for the rest
-SPLIT_ABOVE = 4  # a leaf with more users than this gets one box per user when `leaves` is auto
+# boxes for the data that enters one box; the last one stands for the rest
+MOST_DATA = 5
+# boxes for the outputs of one folded box; the last one stands for the rest
+MOST_OUTPUTS = 12
+# a leaf with more users than this gets one box per user when `leaves` is auto
+SPLIT_ABOVE = 4
 
 
 class Box(NamedTuple):
     """One rectangle. `id` is its index in `Scene.boxes`.
 
-    `lines` are ready to print, single lines: the title first, the rest in smaller or muted text. `flags` are words such
-    as "freed", to be marked as a warning. `names` are those of a node, as `lines` has them: relative to the frame around.
-    `about` is the record that is drawn when that is not the node itself; `subject` gives either.
+    `lines` are ready to print, single lines: the title first, the rest in smaller or
+    muted text. `flags` are words such as "freed", to be marked as a warning. `names`
+    are those of a node, as `lines` has them: relative to the frame around. `about` is
+    the record that is drawn when that is not the node itself; `subject` gives either.
     """
 
     id: int
     kind: BoxKind
     lines: tuple[str, ...]
-    node: (
-        int | None
-    )  # the graph's node behind it; None for an output without a graph, a base outside the graph, and data
+    # the graph's node behind it; None for an output without a graph, a base outside the
+    # graph, and data
+    node: int | None
     about: Leaf | Root | Base | SavedTensor | Data | None
     flags: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     frame: int | None = None  # index into `Scene.frames`, None when not inside one
 
 
-def subject(graph: Graph, box: Box) -> Node | Leaf | Root | Base | SavedTensor | Data:
-    """The record that a box of this graph's scene draws; `details(graph, subject(graph, box))` is all that is known of it."""
+def subject(
+    graph: Graph,
+    box: Box,
+) -> Node | Leaf | Root | Base | SavedTensor | Data:
+    """The record that a box of this graph's scene draws;
+    `details(graph, subject(graph, box))` is all that is known of it.
+    """
     if box.about is not None:
         return box.about
     assert box.node is not None, "a box that is about nothing else is about its node"
@@ -94,14 +106,16 @@ def subject(graph: Graph, box: Box) -> Node | Leaf | Root | Base | SavedTensor |
 
 
 class Link(NamedTuple):
-    """One line between two boxes, given by id. Data flowed from `source` to `target` in the forward pass.
+    """One line between two boxes, given by id. Data flowed from `source` to `target` in
+    the forward pass.
 
     A link from a box to itself is a loop: the turns of a folded loop feed each other.
 
-    Style: "data" has an arrow at `target`; "view" is dotted, from a base to its view; "saved" has no arrow, from a
-    saved tensor or leaf to the node that holds it; "same" is dashed, between two saved tensors with one storage; "cut" is
-    dashed data that no gradient goes back along. `label` is ready to print and mostly empty. `edges` are drawn as this one;
-    `tip` tells more of them than the label does.
+    Style: "data" has an arrow at `target`; "view" is dotted, from a base to its view;
+    "saved" has no arrow, from a saved tensor or leaf to the node that holds it; "same"
+    is dashed, between two saved tensors with one storage; "cut" is dashed data that no
+    gradient goes back along. `label` is ready to print and mostly empty. `edges` are
+    drawn as this one; `tip` tells more of them than the label does.
     """
 
     source: int
@@ -120,7 +134,9 @@ class Legend(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """Everything a drawing shows. Two parallel links stay apart, more are one. `footer` says what was folded, split or left out."""
+    """Everything a drawing shows. Two parallel links stay apart, more are one. `footer`
+    says what was folded, split or left out.
+    """
 
     title: str
     boxes: tuple[Box, ...]
@@ -134,7 +150,8 @@ class Scene(NamedTuple):
 
 
 def scene(graph: Graph, options: Options) -> Scene:
-    """What to draw of a graph under these options (`leaves`, `saved`, `attributes`, `color`, `numbers` matter).
+    """What to draw of a graph under these options (`leaves`, `saved`, `attributes`,
+    `color`, `numbers` matter).
 
     >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
@@ -149,16 +166,21 @@ def scene(graph: Graph, options: Options) -> Scene:
 
 
 class Drafter:
-    """Builds one scene. Order of boxes: nodes by id, then copies of leaves, saved tensors, outputs, bases."""
+    """Builds one scene. Order of boxes: nodes by id, then copies of leaves, saved
+    tensors, outputs, bases.
+    """
 
     def __init__(self, graph: Graph, options: Options) -> None:
         self.graph, self.options = graph, options
         self.boxes: list[Box] = []
         self.lines: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.links: list[Link] = []
-        self.box_of: dict[int, int] = {}  # node id -> box id, for nodes that have exactly one box
-        self.copies: dict[tuple[int, int | None], int] = {}  # (leaf, its user) -> box id
-        self.bases: dict[tuple[int, int], int] = {}  # (node, output) -> box id of a base or of an output that is one
+        # node id -> box id, for nodes that have exactly one box
+        self.box_of: dict[int, int] = {}
+        # (leaf, its user) -> box id
+        self.copies: dict[tuple[int, int | None], int] = {}
+        # (node, output) -> box id of a base or of an output that is one
+        self.bases: dict[tuple[int, int], int] = {}
         self.outputs_cut = 0
         self.data_uses = 0  # of data that is drawn
         self.came: dict[int, set[TensorInfo | None]] = {}
@@ -167,36 +189,68 @@ class Drafter:
         self.brief = without_dtype(self.dtype)
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
-        self.backward = gradient_norms(graph) if options.color == "grad" or options.numbers else None
+
+        if options.color == "grad" or options.numbers:
+            self.backward = gradient_norms(graph)
+        else:
+            self.backward = None
+
         self.norms = self.backward if options.color == "grad" else None
         self.heat = self.norms.heat if self.norms is not None else None
         if options.color in HEATS:
             self.heat = load(HEATS[options.color])(graph)
+
         self.numbers = _numbers(graph)
         self.flagged = _flagged(graph)
         self.marked = marked(graph)
-        self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
+        self.owners = {
+            leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None
+        }
         self.bundles = _bundles(graph)
-        self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
+        # nodes whose links name the output
+        self.several = {edge.producer for edge in graph.edges if edge.output}
 
     def draft(self) -> Scene:
-        with Stage("draw", "nodes", total=len(self.graph.nodes)) as drawing:
+        with Stage(
+            "draw",
+            "nodes",
+            total=len(self.graph.nodes),
+        ) as drawing:
             self._draw_nodes(drawing.each(self.graph.nodes))
-        with Stage("draw", "edges", total=len(self.graph.edges)) as drawing:
+
+        with Stage(
+            "draw",
+            "edges",
+            total=len(self.graph.edges),
+        ) as drawing:
             for edge in drawing.each(self.graph.edges):
                 self._draw_edge(edge)
+
         if self.options.saved:
             self._draw_saved()
         elif self.options.leaves not in ("parameters", "hidden"):
             self._draw_data()
+
         self._draw_roots()
         self._draw_views()
         legend, footer = self._legend(), self._footer()
         boxes, links = tuple(self.boxes), tuple(self.links)
-        frames = tuple(frame._replace(title=self.brief(frame.title)) for frame in self.frames.drawn)
+        frames = tuple(
+            frame._replace(title=self.brief(frame.title)) for frame in self.frames.drawn
+        )
         dtype = dtype_text(self.dtype, self.several_dtypes)
         aside = (counts_line(self.graph),)
-        return Scene(self.graph.title, boxes, links, legend, footer, frames, chart_of(self.graph), dtype, aside)
+        return Scene(
+            self.graph.title,
+            boxes,
+            links,
+            legend,
+            footer,
+            frames,
+            chart_of(self.graph),
+            dtype,
+            aside,
+        )
 
     def _leaves_to_split(self) -> dict[int, int]:
         """How often each leaf is used that is drawn once for each of its users."""
@@ -210,7 +264,7 @@ class Drafter:
                 uses[node] = sum(edge.count for edge in edges)
         return uses
 
-    # -- boxes -----------------------------------------------------------------------------------------------------
+    # -- boxes -------------------------------------------------------------------------
 
     def _add(
         self,
@@ -233,11 +287,17 @@ class Drafter:
     def _draw_nodes(self, nodes: Iterable[Node]) -> None:
         leaf_of, hidden = self.graph.leaf_of, self.options.leaves == "hidden"
         for node in nodes:
-            if len(node.outputs) > 1 and not (node.group is not None and node.group.kind in ("chain", "op")):
+            if len(node.outputs) > 1 and not (
+                node.group is not None and node.group.kind in ("chain", "op")
+            ):
                 self.several.add(node.id)
+
             leaf = leaf_of.get(node.id)
             if leaf is None:
-                around, own = self._path(node.scope), self.frames.tells_no_line(node.scope)
+                around, own = (
+                    self._path(node.scope),
+                    self.frames.tells_no_line(node.scope),
+                )
                 attributes = self.options.attributes
                 lines = details.node_lines(
                     self.graph,
@@ -247,11 +307,15 @@ class Drafter:
                     amount=self._amount(node),
                     around=around,
                     own=own,
-                    names=self.options.op_names("variable" if self.options.details else "forward"),
+                    names=self.options.op_names(
+                        "variable" if self.options.details else "forward"
+                    ),
                 )
                 names = tuple(labels.relative(name, around) for name in node.names)
                 kind = kind_of(self.graph, node)
-                self.box_of[node.id] = self._draw_node(node, kind, lines, node.scope, None, names)
+                self.box_of[node.id] = self._draw_node(
+                    node, kind, lines, node.scope, None, names
+                )
             elif not hidden and node.id not in self.split:
                 users = [edge.consumer for edge in self.graph.consumers(node.id)]
                 self.box_of[node.id] = self._draw_leaf(leaf, users)
@@ -267,15 +331,38 @@ class Drafter:
     ) -> int:
         """A box with what is said of every node, below the lines that it has."""
         told = labels.flag_words(self.graph, node).items() if node.flags else ()
-        lines = (*lines, *(words for flag, words in told if flag not in (*labels.ALARMS, *labels.REMARKS)))
+        lines = (
+            *lines,
+            *(
+                words
+                for flag, words in told
+                if flag not in (*labels.ALARMS, *labels.REMARKS)
+            ),
+        )
         value = details.value_line(self.numbers.get(node.id))
         lines = (*lines, value) if value else lines
         norms = self.backward.of[node.id] if self.backward is not None else None
-        lines = details.with_norms(lines, norms, numbers=self.options.numbers, grad=self.norms is not None)
-        return self._add(self._kind(node.id, plain), lines, node.id, leaf, self._flags(node), scope, names)
+        lines = details.with_norms(
+            lines,
+            norms,
+            numbers=self.options.numbers,
+            grad=self.norms is not None,
+        )
+
+        return self._add(
+            self._kind(node.id, plain),
+            lines,
+            node.id,
+            leaf,
+            self._flags(node),
+            scope,
+            names,
+        )
 
     def _amount(self, node: Node) -> str:
-        """What a box is coloured by, in words. A folded box says in another line what it holds."""
+        """What a box is coloured by, in words. A folded box says in another line what
+        it holds.
+        """
         if self.heat is None or self.norms is not None or not self.heat.of[node.id]:
             return ""
         if self.options.color == "memory" and node.folded is not None:
@@ -287,45 +374,85 @@ class Drafter:
         return "" if scope is None else self.graph.scopes[scope].path
 
     def _kind(self, node: int, plain: BoxKind) -> BoxKind:
-        """By what it holds or gets, by how it differs between the graphs that were merged into this one, or `plain`."""
+        """By what it holds or gets, by how it differs between the graphs that were
+        merged into this one, or `plain`.
+        """
         if node in self.flagged:
             return self.flagged[node]
         step = self.heat.step(node) if self.heat is not None else 0
         if step:
             return HEAT[step - 1]
         differing = {mark.kind for mark in self.marked.nodes.get(node, ())}
-        return "added" if "added" in differing else "changed" if "changed" in differing else plain
+        if "added" in differing:
+            return "added"
+        if "changed" in differing:
+            return "changed"
+        return plain
 
     def _style(self, *ends: int) -> LinkStyle:
         return "data" if self.flagged.keys().isdisjoint(ends) else "cut"
 
-    def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
-        """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
+    def _draw_leaf(
+        self,
+        leaf: Leaf,
+        users: Sequence[int],
+        uses: int = 1,
+    ) -> int:
+        """A parameter stands inside the module that all its users are in; any other
+        leaf comes from outside.
+        """
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
         node = self.graph.nodes[leaf.node]
-        placed = filter(None, [labels.placed_text(node), labels.moved_text(node)])
-        lines = (*details.leaf_lines(leaf, uses, self._path(scope)), *placed)
+        placed = filter(
+            None,
+            [labels.placed_text(node), labels.moved_text(node)],
+        )
+        lines = (
+            *details.leaf_lines(leaf, uses, self._path(scope)),
+            *placed,
+        )
         return self._draw_node(node, "leaf", lines, scope, leaf)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
         norms = self.norms.of[node.id] if self.norms is not None else None
-        broken = (labels.NOT_FINITE,) if norms is not None and norms.most == math.inf else ()
-        flags = (*broken, *labels.mark_words(self.marked.nodes.get(node.id, ())))
+        if norms is not None and norms.most == math.inf:
+            broken = (labels.NOT_FINITE,)
+        else:
+            broken = ()
+
+        flags = (
+            *broken,
+            *labels.mark_words(self.marked.nodes.get(node.id, ())),
+        )
         if not node.flags:
             return flags
-        alarms = (flag for flag in node.flags if flag in labels.ALARMS and not (flag == "freed" and self.all_freed))
+
+        alarms = (
+            flag
+            for flag in node.flags
+            if flag in labels.ALARMS and not (flag == "freed" and self.all_freed)
+        )
+
         return (*(labels.FLAG_WORDS[flag] for flag in alarms), *flags)
 
-    def _source(self, node: int, user: int | None) -> int | None:
-        """The box that stands for `node` towards one user, made now when it is that user's copy of a leaf."""
+    def _source(
+        self,
+        node: int,
+        user: int | None,
+    ) -> int | None:
+        """The box that stands for `node` towards one user, made now when it is that
+        user's copy of a leaf.
+        """
         if node not in self.split:
             return self.box_of.get(node)
         if (node, user) not in self.copies:
             users = [user] if user is not None else []
-            self.copies[node, user] = self._draw_leaf(self.graph.leaf_of[node], users, self.split[node])
+            self.copies[node, user] = self._draw_leaf(
+                self.graph.leaf_of[node], users, self.split[node]
+            )
         return self.copies[node, user]
 
-    # -- links -----------------------------------------------------------------------------------------------------
+    # -- links -------------------------------------------------------------------------
 
     def _link(
         self,
@@ -336,53 +463,83 @@ class Drafter:
         edges: int = 1,
         tip: str = "",
     ) -> None:
-        if source is not None and target is not None and (source != target or style in FLOWS):
+        if (
+            source is not None
+            and target is not None
+            and (source != target or style in FLOWS)
+        ):
             self.links.append(Link(source, target, style, label, edges, tip))
 
     def _draw_edge(self, edge: Edge) -> None:
         drawn = _without_shared(self.graph, edge)
         if drawn is None:
             return
+
         producer, consumer = drawn.producer, drawn.consumer
         bundle = self.bundles.get((producer, consumer))
         if bundle is None:
             label, uses, tip = self._edge_words(drawn), drawn.count, ""
         elif drawn == bundle[0]:
             uses = sum(edge.count for edge in bundle)
-            label, words = _bundle_label(bundle, uses), [self._edge_words(edge) for edge in bundle]
+            label, words = (
+                _bundle_label(bundle, uses),
+                [self._edge_words(edge) for edge in bundle],
+            )
             rest = [labels.more(len(words) - TOLD)] if len(words) > TOLD else []
             tip = ", ".join((*words[:TOLD], *rest))
         else:
             return
+
         marks = labels.mark_words(self.marked.edges.get((consumer, producer), ()))
         words = list(filter(None, (label, *marks)))
         style = self._style(producer, consumer)
-        self._link(self._source(producer, consumer), self.box_of.get(consumer), style, " ".join(words), uses, tip)
+        self._link(
+            self._source(producer, consumer),
+            self.box_of.get(consumer),
+            style,
+            " ".join(words),
+            uses,
+            tip,
+        )
 
     def _edge_words(self, edge: Edge) -> str:
-        """The tensor that goes along an edge, by name and shape, and how often it is used."""
+        """The tensor that goes along an edge, by name and shape, and how often it is
+        used.
+        """
         which = self._which(edge.producer, edge.output)
         carried = self._carried(edge)
         moved = labels.moved_text(self.graph.nodes[edge.consumer])
-        factor = details.factor_text(self.numbers.get(edge.consumer), edge.position)
+        factor = details.factor_text(
+            self.numbers.get(edge.consumer),
+            edge.position,
+        )
         uses = _uses(edge, self.graph.nodes[edge.consumer].folded)
         if self.graph.nodes[edge.producer].group is not None:
             which = "" if carried else which  # both are the tensor
         return " ".join(filter(None, (which, carried, moved, factor, uses)))
 
     def _carried(self, edge: Edge) -> str:
-        """The variable that holds what goes along an edge, and its shape where the box changed that: `q (5, 8)`."""
+        """The variable that holds what goes along an edge, and its shape where the box
+        changed that: `q (5, 8)`.
+        """
         node, output = edge.producer, edge.output
         record = self.graph.nodes[node]
         if len(self.graph.nodes) > LABELLED or self.options.details:
             return ""
-        if node in self.graph.leaf_of or output >= len(record.outputs) or node == edge.consumer:
+        if (
+            node in self.graph.leaf_of
+            or output >= len(record.outputs)
+            or node == edge.consumer
+        ):
             return ""
 
         made = record.outputs[output]
         if node not in self.came:
             self.came[node] = self._inputs_of(node)
-        shape = "" if made is None or made in self.came[node] else self.brief(tensor_line(made))
+        if made is None or made in self.came[node]:
+            shape = ""
+        else:
+            shape = self.brief(tensor_line(made))
         shape = shape if shape != "()" else ""
         names = held_names(self.graph, edge) if self.options.names == "auto" else ""
         return f"{labels.relative(names, self._path(record.scope))} {shape}".strip()
@@ -392,11 +549,13 @@ class Drafter:
         return {
             self.graph.nodes[edge.producer].outputs[edge.output]
             for edge in self.graph.inputs(node)
-            if edge.producer not in self.graph.leaf_of and edge.output < len(self.graph.nodes[edge.producer].outputs)
+            if edge.producer not in self.graph.leaf_of
+            and edge.output < len(self.graph.nodes[edge.producer].outputs)
         }
 
     def _which(self, node: int, output: int) -> str:
-        """Which output of several a link comes from: a folded box lists its kinds of tensors, which have no number of their own.
+        """Which output of several a link comes from: a folded box lists its kinds of
+        tensors, which have no number of their own.
 
         Nothing where there is one output only.
         """
@@ -408,7 +567,9 @@ class Drafter:
         return self.brief(tensor_line(record.outputs[output]))
 
     def _draw_saved(self) -> None:
-        """A box for each saved tensor. A saved leaf has its box already, and is only linked to who saved it."""
+        """A box for each saved tensor. A saved leaf has its box already, and is only
+        linked to who saved it.
+        """
         first: dict[int, int] = {}  # storage -> the box that showed it first
         for node in self.graph.nodes:
             target = self.box_of.get(node.id)
@@ -418,13 +579,21 @@ class Drafter:
                 if source is not None:
                     self._link(source, target, "saved", details.saved_leaf_label(saved))
                     continue
+
                 box = self._draw_slot(node, saved)
                 self._link(box, target, "saved")
                 if saved.storage is not None:
-                    self._link(box, first.setdefault(saved.storage, box), "same", "same storage")
+                    self._link(
+                        box,
+                        first.setdefault(saved.storage, box),
+                        "same",
+                        "same storage",
+                    )
 
     def _leaf_of(self, saved: SavedTensor) -> int | None:
-        """The leaf that a slot holds, or a view of. None for a stale slot, which has a box of its own to say so."""
+        """The leaf that a slot holds, or a view of. None for a stale slot, which has a
+        box of its own to say so.
+        """
         if saved.state in STALE:
             return None
         if saved.leaf is not None or saved.storage is None:
@@ -435,19 +604,34 @@ class Drafter:
         stale = saved.state in STALE
         lines = details.saved_lines(saved, self.graph, state=not stale)
         flags = (labels.state_text(saved.state),) if stale else ()
-        return self._add("stale" if stale else "saved", lines, node.id, saved, flags, node.scope)
+        return self._add(
+            "stale" if stale else "saved", lines, node.id, saved, flags, node.scope
+        )
 
     def _draw_data(self) -> None:
-        """A box for each tensor without gradient that ops were given. Saved tensors, where they are drawn, show it as well."""
+        """A box for each tensor without gradient that ops were given. Saved tensors,
+        where they are drawn, show it as well.
+        """
         whole = self.graph.original or self.graph
         if not whole.data:
             return
         users = {node for data in whole.data for node in data.nodes}
-        inside = {node: box for box, nodes in enumerate(self.graph.inside) for node in nodes if node in users}
-        entries: dict[tuple[tuple[int, ...], bool], dict[tuple[str, ...], list[Data]]] = {}
+        inside = {
+            node: box
+            for box, nodes in enumerate(self.graph.inside)
+            for node in nodes
+            if node in users
+        }
+        entries: dict[
+            tuple[tuple[int, ...], bool], dict[tuple[str, ...], list[Data]]
+        ] = {}
         for data in whole.data:
             boxes = tuple(
-                dict.fromkeys(box for node in data.nodes if (box := self.box_of.get(inside[node])) is not None)
+                dict.fromkeys(
+                    box
+                    for node in data.nodes
+                    if (box := self.box_of.get(inside[node])) is not None
+                )
             )
             if boxes:
                 self.data_uses += len(data.nodes)
@@ -457,12 +641,19 @@ class Drafter:
         for (boxes, inner), alike in entries.items():
             scope = self.frames.around(list(boxes)) if inner else None
             for lines, several in _few_of(alike):
-                drawn = self._add("input", lines, None, several[0], scope=scope)
+                drawn = self._add(
+                    "input",
+                    lines,
+                    None,
+                    several[0],
+                    scope=scope,
+                )
                 for box in boxes:
                     self._link(drawn, box, edges=len(several))
 
     def _draw_roots(self) -> None:
-        seen: Counter[int] = Counter()  # outputs drawn so far, by the folded box that they come from
+        # outputs drawn so far, by the folded box that they come from
+        seen: Counter[int] = Counter()
         for root in self.graph.roots:
             if root.node is not None and self.graph.nodes[root.node].group is not None:
                 seen[root.node] += 1
@@ -470,44 +661,83 @@ class Drafter:
                 if rest > 1 and seen[root.node] >= MOST_OUTPUTS:
                     if seen[root.node] == MOST_OUTPUTS:
                         self.outputs_cut += rest
-                        box = self._add("output", (labels.more(rest), "outputs"), root.node, root)
-                        self._link(self._source(root.node, None), box, edges=rest)
+                        box = self._add(
+                            "output", (labels.more(rest), "outputs"), root.node, root
+                        )
+                        self._link(
+                            self._source(root.node, None),
+                            box,
+                            edges=rest,
+                        )
                     continue
+
             flags = labels.mark_words(self.marked.outputs.get(root.name, ()))
             title, *told = details.root_lines(root)
-            told = [line for line in told if self.brief(line) != "()"]  # of a loss, its name is enough
-            box = self._add("output", (title, *told), root.node, root, flags)
+            # of a loss, its name is enough
+            told = [line for line in told if self.brief(line) != "()"]
+            box = self._add(
+                "output",
+                (title, *told),
+                root.node,
+                root,
+                flags,
+            )
+
             if root.node is not None:
                 which = self._which(root.node, root.output)
                 is_named = self.options.names == "auto" and not self.options.details
                 if is_named and root.node not in self.graph.leaf_of:
                     which = f"{which} {name_of(self.graph, root.node)}".strip()
-                self._link(self._source(root.node, None), box, self._style(root.node), which)
+                self._link(
+                    self._source(root.node, None),
+                    box,
+                    self._style(root.node),
+                    which,
+                )
                 if root.base is None:
                     self.bases.setdefault((root.node, root.output), box)
 
     def _draw_views(self) -> None:
         for box in tuple(self.boxes):
             if isinstance(box.about, (Root, Leaf)) and box.about.base is not None:
-                self._link(self._base(box.about.base), box.id, "view")
+                self._link(
+                    self._base(box.about.base),
+                    box.id,
+                    "view",
+                )
 
     def _base(self, base: Base) -> int | None:
-        """The box of a base: its leaf's, an output's that is the same tensor, one drawn before, or a new one."""
+        """The box of a base: its leaf's, an output's that is the same tensor, one drawn
+        before, or a new one.
+        """
         if base.node is None:
             return self._add("base", details.base_lines(base), None, base)
         if base.node in self.graph.leaf_of and self.options.leaves != "hidden":
             return self._source(base.node, None)
+
         if (base.node, base.output) not in self.bases:
-            box = self._add("base", details.base_lines(base), base.node, base)
+            box = self._add(
+                "base",
+                details.base_lines(base),
+                base.node,
+                base,
+            )
             self.bases[base.node, base.output] = box
-            self._link(self.box_of.get(base.node), box, label=self._which(base.node, base.output))
+            self._link(
+                self.box_of.get(base.node),
+                box,
+                label=self._which(base.node, base.output),
+            )
+
         return self.bases[base.node, base.output]
 
-    # -- words -----------------------------------------------------------------------------------------------------
+    # -- words -------------------------------------------------------------------------
 
     def _legend(self) -> tuple[Legend, ...]:
         drawn = {box.kind for box in self.boxes}
-        entries = [Legend(kind, text) for kind, text in MEANING.items() if kind in drawn]
+        entries = [
+            Legend(kind, text) for kind, text in MEANING.items() if kind in drawn
+        ]
         if self.heat is not None:
             for step, kind in enumerate(HEAT, 1):
                 if kind in drawn:
@@ -518,17 +748,33 @@ class Drafter:
         hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
         lines = list(mark_lines(self.marked))
         copies, data = len(self.copies), self.data_uses
-        _, *left_out = footer_lines(self.graph, split=len(self.split), copies=copies, hidden=hidden, data=data)
+        _, *left_out = footer_lines(
+            self.graph,
+            split=len(self.split),
+            copies=copies,
+            hidden=hidden,
+            data=data,
+        )
         lines += left_out if self.boxes else [counts_line(self.graph)]
         lines += cut_lines(self.outputs_cut)
         if self.options.saved:
             lines += saved_lines(self.graph)
+
         if self.heat is not None and self.heat.note:
             lines.append(self.heat.note)
+
         if any(link.label.startswith("\u00d7 ") for link in self.links):
-            lines.append("grad: the gradient that arrives; \u00d7: by what it is multiplied on its way back")
+            lines.append(
+                "grad: the gradient that arrives; \u00d7: by what it is multiplied on its way back"
+            )
+
         if self.backward is not None:
-            lines += backward_lines(self.backward, numbers=self.options.numbers, grad=self.norms is not None)
+            lines += backward_lines(
+                self.backward,
+                numbers=self.options.numbers,
+                grad=self.norms is not None,
+            )
+
         return tuple(lines)
 
 
@@ -554,13 +800,25 @@ def _flagged(graph: Graph) -> dict[int, BoxKind]:
 
 def _numbers(graph: Graph) -> dict[int, BackwardStep]:
     """The steps of backward with numbers of small tensors, by box of a single node."""
-    steps = {step.node: step for step in (graph.original or graph).backward if step.value or step.arrived}
-    alone = ((box, nodes[0]) for box, nodes in enumerate(graph.inside if steps else ()) if len(nodes) == 1)
+    steps = {
+        step.node: step
+        for step in (graph.original or graph).backward
+        if step.value or step.arrived
+    }
+    alone = (
+        (box, nodes[0])
+        for box, nodes in enumerate(graph.inside if steps else ())
+        if len(nodes) == 1
+    )
     return {box: steps[node] for box, node in alone if node in steps}
 
 
-def _few_of(alike: dict[tuple[str, ...], list[Data]]) -> Iterator[tuple[tuple[str, ...], list[Data]]]:
-    """Data that enters at one place, by its lines: `x[:, t] ×11`, and at most `MOST_DATA` boxes."""
+def _few_of(
+    alike: dict[tuple[str, ...], list[Data]],
+) -> Iterator[tuple[tuple[str, ...], list[Data]]]:
+    """Data that enters at one place, by its lines: `x[:, t] ×11`, and at most
+    `MOST_DATA` boxes.
+    """
     entries = list(alike.items())
     most = MOST_DATA if len(entries) <= MOST_DATA else MOST_DATA - 1
     for (title, *rest), data in entries[:most]:
@@ -572,31 +830,47 @@ def _few_of(alike: dict[tuple[str, ...], list[Data]]) -> Iterator[tuple[tuple[st
         yield (labels.more(len(others)), "inputs"), others
 
 
-# -- edges drawn as one: what runs from one box to another in three edges or more, one for each output --------------
+# -- edges drawn as one: what runs from one box to another in three edges or more, one f
 
 
-def _bundles(graph: Graph) -> dict[tuple[int, int], list[Edge]]:
-    """Edges by (producer, consumer), in the order of the graph. Only a node with several outputs has parallel edges."""
-    several = set(zip(*(column(graph.edges, name) for name in ("producer", "consumer", "output"))))
-    parallel: dict[tuple[int, int], list[Edge]] = {ends[:2]: [] for ends in several if ends[2] and ends[0] != ends[1]}
+def _bundles(
+    graph: Graph,
+) -> dict[tuple[int, int], list[Edge]]:
+    """Edges by (producer, consumer), in the order of the graph. Only a node with
+    several outputs has parallel edges.
+    """
+    several = set(
+        zip(*(column(graph.edges, name) for name in ("producer", "consumer", "output")))
+    )
+    parallel: dict[tuple[int, int], list[Edge]] = {
+        ends[:2]: [] for ends in several if ends[2] and ends[0] != ends[1]
+    }
+
     for edge in graph.edges if parallel else ():
         ends = parallel.get((edge.producer, edge.consumer))
         drawn = _without_shared(graph, edge) if ends is not None else None
         if ends is not None and drawn is not None:
             ends.append(drawn)
+
     return {ends: edges for ends, edges in parallel.items() if len(edges) > APART}
 
 
 def _without_shared(graph: Graph, edge: Edge) -> Edge | None:
-    """The edge without its uses of parameters that are drawn with an earlier call, as the box says; None if that is all."""
+    """The edge without its uses of parameters that are drawn with an earlier call, as
+    the box says; None if that is all.
+    """
     group = graph.nodes[edge.consumer].group
     if group is None or not group.shared:
         return edge
-    shared = sum(uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output))
+    shared = sum(
+        uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output)
+    )
     return edge._replace(count=edge.count - shared) if edge.count > shared else None
 
 
 def _bundle_label(edges: Sequence[Edge], uses: int) -> str:
-    """`11 tensors`; with the number of uses where one is used more often: `11 tensors, 55 uses`."""
+    """`11 tensors`; with the number of uses where one is used more often:
+    `11 tensors, 55 uses`.
+    """
     text = plural(len(edges), "tensor")
     return text if uses == len(edges) else f"{text}, {plural(uses, 'use')}"

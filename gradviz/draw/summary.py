@@ -1,7 +1,9 @@
-"""What a graph holds, in sentences: the lines under a drawing, and the one screen that `print(graph)` shows.
+"""What a graph holds, in sentences: the lines under a drawing, and the one screen that
+`print(graph)` shows.
 
-A reader must be able to tell from the footer what a drawing does not show: everything that was folded, split, left out or noted.
-This module counts what the Graph says; it draws nothing and knows no format.
+A reader must be able to tell from the footer what a drawing does not show: everything
+that was folded, split, left out or noted. This module counts what the Graph says; it
+draws nothing and knows no format.
 """
 
 from __future__ import annotations
@@ -25,11 +27,19 @@ from gradviz.wording import count_text, one_line, plural, tensor_line, verb
 
 
 def usual_dtype(graph: Graph) -> tuple[str, bool]:
-    """The dtype that most tensors have, which boxes leave out, and whether some have another."""
+    """The dtype that most tensors have, which boxes leave out, and whether some have
+    another.
+    """
     made = chain.from_iterable(column(graph.nodes, "outputs"))
     leaves = (leaf.tensor for leaf in graph.leaves)
-    counts = Counter(tensor.dtype for tensor in chain(made, leaves) if tensor is not None)
-    usual = max(counts, key=lambda dtype: (counts[dtype], dtype), default="")
+    counts = Counter(
+        tensor.dtype for tensor in chain(made, leaves) if tensor is not None
+    )
+    usual = max(
+        counts,
+        key=lambda dtype: (counts[dtype], dtype),
+        default="",
+    )
     return one_line(usual), len(counts) > 1
 
 
@@ -45,7 +55,9 @@ def without_dtype(dtype: str) -> Callable[[str], str]:
 
 def dtype_text(dtype: str, several: bool) -> str:
     """What a legend says of it."""
-    return f"dtype {dtype}{' where a box names none' if several else ''}" if dtype else ""
+    if dtype:
+        return f"dtype {dtype}{' where a box names none' if several else ''}"
+    return ""
 
 
 def counts_line(graph: Graph) -> str:
@@ -61,8 +73,16 @@ def counts_line(graph: Graph) -> str:
     return ", ".join(words)
 
 
-def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int = 0, data: int = 0) -> Iterator[str]:
-    """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all; `hidden` leaves are not drawn.
+def footer_lines(
+    graph: Graph,
+    *,
+    split: int = 0,
+    copies: int = 0,
+    hidden: int = 0,
+    data: int = 0,
+) -> Iterator[str]:
+    """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all;
+    `hidden` leaves are not drawn.
 
     `data`: how often ops were given tensors without gradient that are drawn.
     """
@@ -77,24 +97,34 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
         yield f"folded: {plural(len(graph.groups), 'group')} for {words}"
         if graph.opening is not None:
             yield more_line(graph.opening.deeper())
+
     if graph.views:
-        only = f"which only {verb(graph.views, 'changes', 'change')} a shape or a layout"
+        only = (
+            f"which only {verb(graph.views, 'changes', 'change')} a shape or a layout"
+        )
         yield f"drawn with their op: {plural(graph.views, 'view')}, {only}; --views show draws them"
+
     if split:
         yield f"{plural(split, 'leaf', 'leaves')} drawn once per use, as {plural(copies, 'box', 'boxes')}"
+
     if hidden:
         yield f"not drawn: {plural(hidden, 'leaf', 'leaves')}"
+
     unseen = _given(graph) - data
     if unseen > 0:
         yield f"not drawn: {plural(unseen, 'input')} without gradient"
+
     yield from inferred_lines(graph)
     if is_all_freed(graph):
         yield "freed: backward() has run, the saved tensors are gone"
+
     yield from (one_line(note) for note in graph.notes if note.strip())
 
 
 def _given(graph: Graph) -> int:
-    """How often ops were given a tensor without gradient. A number that backward keeps is a part of its op's title."""
+    """How often ops were given a tensor without gradient. A number that backward keeps
+    is a part of its op's title.
+    """
     whole = graph.original or graph
     given: int = sum(column(whole.nodes, "none_inputs"))
     slots = column(whole.nodes, "saved") if given else ()
@@ -107,13 +137,26 @@ def inferred_lines(graph: Graph) -> Iterator[str]:
     whole = graph.original or graph
     if whole.attribution != "inferred":
         return
+
     own = {leaf.node for leaf in whole.leaves if leaf.kind == "parameter"}
     for node in forward_order(whole):
         inputs = whole.inputs(node)
-        if is_view(whole.nodes[node].op) and inputs and own.issuperset(edge.producer for edge in inputs):
+        if (
+            is_view(whole.nodes[node].op)
+            and inputs
+            and own.issuperset(edge.producer for edge in inputs)
+        ):
             own.add(node)
-    placed = [node.id for node in whole.nodes if node.scope is not None and node.id not in whole.leaf_of]
-    sure = sum(node in own or any(edge.producer in own for edge in whole.inputs(node)) for node in placed)
+
+    placed = [
+        node.id
+        for node in whole.nodes
+        if node.scope is not None and node.id not in whole.leaf_of
+    ]
+    sure = sum(
+        node in own or any(edge.producer in own for edge in whole.inputs(node))
+        for node in placed
+    )
     yield (
         f"modules are inferred, not recorded: {sure:,} of {plural(len(placed), 'backward function')} in them use a parameter, "
         f"which says the module; the others are placed by their neighbors"
@@ -146,25 +189,37 @@ def saved_lines(graph: Graph) -> Iterator[str]:
             yield f"not drawn: {plural(count, 'saved tensor')} inside folded boxes"
 
 
-def backward_lines(norms: GradientNorms, *, numbers: bool, grad: bool) -> Iterator[str]:
+def backward_lines(
+    norms: GradientNorms,
+    *,
+    numbers: bool,
+    grad: bool,
+) -> Iterator[str]:
     """How to read what backward does at each box."""
     if numbers:
         yield "#1, #2, ...: the order in which backward() calls the functions"
-        if any(arrival is not None and arrival.last - arrival.first >= arrival.places for arrival in norms.of):
+        if any(
+            arrival is not None and arrival.last - arrival.first >= arrival.places
+            for arrival in norms.of
+        ):
             yield "#3…7: other boxes have some of the numbers between"
     if grad:
         yield "gradient norm: of the gradient that arrives at a function, the largest one when it has several outputs"
 
 
 def mark_lines(findings: Marked) -> Iterator[str]:
-    """Findings, numbered as at the boxes; those that no box or edge stands for are told apart."""
+    """Findings, numbered as at the boxes; those that no box or edge stands for are told
+    apart.
+    """
     for mark in findings.all:
         missing = " (not in this picture)" if mark.number in findings.elsewhere else ""
         yield one_line(f"{mark.number}. {mark.words}{missing}")
 
 
 def is_all_freed(graph: Graph) -> bool:
-    """Whether backward freed the saved tensors of every node that had any: said once, not in every box."""
+    """Whether backward freed the saved tensors of every node that had any: said once,
+    not in every box.
+    """
     freed = False
     for node in graph.nodes:  # ends at the first node that still holds something
         if "freed" in node.flags:
@@ -178,7 +233,8 @@ SHOWN = 6  # outputs, leaves, ops and notes that are listed before "+N more"
 
 
 def summary(graph: Graph) -> str:
-    """Counts, outputs, leaves, ops, depth, saved tensors, flags and notes, at most about 40 short lines.
+    """Counts, outputs, leaves, ops, depth, saved tensors, flags and notes, at most
+    about 40 short lines.
 
     >>> from gradviz.graph import Graph, Node
     >>> print(summary(Graph((Node(0, "AddBackward0"),))))
@@ -201,13 +257,22 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from _rows("saved", _saved(graph))
     yield from _rows("flags", _flags(graph))
     yield from _rows("modules", _scopes(graph))
-    yield from _rows("notes", [note.replace("not drawn: ", "") for note in notes])
-    yield from _rows("held", [bar.text for bar in chart_of(graph).bars])
+    yield from _rows(
+        "notes",
+        [note.replace("not drawn: ", "") for note in notes],
+    )
+    yield from _rows(
+        "held",
+        [bar.text for bar in chart_of(graph).bars],
+    )
     if graph.torch:
         yield from _rows("recorded by", [f"torch {one_line(graph.torch)}"])
 
 
-def _rows(title: str, items: Sequence[str]) -> Iterator[str]:
+def _rows(
+    title: str,
+    items: Sequence[str],
+) -> Iterator[str]:
     """A titled list, one item a line, cut after a few."""
     for i, item in enumerate(items[:SHOWN]):
         yield f"  {title if i == 0 else '':12}  {item}"
@@ -228,18 +293,30 @@ def _leaf(leaf: Leaf) -> str:
 
 def _ops(graph: Graph) -> list[str]:
     ops = (node for node in graph.nodes if node.id not in graph.leaf_of)
-    counts = Counter(labels.op_title(graph, node, names="backward").name for node in ops)
+    counts = Counter(
+        labels.op_title(graph, node, names="backward").name for node in ops
+    )
     return [f"{count_text(count)} {op}" for op, count in counts.most_common()]
 
 
 def _saved(graph: Graph) -> list[str]:
-    states = Counter(labels.state_text(saved.state) for node in graph.nodes for saved in node.saved)
-    return [f"{plural(count, 'tensor')} {state}" for state, count in states.most_common()]
+    states = Counter(
+        labels.state_text(saved.state) for node in graph.nodes for saved in node.saved
+    )
+    return [
+        f"{plural(count, 'tensor')} {state}" for state, count in states.most_common()
+    ]
 
 
 def _flags(graph: Graph) -> list[str]:
-    counts = Counter(words for node in graph.nodes for words in labels.flag_words(graph, node).values())
-    return [f"{plural(count, 'node')}: {words}" for words, count in counts.most_common()]
+    counts = Counter(
+        words
+        for node in graph.nodes
+        for words in labels.flag_words(graph, node).values()
+    )
+    return [
+        f"{plural(count, 'node')}: {words}" for words, count in counts.most_common()
+    ]
 
 
 def _scopes(graph: Graph) -> list[str]:

@@ -1,6 +1,8 @@
-"""Writes a picture as SVG, in pieces, and small: shared style rules, short numbers, one element for each thing.
+"""Writes a picture as SVG, in pieces, and small: shared style rules, short numbers, one
+element for each thing.
 
-Every text passes through `escape`. This module knows geometry and SVG, nothing of graphs or layouts.
+Every text passes through `escape`. This module knows geometry and SVG, nothing of
+graphs or layouts.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from gradviz.draw.options import Options, Theme
 from gradviz.draw.palette import DARK, DIM, BoxKind, Palette, border, ground, palette
 from gradviz.draw.picture import Picture, picture
 from gradviz.draw.scene import Link
-from gradviz.draw.typesetting import FONTS, SIZES, Block, FrameBlock, Tone, Words, is_measured
+from gradviz.draw.typesetting import (
+    FONTS,
+    SIZES,
+    Block,
+    FrameBlock,
+    Tone,
+    Words,
+    is_measured,
+)
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.graph import Graph
 from gradviz.layout import Floats
@@ -26,36 +36,52 @@ from gradviz.report import notebook_theme
 from gradviz.stages import Stage
 from gradviz.wording import visible
 
-# The style sheet of an SVG picture: a few rules for each theme, scoped so that pictures on one page stay apart.
-# Inlined in a page, the rules of an SVG hold for the whole page. So every rule begins with a class that only this
-# picture has. This module knows colours and fonts, no geometry.
+# The style sheet of an SVG picture: a few rules for each theme, scoped so that pictures
+# on one page stay apart. Inlined in a page, the rules of an SVG hold for the whole
+# page. So every rule begins with a class that only this picture has. This module knows
+# colours and fonts, no geometry.
 
 KINDS: tuple[BoxKind, ...] = get_args(BoxKind)
 
 
-def style_sheet(scope: str, theme: Theme, *, notebook: bool = False) -> str:
-    """All rules for one picture whose root has the class `scope`. In a `notebook` "auto" is its theme, then the reader's."""
+def style_sheet(
+    scope: str,
+    theme: Theme,
+    *,
+    notebook: bool = False,
+) -> str:
+    """All rules for one picture whose root has the class `scope`. In a `notebook`
+    "auto" is its theme, then the reader's.
+    """
     rules = [*_shape_rules(), *_color_rules(palette(theme))]
     sheet = _scoped(scope, rules)
     if theme != "auto":
         return sheet
     reader = f"{scope}:not({notebook_theme.LIGHT} *)" if notebook else scope
     sheet += f"\n@media (prefers-color-scheme:dark){{\n{_scoped(reader, _color_rules(DARK))}\n}}"
-    return f"{sheet}\n{_scoped(f'{scope}:is({notebook_theme.DARK} *)', _color_rules(DARK))}" if notebook else sheet
+    if notebook:
+        return f"{sheet}\n{_scoped(f'{scope}:is({notebook_theme.DARK} *)', _color_rules(DARK))}"
+    return sheet
 
 
-def _scoped(scope: str, rules: list[tuple[str, str]]) -> str:
+def _scoped(
+    scope: str,
+    rules: list[tuple[str, str]],
+) -> str:
     return "\n".join(
-        ",".join(f".{scope} {part}".rstrip() for part in names.split(",")) + f"{{{what}}}" for names, what in rules
+        ",".join(f".{scope} {part}".rstrip() for part in names.split(","))
+        + f"{{{what}}}"
+        for names, what in rules
     )
 
 
 def _shape_rules() -> list[tuple[str, str]]:
     """What is the same in every theme.
 
-    Boxes are b, marked ones m; in them s is strong, v the name of a value, w a warning. Edges are e, their heads h, their
-    labels l; frames f, their titles c; t is the title, n a note. Labels and frame titles stand in front of edges, with a
-    rim of the background that keeps both apart.
+    Boxes are b, marked ones m; in them s is strong, v the name of a value, w a warning.
+    Edges are e, their heads h, their labels l; frames f, their titles c; t is the
+    title, n a note. Labels and frame titles stand in front of edges, with a rim of the
+    background that keeps both apart.
     """
     listed = ",".join(f'"{font}"' if " " in font else font for font in FONTS)
     return [
@@ -87,12 +113,21 @@ def _color_rules(colors: Palette) -> list[tuple[str, str]]:
         (".gv-l,.gv-c", f"stroke:{ground(colors, 0)}"),
         (".gv-e path", f"stroke:{colors.line}"),
         (".gv-h", f"fill:{colors.line}"),
-        (".gv-f rect", f"fill:{colors.muted};fill-opacity:.06;stroke:{colors.border};stroke-opacity:.6"),
+        (
+            ".gv-f rect",
+            f"fill:{colors.muted};fill-opacity:.06;stroke:{colors.border};stroke-opacity:.6",
+        ),
         (".gv-b text", f"fill:{colors.text};fill-opacity:{DIM:g}"),
         (".gv-b .gv-s,.gv-b .gv-v", "fill-opacity:1"),
         (".gv-b .gv-w", f"fill:{colors.warning};fill-opacity:1"),
     ]
-    kinds = [(f".gv-b .gv-{kind} rect", f"fill:{colors.fills[kind]};stroke:{border(colors, kind)}") for kind in KINDS]
+    kinds = [
+        (
+            f".gv-b .gv-{kind} rect",
+            f"fill:{colors.fills[kind]};stroke:{border(colors, kind)}",
+        )
+        for kind in KINDS
+    ]
     return [*rules, *kinds, (".gv-b .gv-m rect", f"stroke:{colors.warning}")]
 
 
@@ -117,16 +152,27 @@ LONGEST_LINE = 1_000
 
 
 def escape(text: str) -> str:
-    """Text for an SVG element or attribute; what XML cannot hold and what cannot be seen shows as its escape.
+    """Text for an SVG element or attribute; what XML cannot hold and what cannot be
+    seen shows as its escape.
 
     >>> print(escape("<lambda> & \\x00"))
     &lt;lambda&gt; &amp; \\x00
     """
-    return html.escape(visible(text, keep="\n"), quote=False).replace('"', "&quot;")
+    return html.escape(
+        visible(text, keep="\n"),
+        quote=False,
+    ).replace('"', "&quot;")
 
 
-def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
-    """A picture as SVG in pieces. With `fit` it shrinks to the width of the page that it stands in."""
+def write(
+    made: Picture,
+    theme: Theme,
+    *,
+    fit: bool = False,
+) -> Iterator[str]:
+    """A picture as SVG in pieces. With `fit` it shrinks to the width of the page that
+    it stands in.
+    """
     scope = _scope(made, theme)
     width, height = number(made.width), number(made.height)
     fitting = ' style="max-width:100%;height:auto"' if fit else ""
@@ -140,22 +186,37 @@ def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
     yield from _group("gv-f", (_frame(frame) for frame in made.frames))
     with Stage("write", "edges", total=len(made.wires)) as writing:
         yield from _group("gv-e", writing.each(_wires(made)))
+
     yield from _heads(made)
     with Stage("write", "boxes", total=len(made.blocks)) as writing:
-        yield from _group("gv-b", _blocks(chain(made.swatches, writing.each(made.blocks))))
+        yield from _group(
+            "gv-b",
+            _blocks(chain(made.swatches, writing.each(made.blocks))),
+        )
+
     yield from _joined(_words(words) for words in made.words)
     yield from _joined(_words(words, "gv-l") for words in made.wire_words)
-    yield from _joined(_words(words, "gv-c") for frame in made.frames for words in frame.words)
+    yield from _joined(
+        _words(words, "gv-c") for frame in made.frames for words in frame.words
+    )
     yield "</svg>\n"
 
 
 def _scope(made: Picture, theme: Theme) -> str:
     """A class that other pictures on the same page do not have, the same at every run."""
-    identity = (theme, made.width, made.height, made.title, made.description, len(made.blocks), len(made.wires))
+    identity = (
+        theme,
+        made.width,
+        made.height,
+        made.title,
+        made.description,
+        len(made.blocks),
+        len(made.wires),
+    )
     return "gv-" + hashlib.sha256(repr(identity).encode()).hexdigest()[:8]
 
 
-# -- pieces ----------------------------------------------------------------------------------------------------------
+# -- pieces ----------------------------------------------------------------------------
 
 
 def number(value: float) -> str:
@@ -176,7 +237,8 @@ def numbers(values: Floats) -> list[str]:
     >>> numbers(np.array([[3.0, 0.25], [-0.04, 1e7]]))
     ['3', '0.2', '0', '10000000']
     """
-    flat = (values.round(1) + 0.0).ravel().tolist()  # adding turns a negative zero into zero
+    # adding turns a negative zero into zero
+    flat = (values.round(1) + 0.0).ravel().tolist()
     return ("%.1f " * len(flat) % tuple(flat)).replace(".0 ", " ").split()
 
 
@@ -187,7 +249,10 @@ def _joined(elements: Iterable[str]) -> Iterator[str]:
         yield piece
 
 
-def _group(name: str, elements: Iterable[str]) -> Iterator[str]:
+def _group(
+    name: str,
+    elements: Iterable[str],
+) -> Iterator[str]:
     """The elements inside a `g`; nothing when there are none."""
     opened = False
     for piece in _joined(elements):
@@ -197,14 +262,17 @@ def _group(name: str, elements: Iterable[str]) -> Iterator[str]:
         yield "</g>\n"
 
 
-# -- elements --------------------------------------------------------------------------------------------------------
+# -- elements --------------------------------------------------------------------------
 
 
 def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
     """One group for each box. Numbers become text for many boxes at a time."""
     blocks = iter(blocks)
     while some := list(islice(blocks, AT_ONCE)):
-        places = [(*block.rect, *(at for words in block.words for at in words[:2])) for block in some]
+        places = [
+            (*block.rect, *(at for words in block.words for at in words[:2]))
+            for block in some
+        ]
         texts = numbers(np.array(list(chain.from_iterable(places))))
         begin = 0
         for block, place in zip(some, places):
@@ -213,26 +281,40 @@ def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def _told(text: str) -> str:
-    """What a tooltip says: a name may have a million characters, and every box around it would say it."""
+    """What a tooltip says: a name may have a million characters, and every box around
+    it would say it.
+    """
     if len(text) <= LONGEST_LINE:
         return escape(text)
-    lines = (line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…" for line in text.split("\n"))
+    lines = (
+        line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+        for line in text.split("\n")
+    )
     return escape("\n".join(lines))
 
 
 def _block(block: Block, places: Sequence[str]) -> str:
-    """One box. The places are x, y, width and height of its rectangle, then x and y of each line of its text."""
+    """One box. The places are x, y, width and height of its rectangle, then x and y of
+    each line of its text.
+    """
     name = f"gv-{block.kind} gv-m" if block.marked else f"gv-{block.kind}"
     tip = f"<title>{_told(block.tooltip)}</title>" if block.tooltip else ""
     x, y, width, height = places[:4]
     rounding = 2 if not block.words else 5
     lines = [
         f'<text x="{x}" y="{y}"{_text(words.text, TONE_CLASS[words.tone], words.width, words.centred)}'
-        for words, x, y in zip(block.words, places[4::2], places[5::2])
+        for words, x, y in zip(
+            block.words,
+            places[4::2],
+            places[5::2],
+        )
     ]
     rect = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{rounding}"/>'
     group = f'<g class="{name}">{tip}{rect}{"".join(lines)}</g>'
-    return f'<a href="{escape(block.link)}">{group}</a>\n' if block.link else f"{group}\n"
+    if block.link:
+        return f'<a href="{escape(block.link)}">{group}</a>\n'
+
+    return f"{group}\n"
 
 
 def _words(words: Words, name: str | None = None) -> str:
@@ -241,10 +323,16 @@ def _words(words: Words, name: str | None = None) -> str:
 
 
 @lru_cache(maxsize=65536)
-def _text(text: str, name: str, width: float, centred: bool) -> str:
+def _text(
+    text: str,
+    name: str,
+    width: float,
+    centred: bool,
+) -> str:
     """What follows the place of a text. Thousands of boxes read the same."""
     style = f' class="{name}"' if name else ""
-    if not is_measured(text):  # a font that we did not measure draws it: make it keep to its room
+    # a font that we did not measure draws it: make it keep to its room
+    if not is_measured(text):
         style += f' textLength="{number(width)}" lengthAdjust="spacingAndGlyphs"'
     end = "" if centred else "\n"
     return f"{style}>{escape(text)}</text>{end}"
@@ -258,25 +346,39 @@ def _frame(frame: FrameBlock) -> str:
 
 
 def _wires(made: Picture) -> Iterator[str]:
-    """One path for each wire that is drawn. Numbers become text for many wires at a time."""
+    """One path for each wire that is drawn. Numbers become text for many wires at a
+    time.
+    """
     starts = made.curves.starts.tolist()
     for first in range(0, len(made.wires), AT_ONCE):
-        wires = range(first, min(first + AT_ONCE, len(made.wires)))
+        wires = range(
+            first,
+            min(first + AT_ONCE, len(made.wires)),
+        )
         begin = starts[first]
         texts = numbers(made.curves.points[begin : starts[wires.stop]])
+
         for i in wires:
             if starts[i] < starts[i + 1]:
-                yield _wire(made.wires[i], path_data(texts[2 * (starts[i] - begin) : 2 * (starts[i + 1] - begin)]))
+                yield _wire(
+                    made.wires[i],
+                    path_data(
+                        texts[2 * (starts[i] - begin) : 2 * (starts[i + 1] - begin)]
+                    ),
+                )
 
 
 def _wire(link: Link, path: str) -> str:
     tip = link.tip or link.label
     name = "" if link.style == "data" else f' class="gv-{link.style}"'
-    return f'<path{name} d="{path}"><title>{_told(tip)}</title></path>\n' if tip else f'<path{name} d="{path}"/>\n'
+    if tip:
+        return f'<path{name} d="{path}"><title>{_told(tip)}</title></path>\n'
+    return f'<path{name} d="{path}"/>\n'
 
 
 def path_data(texts: Sequence[str]) -> str:
-    """Control points, as x and y in turn, as path data; pieces that run straight down or up become lines.
+    """Control points, as x and y in turn, as path data; pieces that run straight down
+    or up become lines.
 
     >>> path_data(["1", "0", "1", "3", "1", "6", "1", "9"]), path_data(["1", "0", "1", "3", "4", "6", "4", "9"])
     ('M1 0V9', 'M1 0C1 3 4 6 4 9')
@@ -285,7 +387,9 @@ def path_data(texts: Sequence[str]) -> str:
     parts = [f"M{x} {texts[1]}"]
     for i in range(2, len(texts) - 5, 6):
         x1, y1, x2, y2, x3, y3 = texts[i : i + 6]
-        parts.append(f"V{y3}" if x == x1 == x2 == x3 else f"C{x1} {y1} {x2} {y2} {x3} {y3}")
+        parts.append(
+            f"V{y3}" if x == x1 == x2 == x3 else f"C{x1} {y1} {x2} {y2} {x3} {y3}"
+        )
         x = x3
     return "".join(parts)
 

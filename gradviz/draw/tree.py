@@ -1,7 +1,9 @@
-"""Prints a graph in rows, in colour for a terminal, plain for a file: a tree of nodes, or an outline of modules or lines of code.
+"""Prints a graph in rows, in colour for a terminal, plain for a file: a tree of nodes,
+or an outline of modules or lines of code.
 
-What the rows are is decided in `tree_rows`, and in `fold.outline` for the outline, which has columns of numbers; limits are applied
-here. Rows of a tree are streamed, so a graph of a million nodes needs no memory for its text.
+What the rows are is decided in `tree_rows`, and in `fold.outline` for the outline,
+which has columns of numbers; limits are applied here. Rows of a tree are streamed, so a
+graph of a million nodes needs no memory for its text.
 """
 
 from __future__ import annotations
@@ -28,10 +30,23 @@ from gradviz.graph.origins import telling_lines
 from gradviz.report import labels
 from gradviz.report.results import WIDE
 from gradviz.stages import Stage
-from gradviz.wording import bytes_text, clip, count_text, one_line, seconds_text, tensor_line
+from gradviz.wording import (
+    bytes_text,
+    clip,
+    count_text,
+    one_line,
+    seconds_text,
+    tensor_line,
+)
 
 if TYPE_CHECKING:
-    from gradviz.report.rich_parts import Console, ConsoleOptions, RenderableType, RenderResult, Text
+    from gradviz.report.rich_parts import (
+        Console,
+        ConsoleOptions,
+        RenderableType,
+        RenderResult,
+        Text,
+    )
     from gradviz.report.table import Kind
 
 
@@ -50,18 +65,28 @@ _COLORS: dict[Style, str] = {
     "note": "dim",
     "id": "blue",
 }
-_ASCII = str.maketrans({"├": "|", "└": "`", "│": "|", "─": "-"})
+_ASCII = str.maketrans(
+    {
+        "├": "|",
+        "└": "`",
+        "│": "|",
+        "─": "-",
+    }
+)
 
 
 def tree(graph: Graph, options: Options | None = None) -> RenderableType:
-    """The graph as a rich renderable, at most 200 rows unless `max_rows` says otherwise."""
+    """The graph as a rich renderable, at most 200 rows unless `max_rows` says
+    otherwise.
+    """
     options = options or Options()
     refuse_backward(options)
     return TerminalTree(graph, options)
 
 
 def render_text(graph: Graph, options: Options) -> Iterator[str]:
-    """The graph as plain text, every row unless `max_rows` or `max_depth` says otherwise.
+    """The graph as plain text, every row unless `max_rows` or `max_depth` says
+    otherwise.
 
     >>> from gradviz.graph import Edge, Graph, Node
     >>> graph = Graph((Node(0, "AddBackward0"), Node(1, "ExpBackward0")), (Edge(0, 1, 0, 0),))
@@ -77,7 +102,9 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
 
 
 class _Line(NamedTuple):
-    """One line: texts, each with its style. One that is `cut` ends in an ellipsis where the terminal does; others are wrapped."""
+    """One line: texts, each with its style. One that is `cut` ends in an ellipsis where
+    the terminal does; others are wrapped.
+    """
 
     pieces: tuple[tuple[str, str], ...]
     cut: bool = False
@@ -88,10 +115,15 @@ class _Line(NamedTuple):
         return "".join(text for text, _ in self.pieces)
 
 
-def _lines(graph: Graph, options: Options, limit: int, width: int = 0) -> Iterator[_Line]:
-    """At most `limit` rows (0: all), with the title above and what a reader must know below; in `width` cells (0: any)."""
+def _lines(
+    graph: Graph, options: Options, limit: int, width: int = 0
+) -> Iterator[_Line]:
+    """At most `limit` rows (0: all), with the title above and what a reader must know
+    below; in `width` cells (0: any).
+    """
     if graph.title:
         yield _Line(((one_line(graph.title), "bold"),))
+
     if outline_by(graph, options) != "node":
         for text in text_lines(table(graph, options, limit), width):
             yield _Line(((text.plain, str(text.style)),))
@@ -101,32 +133,52 @@ def _lines(graph: Graph, options: Options, limit: int, width: int = 0) -> Iterat
             for i, row in enumerate(writing.each(limited_rows(graph, options, limit))):
                 if row.first and i:
                     yield _Line(())
-                parts = ((("  " if k else "") + text, _COLORS[style]) for k, (style, text) in enumerate(row.parts))
-                yield _Line(((_held(row, options) + row.guides, "dim"), *parts), True)
+                parts = (
+                    (("  " if k else "") + text, _COLORS[style])
+                    for k, (style, text) in enumerate(row.parts)
+                )
+                yield _Line(
+                    ((_held(row, options) + row.guides, "dim"), *parts),
+                    True,
+                )
         below = notes(graph, options)
+
     yield _Line(())
     yield from (_Line(((line, "dim"),)) for line in below)
 
 
-def limited_rows(graph: Graph, options: Options, limit: int) -> Iterator[TreeRow]:
-    """At most `limit` rows (0: all), then how many nodes are missing. A reference to a row that was cut says so."""
+def limited_rows(
+    graph: Graph,
+    options: Options,
+    limit: int,
+) -> Iterator[TreeRow]:
+    """At most `limit` rows (0: all), then how many nodes are missing. A reference to a
+    row that was cut says so.
+    """
     rows = iter(TreeRows(graph, options))
     if not limit and not options.max_depth:
         yield from rows
         return
+
     kept = list(islice(rows, limit or None))
     shown = {row.node for row in kept if row.node is not None}
     for row in kept:
         yield row if row.see is None or row.see in shown else _not_shown(row)
+
     if next(rows, None) is not None:
         hidden = len(graph.leaf_of) if options.leaves == "hidden" else 0
         left = len(graph.nodes) - hidden - len(shown) - sum(row.cut for row in kept)
-        what = f"{labels.more(left)} nodes" if left else "more references to the nodes above"
+        if left:
+            what = f"{labels.more(left)} nodes"
+        else:
+            what = "more references to the nodes above"
         yield TreeRow("", (("note", f"{what} (max_rows=0 shows all)"),))
 
 
 def refuse_backward(options: Options) -> None:
-    """A tree shows no gradients and no numbers. Raises FormatError, which says what does."""
+    """A tree shows no gradients and no numbers. Raises FormatError, which says what
+    does.
+    """
     if options.color == "grad" or options.numbers:
         from gradviz.draw.output import listed
 
@@ -142,10 +194,14 @@ def _not_shown(row: TreeRow) -> TreeRow:
 
 
 def notes(graph: Graph, options: Options) -> Iterator[str]:
-    """Lines for under the tree: how to read it, when it has branches, then counts and everything left out."""
+    """Lines for under the tree: how to read it, when it has branches, then counts and
+    everything left out.
+    """
     if any(len(graph.inputs(node)) > 1 for node in range(len(graph.nodes))):
         yield f"A row is an input of the row above it in its column; {BRANCH.strip()} marks further inputs."
-    yield from _below(graph, hidden=len(graph.leaf_of) if options.leaves == "hidden" else 0)
+    yield from _below(
+        graph, hidden=len(graph.leaf_of) if options.leaves == "hidden" else 0
+    )
     if options.color == "memory":
         yield held_line(held_by_box(graph))
 
@@ -157,32 +213,54 @@ def _below(graph: Graph, hidden: int = 0) -> Iterator[str]:
 
 
 class TerminalTree:
-    """A rich renderable. Rows that are wider than the terminal end in an ellipsis, so that guides stay in line."""
+    """A rich renderable. Rows that are wider than the terminal end in an ellipsis, so
+    that guides stay in line.
+    """
 
     def __init__(self, graph: Graph, options: Options) -> None:
         self.graph, self.options = graph, options
         self._limit = TERMINAL_ROWS if options.max_rows is None else options.max_rows
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in _lines(self.graph, self.options, self._limit, options.max_width):
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
+        for line in _lines(
+            self.graph,
+            self.options,
+            self._limit,
+            options.max_width,
+        ):
             text = _text(line.pieces, options)
             yield _fitted(text, options) if line.cut else text
 
     def __repr__(self) -> str:
         """The same rows as plain text, for `print` and for a notebook."""
-        return "\n".join(line.text for line in _lines(self.graph, self.options, self._limit))
+        return "\n".join(
+            line.text for line in _lines(self.graph, self.options, self._limit)
+        )
 
 
-def _text(pieces: tuple[tuple[str, str], ...], options: ConsoleOptions) -> Text:
+def _text(
+    pieces: tuple[tuple[str, str], ...],
+    options: ConsoleOptions,
+) -> Text:
     from gradviz.report.rich_parts import Text
 
     if options.ascii_only:
-        pieces = tuple((text.translate(_ASCII).encode("ascii", "backslashreplace").decode(), s) for text, s in pieces)
+        pieces = tuple(
+            (
+                text.translate(_ASCII).encode("ascii", "backslashreplace").decode(),
+                s,
+            )
+            for text, s in pieces
+        )
     return Text.assemble(*pieces)
 
 
 def _fitted(line: Text, options: ConsoleOptions) -> Text:
-    """The line on one row of the terminal, with an ellipsis where it was cut. A shape is there as a whole or not at all."""
+    """The line on one row of the terminal, with an ellipsis where it was cut. A shape
+    is there as a whole or not at all.
+    """
     if line.cell_len > options.max_width:
         dots = "..." if options.ascii_only else ELLIPSIS
         line.truncate(options.max_width - len(dots), overflow="crop")
@@ -201,18 +279,24 @@ def _held(row: TreeRow, options: Options) -> str:
     return f"{bytes_text(row.held) if row.held else '':>{HELD_WIDTH}}  "
 
 
-# -- the outline: modules indented by nesting, or lines of code, with columns of numbers -----------------------------
+# -- the outline: modules indented by nesting, or lines of code, with columns of numbers
 
 
 def parameters_text(used: int, registered: int) -> str:
-    """`70`, or `70 of 1,070` where the graph has only some of those that the module has."""
+    """`70`, or `70 of 1,070` where the graph has only some of those that the module
+    has.
+    """
     if not used:
         return ""
-    return f"{count_text(used)} of {count_text(registered)}" if registered > used else count_text(used)
+    if registered > used:
+        return f"{count_text(used)} of {count_text(registered)}"
+    return count_text(used)
 
 
 class Heading(NamedTuple):
-    """One column: its text for a row, and how it fits a narrow terminal (`gradviz.report.table`)."""
+    """One column: its text for a row, and how it fits a narrow terminal
+    (`gradviz.report.table`).
+    """
 
     text: Callable[[OutlineRow], str]
     kind: Kind = "number"
@@ -220,14 +304,34 @@ class Heading(NamedTuple):
 
 
 COLUMNS: dict[str, Heading] = {
-    "calls": Heading(lambda row: count_text(row.calls) if row.type else "", leaves=2),
-    "ops": Heading(lambda row: "" if row.node else count_text(row.ops), leaves=4),
-    "parameters": Heading(lambda row: parameters_text(row.parameters, row.registered), leaves=3),
-    "output": Heading(lambda row: tensor_line(row.output) if row.output else "", "word", leaves=1),
+    "calls": Heading(
+        lambda row: count_text(row.calls) if row.type else "",
+        leaves=2,
+    ),
+    "ops": Heading(
+        lambda row: "" if row.node else count_text(row.ops),
+        leaves=4,
+    ),
+    "parameters": Heading(
+        lambda row: parameters_text(row.parameters, row.registered), leaves=3
+    ),
+    "output": Heading(
+        lambda row: tensor_line(row.output) if row.output else "",
+        "word",
+        leaves=1,
+    ),
     "saved": Heading(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
-    "forward": Heading(lambda row: seconds_text(row.forward) if row.forward is not None else ""),
-    "backward": Heading(lambda row: seconds_text(row.backward) if row.backward is not None else ""),
-    "made": Heading(lambda row: ", ".join(map(one_line, row.made)), "code", leaves=5),
+    "forward": Heading(
+        lambda row: seconds_text(row.forward) if row.forward is not None else ""
+    ),
+    "backward": Heading(
+        lambda row: seconds_text(row.backward) if row.backward is not None else ""
+    ),
+    "made": Heading(
+        lambda row: ", ".join(map(one_line, row.made)),
+        "code",
+        leaves=5,
+    ),
 }
 """By heading."""
 _MODULE: tuple[tuple[str, Kind, int], ...] = (("module", "name", 0),)
@@ -244,7 +348,8 @@ OPS_UP_TO = 100
 class Outline(NamedTuple):
     """An outline as text cells: the columns, the rows, and notes for under it.
 
-    `opened` says of each row whether it stands for what is below it, a module or a line, and not for a single op.
+    `opened` says of each row whether it stands for what is below it, a module or a
+    line, and not for a single op.
     """
 
     columns: tuple[tuple[str, Kind, int], ...]  # as `gradviz.report.table.Column`
@@ -253,21 +358,33 @@ class Outline(NamedTuple):
     opened: tuple[bool, ...]
 
 
-def _module_notes(graph: Graph, rows: Iterable[OutlineRow]) -> Iterator[str]:
+def _module_notes(
+    graph: Graph,
+    rows: Iterable[OutlineRow],
+) -> Iterator[str]:
     """What must be known of a table of modules."""
     if any(row.alike > 1 for row in rows):
         yield "alike: modules of one structure, of which the first is shown open (depth=all shows each)"
     yield from inferred_lines(graph)
 
 
-def table(graph: Graph, options: Options, limit: int = 0) -> Outline:
+def table(
+    graph: Graph,
+    options: Options,
+    limit: int = 0,
+) -> Outline:
     """The outline that the options ask for, at most `limit` rows (0: all)."""
     by_line, lines = outline_by(graph, options) == "line", telling_lines(graph.nodes)
     if by_line:
         outline_rows = outline.lines(graph, lines.of)
     else:
         ops = len(graph.nodes) <= OPS_UP_TO
-        outline_rows = outline.modules(graph, every=options.depth == "all", ops=ops)
+        outline_rows = outline.modules(
+            graph,
+            every=options.depth == "all",
+            ops=ops,
+        )
+
     deepest = options.max_depth or math.inf
     outline_rows = (row for row in outline_rows if row.depth < deepest)
     headings = options.columns or (FOR_LINES if by_line else _for_modules(graph))
@@ -277,17 +394,33 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Outline:
     badges = marked(graph).nodes
     rows = [
         (
-            "  " * row.depth + title(graph, row, options.op_names("variable")) + _badge(row, badges),
+            "  " * row.depth
+            + title(graph, row, options.op_names("variable"))
+            + _badge(row, badges),
             *_code(row, by_line),
             *[one.text(row) for one in columns],
         )
         for row in kept
     ]
     cut = [f"{labels.more(left)} rows (max_rows=0 shows all)"] * bool(left)
-    notes = (*cut, *(filter(None, (lines.note, _timeless(graph))) if by_line else _module_notes(graph, kept)))
+    notes = (
+        *cut,
+        *(
+            filter(None, (lines.note, _timeless(graph)))
+            if by_line
+            else _module_notes(graph, kept)
+        ),
+    )
     told = [(heading, one.kind, one.leaves) for heading, one in zip(headings, columns)]
     opened = tuple(row.node is None for row in kept)
-    return _with_one_dtype(Outline((*(_LINE if by_line else _MODULE), *told), rows, notes, opened))
+    return _with_one_dtype(
+        Outline(
+            (*(_LINE if by_line else _MODULE), *told),
+            rows,
+            notes,
+            opened,
+        )
+    )
 
 
 def _for_modules(graph: Graph) -> tuple[str, ...]:
@@ -300,17 +433,27 @@ def _is_timed(graph: Graph) -> bool:
 
 def _timeless(graph: Graph) -> str:
     """Why a table of lines has no times."""
-    return "times are measured for calls of modules, not for lines: --by module shows them" if _is_timed(graph) else ""
+    if _is_timed(graph):
+        return "times are measured for calls of modules, not for lines: --by module shows them"
+    return ""
 
 
-def _badge(row: OutlineRow, badges: Mapping[int, tuple[Mark, ...]]) -> str:
+def _badge(
+    row: OutlineRow,
+    badges: Mapping[int, tuple[Mark, ...]],
+) -> str:
     """What marks a backward function, in brackets."""
-    words = labels.mark_words(badges.get(row.node.id, ())) if row.node is not None else ()
+    if row.node is not None:
+        words = labels.mark_words(badges.get(row.node.id, ()))
+    else:
+        words = ()
     return "".join(f"  [{word}]" for word in words)
 
 
 def outline_by(graph: Graph, options: Options) -> str:
-    """What the rows of a tree are: "node", "module" or "line". Modules when they were recorded, unless asked otherwise."""
+    """What the rows of a tree are: "node", "module" or "line". Modules when they were
+    recorded, unless asked otherwise.
+    """
     if options.by != "auto":
         return options.by
     return "module" if graph.scopes else "node"
@@ -319,30 +462,50 @@ def outline_by(graph: Graph, options: Options) -> str:
 _LEAVES = 6  # of an op that are named
 
 
-def title(graph: Graph, row: OutlineRow, names: labels.OpNames = "variable") -> str:
-    """Path and class of a module, an op with its leaves, or file and number of a line of code."""
+def title(
+    graph: Graph,
+    row: OutlineRow,
+    names: labels.OpNames = "variable",
+) -> str:
+    """Path and class of a module, an op with its leaves, or file and number of a line
+    of code.
+    """
     if row.node is not None:
-        leaves = [graph.leaf_of[edge.producer] for edge in graph.inputs(row.node.id) if edge.producer in graph.leaf_of]
-        held_by = labels.names_text(labels.relative(name, row.around) for name in row.node.names)
+        leaves = [
+            graph.leaf_of[edge.producer]
+            for edge in graph.inputs(row.node.id)
+            if edge.producer in graph.leaf_of
+        ]
+        held_by = labels.names_text(
+            labels.relative(name, row.around) for name in row.node.names
+        )
         titles = labels.op_title(graph, row.node, row.around, names)
         used = [labels.leaf_title(leaf, row.around) for leaf in leaves]
         if len(used) > _LEAVES:
             used = [*used[: _LEAVES - 1], labels.more(len(used) - _LEAVES + 1)]
         words = dict.fromkeys((*titles, held_by, *used))
         return "  ".join(filter(None, words))
+
     if row.line is not None:
         return labels.source_text(row.line)
     if row.beside:
         return row.beside
     if not row.type:
         return "outside every module" if not row.made else "no line recorded"
-    name = labels.relative(one_line(titled(row.path, row.type)), row.around)
+
+    name = labels.relative(
+        one_line(titled(row.path, row.type)),
+        row.around,
+    )
+
     return f"{name}, {labels.alike(row.alike)}" if row.alike > 1 else name
 
 
 def _code(row: OutlineRow, by_line: bool) -> tuple[str, ...]:
     """What stands beside the number of a line."""
-    return (clip(row.line.text.strip(), 60) if row.line is not None else "",) if by_line else ()
+    if by_line:
+        return (clip(row.line.text.strip(), 60) if row.line is not None else "",)
+    return ()
 
 
 def text_lines(made: Outline, width: int = 0) -> Iterator[Text]:
@@ -352,7 +515,11 @@ def text_lines(made: Outline, width: int = 0) -> Iterator[Text]:
 
     columns = [Column(*column) for column in made.columns]
     styles = ["cyan" if opened else "" for opened in made.opened]
-    yield from FittedTable(columns, [[*map(Text, row)] for row in made.rows], styles=styles).lines(width or WIDE)
+    yield from FittedTable(
+        columns,
+        [[*map(Text, row)] for row in made.rows],
+        styles=styles,
+    ).lines(width or WIDE)
     if made.notes:
         yield Text()
         yield from (Text(note, "dim") for note in made.notes)
@@ -360,10 +527,27 @@ def text_lines(made: Outline, width: int = 0) -> Iterator[Text]:
 
 def _with_one_dtype(made: Outline) -> Outline:
     """The same table with a dtype that all outputs share said once below it."""
-    at = next((i for i, column in enumerate(made.columns) if column[0] == "output"), None)
-    dtypes = {row[at].rpartition(" ")[2] for row in made.rows if row[at]} if at is not None else set()
+    at = next(
+        (i for i, column in enumerate(made.columns) if column[0] == "output"), None
+    )
+    if at is not None:
+        dtypes = {row[at].rpartition(" ")[2] for row in made.rows if row[at]}
+    else:
+        dtypes = set()
+
     if at is None or len(dtypes) != 1:
         return made
+
     (dtype,) = dtypes
-    rows = [(*row[:at], row[at].removesuffix(f" {dtype}"), *row[at + 1 :]) for row in made.rows]
-    return made._replace(rows=rows, notes=(f"output: {dtype} in every row", *made.notes))
+    rows = [
+        (
+            *row[:at],
+            row[at].removesuffix(f" {dtype}"),
+            *row[at + 1 :],
+        )
+        for row in made.rows
+    ]
+
+    return made._replace(
+        rows=rows, notes=(f"output: {dtype} in every row", *made.notes)
+    )

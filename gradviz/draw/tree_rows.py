@@ -1,7 +1,9 @@
-"""The rows of a tree, as plain data: from each output down, one row per node, reference or cut.
+"""The rows of a tree, as plain data: from each output down, one row per node, reference
+or cut.
 
-Reading rule: a row without a branch mark is the input of the row above it in its column; rows with a mark are further
-inputs. So a chain goes straight down, however long. This module decides rows and wording; `tree` prints them.
+Reading rule: a row without a branch mark is the input of the row above it in its
+column; rows with a mark are further inputs. So a chain goes straight down, however
+long. This module decides rows and wording; `tree` prints them.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from gradviz.graph import Graph, Node, SavedTensor
 from gradviz.report import labels
 from gradviz.wording import clip, tensor_line
 
-# Turns a graph into a tree for reading in rows: who shows each node, and which input goes straight on. A node with
-# several consumers is shown once, under the consumer that is furthest from the outputs, so that a main stream is not
-# swallowed by a shortcut around it; the others refer to it. Every walk is linear. This module knows no text.
+# Turns a graph into a tree for reading in rows: who shows each node, and which input
+# goes straight on. A node with several consumers is shown once, under the consumer that
+# is furthest from the outputs, so that a main stream is not swallowed by a shortcut
+# around it; the others refer to it. Every walk is linear. This module knows no text.
 
-SMALL = 3  # an input with at most this many rows below it is a branch, even when it is the only big one
+# an input with at most this many rows below it is a branch, even when it is the only
+# big one
+SMALL = 3
 
 
 class JoinedEdges(NamedTuple):
@@ -34,9 +39,16 @@ class JoinedEdges(NamedTuple):
 
 
 class TreeShape:
-    """The tree of one graph. `size[node]` counts the nodes shown in its part of the tree, itself included."""
+    """The tree of one graph. `size[node]` counts the nodes shown in its part of the
+    tree, itself included.
+    """
 
-    def __init__(self, graph: Graph, *, leaves: bool = True) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        leaves: bool = True,
+    ) -> None:
         self.graph = graph
         self._skip = frozenset() if leaves else frozenset(graph.leaf_of)
         order = graph.order
@@ -49,31 +61,53 @@ class TreeShape:
         self.referenced = self._referenced()
 
     def inputs(self, node: int) -> list[JoinedEdges]:
-        """What a node takes in, by position; several edges from one producer come as one."""
+        """What a node takes in, by position; several edges from one producer come as
+        one.
+        """
         edges = self.graph.inputs(node)
         if len(edges) == 1:
             edge = edges[0]
-            return [] if edge.producer in self._skip else [JoinedEdges(edge.producer, edge.count, (edge.output,))]
+            if edge.producer in self._skip:
+                return []
+            return [JoinedEdges(edge.producer, edge.count, (edge.output,))]
+
         by_producer: dict[int, JoinedEdges] = {}
         for edge in edges:
             if edge.producer not in self._skip:
-                _, count, outputs = by_producer.get(edge.producer, (0, 0, ()))
-                by_producer[edge.producer] = JoinedEdges(edge.producer, count + edge.count, (*outputs, edge.output))
+                _, count, outputs = by_producer.get(
+                    edge.producer,
+                    (0, 0, ()),
+                )
+                by_producer[edge.producer] = JoinedEdges(
+                    edge.producer, count + edge.count, (*outputs, edge.output)
+                )
+
         return list(by_producer.values())
 
     def straight_on(self, node: int, inputs: list[JoinedEdges]) -> int:
-        """Which of `inputs` goes on in the same column: the only one, else the biggest if it is not small; -1: none.
+        """Which of `inputs` goes on in the same column: the only one, else the biggest
+        if it is not small; -1: none.
 
-        At most one input of a node is more than half of its part, so columns grow with the logarithm of the graph.
+        At most one input of a node is more than half of its part, so columns grow with
+        the logarithm of the graph.
         """
         if len(inputs) == 1:
             return 0
-        owned = [(self.size[item.node], -i) for i, item in enumerate(inputs) if self.owner[item.node] == node]
+        owned = [
+            (self.size[item.node], -i)
+            for i, item in enumerate(inputs)
+            if self.owner[item.node] == node
+        ]
         biggest, index = max(owned, default=(0, 0))
         return -index if biggest > SMALL else -1
 
-    def _owners(self, order: tuple[int, ...]) -> list[int]:
-        """The consumer furthest from the outputs, for each node; -1 when nobody consumes it."""
+    def _owners(
+        self,
+        order: tuple[int, ...],
+    ) -> list[int]:
+        """The consumer furthest from the outputs, for each node; -1 when nobody
+        consumes it.
+        """
         depth, owner = [0] * len(order), [-1] * len(order)
         for node in order:
             below = depth[node] + 1
@@ -83,7 +117,9 @@ class TreeShape:
         return owner
 
     def _tops(self) -> Iterator[int]:
-        """Nodes that nobody consumes and that made no output: only hand-made graphs have them."""
+        """Nodes that nobody consumes and that made no output: only hand-made graphs
+        have them.
+        """
         made = self.graph.roots_of
         for node, owner in enumerate(self.owner):
             if owner < 0 and node not in made and node not in self._skip:
@@ -91,14 +127,30 @@ class TreeShape:
 
     def _referenced(self) -> frozenset[int]:
         """Nodes that some row refers to, so that their own row must show their id."""
-        referenced = {edge.producer for edge in self.graph.edges if self.owner[edge.producer] != edge.consumer}
+        referenced = {
+            edge.producer
+            for edge in self.graph.edges
+            if self.owner[edge.producer] != edge.consumer
+        }
         for node, roots in self.graph.roots_of.items():
             if len(roots) > 1 or self.owner[node] >= 0:
                 referenced.add(node)
         return frozenset(referenced)
 
 
-Style = Literal["op", "group", "leaf", "output", "tensor", "name", "place", "saved", "flag", "note", "id"]
+Style = Literal[
+    "op",
+    "group",
+    "leaf",
+    "output",
+    "tensor",
+    "name",
+    "place",
+    "saved",
+    "flag",
+    "note",
+    "id",
+]
 Part = tuple[Style, str]
 BRANCH, LAST, BAR, BLANK = "├─ ", "└─ ", "│  ", "   "
 
@@ -112,11 +164,14 @@ class TreeRow(NamedTuple):
     see: int | None = None  # the node that the last part refers to
     cut: int = 0  # nodes that this row stands for
     first: bool = False  # begins another part, to be set apart by an empty line
-    held: int = 0  # bytes that the node holds for backward, when the options ask for them
+    # bytes that the node holds for backward, when the options ask for them
+    held: int = 0
 
 
 class _Pending(NamedTuple):
-    """A row of a node still to come. `lead` is its guides, `rest` those of the rows below it."""
+    """A row of a node still to come. `lead` is its guides, `rest` those of the rows
+    below it.
+    """
 
     node: int
     owner: int = -1  # who shows it here; -2: an output whose node has its row elsewhere
@@ -128,7 +183,9 @@ class _Pending(NamedTuple):
 
 
 class TreeRows:
-    """Iterates over the rows of a graph. `max_depth` is applied here; a limit of rows is the caller's."""
+    """Iterates over the rows of a graph. `max_depth` is applied here; a limit of rows
+    is the caller's.
+    """
 
     def __init__(self, graph: Graph, options: Options) -> None:
         self.graph, self.options = graph, options
@@ -142,11 +199,26 @@ class TreeRows:
         shown: set[int] = set()
         for i, root in enumerate(self.graph.roots):
             title, tensor, *why = details.root_lines(root)
-            yield TreeRow("", (("output", title), ("tensor", tensor), *(("note", line) for line in why)), first=i > 0)
+            yield TreeRow(
+                "",
+                (
+                    ("output", title),
+                    ("tensor", tensor),
+                    *(("note", line) for line in why),
+                ),
+                first=i > 0,
+            )
             if root.node is not None:
                 first = root.node not in shown and self.shape.owner[root.node] < 0
                 shown.add(root.node)
-                yield from self._rows(_Pending(root.node, -1 if first else -2, outputs=(root.output,)))
+                yield from self._rows(
+                    _Pending(
+                        root.node,
+                        -1 if first else -2,
+                        outputs=(root.output,),
+                    )
+                )
+
         for top in self.shape.tops:
             yield from self._rows(_Pending(top))
 
@@ -158,44 +230,93 @@ class TreeRows:
             if isinstance(step, TreeRow):
                 yield step
             elif self.shape.owner[step.node] != step.owner:
-                yield TreeRow(step.lead, self._reference(step), see=step.node)
+                yield TreeRow(
+                    step.lead,
+                    self._reference(step),
+                    see=step.node,
+                )
             else:
                 alone = step.owner == -1 and step.node not in self.graph.roots_of
                 held = self.held[step.node] if self.held else 0
-                yield TreeRow(step.lead, self._node_parts(step), step.node, first=alone, held=held)
+                yield TreeRow(
+                    step.lead,
+                    self._node_parts(step),
+                    step.node,
+                    first=alone,
+                    held=held,
+                )
                 stack.extend(self._below(step))
 
-    # -- what comes below a node -----------------------------------------------------------------------------------
+    # -- what comes below a node -------------------------------------------------------
 
     def _below(self, step: _Pending) -> list[TreeRow | _Pending]:
-        """What comes below a node, last first: its branches, then what goes straight on."""
+        """What comes below a node, last first: its branches, then what goes straight
+        on.
+        """
         inputs = self.shape.inputs(step.node)
         on = self.shape.straight_on(step.node, inputs)
         slots = self.graph.nodes[step.node].saved if self.options.saved else ()
         branches: list[TreeRow | _Pending] = [
-            TreeRow("", (("saved", "saved"), ("saved", self._saved(slot)))) for slot in slots
+            TreeRow(
+                "",
+                (("saved", "saved"), ("saved", self._saved(slot))),
+            )
+            for slot in slots
         ]
-        branches += [_Pending(item.node, step.node, *item[1:]) for i, item in enumerate(inputs) if i != on]
+        branches += [
+            _Pending(item.node, step.node, *item[1:])
+            for i, item in enumerate(inputs)
+            if i != on
+        ]
         if branches and self.options.max_depth and step.level >= self.options.max_depth:
             branches = [self._cut(branches)]
+
         below: list[TreeRow | _Pending] = []
         for i, branch in enumerate(branches):
             last = on < 0 and i == len(branches) - 1
-            lead, rest = step.rest + (LAST if last else BRANCH), step.rest + (BLANK if last else BAR)
+            lead, rest = (
+                step.rest + (LAST if last else BRANCH),
+                step.rest + (BLANK if last else BAR),
+            )
             if isinstance(branch, TreeRow):
                 below.append(branch._replace(guides=lead))
             else:
-                below.append(branch._replace(lead=lead, rest=rest, level=step.level + 1))
+                below.append(
+                    branch._replace(
+                        lead=lead,
+                        rest=rest,
+                        level=step.level + 1,
+                    )
+                )
+
         if on >= 0:
-            below.append(_Pending(inputs[on].node, step.node, *inputs[on][1:], step.rest, step.rest, step.level))
+            below.append(
+                _Pending(
+                    inputs[on].node,
+                    step.node,
+                    *inputs[on][1:],
+                    step.rest,
+                    step.rest,
+                    step.level,
+                )
+            )
+
         return below[::-1]
 
     def _cut(self, branches: list[TreeRow | _Pending]) -> TreeRow:
-        owned = [b.node for b in branches if isinstance(b, _Pending) and self.shape.owner[b.node] == b.owner]
+        owned = [
+            b.node
+            for b in branches
+            if isinstance(b, _Pending) and self.shape.owner[b.node] == b.owner
+        ]
         nodes = sum(self.shape.size[node] for node in owned)
-        return TreeRow("", (("note", labels.more(nodes + len(branches) - len(owned))),), cut=nodes)
+        return TreeRow(
+            "",
+            (("note", labels.more(nodes + len(branches) - len(owned))),),
+            cut=nodes,
+        )
 
-    # -- wording ---------------------------------------------------------------------------------------------------
+    # -- wording -----------------------------------------------------------------------
 
     def _saved(self, slot: SavedTensor) -> str:
         return ", ".join(details.saved_lines(slot, self.graph))
@@ -206,8 +327,13 @@ class TreeRows:
         if leaf is not None:
             return [("leaf", labels.leaf_title(leaf))]
         record = self.graph.nodes[node]
-        name, op = labels.op_title(self.graph, record, names=self.options.op_names("variable"))
-        return [("group" if record.folded else "op", name), *([("place", op)] if op else ())]
+        name, op = labels.op_title(
+            self.graph, record, names=self.options.op_names("variable")
+        )
+        return [
+            ("group" if record.folded else "op", name),
+            *([("place", op)] if op else ()),
+        ]
 
     def _use(self, step: _Pending) -> Iterator[Part]:
         """How the row above uses this one, where that is not plain."""
@@ -218,7 +344,11 @@ class TreeRows:
             yield "note", f"output {numbers}"
 
     def _reference(self, step: _Pending) -> tuple[Part, ...]:
-        return (*self._title(step.node)[:1], *self._use(step), ("id", f"see #{step.node}"))
+        return (
+            *self._title(step.node)[:1],
+            *self._use(step),
+            ("id", f"see #{step.node}"),
+        )
 
     def _node_parts(self, step: _Pending) -> tuple[Part, ...]:
         node, leaf = self.graph.nodes[step.node], self.graph.leaf_of.get(step.node)
@@ -227,38 +357,57 @@ class TreeRows:
             parts.append(("tensor", tensor_line(leaf.tensor)))
         else:
             parts += self._op_parts(step.node, parts[0][1])
+
         parts += self._use(step)
-        parts += [("note", words) for words in (labels.placed_text(node), labels.moved_text(node)) if words]
+        parts += [
+            ("note", words)
+            for words in (labels.placed_text(node), labels.moved_text(node))
+            if words
+        ]
         parts += [
             ("flag", f"[{words}]")
             for flag, words in labels.flag_words(self.graph, node).items()
             if flag not in labels.REMARKS and not (flag == "freed" and self.all_freed)
         ]
-        parts += [("flag", f"[{words}]") for words in labels.mark_words(self.marked.nodes.get(step.node, ()))]
+        parts += [
+            ("flag", f"[{words}]")
+            for words in labels.mark_words(self.marked.nodes.get(step.node, ()))
+        ]
         if step.node in self.shape.referenced:
             parts.append(("id", f"#{step.node}"))
+
         return tuple(parts)
 
     def _op_parts(self, id: int, title: str) -> Iterator[Part]:
         node = self.graph.nodes[id]
         if node.outputs:
             yield "tensor", labels.outputs_line(node.outputs)
+
         if node.group is not None:
             yield "note", labels.group_line(node.group)
+
         roots = {root.name for root in self.graph.roots_of.get(id, ())}
         names = labels.names_text(name for name in node.names if name not in roots)
         if names and names != title:
             yield "name", names
+
         place = _place(self.graph, node)
         if place:
             yield "place", place
+
         if self.options.attributes:
             for name, value in node.attributes.items():
                 yield "note", labels.attribute_line(name, value)
 
 
 def _place(graph: Graph, node: Node) -> str:
-    """Module path and line of code, as far as they were recorded: `layer1.0, train.py:12`."""
+    """Module path and line of code, as far as they were recorded:
+    `layer1.0, train.py:12`.
+    """
     path = clip(graph.scopes[node.scope].path) if node.scope is not None else ""
-    lines = [labels.source_text(line) for line in (node.script_line, node.source) if line is not None]
+    lines = [
+        labels.source_text(line)
+        for line in (node.script_line, node.source)
+        if line is not None
+    ]
     return ", ".join(part for part in (path, *lines) if part)

@@ -1,8 +1,11 @@
-"""How texts are set: the room that letters take, the lines of boxes, the titles of frames, and what stands around a drawing.
+"""How texts are set: the room that letters take, the lines of boxes, the titles of
+frames, and what stands around a drawing.
 
-Sizes are pixels, x to the right, y downwards. Letters have the widths that they have in the fonts named here, so that viewers
-draw what was measured; wide characters (East Asian, emoji) take two cells of `ADVANCE` em. Each text is laid out alone, and moved
-into place later. This module knows the scene's boxes; it knows nothing of layouts or formats.
+Sizes are pixels, x to the right, y downwards. Letters have the widths that they have in
+the fonts named here, so that viewers draw what was measured; wide characters (East
+Asian, emoji) take two cells of `ADVANCE` em. Each text is laid out alone, and moved
+into place later. This module knows the scene's boxes; it knows nothing of layouts or
+formats.
 """
 
 from __future__ import annotations
@@ -21,8 +24,17 @@ from gradviz.layout import Rect
 from gradviz.report.labels import names_text
 from gradviz.wording import one_line
 
-FONTS = ("Helvetica", "Arial", "Liberation Sans", "DejaVu Sans Condensed", "DejaVu Sans", "sans-serif")
-"""In order of preference; the first three have letters of the same widths. A PNG has the fourth, which comes with gradviz."""
+FONTS = (
+    "Helvetica",
+    "Arial",
+    "Liberation Sans",
+    "DejaVu Sans Condensed",
+    "DejaVu Sans",
+    "sans-serif",
+)
+"""In order of preference; the first three have letters of the same widths. A PNG has
+the fourth, which comes with gradviz.
+"""
 
 _REGULAR = (
     "286 360 414 754 572 889 702 247 351 351 450 754 286 333 286 303 572 572 572 "
@@ -38,17 +50,30 @@ _BOLD = (
     "667 652 411 329 411 754 556 450 607 644 556 644 610 391 644 641 308 308 598 "
     "308 938 641 618 644 644 444 556 430 641 586 831 580 586 523 641 329 641 754"
 )
-"""Widths of the letters from space to tilde in thousandths of an em: of Helvetica or DejaVu Sans Condensed, the wider one."""
+"""Widths of the letters from space to tilde in thousandths of an em: of Helvetica or
+DejaVu Sans Condensed, the wider one.
+"""
 
 _FIRST = ord(" ")
-_WIDTHS = tuple(tuple(int(width) / 1000 for width in widths.split()) for widths in (_REGULAR, _BOLD))
-_SIGNS = {"\u2026": 0.9, "\u00d7": 0.76, "\u2192": 0.76, "\u2190": 0.76, "\u00b7": 0.35, "\u2013": 0.45, "\u2014": 0.9}
+_WIDTHS = tuple(
+    tuple(int(width) / 1000 for width in widths.split()) for widths in (_REGULAR, _BOLD)
+)
+_SIGNS = {
+    "\u2026": 0.9,
+    "\u00d7": 0.76,
+    "\u2192": 0.76,
+    "\u2190": 0.76,
+    "\u00b7": 0.35,
+    "\u2013": 0.45,
+    "\u2014": 0.9,
+}
 ADVANCE = 0.67
 """em; a cell of any letter that is not in these tables."""
 MEAN = 0.52
 """em; about the mean letter of a sentence."""
 ELLIPSIS = "…"
-_DOT = re.compile(r"\.(?!(?<=[\d,.]\.)[\d,.]*\d)")  # between the parts of a path, not inside a number
+# between the parts of a path, not inside a number
+_DOT = re.compile(r"\.(?!(?<=[\d,.]\.)[\d,.]*\d)")
 _NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 
 
@@ -56,13 +81,18 @@ _NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 def cells(text: str) -> int:
     """Width of one line in character cells, at least one for every code point.
 
-    What joins or marks its neighbours takes no room where the font knows the whole, but shows apart where it does not.
+    What joins or marks its neighbours takes no room where the font knows the whole, but
+    shows apart where it does not.
     """
     return len(text) if text.isascii() else sum(max(cell_len(c), 1) for c in text)
 
 
 @lru_cache(maxsize=65536)
-def text_width(text: str, size: float, bold: bool = False) -> float:
+def text_width(
+    text: str,
+    size: float,
+    bold: bool = False,
+) -> float:
     """Width in pixels of one line at a font size.
 
     >>> round(text_width("abc", 10), 2), round(text_width("abc", 10, bold=True), 2)
@@ -81,18 +111,21 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
 
 
 def is_measured(text: str) -> bool:
-    """Whether no letter is wider than its cells: Latin, Greek, the marks that labels use, East Asian and emoji.
+    """Whether no letter is wider than its cells: Latin, Greek, the marks that labels
+    use, East Asian and emoji.
 
     The letters of other scripts come from fonts that are not measured here.
     """
     return text.isascii() or all(
-        c < "\u0300" or "\u0370" <= c < "\u0400" or c in "…×→←·–—" or cell_len(c) == 2 for c in text
+        c < "\u0300" or "\u0370" <= c < "\u0400" or c in "…×→←·–—" or cell_len(c) == 2
+        for c in text
     )
 
 
 @lru_cache(maxsize=65536)
 def shorten(text: str, limit: int) -> str:
-    """The text in at most `limit` cells: a path without its first parts, anything else without its end.
+    """The text in at most `limit` cells: a path without its first parts, anything else
+    without its end.
 
     A number is left out as a whole, since a part of it would be another number.
 
@@ -108,17 +141,21 @@ def shorten(text: str, limit: int) -> str:
     while cells(text) > limit and len(parts) > 1:
         del parts[0]
         text = f"{ELLIPSIS}{'.'.join(parts)}{space}{rest}"
+
     if cells(text) <= limit:
         return text
+
     head = _fitting(text, max(limit - 1, 0))
     for number in _NUMBER.finditer(text):
         if number.start() < len(head) < number.end():
             head = text[: number.start()]
+
     return f"{head}{ELLIPSIS}"
 
 
 def broken(text: str, limit: int) -> list[str]:
-    """The text in lines of at most `limit` cells, broken at spaces; of what is longer without one a path loses its first parts.
+    """The text in lines of at most `limit` cells, broken at spaces; of what is longer
+    without one a path loses its first parts.
 
     >>> broken("encoder.embed_tokens.weight = lm_head.weight", 30)
     ['encoder.embed_tokens.weight =', 'lm_head.weight']
@@ -127,10 +164,20 @@ def broken(text: str, limit: int) -> list[str]:
     """
     if cells(text) <= limit:
         return [text]
-    lines = wrap(" ".join(shorten(word, limit) if "." in word else word for word in text.split(" ")), limit)
+
+    lines = wrap(
+        " ".join(
+            shorten(word, limit) if "." in word else word for word in text.split(" ")
+        ),
+        limit,
+    )
     if len(lines) <= MOST_LINES:
         return lines
-    return [*lines[: MOST_LINES - 1], shorten(f"{lines[MOST_LINES - 1]} {ELLIPSIS}", limit)]
+
+    return [
+        *lines[: MOST_LINES - 1],
+        shorten(f"{lines[MOST_LINES - 1]} {ELLIPSIS}", limit),
+    ]
 
 
 def _fitting(text: str, limit: int) -> str:
@@ -141,14 +188,18 @@ def _fitting(text: str, limit: int) -> str:
     return text[:end]
 
 
-# -- texts, boxes and frames as they are drawn -----------------------------------------------------------------------
+# -- texts, boxes and frames as they are drawn -----------------------------------------
 
 Tone = Literal["title", "strong", "name", "plain", "dim", "warning"]
-"""How a text looks: the picture's title; in a box its first line, a name, other facts, a flag; dim around the boxes."""
+"""How a text looks: the picture's title; in a box its first line, a name, other facts,
+a flag; dim around the boxes.
+"""
 
 
 class Words(NamedTuple):
-    """One line of text. `x` is its left end, or its middle; `y` is its baseline; `width` is the room measured for it."""
+    """One line of text. `x` is its left end, or its middle; `y` is its baseline;
+    `width` is the room measured for it.
+    """
 
     x: float
     y: float
@@ -159,7 +210,9 @@ class Words(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One box with its text. `marked` boxes have a dashed border: something about them is special, and a line says what."""
+    """One box with its text. `marked` boxes have a dashed border: something about them
+    is special, and a line says what.
+    """
 
     rect: Rect
     kind: BoxKind
@@ -180,11 +233,18 @@ class FrameBlock(NamedTuple):
 
 BOLD: tuple[Tone, ...] = ("title", "strong", "name", "warning")
 """Looks in bold letters."""
-SIZES: dict[Tone, float] = {"title": 13.0, "strong": 12.0, "name": 11.0, "plain": 11.0, "dim": 10.5, "warning": 11.0}
+SIZES: dict[Tone, float] = {
+    "title": 13.0,
+    "strong": 12.0,
+    "name": 11.0,
+    "plain": 11.0,
+    "dim": 10.5,
+    "warning": 11.0,
+}
 """Font sizes."""
 
 
-# -- title, legend and footer around the boxes -----------------------------------------------------------------------
+# -- title, legend and footer around the boxes -----------------------------------------
 
 TITLE_LINE, NOTE_LINE = 19.0, 15.0
 SWATCH = 10.0
@@ -203,29 +263,67 @@ class Strip(NamedTuple):
     @property
     def width(self) -> float:
         """Where the longest line ends; swatches stand in front of lines."""
-        return max((words.x + words.width for words in self.words), default=0.0)
+        return max(
+            (words.x + words.width for words in self.words),
+            default=0.0,
+        )
 
     def moved(self, x: float, y: float) -> Strip:
         """The same strip elsewhere."""
-        words = tuple(w._replace(x=w.x + x, y=w.y + y) for w in self.words)
-        rects = [s.rect._replace(x=s.rect.x + x, y=s.rect.y + y) for s in self.swatches]
+        words = tuple(
+            w._replace(
+                x=w.x + x,
+                y=w.y + y,
+            )
+            for w in self.words
+        )
+        rects = [
+            s.rect._replace(
+                x=s.rect.x + x,
+                y=s.rect.y + y,
+            )
+            for s in self.swatches
+        ]
         swatches = tuple(s._replace(rect=rect) for s, rect in zip(self.swatches, rects))
+
         return self._replace(words=words, swatches=swatches)
 
 
-def lines_strip(texts: Iterable[str], room: float, tone: Tone = "dim") -> Strip:
-    """Sentences below each other, broken between words where they are wider than `room`."""
+def lines_strip(
+    texts: Iterable[str],
+    room: float,
+    tone: Tone = "dim",
+) -> Strip:
+    """Sentences below each other, broken between words where they are wider than
+    `room`.
+    """
     size, line = SIZES[tone], TITLE_LINE if tone == "title" else NOTE_LINE
     limit = max(int(room / (MEAN * size)), 8)
     lines = [piece for text in texts for piece in wrap(text, limit)]
     words = tuple(
-        Words(0.0, line * (i + 0.75), text, tone, text_width(text, size, tone in BOLD)) for i, text in enumerate(lines)
+        Words(
+            0.0,
+            line * (i + 0.75),
+            text,
+            tone,
+            text_width(text, size, tone in BOLD),
+        )
+        for i, text in enumerate(lines)
     )
+
     return Strip(words, (), line * len(lines))
 
 
-def stacked(strips: Iterable[Strip], gap: float, *, before: float = 0.0, after: float = 0.0) -> Strip:
-    """Strips below each other with a gap between them; empty ones take no room, and none at all make none."""
+def stacked(
+    strips: Iterable[Strip],
+    gap: float,
+    *,
+    before: float = 0.0,
+    after: float = 0.0,
+) -> Strip:
+    """Strips below each other with a gap between them; empty ones take no room, and
+    none at all make none.
+    """
     strips = [strip for strip in strips if strip.height]
     if not strips:
         return Strip()
@@ -239,41 +337,68 @@ def stacked(strips: Iterable[Strip], gap: float, *, before: float = 0.0, after: 
     return Strip(words, swatches, y - gap + after)
 
 
-def legend_strip(entries: Sequence[tuple[BoxKind | None, str]], room: float) -> Strip:
-    """Coloured squares with their meaning side by side, in as many rows as `room` asks for; text alone where there is no kind."""
+def legend_strip(
+    entries: Sequence[tuple[BoxKind | None, str]],
+    room: float,
+) -> Strip:
+    """Coloured squares with their meaning side by side, in as many rows as `room` asks
+    for; text alone where there is no kind.
+    """
     words: list[Words] = []
     swatches: list[Block] = []
     x = y = 0.0
+
     for kind, text in entries:
-        width, indent = text_width(text, SIZES["dim"]), ENTRY_INDENT if kind is not None else 0.0
+        width, indent = (
+            text_width(text, SIZES["dim"]),
+            ENTRY_INDENT if kind is not None else 0.0,
+        )
         if x and x + indent + width > room:
             x, y = 0.0, y + NOTE_LINE
         if kind is not None:
             swatches.append(Block(Rect(x, y + 3.0, SWATCH, SWATCH), kind))
         words.append(Words(x + indent, y + 0.75 * NOTE_LINE, text, "dim", width))
         x += indent + width + ENTRY_GAP
-    return Strip(tuple(words), tuple(swatches), y + NOTE_LINE if entries else 0.0)
+
+    return Strip(
+        tuple(words),
+        tuple(swatches),
+        y + NOTE_LINE if entries else 0.0,
+    )
 
 
-def bars_strip(title: str, bars: Sequence[tuple[float, str]], room: float) -> Strip:
-    """A bar chart: a title, then a bar for each part of the longest one, with its text beside it."""
+def bars_strip(
+    title: str,
+    bars: Sequence[tuple[float, str]],
+    room: float,
+) -> Strip:
+    """A bar chart: a title, then a bar for each part of the longest one, with its text
+    beside it.
+    """
     head = lines_strip([title] if bars else [], room)
     words, swatches = list(head.words), []
     y, indent = head.height, BAR_LENGTH + 8.0
+
     for part, text in bars:
         if part:
             length = max(1.0, float(round(BAR_LENGTH * part)))
-            swatches.append(Block(Rect(BAR_LENGTH - length, y + 3.0, length, SWATCH), "op"))
+            swatches.append(
+                Block(Rect(BAR_LENGTH - length, y + 3.0, length, SWATCH), "op")
+            )
         beside = lines_strip([text], room - indent).moved(indent, y)
         words += beside.words
         y += beside.height
+
     return Strip(tuple(words), tuple(swatches), y)
 
 
 def wrap(text: str, limit: int) -> list[str]:
-    """The text in lines of at most `limit` cells, broken at spaces, and inside a word that is longer than a line."""
+    """The text in lines of at most `limit` cells, broken at spaces, and inside a word
+    that is longer than a line.
+    """
     lines: list[str] = []
     line = ""
+
     for word in text.split(" "):
         longer = f"{line} {word}" if line else word
         if cells(longer) <= limit:
@@ -283,6 +408,7 @@ def wrap(text: str, limit: int) -> list[str]:
             lines.append(line)
         *full, line = _chopped(word, limit)
         lines.extend(full)
+
     return [*lines, line] if line else lines
 
 
@@ -299,7 +425,7 @@ def _chopped(word: str, limit: int) -> list[str]:
     return pieces
 
 
-# -- boxes and titles of frames --------------------------------------------------------------------------------------
+# -- boxes and titles of frames --------------------------------------------------------
 
 LINE = 15.0
 PAD_X, PAD_Y = 10.0, 5.0
@@ -310,13 +436,17 @@ BASELINE = 11.5  # of a line, below its upper edge
 MAX_CELLS = 48  # longer lines are broken
 MOST_LINES = 3  # of one text that is broken; the tooltip has it in full
 FRAME_NAME = 44  # cells of one line in a frame's title
-FRAME_TITLE, FRAME_LINE = 18.0, 13.0  # px: height of a frame's title, and of each further line of it
-FRAME_WIDE = 34  # cells: a longer title is broken, so that frames are hardly wider than what they hold
+# px: height of a frame's title, and of each further line of it
+FRAME_TITLE, FRAME_LINE = 18.0, 13.0
+# cells: a longer title is broken, so that frames are hardly wider than what they hold
+FRAME_WIDE = 34
 _BETWEEN = re.compile(r", (?![^(]*\))")  # not the commas of a shape
 
 
 class Sized(NamedTuple):
-    """Lines of one box with their looks, and the size that holds them. `cut` when a line had to be shortened."""
+    """Lines of one box with their looks, and the size that holds them. `cut` when a
+    line had to be shortened.
+    """
 
     lines: tuple[tuple[str, Tone, float], ...]
     width: float
@@ -325,34 +455,60 @@ class Sized(NamedTuple):
 
 
 def measured_all(boxes: Iterable[Box]) -> list[Sized]:
-    """`measured` of every box. Boxes that read the same share one result, as most do in a large graph."""
+    """`measured` of every box. Boxes that read the same share one result, as most do in
+    a large graph.
+    """
     known: dict[Hashable, Sized] = {}
     sized: list[Sized] = []
+
     for box in boxes:
-        key = (box.lines, box.flags, box.names, box.kind in SMALL)
+        key = (
+            box.lines,
+            box.flags,
+            box.names,
+            box.kind in SMALL,
+        )
         if key not in known:
             known[key] = measured(box)
         sized.append(known[key])
+
     return sized
 
 
 def measured(box: Box) -> Sized:
-    """The box's lines as they will be drawn, and its size in whole, even pixels, so that its middle is a whole one."""
-    toned: list[tuple[str, Tone]] = [(line, _tone(box, i)) for i, line in enumerate(box.lines)]
+    """The box's lines as they will be drawn, and its size in whole, even pixels, so
+    that its middle is a whole one.
+    """
+    toned: list[tuple[str, Tone]] = [
+        (line, _tone(box, i)) for i, line in enumerate(box.lines)
+    ]
     if box.flags:
         toned.append((", ".join(box.flags), "warning"))
+
     pieces = [(broken(text, MAX_CELLS), text, tone) for text, tone in toned]
     lines = tuple(
-        (line, tone, text_width(line, SIZES[tone], tone in BOLD)) for lines, _, tone in pieces for line in lines
+        (line, tone, text_width(line, SIZES[tone], tone in BOLD))
+        for lines, _, tone in pieces
+        for line in lines
     )
-    widest = max((width for _, _, width in lines), default=0.0)
+    widest = max(
+        (width for _, _, width in lines),
+        default=0.0,
+    )
     cut = any(" ".join(lines) != text for lines, text, _ in pieces)
     across, along = (PAD_X, PAD_Y) if box.kind not in SMALL else SMALL_PADS
-    return Sized(lines, _even(widest + 2 * across), _even(LINE * len(lines) + 2 * along), cut)
+    return Sized(
+        lines,
+        _even(widest + 2 * across),
+        _even(LINE * len(lines) + 2 * along),
+        cut,
+    )
 
 
 def _tone(box: Box, index: int) -> Tone:
-    """The look of one line: the title stands out, and so do the names that the user's code has for what a node made."""
+    """The look of one line: the title stands out, and so do the names that the user's
+    code has for what a node made.
+    """
     if not index:
         return "strong" if box.kind not in SMALL else "name"
     names = {names_text([name]) for name in box.names}
@@ -363,8 +519,17 @@ def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
     """The lines in the middle of a box."""
     x = rect.x + rect.width / 2
     top = rect.y + (rect.height - LINE * len(sized.lines)) / 2 + BASELINE
+
     return tuple(
-        Words(x, top + LINE * i, text, tone, width, centred=True) for i, (text, tone, width) in enumerate(sized.lines)
+        Words(
+            x,
+            top + LINE * i,
+            text,
+            tone,
+            width,
+            centred=True,
+        )
+        for i, (text, tone, width) in enumerate(sized.lines)
     )
 
 
@@ -377,16 +542,27 @@ class FrameTitle(NamedTuple):
 
 
 def frame_title(title: str) -> FrameTitle:
-    """A frame's title: in one line when it is short, else broken between facts, the name in a line of its own."""
+    """A frame's title: in one line when it is short, else broken between facts, the
+    name in a line of its own.
+    """
     name, *parts = _BETWEEN.split(one_line(title))
     lines = [", ".join((name, *parts))]
+
     if cells(lines[0]) > FRAME_WIDE:
         lines = broken(name, FRAME_NAME)
         for i, part in enumerate(parts):
             joined = f"{lines[-1]}, {part}"
-            lines[-1:] = [joined] if i and cells(joined) <= FRAME_WIDE else [lines[-1], part]
+            if i and cells(joined) <= FRAME_WIDE:
+                lines[-1:] = [joined]
+            else:
+                lines[-1:] = [lines[-1], part]
+
     width = max(text_width(line, SIZES["dim"]) for line in lines)
-    return FrameTitle(tuple(lines), width, FRAME_TITLE + FRAME_LINE * (len(lines) - 1))
+    return FrameTitle(
+        tuple(lines),
+        width,
+        FRAME_TITLE + FRAME_LINE * (len(lines) - 1),
+    )
 
 
 def _even(size: float) -> float:

@@ -1,7 +1,9 @@
-"""The lines of a picture: where along a box's edge they begin and end, their curves and arrowheads, turned to any direction.
+"""The lines of a picture: where along a box's edge they begin and end, their curves and
+arrowheads, turned to any direction.
 
-Curves are control points of cubic Bezier pieces: 1 + 3k points for each edge. Everything works on whole arrays, since a
-drawing may have a million edges. This module knows positions only: no graph, no text, no format.
+Curves are control points of cubic Bezier pieces: 1 + 3k points for each edge.
+Everything works on whole arrays, since a drawing may have a million edges. This module
+knows positions only: no graph, no text, no format.
 """
 
 from __future__ import annotations
@@ -17,15 +19,19 @@ from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import SIZES, Sized, text_width
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
 
-# -- loops: links from a box to itself, which no layout draws -------------------------------------------------
+# -- loops: links from a box to itself, which no layout draws --------------------------
 
-ROOM = 26.0  # between a box and the outermost point of its loop; the layout leaves it on both sides of the box
+# between a box and the outermost point of its loop; the layout leaves it on both sides
+# of the box
+ROOM = 26.0
 
 
 def loop_rooms(drawn: Scene) -> Floats:
     """How much wider each box must be placed, for the loops on it."""
     wider = np.zeros(len(drawn.boxes))
-    wider[[link.source for link in drawn.links if link.source == link.target]] = 2 * ROOM
+    wider[[link.source for link in drawn.links if link.source == link.target]] = (
+        2 * ROOM
+    )
     return wider
 
 
@@ -33,97 +39,200 @@ def loop_width(drawn: Scene, boxes: Sequence[Sized]) -> float:
     """The width in which each looped box, in its middle, has its words beside it."""
     loops = [link for link in drawn.links if link.source == link.target]
     words = (2 * (ROOM + text_width(link.label, SIZES["dim"])) for link in loops)
-    return max((boxes[link.source].width + room for link, room in zip(loops, words)), default=0.0)
+    return max(
+        (boxes[link.source].width + room for link, room in zip(loops, words)),
+        default=0.0,
+    )
 
 
-def with_loops(placement: Placement, scene: Scene, boxes: Sequence[Sized], *, flat: bool) -> Placement:
-    """The placement with a curve for each loop: at the right of its box, or below it where data flows sideways.
+def with_loops(
+    placement: Placement,
+    scene: Scene,
+    boxes: Sequence[Sized],
+    *,
+    flat: bool,
+) -> Placement:
+    """The placement with a curve for each loop: at the right of its box, or below it
+    where data flows sideways.
 
     Other lines of such a box end at the box itself, and not at the room around it.
     """
     looped = {link.source for link in scene.links if link.source == link.target}
     if not looped:
         return placement
-    pieces = np.split(placement.points.copy(), placement.starts[1:-1])
+
+    pieces = np.split(
+        placement.points.copy(),
+        placement.starts[1:-1],
+    )
     for i, link in enumerate(scene.links):
         if link.source == link.target:
-            pieces[i] = _loop(placement.x[link.source], placement.y[link.source], boxes[link.source], flat)
+            pieces[i] = _loop(
+                placement.x[link.source],
+                placement.y[link.source],
+                boxes[link.source],
+                flat,
+            )
             continue
         for box, end in ((link.source, 0), (link.target, -1)):
             if box in looped and len(pieces[i]):
-                _attach(pieces[i][end], placement.x[box], placement.y[box], boxes[box], flat)
-    starts = np.append(0, np.cumsum([len(piece) for piece in pieces])).astype(np.int64)
+                _attach(
+                    pieces[i][end],
+                    placement.x[box],
+                    placement.y[box],
+                    boxes[box],
+                    flat,
+                )
+
+    starts = np.append(
+        0,
+        np.cumsum([len(piece) for piece in pieces]),
+    ).astype(np.int64)
+
     return replace(placement, points=np.concatenate(pieces), starts=starts)
 
 
-def _attach(end: Floats, x: float, y: float, size: Sized, flat: bool) -> None:
+def _attach(
+    end: Floats,
+    x: float,
+    y: float,
+    size: Sized,
+    flat: bool,
+) -> None:
     """Moves the end of a line sideways onto its box."""
     axis, middle, half = (1, y, size.height / 2) if flat else (0, x, size.width / 2)
-    end[axis] = min(max(end[axis], middle - half), middle + half)
+    end[axis] = min(
+        max(end[axis], middle - half),
+        middle + half,
+    )
 
 
-def _loop(x: float, y: float, size: Sized, flat: bool) -> Floats:
-    """Control points of two cubic pieces: out of the box near one corner, and back into it near the next."""
+def _loop(
+    x: float,
+    y: float,
+    size: Sized,
+    flat: bool,
+) -> Floats:
+    """Control points of two cubic pieces: out of the box near one corner, and back into
+    it near the next.
+    """
     along, out = (size.width, size.height) if flat else (size.height, size.width)
     reach, half, edge = ROOM * 0.8, along * 0.3, out / 2
-    leaving = [(edge, half), (edge + reach * 0.6, half), (edge + reach, half * 0.6)]
-    shape = np.array([*leaving, (edge + reach, 0.0), *((far, -aside) for far, aside in reversed(leaving))])
+    leaving = [
+        (edge, half),
+        (edge + reach * 0.6, half),
+        (edge + reach, half * 0.6),
+    ]
+    shape = np.array(
+        [
+            *leaving,
+            (edge + reach, 0.0),
+            *((far, -aside) for far, aside in reversed(leaving)),
+        ]
+    )
     points: Floats = np.array([x, y]) + (shape[:, ::-1] if flat else shape)
+
     return points
 
 
-# -- ports: lines side by side in the order they come from, where they run from middle to middle --------------------
+# -- ports: lines side by side in the order they come from, where they run from middle t
 
 STEP = 14.0  # between two ports, where the box is wide enough
 LEAST_STEP = 3.0  # lines closer than this would blot: they keep the same point
 CORNER = 9.0  # no port nearer to the end of a side
 TWIN_STEP = 8.0  # between lines that join the same two boxes
-TWIN_ROOM = 7.0  # how far such lines may move to either side; other boxes are further away
-SHORT = 48.0  # a straight end longer than this passes other boxes, so it stays where it is
+# how far such lines may move to either side; other boxes are further away
+TWIN_ROOM = 7.0
+# a straight end longer than this passes other boxes, so it stays where it is
+SHORT = 48.0
 
 
 def spread(drawing: Drawing, placement: Placement) -> Placement:
-    """The placement with a port for each line. A line that comes straight down stays straight."""
+    """The placement with a port for each line. A line that comes straight down stays
+    straight.
+    """
     if not len(placement.points):
         return placement
+
     points = placement.points.copy()
     drawn = np.flatnonzero(np.diff(placement.starts) >= 2)
     edges, starts = drawing.edges[drawn], placement.starts[drawn]
     lasts = placement.starts[drawn + 1] - 1
     _part_twins(points, edges, starts, lasts)
     room = drawing.widths / 2 - CORNER
-    ends = ((edges[:, 0], starts, lasts, 1), (edges[:, 1], lasts, starts, -1))
+    ends = (
+        (edges[:, 0], starts, lasts, 1),
+        (
+            edges[:, 1],
+            lasts,
+            starts,
+            -1,
+        ),
+    )
     for first, counts, move in [_moved_end(points, room, *end) for end in ends]:
         _shift(points, first, counts, move)
+
     return replace(placement, points=points)
 
 
-def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> None:
-    """Moves whole lines that join the same two boxes apart, for else they hide each other."""
-    _, group, counts = np.unique(edges, axis=0, return_inverse=True, return_counts=True)
+def _part_twins(
+    points: Floats,
+    edges: Ints,
+    starts: Ints,
+    lasts: Ints,
+) -> None:
+    """Moves whole lines that join the same two boxes apart, for else they hide each
+    other.
+    """
+    _, group, counts = np.unique(
+        edges,
+        axis=0,
+        return_inverse=True,
+        return_counts=True,
+    )
     group = group.reshape(-1)
     order = np.argsort(group, kind="stable")
     rank = np.empty(len(edges), dtype=np.int64)
     rank[order] = _within(counts)
-    step = np.minimum(TWIN_STEP, 2 * TWIN_ROOM / np.maximum(counts - 1, 1))[group]
-    _shift(points, starts, lasts - starts + 1, (rank - (counts[group] - 1) / 2) * step)
+    step = np.minimum(
+        TWIN_STEP,
+        2 * TWIN_ROOM / np.maximum(counts - 1, 1),
+    )[group]
+    _shift(
+        points,
+        starts,
+        lasts - starts + 1,
+        (rank - (counts[group] - 1) / 2) * step,
+    )
 
 
-def _moved_end(points: Floats, room: Floats, box: Ints, at: Ints, other: Ints, way: int) -> tuple[Ints, Ints, Floats]:
-    """Which points at one end of every line move, as first ones and counts, and how far to the right.
+def _moved_end(
+    points: Floats,
+    room: Floats,
+    box: Ints,
+    at: Ints,
+    other: Ints,
+    way: int,
+) -> tuple[Ints, Ints, Floats]:
+    """Which points at one end of every line move, as first ones and counts, and how far
+    to the right.
 
-    They are the straight run of points that the line ends with, from the points `at` by steps of `way` towards `other`.
+    They are the straight run of points that the line ends with, from the points `at` by
+    steps of `way` towards `other`.
     """
     last = at.copy()
     going = np.ones(len(at), dtype=bool)
+
     while going.any():
         following = np.where(last == other, last, last + way)
         straight = np.abs(points[following, 0] - points[at, 0]) < 0.5
         short = np.abs(points[following, 1] - points[at, 1]) <= SHORT
         going &= straight & short & (following != last)
         last = np.where(going, following, last)
+
     beyond = np.where(last == other, last, last + way)
-    side = points[beyond, 0] - points[at, 0]  # how far to the right the line comes from; 0 when it stays straight
+    # how far to the right the line comes from; 0 when it stays straight
+    side = points[beyond, 0] - points[at, 0]
     side[np.abs(side) < 0.5] = 0.0
     bundle = _bundles(box, points[beyond])
     _, first = np.unique(bundle, return_index=True)
@@ -132,35 +241,74 @@ def _moved_end(points: Floats, room: Floats, box: Ints, at: Ints, other: Ints, w
 
 
 def _bundles(box: Ints, turn: Floats) -> Ints:
-    """A number for each line, equal for those of one box that turn at the same point: they are drawn as one until they part."""
-    order = np.lexsort((turn[:, 0], turn[:, 1], box))
+    """A number for each line, equal for those of one box that turn at the same point:
+    they are drawn as one until they part.
+    """
+    order = np.lexsort(
+        (
+            turn[:, 0],
+            turn[:, 1],
+            box,
+        )
+    )
     differs = np.abs(np.diff(turn[order], axis=0)).max(axis=1, initial=0.0) > 0.5
     bundle = np.empty(len(box), dtype=np.int64)
-    bundle[order] = np.cumsum(np.append(False, (np.diff(box[order]) != 0) | differs)[: len(box)])
+    bundle[order] = np.cumsum(
+        np.append(
+            False,
+            (np.diff(box[order]) != 0) | differs,
+        )[: len(box)]
+    )
+
     return bundle
 
 
 def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
-    """How far each end moves along its box's side: by its place among the box's ends, seen from the straight ones."""
+    """How far each end moves along its box's side: by its place among the box's ends,
+    seen from the straight ones.
+    """
     count = len(room)
     order = np.lexsort((side, box))
     box, side = box[order], side[order]
     total = np.bincount(box, minlength=count)
-    left = np.bincount(box[side < 0], minlength=count)[box]
-    straight = np.bincount(box[side == 0], minlength=count)[box]
+    left = np.bincount(
+        box[side < 0],
+        minlength=count,
+    )[box]
+    straight = np.bincount(
+        box[side == 0],
+        minlength=count,
+    )[box]
     rank = np.arange(len(box)) - (np.cumsum(total) - total)[box]
-    unit = np.where(side < 0, rank - left, rank - left - straight + 1).astype(np.float64)
-    unit = np.where(straight == 0, rank - (total[box] - 1) / 2, unit)
+    unit = np.where(
+        side < 0,
+        rank - left,
+        rank - left - straight + 1,
+    ).astype(np.float64)
+    unit = np.where(
+        straight == 0,
+        rank - (total[box] - 1) / 2,
+        unit,
+    )
     unit[side == 0] = 0.0
     most = np.zeros(count)
     np.maximum.at(most, box, np.abs(unit))
-    step = np.minimum(STEP, room[box] / np.maximum(most[box], 1.0))
+    step = np.minimum(
+        STEP,
+        room[box] / np.maximum(most[box], 1.0),
+    )
     offsets = np.empty(len(box))
     offsets[order] = unit * np.where(step < LEAST_STEP, 0.0, step)
+
     return offsets
 
 
-def _shift(points: Floats, first: Ints, counts: Ints, move: Floats) -> None:
+def _shift(
+    points: Floats,
+    first: Ints,
+    counts: Ints,
+    move: Floats,
+) -> None:
     """Moves runs of points to the right."""
     moved = np.repeat(first, counts) + _within(counts)
     points[moved, 0] += np.repeat(move, counts)
@@ -170,64 +318,125 @@ HEAD_LENGTH = 6.5
 HEAD_HALF_WIDTH = 3.0
 
 
-# -- direction -------------------------------------------------------------------------------------------------------
+# -- direction -------------------------------------------------------------------------
 
 
 def turn(placement: Placement, direction: Direction) -> Placement:
-    """The placement (made downwards, for left and right with widths and heights exchanged) with data flowing in `direction`."""
+    """The placement (made downwards, for left and right with widths and heights
+    exchanged) with data flowing in `direction`.
+    """
     if direction == "down":
         return placement
+
     x, y, width, height = placement.x, placement.y, placement.width, placement.height
-    points, frames = placement.points.copy(), np.array(placement.frames, np.float64).reshape(-1, 4)
+    points, frames = (
+        placement.points.copy(),
+        np.array(placement.frames, np.float64).reshape(
+            -1,
+            4,
+        ),
+    )
     if direction != "up":
         x, y, width, height = y, x, height, width
         points, frames = points[:, ::-1], frames[:, [1, 0, 3, 2]]
+
     if direction == "left":
-        x, points[:, 0], frames[:, 0] = width - x, width - points[:, 0], width - frames[:, 0] - frames[:, 2]
+        x, points[:, 0], frames[:, 0] = (
+            width - x,
+            width - points[:, 0],
+            width - frames[:, 0] - frames[:, 2],
+        )
+
     if direction == "up":
-        y, points[:, 1], frames[:, 1] = height - y, height - points[:, 1], height - frames[:, 1] - frames[:, 3]
+        y, points[:, 1], frames[:, 1] = (
+            height - y,
+            height - points[:, 1],
+            height - frames[:, 1] - frames[:, 3],
+        )
+
     rects = tuple(Rect(*frame) for frame in frames.tolist())
-    return replace(placement, x=x, y=y, points=points, frames=rects, width=width, height=height)
+    return replace(
+        placement,
+        x=x,
+        y=y,
+        points=points,
+        frames=rects,
+        width=width,
+        height=height,
+    )
 
 
 def moved(placement: Placement, x: float, y: float) -> Placement:
     """The same placement further right and down."""
     points = placement.points + np.array([x, y])
-    frames = tuple(frame._replace(x=frame.x + x, y=frame.y + y) for frame in placement.frames)
-    return replace(placement, x=placement.x + x, y=placement.y + y, points=points, frames=frames)
+    frames = tuple(
+        frame._replace(
+            x=frame.x + x,
+            y=frame.y + y,
+        )
+        for frame in placement.frames
+    )
+
+    return replace(
+        placement,
+        x=placement.x + x,
+        y=placement.y + y,
+        points=points,
+        frames=frames,
+    )
 
 
-# -- curves ----------------------------------------------------------------------------------------------------------
+# -- curves ----------------------------------------------------------------------------
 
 
 def smooth(placement: Placement) -> Placement:
-    """The placement (made downwards) with its polylines as curves: upright at every point, so they bend like an S.
+    """The placement (made downwards) with its polylines as curves: upright at every
+    point, so they bend like an S.
 
-    A curve stays inside the box around the two points it joins, so it runs through nothing that the line avoided.
+    A curve stays inside the box around the two points it joins, so it runs through
+    nothing that the line avoided.
     """
     counts = np.diff(placement.starts)
     pieces = np.maximum(counts - 1, 0)
-    starts = np.append(0, np.cumsum(np.where(pieces > 0, 1 + 3 * pieces, 0))).astype(np.int64)
+    starts = np.append(
+        0,
+        np.cumsum(np.where(pieces > 0, 1 + 3 * pieces, 0)),
+    ).astype(np.int64)
     points = np.empty((int(starts[-1]), 2))
     drawn = np.flatnonzero(pieces)
     points[starts[drawn]] = placement.points[placement.starts[drawn]]
-    first = np.repeat(placement.starts[:-1], pieces) + _within(pieces)  # the point that each piece begins at
+    # the point that each piece begins at
+    first = np.repeat(
+        placement.starts[:-1],
+        pieces,
+    ) + _within(pieces)
     place = np.repeat(starts[:-1], pieces) + 1 + 3 * _within(pieces)
     begin, end = placement.points[first], placement.points[first + 1]
     middle = (begin[:, 1] + end[:, 1]) / 2
-    points[place] = np.stack([begin[:, 0], middle], axis=1)
-    points[place + 1] = np.stack([end[:, 0], middle], axis=1)
+    points[place] = np.stack(
+        [begin[:, 0], middle],
+        axis=1,
+    )
+    points[place + 1] = np.stack(
+        [end[:, 0], middle],
+        axis=1,
+    )
     points[place + 2] = end
+
     return replace(placement, points=points, starts=starts)
 
 
 def _within(counts: Ints) -> Ints:
     """0, 1, ... inside each run of the given lengths."""
-    return np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.arange(
+        int(counts.sum()),
+        dtype=np.int64,
+    ) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 class Curves(NamedTuple):
-    """Edge i's control points are `points[starts[i]:starts[i + 1]]`; its arrowhead is the triangle `heads[i]`.
+    """Edge i's control points are `points[starts[i]:starts[i + 1]]`; its arrowhead is
+    the triangle `heads[i]`.
 
     An edge that is not drawn has no points; a head that is not drawn is not a number.
     """
@@ -238,25 +447,36 @@ class Curves(NamedTuple):
 
 
 def with_heads(placement: Placement, pointed: Sequence[bool]) -> Curves:
-    """Curves and their arrowheads; the pointed ones end where their heads begin. The placement must be smooth."""
+    """Curves and their arrowheads; the pointed ones end where their heads begin. The
+    placement must be smooth.
+    """
     points, starts = placement.points.copy(), placement.starts
-    heads = np.full((len(starts) - 1, 3, 2), np.nan)
+    heads = np.full(
+        (len(starts) - 1, 3, 2),
+        np.nan,
+    )
     drawn = np.flatnonzero((np.diff(starts) >= 4) & np.array(pointed, dtype=bool))
     last = starts[drawn + 1] - 1
     tip = points[last]
     along = _ending(points, last)
     across = along[:, ::-1] * [-1.0, 1.0]
     neck = tip - along * HEAD_LENGTH
-    heads[drawn] = np.stack([tip, neck + across * HEAD_HALF_WIDTH, neck - across * HEAD_HALF_WIDTH], axis=1)
+    heads[drawn] = np.stack(
+        [tip, neck + across * HEAD_HALF_WIDTH, neck - across * HEAD_HALF_WIDTH], axis=1
+    )
     room = np.hypot(*(tip - points[last - 3]).T) > 2 * HEAD_LENGTH
-    shift = along * (HEAD_LENGTH - 1.0)  # the line goes a little into the head, so that no gap shows
+    # the line goes a little into the head, so that no gap shows
+    shift = along * (HEAD_LENGTH - 1.0)
     points[last[room]] -= shift[room]
     points[last[room] - 1] -= shift[room]
+
     return Curves(points, starts, heads)
 
 
 def _ending(points: Floats, last: Ints) -> Floats:
-    """Unit directions in which curves end, by the last control point that is not the end itself."""
+    """Unit directions in which curves end, by the last control point that is not the
+    end itself.
+    """
     along = points[last] - points[last - 1]
     for back in (2, 3):
         flat = np.hypot(*along.T) < 1e-6

@@ -1,6 +1,8 @@
-"""A smaller Graph for a first look: of the tree of groups, as much is open as a page holds, and each closed group is one box.
+"""A smaller Graph for a first look: of the tree of groups, as much is open as a page
+holds, and each closed group is one box.
 
-Whatever is open, the boxes never form a cycle other than a box with itself: groups are stretches of one order.
+Whatever is open, the boxes never form a cycle other than a box with itself: groups are
+stretches of one order.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ Depth = Literal["auto", "all"] | int
 PAGE = Limits()
 NO_LIMITS = Limits(math.inf, math.inf, math.inf)
 TRIES, FILLS = 4, 10
-"""Pictures that are measured, and choices of what is open that are estimated for them."""
+"""Pictures that are measured, and choices of what is open that are estimated for them.
+"""
 FULL = 0.85
 """The part of a page that a picture fills at least: with less, more is tried."""
 FIRST = 0.9
 """How much of a page is filled first, by the estimate, which knows no detours."""
 LEAVES = (8, 4, 1)
-"""Leaves that stay single when there are so many that no page holds them; fewer where their names are long."""
+"""Leaves that stay single when there are so many that no page holds them; fewer where
+their names are long.
+"""
 
 
 def fold(
@@ -44,17 +49,20 @@ def fold(
     limit: int = int(PAGE.boxes),
     measure: Callable[[Graph], Size] | None = None,
 ) -> Graph:
-    """The graph with closed groups as single boxes. Folding a folded graph folds its original anew.
+    """The graph with closed groups as single boxes. Folding a folded graph folds its
+    original anew.
 
     Args:
-        depth: how many levels of modules to show: 1 draws each outermost module as one box. "all" folds nothing;
-            "auto" shows as much as a page holds, the heaviest module first, and a graph of up to 50 nodes in full.
+        depth: how many levels of modules to show: 1 draws each outermost module as one
+            box. "all" folds nothing; "auto" shows as much as a page holds, the heaviest
+            module first, and a graph of up to 50 nodes in full.
         focus: path of one module to open; everything outside it stays closed.
         expand: paths of modules to open whatever `depth` says.
-        views: "auto" draws ops that only change a shape or a layout together with the op beside them, in a graph of more than
-            50 nodes; "show" draws each alone.
+        views: "auto" draws ops that only change a shape or a layout together with the
+            op beside them, in a graph of more than 50 nodes; "show" draws each alone.
         limit: how many boxes "auto" may use.
-        measure: how large the picture of a folded graph is; without it, sizes are estimated.
+        measure: how large the picture of a folded graph is; without it, sizes are
+        estimated.
 
     Raises FormatError for a depth below 1 and for a path that no recorded module has.
     """
@@ -62,17 +70,29 @@ def fold(
         whole, paths = graph.original or graph, tuple(expand)
         if depth == "all" and focus is None and not paths:
             return whole
-        _check(depth, (*([focus] if focus else []), *paths), whole)
+
+        _check(
+            depth,
+            (*([focus] if focus else []), *paths),
+            whole,
+        )
         limits = PAGE._replace(boxes=limit)
-        if depth == "auto" and focus is None and not paths and len(whole.nodes) <= min(SMALL, limit):
+        if (
+            depth == "auto"
+            and focus is None
+            and not paths
+            and len(whole.nodes) <= min(SMALL, limit)
+        ):
             made = _with_layers_closed(whole, views == "show")
             if _holds(measure, made):
                 return made
+
         opening = Opening(grouped(whole, views=views == "show"))
         inside = opening.named(focus)[0] if focus else None
         also = [at for path in paths for at in opening.named(path)]
         if depth == "auto":
             return _first_view(opening, inside, also, limits, measure)
+
         _show(opening, depth, inside, also)
         return folded(opening)
 
@@ -86,7 +106,12 @@ def _with_layers_closed(graph: Graph, views: bool) -> Graph:
     return folded(opening)
 
 
-def _show(opening: Opening, depth: Literal["all"] | int, focus: int | None, expand: list[int]) -> None:
+def _show(
+    opening: Opening,
+    depth: Literal["all"] | int,
+    focus: int | None,
+    expand: list[int],
+) -> None:
     """Open what is asked for."""
     wanted = expand if focus is None else [focus, *expand]
     if depth == "all":
@@ -97,25 +122,40 @@ def _show(opening: Opening, depth: Literal["all"] | int, focus: int | None, expa
     opening.show_levels(depth - 1, focus or 0)
 
 
-def _check(depth: Depth, paths: tuple[str, ...], graph: Graph) -> None:
-    """Raise FormatError for a depth below 1, and for a path that no module or function has."""
+def _check(
+    depth: Depth,
+    paths: tuple[str, ...],
+    graph: Graph,
+) -> None:
+    """Raise FormatError for a depth below 1, and for a path that no module or function
+    has.
+    """
     if isinstance(depth, int) and depth < 1:
-        raise FormatError(f"depth cannot be {depth}: 1 draws each outermost module as one box, 'all' draws every op")
+        raise FormatError(
+            f"depth cannot be {depth}: 1 draws each outermost module as one box, 'all' draws every op"
+        )
+
     known = {scope.path for scope in with_functions(graph).scopes} if paths else set()
     for path in paths:
         if path not in known:
-            hint = did_you_mean(path, known, what="modules") if known else "No modules were recorded in this graph."
+            if known:
+                hint = did_you_mean(path, known, what="modules")
+            else:
+                hint = "No modules were recorded in this graph."
             raise FormatError(f"there is no module {path!r} in this graph. {hint}")
 
 
-def _holds(measure: Callable[[Graph], Size] | None, graph: Graph) -> bool:
+def _holds(
+    measure: Callable[[Graph], Size] | None,
+    graph: Graph,
+) -> bool:
     if measure is None:
         return True
     size = measure(graph)
     return size.width <= PAGE.width and size.height <= PAGE.height
 
 
-# -- the first view ------------------------------------------------------------------------------------------------------
+# -- the first view --------------------------------------------------------------------
 
 
 class _View(NamedTuple):
@@ -133,7 +173,9 @@ def _first_view(
     limits: Limits,
     measure: Callable[[Graph], Size] | None,
 ) -> Graph:
-    """The most that the page holds, and what is to be expanded. What no page holds has its leaves joined, or is one box."""
+    """The most that the page holds, and what is to be expanded. What no page holds has
+    its leaves joined, or is one box.
+    """
     best = _best(opening, focus, limits, measure) if measure is not None else None
     if best is None and measure is not None:
         return _with_few_leaves(opening, focus, expand, measure)
@@ -143,29 +185,56 @@ def _first_view(
     return folded(opening) if best is None or expand else best.graph
 
 
-def _with_few_leaves(opening: Opening, focus: int | None, expand: list[int], measure: Callable[[Graph], Size]) -> Graph:
-    """What is open, with as many single leaves as the page holds; all in one box when it holds none of these."""
-    most = next((most for most in LEAVES if _holds(measure, folded(opening, leaves=most))), None)
+def _with_few_leaves(
+    opening: Opening,
+    focus: int | None,
+    expand: list[int],
+    measure: Callable[[Graph], Size],
+) -> Graph:
+    """What is open, with as many single leaves as the page holds; all in one box when
+    it holds none of these.
+    """
+    most = next(
+        (most for most in LEAVES if _holds(measure, folded(opening, leaves=most))),
+        None,
+    )
     if most is None and focus is None:
         opening.reset()
         opening.close_all()
-        most = next((most for most in LEAVES if _holds(measure, folded(opening, leaves=most))), None)
+        most = next(
+            (most for most in LEAVES if _holds(measure, folded(opening, leaves=most))),
+            None,
+        )
+
     for at in expand:
         opening.show(at)
+
     return folded(opening, leaves=most or LEAVES[-1])
 
 
-def _best(opening: Opening, focus: int | None, limits: Limits, measure: Callable[[Graph], Size]) -> _View | None:
-    """The view with most boxes of a few that are measured. Each takes from the last how far the estimate was off; what was
-    measured already is followed by something between the best view and the last one that was too large.
+def _best(
+    opening: Opening,
+    focus: int | None,
+    limits: Limits,
+    measure: Callable[[Graph], Size],
+) -> _View | None:
+    """The view with most boxes of a few that are measured. Each takes from the last how
+    far the estimate was off; what was measured already is followed by something between
+    the best view and the last one that was too large.
     """
     best: _View | None = None
-    now = limits._replace(width=FIRST * limits.width, height=FIRST * limits.height)
+    now = limits._replace(
+        width=FIRST * limits.width,
+        height=FIRST * limits.height,
+    )
     too_large = now
     tried: dict[frozenset[tuple[int, ...]], bool] = {}
+
     for _ in range(FILLS):
         _fill(opening, focus, now)
-        shown = frozenset((child, *opening.sizes.span(child)) for child, _ in opening.visible())
+        shown = frozenset(
+            (child, *opening.sizes.span(child)) for child, _ in opening.visible()
+        )
         if shown in tried:
             if best is None or len(tried) == TRIES:
                 break
@@ -182,27 +251,46 @@ def _best(opening: Opening, focus: int | None, limits: Limits, measure: Callable
             break
         spare = 1.0 if fits else 0.97
         too_large = too_large if fits else now
-        width, height = spare * estimate.width / max(wide, 1e-3), spare * estimate.height / max(tall, 1e-3)
+        width, height = (
+            spare * estimate.width / max(wide, 1e-3),
+            spare * estimate.height / max(tall, 1e-3),
+        )
         now = now._replace(width=width, height=height)
+
     return best
 
 
 def _between(small: Limits, large: Limits) -> Limits:
-    return small._replace(width=(small.width + large.width) / 2, height=(small.height + large.height) / 2)
+    return small._replace(
+        width=(small.width + large.width) / 2, height=(small.height + large.height) / 2
+    )
 
 
-def _fill(opening: Opening, focus: int | None, limits: Limits) -> None:
+def _fill(
+    opening: Opening,
+    focus: int | None,
+    limits: Limits,
+) -> None:
     opening.reset()
     if focus is not None:
-        opening.show_all([focus]) if opening.sizes.ops(focus) <= SMALL else opening.show(focus)
+        if opening.sizes.ops(focus) <= SMALL:
+            opening.show_all([focus])
+        else:
+            opening.show(focus)
     opening.fill(limits, focus or 0)
 
 
-# -- the folded graph ------------------------------------------------------------------------------------------------------
+# -- the folded graph ------------------------------------------------------------------
 
 
-def folded(opening: Opening, *, leaves: int | None = None) -> Graph:
-    """The graph whose boxes are what is visible. With `leaves`, shared parameters are drawn inside a box, and so many single."""
+def folded(
+    opening: Opening,
+    *,
+    leaves: int | None = None,
+) -> Graph:
+    """The graph whose boxes are what is visible. With `leaves`, shared parameters are
+    drawn inside a box, and so many single.
+    """
     groups = opening.groups
     partition = Partition(groups.graph, groups.order)
     first_call = _first_calls(groups)
@@ -215,24 +303,46 @@ def folded(opening: Opening, *, leaves: int | None = None) -> Graph:
     return replace(partition.folded(), original=groups.recorded, opening=opening)
 
 
-def _join(partition: Partition, groups: Groups, at: int, parent: int, first_call: dict[str, int]) -> None:
+def _join(
+    partition: Partition,
+    groups: Groups,
+    at: int,
+    parent: int,
+    first_call: dict[str, int],
+) -> None:
     group, nodes = groups[at], groups.members(at)
     kind = kind_of(groups, at)
     if group.kind == "run":
         partition.turn_of.update(turns_of(groups, at))
+
     has_own = group.kind in ("call", "segment") or bool(calls_in(groups, at))
-    box = partition.join(nodes, Part(kind, title(groups, at), group.turns, groups.scope(parent), has_own, group.op))
+    box = partition.join(
+        nodes,
+        Part(
+            kind,
+            title(groups, at),
+            group.turns,
+            groups.scope(parent),
+            has_own,
+            group.op,
+        ),
+    )
     earliest = {first_call[path] for path in _called(groups, at) if path in first_call}
     first = frozenset(node for called in earliest for node in groups.members(called))
+
     if first and first.isdisjoint(nodes):  # else it is the first call, or a part of it
-        call = min(groups.graph.scopes[groups[called].scope or 0].call for called in earliest)
+        call = min(
+            groups.graph.scopes[groups[called].scope or 0].call for called in earliest
+        )
         partition.earlier[box] = FirstCall(call, first)
 
 
 def _called(groups: Groups, at: int) -> set[str]:
     """The paths of the modules that a box calls, else of its functions."""
     scopes = calls_in(groups, at).values()
-    return {scope.path for scope in scopes if scope.type} or {scope.path for scope in scopes}
+    return {scope.path for scope in scopes if scope.type} or {
+        scope.path for scope in scopes
+    }
 
 
 def _first_calls(groups: Groups) -> dict[str, int]:

@@ -1,4 +1,6 @@
-"""Makes the tree of groups of a graph: calls as they were made, each op with its views, runs of what repeats, segments."""
+"""Makes the tree of groups of a graph: calls as they were made, each op with its views,
+runs of what repeats, segments.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,34 @@ from collections.abc import Mapping
 
 from gradviz.fold.functions import with_functions
 from gradviz.fold.groups import Groups, Stretch
-from gradviz.fold.order import common_start, hosts_of_views, ops_in_order, outermost_first, with_views_beside
+from gradviz.fold.order import (
+    common_start,
+    hosts_of_views,
+    ops_in_order,
+    outermost_first,
+    with_views_beside,
+)
 from gradviz.fold.runs import join_runs
 from gradviz.fold.segments import cut_large
 from gradviz.graph import Graph, column
 from gradviz.graph.origins import ScopeTree
 
 SMALL = 50
-"""Nodes of a graph that is drawn in full when its page holds it: the reader wants all of it, views, too."""
+"""Nodes of a graph that is drawn in full when its page holds it: the reader wants all
+of it, views, too.
+"""
 
 
-def grouped(graph: Graph, *, views: bool = False, runs: bool = True) -> Groups:
+def grouped(
+    graph: Graph,
+    *,
+    views: bool = False,
+    runs: bool = True,
+) -> Groups:
     """The tree of groups of a graph. Takes time proportional to its size.
 
-    With `views`, each view stands alone. Without `runs`, so does each of several modules that are alike.
+    With `views`, each view stands alone. Without `runs`, so does each of several
+    modules that are alike.
     """
     named = with_functions(graph)
     order = ops_in_order(named)
@@ -29,21 +45,31 @@ def grouped(graph: Graph, *, views: bool = False, runs: bool = True) -> Groups:
     groups = builder.build(Groups(graph, named, order))
     if builder.loose:
         groups = builder.build(Groups(graph, named, order))
+
     if runs:
         join_runs(groups)
         cut_large(groups)
+
     return groups
 
 
 class _Builder:
-    """Walks the order with a stack of open groups. Tokens name groups to come: a scope's id, or ~node of an op with views."""
+    """Walks the order with a stack of open groups. Tokens name groups to come: a
+    scope's id, or ~node of an op with views.
+    """
 
-    def __init__(self, graph: Graph, host: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        host: Mapping[int, int],
+    ) -> None:
         self._graph, self._host, self._hosts = graph, host, set(host.values())
         self._scopes, self._tree = column(graph.nodes, "scope"), ScopeTree(graph)
         self._chains: dict[int | None, list[int]] = {}
         self.loose: dict[int, int] = {}
-        """Ops that are a part of a call alone, which is no group then, each with its token."""
+        """Ops that are a part of a call alone, which is no group then, each with its
+        token.
+        """
 
     def build(self, groups: Groups) -> Groups:
         """Add the groups of calls, and of ops with their views."""
@@ -51,6 +77,7 @@ class _Builder:
         stack: list[tuple[int, int]] = []  # token and group
         before: list[int] | None = None
         at = 0
+
         for node in groups.order:
             chain = self._chain(node)
             if chain is not before:
@@ -58,19 +85,27 @@ class _Builder:
                 del stack[same:]
                 at = stack[-1][1] if stack else 0
                 for token in chain[same:]:
-                    inner = Stretch(at, "call", token) if token >= 0 else Stretch(at, "op", op=~token)
+                    if token >= 0:
+                        inner = Stretch(at, "call", token)
+                    else:
+                        inner = Stretch(at, "op", op=~token)
                     at = self._entered(groups, inner)
                     pieces.setdefault(token, []).append(at)
                     stack.append((token, at))
                 before = chain
             groups.home[node] = at
             groups[at].children.append(node)
+
         for token, same_token in pieces.items():
             if len(same_token) > 1:
                 for part, piece in enumerate(same_token, 1):
                     groups[piece].part, groups[piece].parts = part, len(same_token)
-                    if len(groups[piece].children) == 1 and groups[piece].children[0] >= 0:
+                    if (
+                        len(groups[piece].children) == 1
+                        and groups[piece].children[0] >= 0
+                    ):
                         self.loose[groups[piece].children[0]] = token
+
         return groups
 
     def _entered(self, groups: Groups, inner: Stretch) -> int:

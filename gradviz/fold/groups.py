@@ -1,8 +1,11 @@
-"""The one tree of groups of a graph: calls of modules and functions, ops with their views, runs of what repeats, segments.
+"""The one tree of groups of a graph: calls of modules and functions, ops with their
+views, runs of what repeats, segments.
 
-Groups are stretches of one topological order. Any division of such an order into stretches, and of stretches into stretches, is
-free of cycles, so groups can be open or closed in any mix. A call that other ops interrupt becomes several groups, its parts.
-Picture, page and terminal read this tree; what of it is open is decided in `opening`. Knows nothing of leaves, text and places.
+Groups are stretches of one topological order. Any division of such an order into
+stretches, and of stretches into stretches, is free of cycles, so groups can be open or
+closed in any mix. A call that other ops interrupt becomes several groups, its parts.
+Picture, page and terminal read this tree; what of it is open is decided in `opening`.
+Knows nothing of leaves, text and places.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from gradviz.graph import Graph
 from gradviz.graph.origins import around
 
 Kind = Literal["all", "call", "op", "run", "turn", "segment"]
-"""The whole graph; one call of a module or function; one op with its views; equal turns of a loop or alike siblings; one of these
-that has several children; a piece of what is too long."""
+"""The whole graph; one call of a module or function; one op with its views; equal turns
+of a loop or alike siblings; one of these that has several children; a piece of what is
+too long.
+"""
 
 
 @dataclass(slots=True)
@@ -30,18 +35,26 @@ class Stretch:
     part: int = 0  # 0 for a whole call, else which part of it, from 1
     parts: int = 0
     turns: int = 1  # of a run, and of what is left of one without its first turn
-    is_rest: bool = False  # whether this is what is left of a run: shown closed beside the first turn
+    # whether this is what is left of a run: shown closed beside the first turn
+    is_rest: bool = False
     children: list[int] = field(default_factory=list)
 
 
 class Groups(list[Stretch]):
-    """Group 0 is the whole graph. `home` is the group of each node, -1 for leaves; `order` has all other nodes.
+    """Group 0 is the whole graph. `home` is the group of each node, -1 for leaves;
+    `order` has all other nodes.
 
-    `structure` is equal for calls that are alike, by scope; a call in several parts has none.
-    `graph` is the one that was given, `recorded`, with a scope for each call of a function behind those of modules.
+    `structure` is equal for calls that are alike, by scope; a call in several parts has
+    none. `graph` is the one that was given, `recorded`, with a scope for each call of a
+    function behind those of modules.
     """
 
-    def __init__(self, recorded: Graph, graph: Graph, order: Sequence[int]) -> None:
+    def __init__(
+        self,
+        recorded: Graph,
+        graph: Graph,
+        order: Sequence[int],
+    ) -> None:
         super().__init__([Stretch(None, "all")])
         self.recorded, self.graph, self.order = recorded, graph, order
         self.home = [-1] * len(graph.nodes)
@@ -59,9 +72,18 @@ class Groups(list[Stretch]):
             order.extend(~child for child in self[at].children if child < 0)
         return order
 
-    def enclose(self, parent: int, pieces: Iterable[tuple[int, int, Stretch]]) -> list[int]:
-        """Put children of a group, from one place up to another, into new groups there, in order. Returns their numbers."""
-        children, before, done, made = self[parent].children, list[int](), 0, list[int]()
+    def enclose(
+        self, parent: int, pieces: Iterable[tuple[int, int, Stretch]]
+    ) -> list[int]:
+        """Put children of a group, from one place up to another, into new groups there,
+        in order. Returns their numbers.
+        """
+        children, before, done, made = (
+            self[parent].children,
+            list[int](),
+            0,
+            list[int](),
+        )
         for first, after, group in pieces:
             made.append(self.add(group))
             group.parent, group.children = parent, children[first:after]
@@ -72,6 +94,7 @@ class Groups(list[Stretch]):
                     self[~child].parent = made[-1]
                 else:
                     self.home[child] = made[-1]
+
         self[parent].children = [*before, *children[done:]]
         return made
 
@@ -91,4 +114,11 @@ class Groups(list[Stretch]):
 
     def scope(self, at: int | None) -> int | None:
         """The call that what is in a group lies in."""
-        return next((self[outer].scope for outer in around(self, at) if self[outer].scope is not None), None)
+        return next(
+            (
+                self[outer].scope
+                for outer in around(self, at)
+                if self[outer].scope is not None
+            ),
+            None,
+        )

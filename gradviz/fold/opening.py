@@ -1,8 +1,10 @@
-"""What of the tree of groups is open: as much as a page holds, the body of a model first.
+"""What of the tree of groups is open: as much as a page holds, the body of a model
+first.
 
-The heaviest closed group is opened first, where what a group shows counts for all turns of its run; groups of few ops come last. A
-group that does not fit opens as a window: its first children, its last ones, and one segment for those between. Sizes are estimated
-from the groups alone, so that only a few pictures are laid out.
+The heaviest closed group is opened first, where what a group shows counts for all turns
+of its run; groups of few ops come last. A group that does not fit opens as a window:
+its first children, its last ones, and one segment for those between. Sizes are
+estimated from the groups alone, so that only a few pictures are laid out.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*)$")
 FEW = 4
 """Ops of a group up to which a box says about as much as its ops would."""
 SHARE = 0.4
-"""The part of a group's ops above which no window closes one of its children, and of all ops above which room is made for it."""
+"""The part of a group's ops above which no window closes one of its children, and of
+all ops above which room is made for it.
+"""
 
 
 class Limits(NamedTuple):
@@ -35,14 +39,19 @@ class Limits(NamedTuple):
 
 
 class Deeper(NamedTuple):
-    """A depth that opens the largest closed module and leaves open what is open; the path of the largest closed module."""
+    """A depth that opens the largest closed module and leaves open what is open; the
+    path of the largest closed module.
+    """
 
     depth: int | None = None  # None when a depth opens nothing more
-    path: str | None = None  # None when no closed module has a path of its own, or only loops are closed
+    # None when no closed module has a path of its own, or only loops are closed
+    path: str | None = None
 
 
 class Opening:
-    """Which groups are open; `windows` are the segments made for that, in order. `sizes` knows how large that is."""
+    """Which groups are open; `windows` are the segments made for that, in order.
+    `sizes` knows how large that is.
+    """
 
     def __init__(self, groups: Groups) -> None:
         self.groups, self.sizes = groups, Sizes(groups)
@@ -52,27 +61,36 @@ class Opening:
         self._later = _later(groups)
 
     def visible(self) -> Iterator[tuple[int, int]]:
-        """Nodes, and closed groups as ~group, that are shown, each with the open group that it stands in."""
+        """Nodes, and closed groups as ~group, that are shown, each with the open group
+        that it stands in.
+        """
         waiting = [(0, ~0)]
         while waiting:
             parent, child = waiting.pop()
             if child < 0 and ~child in self.open:
-                waiting.extend((~child, inner) for inner in reversed(self.groups[~child].children))
+                waiting.extend(
+                    (~child, inner) for inner in reversed(self.groups[~child].children)
+                )
             else:
                 yield child, parent
 
-    # -- as much as a page holds ---------------------------------------------------------------------------------------
+    # -- as much as a page holds -------------------------------------------------------
 
     def fill(self, limits: Limits, inside: int = 0) -> None:
         """Open what is in a group, the heaviest first, as far as the page holds it."""
         if inside not in self.open:
             self.show(inside)
+
         if not self._fits(limits):
             self._window(inside, limits)
+
         waiting = self._closed(inside)
         few: list[int] = []
         while waiting:
-            choice = max(waiting, key=lambda at: (self._weight[at], -at))
+            choice = max(
+                waiting,
+                key=lambda at: (self._weight[at], -at),
+            )
             waiting.remove(choice)
             if self.groups[choice].parent not in self.open:
                 continue  # in a window that was made meanwhile
@@ -80,7 +98,12 @@ class Opening:
                 few.append(choice)
             elif choice in self.open or self._try(choice, limits):
                 for opened in self._with_turn(choice):
-                    waiting += [inner for inner in self._closed(opened) if inner not in self._with_turn(choice)]
+                    waiting += [
+                        inner
+                        for inner in self._closed(opened)
+                        if inner not in self._with_turn(choice)
+                    ]
+
         self._open_few(few, limits)
 
     def _open_few(self, few: list[int], limits: Limits) -> None:
@@ -91,12 +114,16 @@ class Opening:
                 continue
             self._open(at)
             for opened in self._with_turn(at):
-                few += [inner for inner in self._closed(opened) if inner not in self.open]
+                few += [
+                    inner for inner in self._closed(opened) if inner not in self.open
+                ]
         if not self._fits(limits):
             self._back_to(before)
 
     def _closed(self, at: int) -> list[int]:
-        """Groups that could be opened among the children of one that was opened just now."""
+        """Groups that could be opened among the children of one that was opened just
+        now.
+        """
         closed: list[int] = []
         group, weight = self.groups[at], self._weight.get(at, 0.0)
         whole = max(self.sizes.ops(at), 1)
@@ -110,19 +137,36 @@ class Opening:
         return closed
 
     def _is_layer(self, at: int) -> bool:
-        """Whether a call is a layer that its class says all about: a linear map, a convolution, an activation, a norm."""
+        """Whether a call is a layer that its class says all about: a linear map, a
+        convolution, an activation, a norm.
+        """
         group = self.groups[at]
         if group.scope is None or not self.groups.graph.scopes[group.scope].type:
             return False
         if has_calls(self.groups, at):
             return False
-        work = sum(not is_view(self.groups.graph.nodes[node].op) for node in self.groups.members(at))
-        return work <= 1 or _LAYER.search(self.groups.graph.scopes[group.scope].type) is not None
+
+        work = sum(
+            not is_view(self.groups.graph.nodes[node].op)
+            for node in self.groups.members(at)
+        )
+
+        return (
+            work <= 1
+            or _LAYER.search(self.groups.graph.scopes[group.scope].type) is not None
+        )
 
     def _may_open(self, at: int) -> bool:
-        """Whether a group can show something new: not the rest of a run, a window, an op with its views, or a call again."""
+        """Whether a group can show something new: not the rest of a run, a window, an
+        op with its views, or a call again.
+        """
         group = self.groups[at]
-        return not (group.is_rest or at in self.windows or group.op is not None or at in self._later)
+        return not (
+            group.is_rest
+            or at in self.windows
+            or group.op is not None
+            or at in self._later
+        )
 
     def _ops_of_one(self, at: int) -> int:
         """Ops of a group, of a run those of its first turn."""
@@ -132,54 +176,84 @@ class Opening:
         return self.sizes.ops(at)
 
     def _try(self, at: int, limits: Limits) -> bool:
-        """Open a group, or a window of it; for a body, also with windows of the groups around it."""
+        """Open a group, or a window of it; for a body, also with windows of the groups
+        around it.
+        """
         self._open(at)
         if self._fits(limits) or self._window(at, limits):
             return True
+
         made = len(self.windows)
         if self._weight[at] > SHARE * self._weight[0]:
             for outer in around(self.groups, at):
                 if self._window(outer, limits):
                     return True
-                self._enclose_all(outer, self._between(outer, 0) or self._between(outer, 2))
+                self._enclose_all(
+                    outer, self._between(outer, 0) or self._between(outer, 2)
+                )
+
         self._undo_to(made)
         self._close(at)
         return False
 
     def _window(self, at: int, limits: Limits) -> bool:
-        """Show as many of the first and last children of an open group as the page holds; False when it holds none.
+        """Show as many of the first and last children of an open group as the page
+        holds; False when it holds none.
 
-        What is closed between them are loose ops, and elements of one list; only where this is too much, all of it together.
+        What is closed between them are loose ops, and elements of one list; only where
+        this is too much, all of it together.
         """
-        return self._window_of(at, limits, self._alike_between) or self._window_of(at, limits, self._between)
+        return self._window_of(at, limits, self._alike_between) or self._window_of(
+            at, limits, self._between
+        )
 
-    def _window_of(self, at: int, limits: Limits, pieces: Callable[[int, int], list[tuple[int, int]]]) -> bool:
+    def _window_of(
+        self,
+        at: int,
+        limits: Limits,
+        pieces: Callable[[int, int], list[tuple[int, int]]],
+    ) -> bool:
         least, too_many = -1, len(self.groups[at].children)
         made = len(self.windows)
         while too_many - least > 1:
             shown = (least + too_many) // 2
             self._enclose_all(at, pieces(at, shown))
-            least, too_many = (shown, too_many) if self._fits(limits) else (least, shown)
+            if self._fits(limits):
+                least, too_many = (shown, too_many)
+            else:
+                least, too_many = (least, shown)
             self._undo_to(made)
+
         if least >= 0:
             self._enclose_all(at, pieces(at, least))
+
         return least >= 0
 
-    def _alike_between(self, at: int, shown: int) -> list[tuple[int, int]]:
+    def _alike_between(
+        self,
+        at: int,
+        shown: int,
+    ) -> list[tuple[int, int]]:
         """Of these stretches those of loose ops, and those of elements of one list."""
         pieces = []
         children = self.groups[at].children
+
         for first, after in self._between(at, shown):
             start = first
             for end in range(first + 1, after + 1):
-                if end == after or self._sort(children[end]) != self._sort(children[start]):
+                if end == after or self._sort(children[end]) != self._sort(
+                    children[start]
+                ):
                     if end - start > 1:
                         pieces.append((start, end))
                     start = end
+
         return pieces
 
     def _sort(self, child: int) -> object:
-        """Equal for children that one box may hold: "" for ops, the list for its elements, else the child itself."""
+        """Equal for children that one box may hold: "" for ops, the list for its
+        elements, else the child itself.
+        """
         if child >= 0:
             return ""
         paths = [scope.path for scope in calls_in(self.groups, ~child).values()]
@@ -187,15 +261,33 @@ class Opening:
             return ""
         return list_of(paths[0]) if is_list(paths) and list_of(paths[0]) else child
 
-    def _between(self, at: int, shown: int) -> list[tuple[int, int]]:
-        """The stretches of children that a window leaves closed: all but some at both ends, what is open, and a large part."""
+    def _between(
+        self,
+        at: int,
+        shown: int,
+    ) -> list[tuple[int, int]]:
+        """The stretches of children that a window leaves closed: all but some at both
+        ends, what is open, and a large part.
+        """
         children = self.groups[at].children
         if self.groups[at].kind == "run":
             return []
+
         first, after = -(-shown // 2), len(children) - shown // 2
         most = SHARE * self.sizes.ops(at)
-        kept = [i for i, child in enumerate(children) if child < 0 and self._is_kept(~child, most)]
-        ends = pairwise([first - 1, *(i for i in kept if first <= i < after), after])
+        kept = [
+            i
+            for i, child in enumerate(children)
+            if child < 0 and self._is_kept(~child, most)
+        ]
+        ends = pairwise(
+            [
+                first - 1,
+                *(i for i in kept if first <= i < after),
+                after,
+            ]
+        )
+
         return [(a + 1, b) for a, b in ends if 1 < b - a - 1 < len(children)]
 
     def _is_kept(self, at: int, most: float) -> bool:
@@ -203,17 +295,39 @@ class Opening:
 
     def _fits(self, limits: Limits) -> bool:
         size = self.sizes.of[0]
-        return size.width <= limits.width and size.height <= limits.height and self.sizes.boxes <= limits.boxes
+        return (
+            size.width <= limits.width
+            and size.height <= limits.height
+            and self.sizes.boxes <= limits.boxes
+        )
 
-    def _enclose(self, at: int, first: int, after: int, *, is_rest: bool = False) -> int:
-        piece = Stretch(at, "run", turns=after - first, is_rest=True) if is_rest else Stretch(at, "segment")
-        (made,) = self.groups.enclose(at, [(first, after, piece)])
+    def _enclose(
+        self,
+        at: int,
+        first: int,
+        after: int,
+        *,
+        is_rest: bool = False,
+    ) -> int:
+        if is_rest:
+            piece = Stretch(at, "run", turns=after - first, is_rest=True)
+        else:
+            piece = Stretch(at, "segment")
+
+        (made,) = self.groups.enclose(
+            at,
+            [(first, after, piece)],
+        )
         self.windows.append(made)
         self.sizes.regroup(at)
         self._resized(at)
         return made
 
-    def _enclose_all(self, at: int, pieces: list[tuple[int, int]]) -> None:
+    def _enclose_all(
+        self,
+        at: int,
+        pieces: list[tuple[int, int]],
+    ) -> None:
         for first, after in reversed(pieces):
             self._enclose(at, first, after)
 
@@ -229,11 +343,13 @@ class Opening:
         children = groups[parent].children
         place = children.index(~window)
         children[place : place + 1] = group.children
+
         for child in group.children:
             if child < 0:
                 groups[~child].parent = parent
             else:
                 groups.home[child] = parent
+
         groups.pop()
         self.sizes.forget(self.windows.pop())
         self.sizes.regroup(parent)
@@ -252,37 +368,55 @@ class Opening:
         for at in self.open - before:
             self._close(at)
 
-    # -- what is asked for -----------------------------------------------------------------------------------------------
+    # -- what is asked for -------------------------------------------------------------
 
     def show(self, at: int) -> None:
-        """Open a group and all around it. Turns of a rest before and after it stay together."""
+        """Open a group and all around it. Turns of a rest before and after it stay
+        together.
+        """
         chain = [at]
         while self.groups[chain[-1]].parent is not None:
             chain.append(self.groups[chain[-1]].parent or 0)
+
         for inner, outer in pairwise(chain):
             children = self.groups[outer].children
             if self.groups[outer].is_rest and len(children) > 2 and ~inner in children:
                 place = children.index(~inner)
-                pieces = [(a, b) for a, b in ((place + 1, len(children)), (0, place)) if b - a > 1]
+                pieces = [
+                    (a, b)
+                    for a, b in ((place + 1, len(children)), (0, place))
+                    if b - a > 1
+                ]
                 for first, after in pieces:
                     self._enclose(outer, first, after, is_rest=True)
+
         for outer in reversed(chain):
             self._open(outer)
 
     def show_levels(self, levels: int, inside: int = 0) -> None:
-        """Open as many levels of calls in a group; later turns of what repeats stay closed."""
+        """Open as many levels of calls in a group; later turns of what repeats stay
+        closed.
+        """
         waiting = [(inside, levels)]
         for at, left in waiting:  # grows while it is read
             if at != inside and not self._is_within(at, left):
                 continue
+
             if at not in self.open:
                 self._open(at)
+
             deeper = left - (self.groups[at].kind == "call" and at != inside)
-            shown = self.groups[at].children[:1] if self.groups[at].kind == "run" else self.groups[at].children
+            if self.groups[at].kind == "run":
+                shown = self.groups[at].children[:1]
+            else:
+                shown = self.groups[at].children
+
             waiting += [(~child, deeper) for child in shown if child < 0]
 
     def _is_within(self, at: int, left: int) -> bool:
-        """Whether a group is opened with so many levels left: a run is when its first turn would be."""
+        """Whether a group is opened with so many levels left: a run is when its first
+        turn would be.
+        """
         group = self.groups[at]
         if not self._may_open(at):
             return False
@@ -297,32 +431,57 @@ class Opening:
             waiting = [at]
             for outer in waiting:  # grows while it is read
                 self._open(outer)
-                waiting += [~child for child in self.groups[outer].children if child < 0]
+                waiting += [
+                    ~child for child in self.groups[outer].children if child < 0
+                ]
 
     def named(self, path: str) -> list[int]:
-        """Groups of the module or function at a path: each of a few calls, else the first."""
+        """Groups of the module or function at a path: each of a few calls, else the
+        first.
+        """
         scopes = self.groups.graph.scopes
         found = [
-            at for at, group in enumerate(self.groups) if group.scope is not None and scopes[group.scope].path == path
+            at
+            for at, group in enumerate(self.groups)
+            if group.scope is not None and scopes[group.scope].path == path
         ]
         return found if len(found) <= 3 else found[:1]
 
     def deeper(self) -> Deeper:
-        """Where a reader can look next: the closed call with the most ops; what no depth opens comes last."""
+        """Where a reader can look next: the closed call with the most ops; what no
+        depth opens comes last.
+        """
         groups, depths = self.groups, ScopeTree(self.groups.graph).depth
-        opened = max((depths[scope] for at in self.open if (scope := groups[at].scope) is not None), default=0)
+        opened = max(
+            (
+                depths[scope]
+                for at in self.open
+                if (scope := groups[at].scope) is not None
+            ),
+            default=0,
+        )
         closed = [
-            (groups[~child].is_rest, -self.sizes.ops(call), call, scope)
+            (
+                groups[~child].is_rest,
+                -self.sizes.ops(call),
+                call,
+                scope,
+            )
             for child, _ in self.visible()
             if child < 0
             for call, scope in calls_in(groups, ~child).items()
         ]
         closed.sort()
-        deeper = (max(depths[groups[call].scope or 0], opened) + 1 for is_rest, _, call, _ in closed if not is_rest)
+        deeper = (
+            max(depths[groups[call].scope or 0], opened) + 1
+            for is_rest, _, call, _ in closed
+            if not is_rest
+        )
         paths = (scope.path for *_, scope in closed if scope.call == 1 and scope.path)
+
         return Deeper(next(deeper, None), next(paths, None))
 
-    # -- open and closed ---------------------------------------------------------------------------------------------------
+    # -- open and closed ---------------------------------------------------------------
 
     def _open(self, at: int) -> None:
         if at not in self.open:
@@ -336,7 +495,11 @@ class Opening:
     def _with_turn(self, at: int) -> list[int]:
         """A group, and with a run its first turn when that is no group of its own."""
         first = self.groups[at].children[0] if self.groups[at].children else 0
-        is_run = self.groups[at].kind == "run" and first < 0 and self.groups[~first].kind == "turn"
+        is_run = (
+            self.groups[at].kind == "run"
+            and first < 0
+            and self.groups[~first].kind == "turn"
+        )
         return [at, ~first] if is_run else [at]
 
     def _resized(self, at: int) -> None:
@@ -346,8 +509,15 @@ class Opening:
 def _later(groups: Groups) -> set[int]:
     """Calls of a module that are like an earlier call of it."""
     first: dict[tuple[str, int], int] = {}
-    known = ((at, group.scope) for at, group in enumerate(groups) if group.scope in groups.structure)
-    calls = (
-        (at, (groups.graph.scopes[scope].path, groups.structure[scope])) for at, scope in known if scope is not None
+    known = (
+        (at, group.scope)
+        for at, group in enumerate(groups)
+        if group.scope in groups.structure
     )
+    calls = (
+        (at, (groups.graph.scopes[scope].path, groups.structure[scope]))
+        for at, scope in known
+        if scope is not None
+    )
+
     return {at for at, key in calls if first.setdefault(key, at) != at}

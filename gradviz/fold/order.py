@@ -1,7 +1,8 @@
-"""The topological order that groups are stretches of: calls of modules stand together in it wherever that is possible.
+"""The topological order that groups are stretches of: calls of modules stand together
+in it wherever that is possible.
 
-Views stand beside the op that they belong to: what an op makes is transposed right after it, what it needs right before it. Knows
-nothing of groups.
+Views stand beside the op that they belong to: what an op makes is transposed right
+after it, what it needs right before it. Knows nothing of groups.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ Ints = npt.NDArray[np.int64]
 
 
 def ops_in_order(graph: Graph) -> list[int]:
-    """Ids of all nodes but the leaves, every one after those it uses, calls of modules kept together.
+    """Ids of all nodes but the leaves, every one after those it uses, calls of modules
+    kept together.
 
-    The order of the forward pass is kept when it has both properties, as in every recorded graph.
+    The order of the forward pass is kept when it has both properties, as in every
+    recorded graph.
     """
     leaves = graph.leaf_of
     ran = [node for node in forward_order(graph) if node not in leaves]
@@ -35,27 +38,44 @@ def ops_in_order(graph: Graph) -> list[int]:
 
 
 def alive(graph: Graph, order: Sequence[int]) -> Ints:
-    """How many values made before each place of the order are used at it or after it; one entry more for the end."""
+    """How many values made before each place of the order are used at it or after it;
+    one entry more for the end.
+    """
     made, used = edges_inside(graph, order)
     last = np.arange(len(order))
     np.maximum.at(last, made, used)
     change = np.zeros(len(order) + 2, np.int64)
-    np.add.at(change, np.arange(len(order)) + 1, 1)
+    np.add.at(
+        change,
+        np.arange(len(order)) + 1,
+        1,
+    )
     np.add.at(change, last + 1, -1)
     return change.cumsum()
 
 
 def places(graph: Graph, order: Sequence[int]) -> Ints:
     """Place of each node in the order, -1 for those that are not in it."""
-    place = np.full(len(graph.nodes), -1, np.int64)
+    place = np.full(
+        len(graph.nodes),
+        -1,
+        np.int64,
+    )
     place[np.asarray(order, np.int64)] = np.arange(len(order))
     return place
 
 
 def edges_inside(graph: Graph, order: Sequence[int]) -> Ints:
-    """Places of the producers, and of the consumers, of the edges between nodes of the order."""
+    """Places of the producers, and of the consumers, of the edges between nodes of the
+    order.
+    """
     place = places(graph, order)
-    ends = np.stack([place[np.asarray(column(graph.edges, name), np.int64)] for name in ("producer", "consumer")])
+    ends = np.stack(
+        [
+            place[np.asarray(column(graph.edges, name), np.int64)]
+            for name in ("producer", "consumer")
+        ]
+    )
     inside: Ints = ends[:, (ends >= 0).all(axis=0)]
     return inside
 
@@ -66,6 +86,7 @@ def _calls_are_stretches(graph: Graph, order: list[int]) -> bool:
     left: set[int] = set()
     inside: list[int] = []
     before: int | None = None
+
     for node in order:
         scope = scopes[node]
         if scope == before:
@@ -76,6 +97,7 @@ def _calls_are_stretches(graph: Graph, order: list[int]) -> bool:
         if not left.isdisjoint(chain[same:]):
             return False
         inside, before = chain, scope
+
     return True
 
 
@@ -84,17 +106,26 @@ def outermost_first(tree: ScopeTree, scope: int | None) -> list[int]:
     return list(tree.around(scope))[::-1]
 
 
-def common_start(chain: list[int], other: list[int]) -> int:
+def common_start(
+    chain: list[int],
+    other: list[int],
+) -> int:
     """How many of the first entries two lists have in common."""
-    return next((i for i, (a, b) in enumerate(zip(chain, other)) if a != b), min(len(chain), len(other)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(chain, other)) if a != b),
+        min(len(chain), len(other)),
+    )
 
 
 class _Sorter:
-    """Takes what is ready, from the innermost call that has something ready, the earliest in the forward pass first."""
+    """Takes what is ready, from the innermost call that has something ready, the
+    earliest in the forward pass first.
+    """
 
     def __init__(self, graph: Graph, ran: list[int]) -> None:
         self._graph, self._ran = graph, ran
-        self._ready: dict[int | None, list[int]] = {}  # ranks by call; a node stands with every call around it
+        # ranks by call; a node stands with every call around it
+        self._ready: dict[int | None, list[int]] = {}
         self._done = bytearray(len(ran))
         self._scopes, self._tree = column(graph.nodes, "scope"), ScopeTree(graph)
 
@@ -105,6 +136,7 @@ class _Sorter:
         for rank, count in enumerate(waiting):
             if not count:
                 self._offer(rank)
+
         order: list[int] = []
         scope: int | None = None
         while len(order) < len(ran):
@@ -118,6 +150,7 @@ class _Sorter:
                     waiting[user] -= 1
                     if not waiting[user]:
                         self._offer(user)
+
         return order
 
     def _offer(self, rank: int) -> None:
@@ -131,10 +164,12 @@ class _Sorter:
                 heapq.heappop(heap)
             if heap:
                 return heapq.heappop(heap)
-        return self._done.index(0)  # on a cycle, which a joined graph of two versions may have, the first goes first
+        # on a cycle, which a joined graph of two versions may have, the first goes
+        # first
+        return self._done.index(0)
 
 
-# -- ops that only change shape or layout: each belongs to a neighbour in the same call ---------------------------------
+# -- ops that only change shape or layout: each belongs to a neighbour in the same call
 
 _VIEWS = re.compile(
     r"(View|UnsafeView|ReshapeAlias|Transpose|Permute|T|Mt|MovedimIntlist|Unsqueeze|Squeeze|Expand|Clone|Alias|Contiguous)"
@@ -144,18 +179,34 @@ _VIEWS = re.compile(
 
 @lru_cache(maxsize=4096)
 def is_view(op: str) -> bool:
-    """Whether this is the backward function of an op that only changes the shape or the layout of a tensor, or such an op."""
+    """Whether this is the backward function of an op that only changes the shape or the
+    layout of a tensor, or such an op.
+    """
     return _VIEWS.fullmatch(op) is not None
 
 
-def hosts_of_views(graph: Graph, order: Sequence[int]) -> dict[int, int]:
-    """The op that each view belongs to: the one that made what it shows, else the only one that uses it. Both ran in one call.
+def hosts_of_views(
+    graph: Graph,
+    order: Sequence[int],
+) -> dict[int, int]:
+    """The op that each view belongs to: the one that made what it shows, else the only
+    one that uses it. Both ran in one call.
 
-    A view has one input, so what it joins never waits for it. A view of a leaf that several ops use has no host.
+    A view has one input, so what it joins never waits for it. A view of a leaf that
+    several ops use has no host.
     """
-    ops, scopes, leaves = column(graph.nodes, "op"), column(graph.nodes, "scope"), graph.leaf_of
-    views = [node for node in order if is_view(ops[node]) and node not in graph.roots_of]
-    producers, consumers = column(graph.edges, "producer"), column(graph.edges, "consumer")
+    ops, scopes, leaves = (
+        column(graph.nodes, "op"),
+        column(graph.nodes, "scope"),
+        graph.leaf_of,
+    )
+    views = [
+        node for node in order if is_view(ops[node]) and node not in graph.roots_of
+    ]
+    producers, consumers = (
+        column(graph.edges, "producer"),
+        column(graph.edges, "consumer"),
+    )
     alone = {node for node in views if len(graph.input_places(node)) == 1}
     host: dict[int, int] = {}
 
@@ -163,25 +214,52 @@ def hosts_of_views(graph: Graph, order: Sequence[int]) -> dict[int, int]:
         beside = {host.get(other, other) for other in others}
         if len(beside) == 1:
             other = beside.pop()
-            if other not in alone and other not in leaves and scopes[other] == scopes[node]:
+            if (
+                other not in alone
+                and other not in leaves
+                and scopes[other] == scopes[node]
+            ):
                 host[node] = other
 
     for node in views:
         if node in alone:
-            settle(node, (producers[place] for place in graph.input_places(node)))
+            settle(
+                node,
+                (producers[place] for place in graph.input_places(node)),
+            )
     for node in reversed(views):
         if node in alone and node not in host:
-            settle(node, (consumers[place] for place in graph.consumer_places(node)))
+            settle(
+                node,
+                (consumers[place] for place in graph.consumer_places(node)),
+            )
     return host
 
 
-def with_views_beside(order: Sequence[int], host: Mapping[int, int]) -> list[int]:
+def with_views_beside(
+    order: Sequence[int],
+    host: Mapping[int, int],
+) -> list[int]:
     """The order with each view right before or right after its host."""
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}
     done: set[int] = set()
+
     for node in order:
         done.add(node)
         if node in host:
-            (after if host[node] in done else before).setdefault(host[node], []).append(node)
-    return [one for node in order if node not in host for one in (*before.get(node, ()), node, *after.get(node, ()))]
+            (after if host[node] in done else before).setdefault(
+                host[node],
+                [],
+            ).append(node)
+
+    return [
+        one
+        for node in order
+        if node not in host
+        for one in (
+            *before.get(node, ()),
+            node,
+            *after.get(node, ()),
+        )
+    ]

@@ -1,7 +1,8 @@
 """A division of a graph's nodes into boxes, and the folded Graph that it makes.
 
-Knows nothing of why nodes belong together: `fold` decides that. Here is what must always hold: no node is lost, edges between
-boxes carry the count of the edges they stand for, and the boxes form no cycle.
+Knows nothing of why nodes belong together: `fold` decides that. Here is what must
+always hold: no node is lost, edges between boxes carry the count of the edges they
+stand for, and the boxes form no cycle.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from gradviz.graph.amounts import held_bytes, parameter_elements
 
 
 class Part(NamedTuple):
-    """One box of several nodes: what it is called, and which turns it has when it is a loop or a set of alike parts."""
+    """One box of several nodes: what it is called, and which turns it has when it is a
+    loop or a set of alike parts.
+    """
 
     kind: GroupKind
     title: str
@@ -46,11 +49,13 @@ class FirstCall(NamedTuple):
 
 @dataclass
 class Partition:
-    """`order` has all nodes but leaves, each after those it uses, and those of one box together. `box_of[node]` is the box of each
-    node; `parts` describes the boxes that are not single nodes.
+    """`order` has all nodes but leaves, each after those it uses, and those of one box
+    together. `box_of[node]` is the box of each node; `parts` describes the boxes that
+    are not single nodes.
 
-    `turn_of[node]` is the turn of its loop, or of its set of alike parts, that a joined node belongs to. `earlier[box]` is the
-    first call of a module that the box calls again: what both use is drawn with that one.
+    `turn_of[node]` is the turn of its loop, or of its set of alike parts, that a joined
+    node belongs to. `earlier[box]` is the first call of a module that the box calls
+    again: what both use is drawn with that one.
     """
 
     graph: Graph
@@ -81,21 +86,30 @@ class Partition:
         return members
 
     def absorb_parameters(self, *, shared: bool = False) -> None:
-        """A parameter that only one box uses belongs to it. One that several use stays visible between them, or is drawn inside
-        the first of them with `shared`, when that is a box that has parameters. Later calls of a module do not count.
+        """A parameter that only one box uses belongs to it. One that several use stays
+        visible between them, or is drawn inside the first of them with `shared`, when
+        that is a box that has parameters. Later calls of a module do not count.
         """
         first_of: dict[int, int] = {}
         for place, node in enumerate(self.order):
             first_of.setdefault(self.box_of[node], place)
+
         for leaf in self.graph.leaves:
             if leaf.kind != "parameter":
                 continue
-            users = {self.box_of[edge.consumer] for edge in self.graph.consumers(leaf.node)}
-            first = min(users, key=lambda box: first_of.get(box, -1), default=-1)
+            users = {
+                self.box_of[edge.consumer] for edge in self.graph.consumers(leaf.node)
+            }
+            first = min(
+                users,
+                key=lambda box: first_of.get(box, -1),
+                default=-1,
+            )
             others = users - {first} - self.later_users(leaf.node)
             part = self.parts.get(first)
             if part is not None and part.owns and (shared or not others):
-                self.box_of[leaf.node] = first  # before all that use it, so that no box waits for itself
+                # before all that use it, so that no box waits for itself
+                self.box_of[leaf.node] = first
 
     def later_users(self, leaf: int) -> set[int]:
         """Boxes that use a leaf which is drawn with an earlier call of their module."""
@@ -103,11 +117,17 @@ class Partition:
             return set()
         consumers = {edge.consumer for edge in self.graph.consumers(leaf)}
         users = {self.box_of[consumer] for consumer in consumers} & self.earlier.keys()
-        return {box for box in users if not self.earlier[box].nodes.isdisjoint(consumers)}
+        return {
+            box for box in users if not self.earlier[box].nodes.isdisjoint(consumers)
+        }
 
     def join_leaves(self, most: int) -> None:
         """Leave `most` leaves single, and put the rest into one box."""
-        single = [leaf.node for leaf in self.graph.leaves if self.box_of[leaf.node] == leaf.node]
+        single = [
+            leaf.node
+            for leaf in self.graph.leaves
+            if self.box_of[leaf.node] == leaf.node
+        ]
         rest = single[most:]
         if len(rest) > 1:
             self.join(rest, Part("more", f"+{len(rest):,} more leaves"))
@@ -118,36 +138,59 @@ class Partition:
 
 
 class _Folding:
-    """Makes the graph of the boxes of a partition. `new` is the id that each old node has there, or the box around it."""
+    """Makes the graph of the boxes of a partition. `new` is the id that each old node
+    has there, or the box around it.
+    """
 
     def __init__(self, partition: Partition) -> None:
         graph = partition.graph
-        self.partition, self.graph, self.box_of, self.parts = partition, graph, partition.box_of, partition.parts
+        self.partition, self.graph, self.box_of, self.parts = (
+            partition,
+            graph,
+            partition.box_of,
+            partition.parts,
+        )
         self.held = held_bytes(graph)
         self.elements = parameter_elements(graph)
-        self.flags, self.outputs = column(graph.nodes, "flags"), column(graph.nodes, "outputs")
-        self.consumer_of, self.output_of = column(graph.edges, "consumer"), column(graph.edges, "output")
+        self.flags, self.outputs = (
+            column(graph.nodes, "flags"),
+            column(graph.nodes, "outputs"),
+        )
+        self.consumer_of, self.output_of = (
+            column(graph.edges, "consumer"),
+            column(graph.edges, "output"),
+        )
         members = partition.members()
         number = {box: i for i, box in enumerate(members)}
         self.new = [number[box] for box in self.box_of]
         self.nodes = [
-            self._group(i, box, inside) if box in self.parts else self._single(i, inside[0])
+            self._group(i, box, inside)
+            if box in self.parts
+            else self._single(i, inside[0])
             for i, (box, inside) in enumerate(members.items())
         ]
-        self.kinds = {node.id: _kinds(node) for node in self.nodes if node.group is not None}
+        self.kinds = {
+            node.id: _kinds(node) for node in self.nodes if node.group is not None
+        }
 
     def folded(self) -> Graph:
         """The folded graph."""
         for (box, call), uses in self._shared().items():
             node = self.nodes[box]
             assert node.group is not None, "only boxes of several nodes are later calls"
-            self.nodes[box] = node._replace(group=node.group._replace(same_as=call, shared=uses))
+            self.nodes[box] = node._replace(
+                group=node.group._replace(same_as=call, shared=uses)
+            )
+
         return replace(
             self.graph,
             nodes=tuple(self.nodes),
             edges=tuple(self._edges()),
             leaves=tuple(
-                leaf._replace(node=self.new[leaf.node], base=self._moved(leaf.base))
+                leaf._replace(
+                    node=self.new[leaf.node],
+                    base=self._moved(leaf.base),
+                )
                 for leaf in self.graph.leaves
                 if self._is_single(leaf.node)
             ),
@@ -161,17 +204,26 @@ class _Folding:
         return self.box_of[node] not in self.parts
 
     def _single(self, i: int, node: int) -> Node:
-        """A node that stays as it is, with its saved tensors pointing at the new ids of leaves that are still drawn."""
+        """A node that stays as it is, with its saved tensors pointing at the new ids of
+        leaves that are still drawn.
+        """
         record = self.graph.nodes[node]
         saved = tuple(
             slot
             if slot.leaf is None
-            else slot._replace(leaf=self.new[slot.leaf] if self._is_single(slot.leaf) else None)
+            else slot._replace(
+                leaf=self.new[slot.leaf] if self._is_single(slot.leaf) else None
+            )
             for slot in record.saved
         )
         return record._replace(id=i, saved=saved)
 
-    def _group(self, i: int, box: int, inside: list[int]) -> Node:
+    def _group(
+        self,
+        i: int,
+        box: int,
+        inside: list[int],
+    ) -> Node:
         part = self.parts[box]
         group = Group(
             kind=part.kind,
@@ -182,76 +234,170 @@ class _Folding:
             parameters=sum(self.elements.get(node, 0) for node in inside),
             nbytes=sum(self.held[node] for node in inside),
         )
-        part_off = {"cut"} if any("cut" not in self.flags[node] for node in inside) else set()
-        flags = tuple(sorted({flag for node in inside for flag in self.flags[node]} - part_off))
+        if any("cut" not in self.flags[node] for node in inside):
+            part_off = {"cut"}
+        else:
+            part_off = set()
+
+        flags = tuple(
+            sorted({flag for node in inside for flag in self.flags[node]} - part_off)
+        )
         if part.op is not None:
             single = self._single(i, part.op)
-            last = max(inside, key=lambda node: self.graph.nodes[node].sequence or 0)
+            last = max(
+                inside,
+                key=lambda node: self.graph.nodes[node].sequence or 0,
+            )
             assigned = self.graph.nodes[last].assigned or single.assigned
-            return single._replace(outputs=self._outputs(inside, box), flags=flags, group=group, assigned=assigned)
+            return single._replace(
+                outputs=self._outputs(inside, box),
+                flags=flags,
+                group=group,
+                assigned=assigned,
+            )
+
         here = set(inside)
         names = tuple(root.name for root in self.graph.roots if root.node in here)
-        return Node(i, part.title, self._outputs(inside, box), scope=part.scope, flags=flags, names=names, group=group)
+        return Node(
+            i,
+            part.title,
+            self._outputs(inside, box),
+            scope=part.scope,
+            flags=flags,
+            names=names,
+            group=group,
+        )
 
-    def _outputs(self, inside: list[int], box: int) -> tuple[TensorInfo | None, ...]:
-        """What leaves the box: outputs used by other boxes or given to the caller; each kind of tensor once."""
+    def _outputs(
+        self,
+        inside: list[int],
+        box: int,
+    ) -> tuple[TensorInfo | None, ...]:
+        """What leaves the box: outputs used by other boxes or given to the caller; each
+        kind of tensor once.
+        """
         kinds: dict[TensorInfo | None, None] = {}
         box_of, roots_of = self.box_of, self.graph.roots_of
-        leaf_of = self.graph.leaf_of if any(node not in self.graph.leaf_of for node in inside) else {}
+
+        if any(node not in self.graph.leaf_of for node in inside):
+            leaf_of = self.graph.leaf_of
+        else:
+            leaf_of = {}
+
         for node in inside:
             if node in leaf_of and node not in roots_of:
                 continue  # a parameter that is drawn inside, and that others use, too
             places = self.graph.consumer_places(node)
-            used = {self.output_of[at] for at in places if box_of[self.consumer_of[at]] != box}
+            used = {
+                self.output_of[at]
+                for at in places
+                if box_of[self.consumer_of[at]] != box
+            }
             used |= {root.output for root in roots_of.get(node, ())}
             outputs = self.outputs[node]
-            kinds.update((outputs[output], None) for output in sorted(used) if output < len(outputs))
+            kinds.update(
+                (outputs[output], None)
+                for output in sorted(used)
+                if output < len(outputs)
+            )
+
         return tuple(kinds)
 
     def _place(self, node: int, output: int) -> int:
-        """Which output of its box an output is: of a group, its kind of tensor in the order that the box lists them."""
+        """Which output of its box an output is: of a group, its kind of tensor in the
+        order that the box lists them.
+        """
         kinds = self.kinds.get(self.new[node])
         if kinds is None:
             return output
-        return kinds.get(self.outputs[node][output], 0) if output < len(self.outputs[node]) else 0
+        if output < len(self.outputs[node]):
+            return kinds.get(self.outputs[node][output], 0)
+        return 0
 
-    def _shared(self) -> dict[tuple[int, int], tuple[Uses, ...]]:
-        """For each box of later calls, with the first call: what of its edges are uses of parameters drawn with that one."""
+    def _shared(
+        self,
+    ) -> dict[tuple[int, int], tuple[Uses, ...]]:
+        """For each box of later calls, with the first call: what of its edges are uses
+        of parameters drawn with that one.
+        """
         shared: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
         for leaf in self.graph.leaves if self.partition.earlier else ():
-            later = (
-                self.partition.later_users(leaf.node) - {self.box_of[leaf.node]} if leaf.kind == "parameter" else set()
-            )
+            if leaf.kind == "parameter":
+                later = self.partition.later_users(leaf.node) - {self.box_of[leaf.node]}
+            else:
+                later = set()
             for edge in self.graph.consumers(leaf.node) if later else ():
                 box = self.box_of[edge.consumer]
                 if box in later:
-                    uses = shared.setdefault((self.new[edge.consumer], self.partition.earlier[box].call), Counter())
+                    uses = shared.setdefault(
+                        (self.new[edge.consumer], self.partition.earlier[box].call),
+                        Counter(),
+                    )
                     uses[self.new[leaf.node], self._place(leaf.node, 0)] += edge.count
-        return {key: tuple(Uses(*end, count) for end, count in sorted(uses.items())) for key, uses in shared.items()}
+
+        return {
+            key: tuple(Uses(*end, count) for end, count in sorted(uses.items()))
+            for key, uses in shared.items()
+        }
 
     def _edges(self) -> list[Edge]:
-        """Edges between boxes, those of one kind of tensor as one; inside a box only those from one turn of a loop to another,
-        as one edge to itself."""
+        """Edges between boxes, those of one kind of tensor as one; inside a box only
+        those from one turn of a loop to another, as one edge to itself.
+        """
         edges: list[Edge] = []
-        joined: dict[tuple[int, int, int], list[int]] = {}  # position of the first edge, and how many there are
+        # position of the first edge, and how many there are
+        joined: dict[tuple[int, int, int], list[int]] = {}
         turns = {box for box, part in self.parts.items() if part.count > 1}
-        for use, make, output, position, count in zip(*(column(self.graph.edges, name) for name in Edge._fields)):
+
+        for use, make, output, position, count in zip(
+            *(column(self.graph.edges, name) for name in Edge._fields)
+        ):
             consumer, producer = self.box_of[use], self.box_of[make]
             is_inside = consumer == producer
-            if is_inside and (consumer not in turns or not self._between_turns(use, make)):
+            if is_inside and (
+                consumer not in turns or not self._between_turns(use, make)
+            ):
                 continue
             if consumer in self.parts or producer in self.parts:
                 place = 0 if is_inside else self._place(make, output)
-                joined.setdefault((self.new[use], self.new[make], place), [position, 0])[1] += count
+                joined.setdefault(
+                    (
+                        self.new[use],
+                        self.new[make],
+                        place,
+                    ),
+                    [position, 0],
+                )[1] += count
             else:
-                edges.append(Edge(self.new[use], self.new[make], output, position, count))
-        edges += [Edge(*key, position, count) for key, (position, count) in joined.items()]
-        edges.sort(key=lambda edge: (edge.consumer, edge.position, edge.producer, edge.output))
+                edges.append(
+                    Edge(
+                        self.new[use],
+                        self.new[make],
+                        output,
+                        position,
+                        count,
+                    )
+                )
+
+        edges += [
+            Edge(*key, position, count) for key, (position, count) in joined.items()
+        ]
+        edges.sort(
+            key=lambda edge: (
+                edge.consumer,
+                edge.position,
+                edge.producer,
+                edge.output,
+            )
+        )
         inputs = Counter[int]()
-        for i, edge in enumerate(edges):  # the inputs of what is in a box are numbered through
+
+        # the inputs of what is in a box are numbered through
+        for i, edge in enumerate(edges):
             if self.nodes[edge.consumer].group is not None:
                 edges[i] = edge._replace(position=inputs[edge.consumer])
                 inputs[edge.consumer] += 1
+
         return edges
 
     def _between_turns(self, use: int, make: int) -> bool:
@@ -262,15 +408,23 @@ class _Folding:
         base = self._moved(root.base)
         if root.node is None:
             return root._replace(base=base)
-        return root._replace(node=self.new[root.node], output=self._place(root.node, root.output), base=base)
+        return root._replace(
+            node=self.new[root.node],
+            output=self._place(root.node, root.output),
+            base=base,
+        )
 
     def _moved(self, base: Base | None) -> Base | None:
         if base is None or base.node is None:
             return base
-        return base._replace(node=self.new[base.node], output=self._place(base.node, base.output))
+        return base._replace(
+            node=self.new[base.node], output=self._place(base.node, base.output)
+        )
 
 
 def _kinds(node: Node) -> dict[TensorInfo | None, int]:
-    """Kinds of tensors that leave a folded box. Of a segment, and of an op with views, they count as one."""
+    """Kinds of tensors that leave a folded box. Of a segment, and of an op with views,
+    they count as one.
+    """
     as_one = node.group is not None and node.group.kind in ("chain", "op")
     return {info: 0 if as_one else place for place, info in enumerate(node.outputs)}

@@ -1,11 +1,13 @@
-"""Finds what repeats among the children of a group, and joins it: alike siblings, calls of one module, turns of a loop.
+"""Finds what repeats among the children of a group, and joins it: alike siblings, calls
+of one module, turns of a loop.
 
-Groups are alike when they have equal structure: their nodes, in order, have equal ops, output shapes and dtypes, stand at equal
-places among the inner groups, and are wired alike: every input comes from the node at the same place inside the group, from a
-leaf of the same shape, or from outside. That is proven node by node and never by name.
+Groups are alike when they have equal structure: their nodes, in order, have equal ops,
+output shapes and dtypes, stand at equal places among the inner groups, and are wired
+alike: every input comes from the node at the same place inside the group, from a leaf
+of the same shape, or from outside. That is proven node by node and never by name.
 
-A pattern may have a period: attention, Mamba, attention, Mamba is two turns. Of a run the first turn can be opened; the others
-are one group, its rest.
+A pattern may have a period: attention, Mamba, attention, Mamba is two turns. Of a run
+the first turn can be opened; the others are one group, its rest.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from gradviz.fold.order import Ints, alive, places
 from gradviz.graph import Edge, column
 
 LEAST_OPS = 8
-"""Ops that a run of single ops has, and half of what one of longer turns has: fewer are easier to read one by one."""
+"""Ops that a run of single ops has, and half of what one of longer turns has: fewer are
+easier to read one by one.
+"""
 FEW = 4
 """Ops of a turn up to which two turns are easier to read than one run of them."""
 PHASES = 16
@@ -31,17 +35,28 @@ LONGEST, LONGEST_OF_MANY, MANY = 400, 64, 5_000
 
 
 def join_runs(groups: Groups) -> None:
-    """Put what repeats among the children of each group into runs, each of its first turn and its rest."""
+    """Put what repeats among the children of each group into runs, each of its first
+    turn and its rest.
+    """
     signs = Signs(groups)
     groups.structure = {
-        group.scope: signs.of[at] for at, group in enumerate(groups) if group.scope is not None and not group.part
+        group.scope: signs.of[at]
+        for at, group in enumerate(groups)
+        if group.scope is not None and not group.part
     }
-    waiting = [at for at, group in enumerate(groups) if len(group.children) > 1 and group.kind != "op"]
+    waiting = [
+        at
+        for at, group in enumerate(groups)
+        if len(group.children) > 1 and group.kind != "op"
+    ]
+
     for at in waiting:  # grows while it is read
         first = len(groups)
         _join_in(groups, at, signs)
         waiting += [
-            turn for turn in range(first, len(groups)) if groups[turn].kind == "turn" and not _is_later(groups, turn)
+            turn
+            for turn in range(first, len(groups))
+            if groups[turn].kind == "turn" and not _is_later(groups, turn)
         ]
 
 
@@ -64,67 +79,158 @@ class _Found(NamedTuple):
 
 def _join_in(groups: Groups, at: int, signs: Signs) -> None:
     children = list(groups[at].children)
-    keys = np.array([signs.key(child) for child in children], np.int64)
+    keys = np.array(
+        [signs.key(child) for child in children],
+        np.int64,
+    )
     found: list[_Found] = []
     waiting = [(0, len(children))]
+
     while waiting:
         start, end = waiting.pop()
-        run = _longest(keys[start:end], children[start:end], signs) if end - start > 1 else None
+        if end - start > 1:
+            run = _longest(
+                keys[start:end],
+                children[start:end],
+                signs,
+            )
+        else:
+            run = None
         if run is not None:
             run = run._replace(start=run.start + start)
             found.append(run)
             waiting += [(start, run.start), (run.end, end)]
-    pieces = [(run.start, run.end, Stretch(at, "run", turns=run.turns)) for run in sorted(found)]
-    for made, run in zip(groups.enclose(at, pieces), sorted(found)):
+
+    pieces = [
+        (
+            run.start,
+            run.end,
+            Stretch(at, "run", turns=run.turns),
+        )
+        for run in sorted(found)
+    ]
+    for made, run in zip(
+        groups.enclose(at, pieces),
+        sorted(found),
+    ):
         if run.period > 1:
             turns = range(0, run.period * run.turns, run.period)
-            groups.enclose(made, ((turn, turn + run.period, Stretch(made, "turn")) for turn in turns))
+            groups.enclose(
+                made,
+                (
+                    (
+                        turn,
+                        turn + run.period,
+                        Stretch(made, "turn"),
+                    )
+                    for turn in turns
+                ),
+            )
         if run.turns > 2:
-            groups.enclose(made, [(1, run.turns, Stretch(made, "run", turns=run.turns - 1, is_rest=True))])
+            groups.enclose(
+                made,
+                [
+                    (
+                        1,
+                        run.turns,
+                        Stretch(made, "run", turns=run.turns - 1, is_rest=True),
+                    )
+                ],
+            )
 
 
-def _longest(keys: Ints, children: Sequence[int], signs: Signs) -> _Found | None:
+def _longest(
+    keys: Ints,
+    children: Sequence[int],
+    signs: Signs,
+) -> _Found | None:
     """The run that has most children, of equal ones that with the shortest turns."""
     count = len(keys)
-    candidates: list[tuple[int, int, int, int]] = []  # equal children, less the period, where they begin and end
-    for period in range(1, min(count // 2, LONGEST if count < MANY else LONGEST_OF_MANY) + 1):
-        same = np.concatenate([[0], (keys[period:] == keys[:-period]).view(np.int8), [0]])
+    # equal children, less the period, where they begin and end
+    candidates: list[tuple[int, int, int, int]] = []
+
+    for period in range(
+        1, min(count // 2, LONGEST if count < MANY else LONGEST_OF_MANY) + 1
+    ):
+        same = np.concatenate(
+            [
+                [0],
+                (keys[period:] == keys[:-period]).view(np.int8),
+                [0],
+            ]
+        )
         edges = np.flatnonzero(np.diff(same))
-        for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist()):
+        for begin, end in zip(
+            edges[::2].tolist(),
+            edges[1::2].tolist(),
+        ):
             if end - begin >= period:
-                candidates.append(((end - begin) // period * period, -period, begin, end + period))
+                candidates.append(
+                    (
+                        (end - begin) // period * period,
+                        -period,
+                        begin,
+                        end + period,
+                    )
+                )
+
     for _, period, begin, end in sorted(candidates, reverse=True):
         starts = _starts(begin, end, -period, children, signs)
-        runs = [signs.proven(_Found(start, -period, (end - start) // -period), children) for start in starts]
+        runs = [
+            signs.proven(
+                _Found(start, -period, (end - start) // -period),
+                children,
+            )
+            for start in starts
+        ]
         found = [run for run in runs if run is not None]
         if found:
             return max(found, key=lambda run: run.turns)
+
     return None
 
 
-def _starts(begin: int, end: int, period: int, children: Sequence[int], signs: Signs) -> list[int]:
-    """Where turns may begin in equal children: where the fewest values are alive, as long as no turn is lost by it."""
+def _starts(
+    begin: int,
+    end: int,
+    period: int,
+    children: Sequence[int],
+    signs: Signs,
+) -> list[int]:
+    """Where turns may begin in equal children: where the fewest values are alive, as
+    long as no turn is lost by it.
+    """
     spare = (end - begin) % period
-    near = sorted(range(begin, begin + spare + 1), key=lambda start: (signs.alive_at(children[start]), start))
+    near = sorted(
+        range(begin, begin + spare + 1),
+        key=lambda start: (signs.alive_at(children[start]), start),
+    )
     return near[:PHASES]
 
 
 class Signs:
-    """What is equal for groups of one structure, as numbers, and what is equal for children that may be turns of one run."""
+    """What is equal for groups of one structure, as numbers, and what is equal for
+    children that may be turns of one run.
+    """
 
     def __init__(self, groups: Groups) -> None:
         self._groups, self._graph = groups, groups.graph
         self._numbers: dict[Hashable, int] = {}
         nodes = self._graph.nodes
-        self._op, self._outputs, self._source = (column(nodes, name) for name in ("op", "outputs", "source"))
+        self._op, self._outputs, self._source = (
+            column(nodes, name) for name in ("op", "outputs", "source")
+        )
         self._place = places(self._graph, groups.order).tolist()
         self._alive = alive(self._graph, groups.order)
         self._leaf_inputs = self._inputs_from_leaves()
         self._wires = self._wires_by_group()
         self.ops = [0] * len(groups)
         self.of = [0] * len(groups)
+
         for at in reversed(groups.top_down()):
-            self.ops[at] = sum(self.ops[~child] if child < 0 else 1 for child in groups[at].children)
+            self.ops[at] = sum(
+                self.ops[~child] if child < 0 else 1 for child in groups[at].children
+            )
             self.of[at] = self._number(self._described(at)) if at else 0
 
     def _number(self, key: Hashable) -> int:
@@ -135,7 +241,9 @@ class Signs:
         return int(self._alive[self._place[next(self._groups.leaves_of(child))]])
 
     def key(self, child: int) -> int:
-        """Equal for children that may be turns of one run: single ops come from one line, modules from one list."""
+        """Equal for children that may be turns of one run: single ops come from one
+        line, modules from one list.
+        """
         node = child if child >= 0 else self._groups[~child].op
         if node is None:
             scope = self._groups[~child].scope
@@ -144,18 +252,48 @@ class Signs:
         source = self._source[node]
         return self._number((self._sign(child), source and (source.file, source.line)))
 
-    def proven(self, run: _Found, children: Sequence[int]) -> _Found | None:
-        """The run, or the longest part of it whose turns are wired alike; None when what is left is better read one by one."""
+    def proven(
+        self,
+        run: _Found,
+        children: Sequence[int],
+    ) -> _Found | None:
+        """The run, or the longest part of it whose turns are wired alike; None when
+        what is left is better read one by one.
+        """
         if run.period > 1:
             turns = [self._turn(children, run, i) for i in range(run.turns)]
-            starts = [i for i, turn in enumerate(turns) if i == 0 or turn != turns[i - 1]]
-            lengths = {start: end - start for start, end in zip(starts, [*starts[1:], len(turns)])}
-            first = max(lengths, key=lambda start: (lengths[start], -start))
-            run = _Found(run.start + first * run.period, run.period, lengths[first])
-        return run if self._is_shorter(run, children[run.start : run.start + run.period]) else None
+            starts = [
+                i for i, turn in enumerate(turns) if i == 0 or turn != turns[i - 1]
+            ]
+            lengths = {
+                start: end - start
+                for start, end in zip(
+                    starts,
+                    [*starts[1:], len(turns)],
+                )
+            }
+            first = max(
+                lengths,
+                key=lambda start: (lengths[start], -start),
+            )
+            run = _Found(
+                run.start + first * run.period,
+                run.period,
+                lengths[first],
+            )
+
+        if self._is_shorter(
+            run,
+            children[run.start : run.start + run.period],
+        ):
+            return run
+
+        return None
 
     def _is_shorter(self, run: _Found, turn: Sequence[int]) -> bool:
-        """Whether a run is easier to read than its turns, of which this is one, one by one."""
+        """Whether a run is easier to read than its turns, of which this is one, one by
+        one.
+        """
         ops = sum(self.ops[~child] if child < 0 else 1 for child in turn)
         if run.turns < 2 or (run.turns == 2 and ops <= FEW):
             return False
@@ -164,19 +302,34 @@ class Signs:
         least = LEAST_OPS if run.period == 1 else 2 * LEAST_OPS
         return ops * run.turns >= least and (run.turns > 2 or run.period >= LEAST_OPS)
 
-    def _turn(self, children: Sequence[int], run: _Found, turn: int) -> Hashable:
+    def _turn(
+        self,
+        children: Sequence[int],
+        run: _Found,
+        turn: int,
+    ) -> Hashable:
         begin = run.start + turn * run.period
-        nodes = [node for child in children[begin : begin + run.period] for node in self._groups.leaves_of(child)]
+        nodes = [
+            node
+            for child in children[begin : begin + run.period]
+            for node in self._groups.leaves_of(child)
+        ]
         place = {node: i for i, node in enumerate(nodes)}
         wires = (
-            (place[edge.consumer], place[edge.producer], edge.output, edge.position)
+            (
+                place[edge.consumer],
+                place[edge.producer],
+                edge.output,
+                edge.position,
+            )
             for node in nodes
             for edge in self._graph.inputs(node)
             if edge.producer in place
         )
+
         return tuple(wires)
 
-    # -- structure -----------------------------------------------------------------------------------------------------
+    # -- structure ---------------------------------------------------------------------
 
     def _described(self, at: int) -> Hashable:
         group = self._groups[at]
@@ -192,23 +345,38 @@ class Signs:
     def _sign(self, child: int) -> int:
         if child < 0:
             return self.of[~child]
-        return self._number((self._op[child], self._outputs[child], self._leaf_inputs.get(child, ())))
+        return self._number(
+            (
+                self._op[child],
+                self._outputs[child],
+                self._leaf_inputs.get(child, ()),
+            )
+        )
 
     def _inputs_from_leaves(self) -> dict[int, tuple[Hashable, ...]]:
         inputs: dict[int, tuple[Hashable, ...]] = {}
         for leaf in self._graph.leaves:
             for edge in self._graph.consumers(leaf.node):
-                inputs[edge.consumer] = (*inputs.get(edge.consumer, ()), (edge.position, leaf.tensor))
+                inputs[edge.consumer] = (
+                    *inputs.get(edge.consumer, ()),
+                    (edge.position, leaf.tensor),
+                )
         return inputs
 
-    def _wires_by_group(self) -> dict[int, list[tuple[int, ...]]]:
-        """Edges between different children of each group but the whole: where in the group they end and begin."""
+    def _wires_by_group(
+        self,
+    ) -> dict[int, list[tuple[int, ...]]]:
+        """Edges between different children of each group but the whole: where in the
+        group they end and begin.
+        """
         groups, place, home = self._groups, self._place, self._groups.home
         depth, start = [0] * len(groups), [0] * len(groups)
+
         for at in groups.top_down():
             parent = groups[at].parent
             depth[at] = depth[parent] + 1 if parent is not None else 0
             start[at] = place[next(groups.leaves_of(~at))] if at else 0
+
         parents = [group.parent or 0 for group in groups]
         wires: dict[int, list[tuple[int, ...]]] = {}
         for consumer, producer, output, position in zip(
@@ -224,5 +392,8 @@ class Signs:
                     b = parents[b]
             if a:
                 first = start[a]
-                wires.setdefault(a, []).append((place[consumer] - first, place[producer] - first, output, position))
+                wires.setdefault(a, []).append(
+                    (place[consumer] - first, place[producer] - first, output, position)
+                )
+
         return wires

@@ -1,7 +1,9 @@
-"""Pieces of groups that are too long: segments, so that none has too many children and a first look is never a wall.
+"""Pieces of groups that are too long: segments, so that none has too many children and
+a first look is never a wall.
 
-A segment ends where few values are alive, and is whole turns of what repeats, so that most are alike. A loop without modules, or a
-chain of a million ops, becomes a tree of segments.
+A segment ends where few values are alive, and is whole turns of what repeats, so that
+most are alike. A loop without modules, or a chain of a million ops, becomes a tree of
+segments.
 """
 
 from __future__ import annotations
@@ -38,18 +40,29 @@ class _Cutter:
         children = self._groups[at].children
         first, after = self._inner(children)
         cuts = [first + cut for cut in self._cuts(children[first:after])]
+
         while True:
             ends = pairwise([*cuts, after])
-            self._groups.enclose(at, ((a, b, Stretch(at, "segment")) for a, b in ends if b - a > 1))
+            self._groups.enclose(
+                at, ((a, b, Stretch(at, "segment")) for a, b in ends if b - a > 1)
+            )
             children = self._groups[at].children
             if len(children) <= MOST:
                 break
             first, after = self._inner(children)
             cuts = list(range(first, after, SIZE))
 
-    def _inner(self, children: list[int]) -> tuple[int, int]:
-        """The children that segments are made of: of modules, all but the first and the last, which stay as they are."""
-        is_call = [child < 0 and self._groups[~child].kind == "call" for child in (children[0], children[-1])]
+    def _inner(
+        self,
+        children: list[int],
+    ) -> tuple[int, int]:
+        """The children that segments are made of: of modules, all but the first and the
+        last, which stay as they are.
+        """
+        is_call = [
+            child < 0 and self._groups[~child].kind == "call"
+            for child in (children[0], children[-1])
+        ]
         return int(is_call[0]), len(children) - int(is_call[1])
 
     def _cuts(self, children: list[int]) -> list[int]:
@@ -58,12 +71,25 @@ class _Cutter:
         count = -(-len(children) // size)
         if count > 1 and len(children) - (count - 1) * size < size // 3:
             count -= 1  # no stump at the end
+
         cuts = [0]
         room = size // 4
         for i in range(1, count):
             ideal = i * size
-            near = range(max(ideal - room, cuts[-1] + 1), min(ideal + room, len(children) - 1) + 1)
-            cuts.append(min(near, key=lambda k: (int(self._alive[self._start(children[k])]), abs(k - ideal))))
+            near = range(
+                max(ideal - room, cuts[-1] + 1),
+                min(ideal + room, len(children) - 1) + 1,
+            )
+            cuts.append(
+                min(
+                    near,
+                    key=lambda k: (
+                        int(self._alive[self._start(children[k])]),
+                        abs(k - ideal),
+                    ),
+                )
+            )
+
         return cuts
 
     def _start(self, child: int) -> int:
@@ -73,7 +99,9 @@ class _Cutter:
         if child >= 0:
             return str(self._ops[child])
         group = self._groups[~child]
-        return self._groups.graph.scopes[group.scope].type if group.scope is not None else group.kind
+        if group.scope is not None:
+            return self._groups.graph.scopes[group.scope].type
+        return group.kind
 
 
 def _whole_turns(signs: list[str]) -> int:

@@ -1,7 +1,8 @@
 """How large a drawing of a tree of groups will be, about: in pixels, without a layout.
 
-A group is as tall as the longest way through its children, and as wide as what stands beside each other on the way. What a picture
-really takes is measured by whoever draws it.
+A group is as tall as the longest way through its children, and as wide as what stands
+beside each other on the way. What a picture really takes is measured by whoever draws
+it.
 """
 
 from __future__ import annotations
@@ -31,22 +32,30 @@ class Size(NamedTuple):
 
 
 class Sizes:
-    """Sizes of open and closed groups. `of[at]` is that of a group as it is now, `boxes` how many boxes are shown in all."""
+    """Sizes of open and closed groups. `of[at]` is that of a group as it is now,
+    `boxes` how many boxes are shown in all.
+    """
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         made, used = edges_inside(groups.graph, groups.order)
         by_use = np.argsort(used, kind="stable")
         self._made, self._used = made[by_use], used[by_use]
-        self._leaves = [0] * (len(groups.order) + 1)  # of each place of the order, how many leaves are used before it
+        # of each place of the order, how many leaves are used before it
+        self._leaves = [0] * (len(groups.order) + 1)
         place = {node: i for i, node in enumerate(groups.order)}
         uses = [0] * len(groups.order)
+
         for leaf in groups.graph.leaves:
-            for consumer in {edge.consumer for edge in groups.graph.consumers(leaf.node)}:
+            for consumer in {
+                edge.consumer for edge in groups.graph.consumers(leaf.node)
+            }:
                 if consumer in place:
                     uses[place[consumer]] += 1
+
         for i, count in enumerate(uses):
             self._leaves[i + 1] = self._leaves[i] + count
+
         self._span = _spans(groups, place)
         self._node_place = place
         self._wires_of: dict[int, list[tuple[int, int]]] = {}
@@ -103,32 +112,61 @@ class Sizes:
         children = self._groups[at].children
         if not children:
             return Size(*BOX), 1
+
         if at not in self._wires_of:
             self._wires_of[at] = self._wires(children)
+
         wires = self._wires_of[at]
-        sizes = [self.of.get(~child, Size(*BOX)) if child < 0 else Size(*BOX) for child in children]
+        sizes = [
+            self.of.get(~child, Size(*BOX)) if child < 0 else Size(*BOX)
+            for child in children
+        ]
         leaves = [self._leaves_beside(child) for child in children]
         below = [0.0] * len(children)  # where each child ends, from the lower side up
+
         for made_by, used_by in wires:
-            below[made_by] = max(below[made_by], below[used_by] + sizes[used_by].height + RANK_GAP)
+            below[made_by] = max(
+                below[made_by], below[used_by] + sizes[used_by].height + RANK_GAP
+            )
+
         tops = [below[i] + sizes[i].height for i in range(len(children))]
-        height = max(top + (LEAF[1] + RANK_GAP if leaves[i] else 0.0) for i, top in enumerate(tops))
-        width = self._width(below, tops, [size.width for size in sizes], leaves, wires)
+        height = max(
+            top + (LEAF[1] + RANK_GAP if leaves[i] else 0.0)
+            for i, top in enumerate(tops)
+        )
+        width = self._width(
+            below,
+            tops,
+            [size.width for size in sizes],
+            leaves,
+            wires,
+        )
         has_frame = self._groups[at].kind == "call"
-        count = sum(self._count.get(~child, 1) if child < 0 else 1 for child in children) + sum(leaves)
+        count = sum(
+            self._count.get(~child, 1) if child < 0 else 1 for child in children
+        ) + sum(leaves)
         extra = FRAME if has_frame else (0.0, AROUND) if at == 0 else (0.0, 0.0)
         return Size(width + extra[0], height + extra[1]), count
 
-    def _wires(self, children: list[int]) -> list[tuple[int, int]]:
+    def _wires(
+        self,
+        children: list[int],
+    ) -> list[tuple[int, int]]:
         """Which children make what others use, the last users first."""
         spans = [self.span(child) for child in children]
         first = spans[0][0]
-        low, high = np.searchsorted(self._used, [first, spans[-1][1]])
+        low, high = np.searchsorted(
+            self._used,
+            [first, spans[-1][1]],
+        )
         made, used = self._made[low:high], self._used[low:high]
         inside = made >= first
         bounds, count = np.asarray([begin for begin, _ in spans]), len(children)
-        makers, users = (np.searchsorted(bounds, side[inside], "right") - 1 for side in (made, used))
+        makers, users = (
+            np.searchsorted(bounds, side[inside], "right") - 1 for side in (made, used)
+        )
         pairs = np.unique((users * count + makers)[makers != users])
+
         return [(pair % count, pair // count) for pair in reversed(pairs.tolist())]
 
     def _width(
@@ -140,22 +178,50 @@ class Sizes:
         wires: list[tuple[int, int]],
     ) -> float:
         """The most that stands beside each other."""
-        spans = [(below[i], tops[i], widths[i] + GAP) for i in range(len(below))]
-        spans += [(tops[i], tops[i] + LEAF[1], leaves[i] * (LEAF[0] + GAP)) for i in range(len(below)) if leaves[i]]
+        spans = [
+            (
+                below[i],
+                tops[i],
+                widths[i] + GAP,
+            )
+            for i in range(len(below))
+        ]
+        spans += [
+            (
+                tops[i],
+                tops[i] + LEAF[1],
+                leaves[i] * (LEAF[0] + GAP),
+            )
+            for i in range(len(below))
+            if leaves[i]
+        ]
         last: dict[int, int] = {}
         for made, used in wires:
             last[made] = max(last.get(made, used), used)
-        spans += [(tops[used], below[made], LINE) for made, used in last.items()]
+
+        spans += [
+            (
+                tops[used],
+                below[made],
+                LINE,
+            )
+            for made, used in last.items()
+        ]
         at = sorted({start for start, *_ in spans})
         change = [0.0] * (len(at) + 1)
+
         for start, end, width in spans:
             if end > start:
                 change[bisect_right(at, start) - 1] += width
                 change[min(bisect_right(at, end - 1e-6), len(at))] -= width
+
         return max(np.cumsum(change).tolist(), default=0.0)
 
 
-def _spans(groups: Groups, place: dict[int, int]) -> dict[int, tuple[int, int]]:
+def _spans(
+    groups: Groups,
+    place: dict[int, int],
+) -> dict[int, tuple[int, int]]:
     """The places in the order that each group takes."""
     spans: dict[int, tuple[int, int]] = {}
     for at in reversed(groups.top_down()):

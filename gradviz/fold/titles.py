@@ -1,4 +1,6 @@
-"""What groups are called: by their module, else by the function that they ran in, else by the ops that carry their work."""
+"""What groups are called: by their module, else by the function that they ran in, else
+by the ops that carry their work.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,14 @@ _HEAVY = re.compile(
     r"(matmul|\w*addb?mm|conv\w*|\w*softmax|\w*attention\w*|\w*norm\w*|\w*rnn\w*|\w*lstm\w*|\w*gru\w*|embedding\w*|\w*loss\w*|\w*pool\w*|"
     r"\w*dropout|mv|dot|linear|cumsum|sort|topk|gather|scatter\w*|index\w*|cat|stack|fft\w*|linalg\w*|fused\w*)"
 )
-"""Forward ops that carry the work of what they stand in, beside additions and the like."""
+"""Forward ops that carry the work of what they stand in, beside additions and the like.
+"""
 
 
 def titled(path: str, type: str) -> str:
-    """`encoder.fc Linear`; `loss.MSELoss` where the path says the class already, which stands in for a missing name."""
+    """`encoder.fc Linear`; `loss.MSELoss` where the path says the class already, which
+    stands in for a missing name.
+    """
     return path if path.rpartition(".")[2] == type else f"{path} {type}".strip()
 
 
@@ -41,7 +46,9 @@ def title(groups: Groups, at: int) -> str:
 
 
 def _of_several(groups: Groups, at: int) -> str:
-    """`layers.1–11 Block`, `layers.0–11 Attention, Mamba`, `matmul, softmax, matmul`, `4 modules + 31 ops`."""
+    """`layers.1–11 Block`, `layers.0–11 Attention, Mamba`, `matmul, softmax, matmul`,
+    `4 modules + 31 ops`.
+    """
     scopes = list(calls_in(groups, at).values())
     if not scopes:
         return work(groups.graph.nodes[node] for node in _turn(groups, at))
@@ -60,18 +67,27 @@ def _of_turns(scopes: Sequence[Scope], alone: int) -> str:
 
 
 def _of_segment(scopes: Sequence[Scope], ops: int) -> str:
-    """Modules give their names to a box that holds nothing else, and several only as a numbered list."""
+    """Modules give their names to a box that holds nothing else, and several only as a
+    numbered list.
+    """
     functions, paths, types = _functions(scopes), _modules(scopes), _types(scopes)
     if not ops and not functions and is_list(paths):
         words = titled(_together(paths), _some(types))
         if len(paths) == 1:
             return words
-        return (
-            f"{words}, {len(paths):,} of one class" if len(types) == 1 else f"{words}, {plural(len(paths), 'module')}"
-        )
+        if len(types) == 1:
+            return f"{words}, {len(paths):,} of one class"
+        return f"{words}, {plural(len(paths), 'module')}"
+
     if not ops and not paths and len(functions) == 1:
         return functions[0]
-    counts = ((len(paths), "module"), (len(functions), "function"), (ops, "op"))
+
+    counts = (
+        (len(paths), "module"),
+        (len(functions), "function"),
+        (ops, "op"),
+    )
+
     return " + ".join(plural(count, what) for count, what in counts if count)
 
 
@@ -88,7 +104,8 @@ def _functions(scopes: Iterable[Scope]) -> list[str]:
 
 
 def is_list(paths: Sequence[str]) -> bool:
-    """Whether these are one module, or modules that only a number at the end tells apart.
+    """Whether these are one module, or modules that only a number at the end tells
+    apart.
 
     >>> is_list(["h.1", "h.2"]), is_list(["fnet", "cnet"]), is_list(["fc1", "fc2"])
     (True, False, False)
@@ -98,7 +115,9 @@ def is_list(paths: Sequence[str]) -> bool:
 
 
 def list_of(path: str) -> str:
-    """The list that a module is an element of; "" where it is in none. Elements of the outermost one are in `.`."""
+    """The list that a module is an element of; "" where it is in none. Elements of the
+    outermost one are in `.`.
+    """
     stem, _, last = path.rpartition(".")
     return (stem or ".") if last.isdigit() else ""
 
@@ -119,7 +138,11 @@ def _ops_beside_calls(groups: Groups, at: int) -> int:
     """Ops of the first turn of a run that lie in none of its calls."""
     while groups[at].kind == "run" and groups[at].children[0] < 0:
         at = ~groups[at].children[0]
-    ops = (child for child in groups[at].children if child >= 0 or groups[~child].op is not None)
+    ops = (
+        child
+        for child in groups[at].children
+        if child >= 0 or groups[~child].op is not None
+    )
     return sum(1 for _ in ops) if groups[at].kind == "turn" else 0
 
 
@@ -153,18 +176,27 @@ def _turn(groups: Groups, at: int) -> list[int]:
 
 
 def _together(paths: Sequence[str]) -> str:
-    """`blocks.1–11` for what differs in the last number, `attention.query, key, value` for three, else first and last."""
+    """`blocks.1–11` for what differs in the last number, `attention.query, key, value`
+    for three, else first and last.
+    """
     if len(paths) == 1:
         return paths[0]
+
     stems = {path.rpartition(".")[0] for path in paths}
     last = [path.rpartition(".")[2] for path in paths]
     stem = f"{next(iter(stems))}." if len(stems) == 1 and "" not in stems else ""
     if len(stems) > 1:
         return f"{paths[0]} … {paths[-1]}"
+
     if all(map(str.isdigit, last)):
-        first, *_, end = sorted(map(int, last))  # turns of a loop may begin with any of them
+        # turns of a loop may begin with any of them
+        first, *_, end = sorted(map(int, last))
         return f"{stem}{first}–{end}"
-    return f"{stem}{', '.join(last)}" if len(last) <= MOST else f"{stem}{last[0]} … {last[-1]}"
+
+    if len(last) <= MOST:
+        return f"{stem}{', '.join(last)}"
+
+    return f"{stem}{last[0]} … {last[-1]}"
 
 
 def _some(words: Sequence[str]) -> str:
@@ -182,16 +214,31 @@ def work(nodes: Iterable[Node]) -> str:
 
 
 def kind_of(groups: Groups, at: int) -> GroupKind:
-    """What a closed group is drawn as. Turns that feed each other are a loop, unless they are different modules."""
+    """What a closed group is drawn as. Turns that feed each other are a loop, unless
+    they are different modules.
+    """
     group = groups[at]
     if group.kind != "run":
-        return "op" if group.op is not None else "module" if group.kind == "call" else "chain"
-    calls = (calls_in(groups, ~child).values() for child in turns_in(groups, at) if child < 0)
+        if group.op is not None:
+            return "op"
+        if group.kind == "call":
+            return "module"
+        return "chain"
+
+    calls = (
+        calls_in(groups, ~child).values() for child in turns_in(groups, at) if child < 0
+    )
     paths = {scope.path for inside in calls for scope in islice(inside, 1)}
     if len(paths) > 1:
         return "alike"
+
     turn_of = turns_of(groups, at)
-    feeds = any(turn_of.get(edge.producer, i) != i for node, i in turn_of.items() for edge in groups.graph.inputs(node))
+    feeds = any(
+        turn_of.get(edge.producer, i) != i
+        for node, i in turn_of.items()
+        for edge in groups.graph.inputs(node)
+    )
+
     return "loop" if feeds else "repeat" if paths else "alike"
 
 

@@ -1,1 +1,3 @@
-"""What each op computes, what its backward function sends to each input, and what it must keep for that. Knows no torch."""
+"""What each op computes, what its backward function sends to each input, and what it
+must keep for that. Knows no torch.
+"""

@@ -1,4 +1,6 @@
-"""`gradviz formula`: what an op computes, what its backward function sends back, and what it keeps for that."""
+"""`gradviz formula`: what an op computes, what its backward function sends back, and
+what it keeps for that.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ WIDTH = 80
 def command(op: str, as_json: bool) -> None:
     """Show the formula of an op and of its gradient.
 
-    OP is the name of a backward function (SoftmaxBackward0), of an op (softmax), or of a torch function (F.linear). No script runs.
+    OP is the name of a backward function (SoftmaxBackward0), of an op (softmax), or of
+    a torch function (F.linear). No script runs.
     """
     from gradviz.formulas.lookup import as_data, find, lines, sentence
 
@@ -34,7 +37,15 @@ def command(op: str, as_json: bool) -> None:
         for known in found:
             stream.write(f"{known.op}\n")
             for word, text in lines(known):
-                stream.write(fill(text, WIDTH, initial_indent=f"  {word:<10}", subsequent_indent=" " * 12) + "\n")
+                stream.write(
+                    fill(
+                        text,
+                        WIDTH,
+                        initial_indent=f"  {word:<10}",
+                        subsequent_indent=" " * 12,
+                    )
+                    + "\n"
+                )
         stream.write(
             "\ng is the incoming gradient; gradients of broadcast inputs are summed over the repeated dimensions.\n"
         )

@@ -17,21 +17,36 @@ class UnknownOpError(GradvizError, ValueError):
 
 
 def find(name: str) -> list[Formula | Derivative]:
-    """What is known by this name: of a backward function, of an op, or of what a user writes. Our own formulas come first.
+    """What is known by this name: of a backward function, of an op, or of what a user
+    writes. Our own formulas come first.
 
     >>> [formula.op for formula in find("softmax")], [formula.op for formula in find("TBackward0")]
     (['SoftmaxBackward0'], ['TBackward0'])
     """
     ours: list[Formula | Derivative] = [
-        formula for formula in FORMULAS if _plain(name) in _names(formula.op, formula.code)
+        formula
+        for formula in FORMULAS
+        if _plain(name) in _names(formula.op, formula.code)
     ]
     if ours:
         return ours
-    theirs = [entry for entry in derivatives().values() if _plain(name) in _names(entry.op, entry.call)]
+
+    theirs = [
+        entry
+        for entry in derivatives().values()
+        if _plain(name) in _names(entry.op, entry.call)
+    ]
     if theirs:
         return [*theirs]
-    every = (*FORMULA_OF, *derivatives(), *(word for formula in FORMULAS for word in _called(formula.code)))
-    raise UnknownOpError(f"there is no formula for {name!r}. {did_you_mean(name, every, what='ops')}")
+
+    every = (
+        *FORMULA_OF,
+        *derivatives(),
+        *(word for formula in FORMULAS for word in _called(formula.code)),
+    )
+    raise UnknownOpError(
+        f"there is no formula for {name!r}. {did_you_mean(name, every, what='ops')}"
+    )
 
 
 def formula_of(op: str) -> Formula | Derivative | None:
@@ -39,20 +54,28 @@ def formula_of(op: str) -> Formula | Derivative | None:
     return FORMULA_OF.get(op) or derivatives().get(op)
 
 
-def lines(known: Formula | Derivative) -> Iterator[tuple[str, str]]:
+def lines(
+    known: Formula | Derivative,
+) -> Iterator[tuple[str, str]]:
     """What is known, as a word and a sentence for each line."""
     if isinstance(known, Derivative):
         yield "op", known.call
         for name, text in known.gradients.items():
             yield "backward", f"{name} receives {text}"
-        yield "source", "torch's own file of derivatives; grad is the gradient that arrives"
+        yield (
+            "source",
+            "torch's own file of derivatives; grad is the gradient that arrives",
+        )
         return
+
     yield "code", known.code
     yield "computes", f"out = {plain(known.result)}"
     for name, expression in known.gradients.items():
         yield "backward", f"{name} receives {plain(expression)}"
+
     for name, expression in known.terms.items():
         yield "where", f"{name} = {plain(expression)}"
+
     yield "keeps", keeps(known)
     yield "elements", MIXES[known.dims]
     if known.note:
@@ -68,35 +91,51 @@ def keeps(formula: Formula) -> str:
     needs: dict[tuple[str, ...], list[str]] = {}
     for used, names in kept(formula).items():
         needs.setdefault(names, []).append(used)
-    each = (f"{' and '.join(used)}, for the gradient of {' and '.join(names)}" for names, used in needs.items())
+    each = (
+        f"{' and '.join(used)}, for the gradient of {' and '.join(names)}"
+        for names, used in needs.items()
+    )
     return "; ".join(each) or "nothing"
 
 
 def as_data(known: Formula | Derivative) -> dict[str, Any]:
     """For JSON; `mathml` only where the formula is ours."""
     if isinstance(known, Derivative):
-        return {"op": known.op, "call": known.call, "gradients": dict(known.gradients), "source": "torch"}
+        return {
+            "op": known.op,
+            "call": known.call,
+            "gradients": dict(known.gradients),
+            "source": "torch",
+        }
+
     expressions = {
         "out": known.result,
         **known.terms,
         **{f"gradient of {name}": text for name, text in known.gradients.items()},
     }
+
     return {
         "op": known.op,
         "code": known.code,
         "result": plain(known.result),
-        "gradients": {name: plain(expression) for name, expression in known.gradients.items()},
+        "gradients": {
+            name: plain(expression) for name, expression in known.gradients.items()
+        },
         "terms": {name: plain(expression) for name, expression in known.terms.items()},
         "keeps": {name: list(inputs) for name, inputs in kept(known).items()},
         "dims": known.dims,
         "note": known.note,
-        "mathml": {name: mathml(expression) for name, expression in expressions.items()},
+        "mathml": {
+            name: mathml(expression) for name, expression in expressions.items()
+        },
         "source": "gradviz",
     }
 
 
 def facts_of(op: str) -> dict[str, Any]:
-    """What an op computes, sends back and keeps, and which entries it mixes; empty where nobody knows."""
+    """What an op computes, sends back and keeps, and which entries it mixes; empty
+    where nobody knows.
+    """
     known = formula_of(op)
     if known is None:
         return {"note": sentence(op)} if sentence(op) else {}
@@ -105,12 +144,18 @@ def facts_of(op: str) -> dict[str, Any]:
 
 
 def sentence(op: str) -> str:
-    """What is said of a backward function that has no formula; "" where nothing is known."""
+    """What is said of a backward function that has no formula; "" where nothing is
+    known.
+    """
     return OTHERS.get(op, "")
 
 
 def _names(op: str, call: str) -> set[str]:
-    return {_plain(op), _plain(re.sub(r"Backward\d*$", "", op)), *map(_plain, _called(call))}
+    return {
+        _plain(op),
+        _plain(re.sub(r"Backward\d*$", "", op)),
+        *map(_plain, _called(call)),
+    }
 
 
 def _called(code: str) -> list[str]:
@@ -119,5 +164,7 @@ def _called(code: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """A name without what writers may vary: `torch.nn.functional.log_softmax`, `LogSoftmax`, `log_softmax_`."""
+    """A name without what writers may vary: `torch.nn.functional.log_softmax`,
+    `LogSoftmax`, `log_softmax_`.
+    """
     return name.rpartition(".")[2].replace("_", "").casefold()

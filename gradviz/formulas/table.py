@@ -1,8 +1,10 @@
-"""The formulas: one row for each backward function, in one notation (`gradviz.formulas.notation`).
+"""The formulas: one row for each backward function, in one notation
+(`gradviz.formulas.notation`).
 
-`g` is the gradient that arrives, `out` the result of the forward op. Where an input was broadcast, its gradient is summed over the
-dimensions in which it was repeated; no row repeats that. Every row is checked against torch, number by number, in
-`tests/formulas`. Derivatives: https://docs.pytorch.org/docs/stable/notes/autograd.html.
+`g` is the gradient that arrives, `out` the result of the forward op. Where an input was
+broadcast, its gradient is summed over the dimensions in which it was repeated; no row
+repeats that. Every row is checked against torch, number by number, in `tests/formulas`.
+Derivatives: https://docs.pytorch.org/docs/stable/notes/autograd.html.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ MIXES: dict[Dims, str] = {
 
 
 class Formula(NamedTuple):
-    """One op. `gradients` has an expression for each input that may receive a gradient, in the order of the op's inputs.
+    """One op. `gradients` has an expression for each input that may receive a gradient,
+    in the order of the op's inputs.
 
-    `code` is what a user writes, `terms` are abbreviations that the gradients use, `note` is what the notation cannot say.
+    `code` is what a user writes, `terms` are abbreviations that the gradients use,
+    `note` is what the notation cannot say.
     """
 
     op: str
@@ -36,8 +40,22 @@ class Formula(NamedTuple):
     note: str = ""
 
 
-def _one(op: str, code: str, result: str, gradient: str, dims: Dims = "each", note: str = "") -> Formula:
-    return Formula(op, code, result, {"x": gradient}, dims, note=note)
+def _one(
+    op: str,
+    code: str,
+    result: str,
+    gradient: str,
+    dims: Dims = "each",
+    note: str = "",
+) -> Formula:
+    return Formula(
+        op,
+        code,
+        result,
+        {"x": gradient},
+        dims,
+        note=note,
+    )
 
 
 _BACK = "like(g, x)"  # in the shape of x
@@ -55,7 +73,12 @@ FORMULAS: tuple[Formula, ...] = (
     Formula("DivBackward0", "x / y", "x / y", {"x": "g / y", "y": "-g * x / y**2"}),
     _one("NegBackward0", "-x", "-x", "-g"),
     _one("PowBackward0", "x ** p", "x**p", "g * p * x**(p - 1)"),
-    Formula("PowBackward1", "x ** y", "x**y", {"x": "g * y * x**(y - 1)", "y": "g * out * log(x)"}),
+    Formula(
+        "PowBackward1",
+        "x ** y",
+        "x**y",
+        {"x": "g * y * x**(y - 1)", "y": "g * out * log(x)"},
+    ),
     _one("ExpBackward0", "x.exp()", "exp(x)", "g * out"),
     _one("LogBackward0", "x.log()", "log(x)", "g / x"),
     _one("Log1PBackward0", "torch.log1p(x)", "log(1 + x)", "g / (1 + x)"),
@@ -69,9 +92,24 @@ FORMULAS: tuple[Formula, ...] = (
     _one("SigmoidBackward0", "x.sigmoid()", "sigmoid(x)", "g * out * (1 - out)"),
     _one("ErfBackward0", "torch.erf(x)", "erf(x)", "g * 2 / sqrt(pi) * exp(-x**2)"),
     _one("ReluBackward0", "F.relu(x)", "max(x, 0)", "g * (out > 0)"),
-    _one("LeakyReluBackward0", "F.leaky_relu(x, slope)", "where(x > 0, x, slope * x)", "where(x > 0, g, slope * g)"),
-    _one("EluBackward0", "F.elu(x)", "where(x > 0, x, exp(x) - 1)", "where(x > 0, g, g * exp(x))"),
-    _one("SiluBackward0", "F.silu(x)", "x * sigmoid(x)", "g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))"),
+    _one(
+        "LeakyReluBackward0",
+        "F.leaky_relu(x, slope)",
+        "where(x > 0, x, slope * x)",
+        "where(x > 0, g, slope * g)",
+    ),
+    _one(
+        "EluBackward0",
+        "F.elu(x)",
+        "where(x > 0, x, exp(x) - 1)",
+        "where(x > 0, g, g * exp(x))",
+    ),
+    _one(
+        "SiluBackward0",
+        "F.silu(x)",
+        "x * sigmoid(x)",
+        "g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))",
+    ),
     Formula(
         "GeluBackward0",
         "F.gelu(x)",
@@ -80,8 +118,15 @@ FORMULAS: tuple[Formula, ...] = (
         terms={"P": "(1 + erf(x / sqrt(2))) / 2"},
     ),
     _one("SoftplusBackward0", "F.softplus(x)", "log(1 + exp(x))", "g * sigmoid(x)"),
-    _one("LogSigmoidBackward0", "F.logsigmoid(x)", "-log(1 + exp(-x))", "g * sigmoid(-x)"),
-    _one("ClampBackward1", "x.clamp(low, high)", "min(max(x, low), high)", "where((low <= x) & (x <= high), g, 0)"),
+    _one(
+        "LogSigmoidBackward0", "F.logsigmoid(x)", "-log(1 + exp(-x))", "g * sigmoid(-x)"
+    ),
+    _one(
+        "ClampBackward1",
+        "x.clamp(low, high)",
+        "min(max(x, low), high)",
+        "where((low <= x) & (x <= high), g, 0)",
+    ),
     Formula(
         "MaximumBackward0",
         "torch.maximum(x, y)",
@@ -96,20 +141,61 @@ FORMULAS: tuple[Formula, ...] = (
         {"x": "g * (x < y)", "y": "g * (y < x)"},
         note="where both are equal, each receives half",
     ),
-    Formula("WhereBackward0", "torch.where(c, x, y)", "where(c, x, y)", {"x": "where(c, g, 0)", "y": "where(c, 0, g)"}),
-    _one("MaskedFillBackward0", "x.masked_fill(mask, v)", "where(mask, v, x)", "where(mask, 0, g)"),
-    _one("NativeDropoutBackward0", "F.dropout(x, p)", "x * mask / (1 - p)", "g * mask / (1 - p)"),
+    Formula(
+        "WhereBackward0",
+        "torch.where(c, x, y)",
+        "where(c, x, y)",
+        {"x": "where(c, g, 0)", "y": "where(c, 0, g)"},
+    ),
+    _one(
+        "MaskedFillBackward0",
+        "x.masked_fill(mask, v)",
+        "where(mask, v, x)",
+        "where(mask, 0, g)",
+    ),
+    _one(
+        "NativeDropoutBackward0",
+        "F.dropout(x, p)",
+        "x * mask / (1 - p)",
+        "g * mask / (1 - p)",
+    ),
     _one("CloneBackward0", "x.clone()", "x", "g"),
-    _one("ToCopyBackward0", "x.to(dtype)", "cast(x, out)", "cast(g, x)", note="the gradient has the dtype of x again"),
+    _one(
+        "ToCopyBackward0",
+        "x.to(dtype)",
+        "cast(x, out)",
+        "cast(g, x)",
+        note="the gradient has the dtype of x again",
+    ),
     # softmax
-    _one("SoftmaxBackward0", "x.softmax(dim)", "exp(x) / sum(exp(x), dim)", "out * (g - sum(g * out, dim))", "dim"),
-    _one("LogSoftmaxBackward0", "x.log_softmax(dim)", "x - log(sum(exp(x), dim))", "g - exp(out) * sum(g, dim)", "dim"),
-    _one("LogsumexpBackward0", "x.logsumexp(dim)", "log(sum(exp(x), dim))", "g * exp(x - out)", "dim"),
+    _one(
+        "SoftmaxBackward0",
+        "x.softmax(dim)",
+        "exp(x) / sum(exp(x), dim)",
+        "out * (g - sum(g * out, dim))",
+        "dim",
+    ),
+    _one(
+        "LogSoftmaxBackward0",
+        "x.log_softmax(dim)",
+        "x - log(sum(exp(x), dim))",
+        "g - exp(out) * sum(g, dim)",
+        "dim",
+    ),
+    _one(
+        "LogsumexpBackward0",
+        "x.logsumexp(dim)",
+        "log(sum(exp(x), dim))",
+        "g * exp(x - out)",
+        "dim",
+    ),
     # reductions
     _one("SumBackward0", "x.sum()", "sum(x)", _REPEATED, "all"),
     _one("SumBackward1", "x.sum(dim)", "sum(x, dim)", _REPEATED, "dim"),
     _one("MeanBackward0", "x.mean()", "sum(x) / n", "repeated(g, x) / n", "all"),
-    _one("MeanBackward1", "x.mean(dim)", "sum(x, dim) / n", "repeated(g, x) / n", "dim"),
+    _one(
+        "MeanBackward1", "x.mean(dim)", "sum(x, dim) / n", "repeated(g, x) / n", "dim"
+    ),
     _one("ProdBackward0", "x.prod()", "prod(x)", "g * out / x", "all"),
     _one(
         "VarBackward0",
@@ -125,8 +211,22 @@ FORMULAS: tuple[Formula, ...] = (
         "g * (x - mean(x, dim)) / ((n - 1) * out)",
         "dim",
     ),
-    _one("MaxBackward0", "x.max(dim)", "max(x, dim)", _INDEXED, "dim", "only the largest element receives a gradient"),
-    _one("MaxBackward1", "x.max()", "max(x)", "g * (x == out)", "all", "equal largest elements share the gradient"),
+    _one(
+        "MaxBackward0",
+        "x.max(dim)",
+        "max(x, dim)",
+        _INDEXED,
+        "dim",
+        "only the largest element receives a gradient",
+    ),
+    _one(
+        "MaxBackward1",
+        "x.max()",
+        "max(x)",
+        "g * (x == out)",
+        "all",
+        "equal largest elements share the gradient",
+    ),
     _one(
         "AmaxBackward0",
         "x.amax(dim)",
@@ -135,11 +235,23 @@ FORMULAS: tuple[Formula, ...] = (
         "dim",
         "equal largest elements share the gradient",
     ),
-    _one("LinalgVectorNormBackward0", "x.norm()", "sqrt(sum(x**2))", "g * x / out", "all"),
-    _one("CumsumBackward0", "x.cumsum(dim)", "cumsum(x, dim)", "flip(cumsum(flip(g, dim), dim), dim)", "dim"),
+    _one(
+        "LinalgVectorNormBackward0", "x.norm()", "sqrt(sum(x**2))", "g * x / out", "all"
+    ),
+    _one(
+        "CumsumBackward0",
+        "x.cumsum(dim)",
+        "cumsum(x, dim)",
+        "flip(cumsum(flip(g, dim), dim), dim)",
+        "dim",
+    ),
     # products of matrices
-    Formula("MmBackward0", "x @ y", "x @ y", {"x": "g @ T(y)", "y": "T(x) @ g"}, "rows"),
-    Formula("BmmBackward0", "x @ y", "x @ y", {"x": "g @ T(y)", "y": "T(x) @ g"}, "rows"),
+    Formula(
+        "MmBackward0", "x @ y", "x @ y", {"x": "g @ T(y)", "y": "T(x) @ g"}, "rows"
+    ),
+    Formula(
+        "BmmBackward0", "x @ y", "x @ y", {"x": "g @ T(y)", "y": "T(x) @ g"}, "rows"
+    ),
     Formula(
         "AddmmBackward0",
         "F.linear(x, T(w), b)",
@@ -154,8 +266,16 @@ FORMULAS: tuple[Formula, ...] = (
         {"b": "sum_to(g, b)", "x": "g @ T(y)", "y": "T(x) @ g"},
         "rows",
     ),
-    Formula("MvBackward0", "x @ v", "x @ v", {"x": "outer(g, v)", "v": "T(x) @ g"}, "rows"),
-    Formula("DotBackward0", "x @ y", "sum(x * y)", {"x": "g * y", "y": "g * x"}, "all"),
+    Formula(
+        "MvBackward0", "x @ v", "x @ v", {"x": "outer(g, v)", "v": "T(x) @ g"}, "rows"
+    ),
+    Formula(
+        "DotBackward0",
+        "x @ y",
+        "sum(x * y)",
+        {"x": "g * y", "y": "g * x"},
+        "all",
+    ),
     Formula(
         "ScaledDotProductFlashAttentionForCpuBackward0",
         "F.scaled_dot_product_attention(q, k, v)",
@@ -180,7 +300,8 @@ FORMULAS: tuple[Formula, ...] = (
         {"x": "w * r * (g - mean(g, dim) - h * mean(g * h, dim))", **_NORMED},
         "dim",
         _HAT,
-        _NORM_NOTE + "; they are taken over the batch and all positions, so samples of a batch mix in train()",
+        _NORM_NOTE
+        + "; they are taken over the batch and all positions, so samples of a batch mix in train()",
     ),
     Formula(
         "NativeLayerNormBackward0",
@@ -207,7 +328,13 @@ FORMULAS: tuple[Formula, ...] = (
         "dim",
         "torch keeps x, although only its shape is needed",
     ),
-    _one("UpsampleNearest2DBackward0", "F.interpolate(x)", "upsample(x)", "avg_pool(g) * k**2", "shape"),
+    _one(
+        "UpsampleNearest2DBackward0",
+        "F.interpolate(x)",
+        "upsample(x)",
+        "avg_pool(g) * k**2",
+        "shape",
+    ),
     # losses
     Formula(
         "MseLossBackward0",
@@ -224,7 +351,11 @@ FORMULAS: tuple[Formula, ...] = (
         "all",
     ),
     _one(
-        "NllLossBackward0", "F.nll_loss(x, target)", "-sum(picked(x, target)) / n", "-g / n * one_hot(target, x)", "all"
+        "NllLossBackward0",
+        "F.nll_loss(x, target)",
+        "-sum(picked(x, target)) / n",
+        "-g / n * one_hot(target, x)",
+        "all",
     ),
     _one(
         "BinaryCrossEntropyBackward0",
@@ -242,8 +373,20 @@ FORMULAS: tuple[Formula, ...] = (
     ),
     # shapes, views and picking
     _one("TBackward0", "x.t()", "T(x)", "T(g)", "shape"),
-    _one("TransposeBackward0", "x.transpose(i, j)", "transpose(x, i, j)", "transpose(g, i, j)", "shape"),
-    _one("PermuteBackward0", "x.permute(order)", "permute(x, order)", "unpermute(g, order)", "shape"),
+    _one(
+        "TransposeBackward0",
+        "x.transpose(i, j)",
+        "transpose(x, i, j)",
+        "transpose(g, i, j)",
+        "shape",
+    ),
+    _one(
+        "PermuteBackward0",
+        "x.permute(order)",
+        "permute(x, order)",
+        "unpermute(g, order)",
+        "shape",
+    ),
     *(
         _one(op, code, "like(x, out)", _BACK, "shape")
         for op, code in (
@@ -253,9 +396,22 @@ FORMULAS: tuple[Formula, ...] = (
             ("UnsqueezeBackward0", "x.unsqueeze(dim)"),
         )
     ),
-    _one("ExpandBackward0", "x.expand(shape)", "repeated(x, out)", "sum_to(g, x)", "shape"),
+    _one(
+        "ExpandBackward0",
+        "x.expand(shape)",
+        "repeated(x, out)",
+        "sum_to(g, x)",
+        "shape",
+    ),
     *(
-        _one(op, code, "picked(x, index)", gradient, "shape", "elements that were not picked receive zero")
+        _one(
+            op,
+            code,
+            "picked(x, index)",
+            gradient,
+            "shape",
+            "elements that were not picked receive zero",
+        )
         for op, code, gradient in (
             ("SliceBackward0", "x[1:3]", _PLACED),
             ("SelectBackward0", "x[1]", _PLACED),
@@ -272,8 +428,20 @@ FORMULAS: tuple[Formula, ...] = (
         "shape",
         note="a row that was picked twice receives the sum",
     ),
-    Formula("CatBackward0", "torch.cat([x, y])", "cat(x, y)", {"x": "first(g, x)", "y": "rest(g, x)"}, "shape"),
-    Formula("StackBackward0", "torch.stack([x, y])", "stack(x, y)", {"x": "first(g, x)", "y": "rest(g, x)"}, "shape"),
+    Formula(
+        "CatBackward0",
+        "torch.cat([x, y])",
+        "cat(x, y)",
+        {"x": "first(g, x)", "y": "rest(g, x)"},
+        "shape",
+    ),
+    Formula(
+        "StackBackward0",
+        "torch.stack([x, y])",
+        "stack(x, y)",
+        {"x": "first(g, x)", "y": "rest(g, x)"},
+        "shape",
+    ),
 )
 
 FORMULA_OF: Mapping[str, Formula] = {formula.op: formula for formula in FORMULAS}

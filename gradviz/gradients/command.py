@@ -1,4 +1,6 @@
-"""The commands that measure gradients: `gradviz flow` along every edge, `gradviz paths` the chain rule path by path."""
+"""The commands that measure gradients: `gradviz flow` along every edge, `gradviz paths`
+the chain rule path by path.
+"""
 
 from __future__ import annotations
 
@@ -28,57 +30,96 @@ if TYPE_CHECKING:
     from gradviz.run.outputs import LiveOutputs
 
 
-def measured(live: LiveOutputs, run_custom: bool = False, values: bool = False) -> GradientFlow:
+def measured(
+    live: LiveOutputs, run_custom: bool = False, values: bool = False
+) -> GradientFlow:
     """The gradients behind the outputs; with `values` the numbers of small ones, too."""
     from gradviz.gradients.flow import measure
 
-    return measure(opened(live), run_custom=run_custom, values=values).with_names(live.names)
+    return measure(opened(live), run_custom=run_custom, values=values).with_names(
+        live.names
+    )
 
 
 def opened(live: LiveOutputs) -> LiveGraph:
     """The live graph behind the outputs."""
     from gradviz.gradients.live import open_graph
 
-    return open_graph(live.outputs, variables=live.variables, title=live.title, attribution=live.attribution)
+    return open_graph(
+        live.outputs,
+        variables=live.variables,
+        title=live.title,
+        attribution=live.attribution,
+    )
 
 
-def with_backward(live: LiveOutputs, run_custom: bool = False, values: bool = False) -> Graph:
-    """The graph behind the outputs, with its gradients and the order of backward, and what must be known of them."""
+def with_backward(
+    live: LiveOutputs, run_custom: bool = False, values: bool = False
+) -> Graph:
+    """The graph behind the outputs, with its gradients and the order of backward, and
+    what must be known of them.
+    """
     flow = measured(live, run_custom, values)
     notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
     return replace(flow.graph, notes=notes)
 
 
 def timed_graph(source: Source) -> RunResult[Graph]:
-    """The graph with the seconds of every module, measured over a few steps; a saved graph is as it is."""
+    """The graph with the seconds of every module, measured over a few steps; a saved
+    graph is as it is.
+    """
     if source.target.kind == "graph":
         return source.graph()
     from gradviz.gradients.times import STEPS, timed, together
 
     captured = source.read(timed, steps=STEPS)
-    return replace(captured, result=together((captured.result, *captured.later)), later=())
+    return replace(
+        captured,
+        result=together((captured.result, *captured.later)),
+        later=(),
+    )
 
 
 BY = ("module", "leaf", "node", "edge")
 
 
 @click.command("flow", cls=TargetCommand)
-@click.option("--by", type=click.Choice(BY), help="What a row stands for. [default: module where recorded, else leaf]")
+@click.option(
+    "--by",
+    type=click.Choice(BY),
+    help="What a row stands for. [default: module where recorded, else leaf]",
+)
 @top_option(FLOW_ROWS)
 @run_custom_option
 @form_option("Print every edge, leaf and function as JSON.")
 @target_argument
-def flow_command(source: Source, by: Any, top: int | None, run_custom: bool, form: Form) -> None:
+def flow_command(
+    source: Source,
+    by: Any,
+    top: int | None,
+    run_custom: bool,
+    form: Form,
+) -> None:
     """Show how large the gradient is along the graph.
 
-    Prints norm, largest value, share of zeros and non-finite entries. Writes no .grad, frees nothing and runs no hook on a
-    gradient.
+    Prints norm, largest value, share of zeros and non-finite entries. Writes no .grad,
+    frees nothing and runs no hook on a gradient.
     """
     with result_stream() as stream:
         captured = source.read(partial(measured, run_custom=run_custom))
         flow = captured.result
-        rows, table = row_limit(form, top, FLOW_ROWS), load("gradviz.gradients.table:flow_table")
-        write_result(stream, form, lambda: flow_data(flow), lambda: table(flow, by, rows), flow.graph.title)
+        rows, table = (
+            row_limit(form, top, FLOW_ROWS),
+            load("gradviz.gradients.table:flow_table"),
+        )
+        write_result(
+            stream,
+            form,
+            lambda: flow_data(flow),
+            lambda: table(flow, by, rows),
+            flow.graph.title,
+        )
+
     captured.raise_failure()
 
 
@@ -91,9 +132,20 @@ def flow_data(flow: GradientFlow) -> dict[str, Any]:
     return {
         "title": graph.title,
         "outputs": [root.name for root in graph.roots],
-        "order": [{"node": node, "op": graph.nodes[node].op, "name": title(graph, node)} for node in flow.order],
+        "order": [
+            {
+                "node": node,
+                "op": graph.nodes[node].op,
+                "name": title(graph, node),
+            }
+            for node in flow.order
+        ],
         "edges": [
-            {"step": step.get(edge.consumer), **edge._asdict(), **(size._asdict() if size else {})}
+            {
+                "step": step.get(edge.consumer),
+                **edge._asdict(),
+                **(size._asdict() if size else {}),
+            }
             for edge, size in flow.edges
         ],
         "leaves": flow.leaves,
@@ -102,14 +154,20 @@ def flow_data(flow: GradientFlow) -> dict[str, Any]:
     }
 
 
-# -- paths -------------------------------------------------------------------------------------------------------------
+# -- paths -----------------------------------------------------------------------------
 
 
 _ELEMENTS = 1000  # of a tensor that JSON lists
 
 
 @click.command("paths", cls=TargetCommand)
-@click.option("--to", "name", required=True, metavar="NAME", help="Where the paths end: a variable or parameter.")
+@click.option(
+    "--to",
+    "name",
+    required=True,
+    metavar="NAME",
+    help="Where the paths end: a variable or parameter.",
+)
 @top_option(PATHS_ROWS, "Paths to show")
 @click.option(
     "--limit",
@@ -121,36 +179,80 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
 @run_custom_option
 @form_option("Print every path that was followed as JSON.")
 @target_argument
-def paths_command(source: Source, name: str, top: int | None, limit: int, run_custom: bool, form: Form) -> None:
+def paths_command(
+    source: Source,
+    name: str,
+    top: int | None,
+    limit: int,
+    run_custom: bool,
+    form: Form,
+) -> None:
     """Show the chain rule path by path.
 
-    Every path from the output back to NAME contributes a product of derivatives; their sum is the gradient. All paths
-    are counted. Writes no .grad and frees nothing.
+    Every path from the output back to NAME contributes a product of derivatives; their
+    sum is the gradient. All paths are counted. Writes no .grad and frees nothing.
     """
     with result_stream() as stream, cuts_watched() as cuts:
-        captured = source.read(lambda live: _find(live, name, limit, source.target.short, run_custom, cuts))
+        captured = source.read(
+            lambda live: _find(
+                live,
+                name,
+                limit,
+                source.target.short,
+                run_custom,
+                cuts,
+            )
+        )
         paths = captured.result
-        rows, table = row_limit(form, top, PATHS_ROWS), load("gradviz.gradients.table:paths_table")
-        write_result(stream, form, lambda: paths_data(paths, top), lambda: table(paths, rows), paths.graph.title)
+        rows, table = (
+            row_limit(form, top, PATHS_ROWS),
+            load("gradviz.gradients.table:paths_table"),
+        )
+        write_result(
+            stream,
+            form,
+            lambda: paths_data(paths, top),
+            lambda: table(paths, rows),
+            paths.graph.title,
+        )
+
     captured.raise_failure()
 
 
-def _find(live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool, cuts: list[CutLines]) -> Paths:
+def _find(
+    live: LiveOutputs,
+    name: str,
+    limit: int,
+    place: str,
+    run_custom: bool,
+    cuts: list[CutLines],
+) -> Paths:
     from gradviz.gradients.paths import find_paths
 
-    graph = opened(live)  # before the name is looked for: an old torch cannot answer whatever it is
+    # before the name is looked for: an old torch cannot answer whatever it is
+    graph = opened(live)
     target = named_tensor(name, live, place)
     try:
-        return find_paths(graph, target, limit=limit, run_custom=run_custom).with_names(name, live.names)
+        return find_paths(graph, target, limit=limit, run_custom=run_custom).with_names(
+            name, live.names
+        )
     except NoPathError as error:
-        hint = next((lines.sentence(target, name) for lines in cuts), "")
+        hint = next(
+            (lines.sentence(target, name) for lines in cuts),
+            "",
+        )
         if not hint and target.requires_grad:
             hint = f"`gradviz check {place}` looks for the line that cuts the graph"
         raise NoPathError(f"{error}. {hint}".rstrip(". ") + ".") from None
 
 
-def paths_data(paths: Paths, top: int | None = None) -> dict[str, Any]:
-    """Everything the command knows, for `--json`. Large tensors are given by their norm only."""
+def paths_data(
+    paths: Paths,
+    top: int | None = None,
+) -> dict[str, Any]:
+    """Everything the command knows, for `--json`. Large tensors are given by their norm
+    only.
+    """
     from gradviz.gradients.table import title
 
     graph = paths.graph
@@ -168,7 +270,12 @@ def paths_data(paths: Paths, top: int | None = None) -> dict[str, Any]:
                 "names": [title(graph, node) for node in path.nodes],
                 "ops": [graph.nodes[node].op for node in path.nodes],
                 "steps": [
-                    {"position": s.edge.position, "output": s.edge.output, "norm": s.norm, "factor": s.factor}
+                    {
+                        "position": s.edge.position,
+                        "output": s.edge.output,
+                        "norm": s.norm,
+                        "factor": s.factor,
+                    }
                     for s in path.steps
                 ],
                 "contribution": _tensor_data(path.contribution),
@@ -182,7 +289,9 @@ def paths_data(paths: Paths, top: int | None = None) -> dict[str, Any]:
 def _tensor_data(tensor: torch.Tensor) -> dict[str, Any]:
     from gradviz.gradients.flow import size
 
-    listed = tensor.numel() <= _ELEMENTS and not tensor.is_complex() and not tensor.is_nested
+    listed = (
+        tensor.numel() <= _ELEMENTS and not tensor.is_complex() and not tensor.is_nested
+    )
     return {
         "shape": list(tensor.shape),
         "norm": size(tensor).norm,

@@ -1,4 +1,6 @@
-"""How large gradients are: one of them, and gradient flow, which is those along all edges in the order of backward."""
+"""How large gradients are: one of them, and gradient flow, which is those along all
+edges in the order of backward.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,10 @@ from gradviz.wording import few, plural
 
 
 class GradientSize(NamedTuple):
-    """The size of one gradient. `max` is the largest absolute value, `zeros` the share of zeros (0 to 1), `nonfinite` the
-    number of NaN and infinite entries. `norm` and `max` are NaN or infinite when entries are."""
+    """The size of one gradient. `max` is the largest absolute value, `zeros` the share
+    of zeros (0 to 1), `nonfinite` the number of NaN and infinite entries. `norm` and
+    `max` are NaN or infinite when entries are.
+    """
 
     norm: float
     max: float
@@ -46,9 +50,11 @@ _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.spars
 
 
 def size(gradient: torch.Tensor) -> GradientSize:
-    """The size of a gradient, computed in float64. Entries that a sparse gradient leaves out count as zeros.
+    """The size of a gradient, computed in float64. Entries that a sparse gradient
+    leaves out count as zeros.
 
-    Raises GradientError for a tensor without numbers, and for one of a class that lacks an operation.
+    Raises GradientError for a tensor without numbers, and for one of a class that lacks
+    an operation.
 
     >>> size(torch.tensor([3.0, 4.0, 0.0, 0.0]))
     GradientSize(norm=5.0, max=4.0, zeros=0.5, nonfinite=0)
@@ -60,7 +66,9 @@ def size(gradient: torch.Tensor) -> GradientSize:
         return _size(gradient)
     except Exception as error:
         kind = type(gradient).__name__
-        raise GradientError(f"a gradient cannot be measured: it is a {kind}, and {reason_of(error)}") from error
+        raise GradientError(
+            f"a gradient cannot be measured: it is a {kind}, and {reason_of(error)}"
+        ) from error
 
 
 def _size(gradient: torch.Tensor) -> GradientSize:
@@ -70,12 +78,17 @@ def _size(gradient: torch.Tensor) -> GradientSize:
         if not entries.numel():
             return GradientSize(0.0, 0.0, 1.0 if count else 0.0, 0)
         single, double = _COMPLEX if entries.dtype.is_complex else _REAL
-        if entries.dtype not in (single, double):  # exact, and has the operations that small types lack
+        # exact, and has the operations that small types lack
+        if entries.dtype not in (single, double):
             entries = entries.to(single)
         norm = float(torch.linalg.vector_norm(entries, dtype=double))
         largest = float(torch.linalg.vector_norm(entries, math.inf, dtype=double))
         zeros = 1 - int(torch.count_nonzero(entries)) / count
-        nonfinite = 0 if math.isfinite(norm) else entries.numel() - int(torch.isfinite(entries).sum())
+        if math.isfinite(norm):
+            nonfinite = 0
+        else:
+            nonfinite = entries.numel() - int(torch.isfinite(entries).sum())
+
     return GradientSize(norm, largest, max(zeros, 0.0), nonfinite)
 
 
@@ -88,18 +101,22 @@ def _entries(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.values()
 
 
-# -- along all edges -----------------------------------------------------------------------------------------------------
+# -- along all edges -------------------------------------------------------------------
 
 
 class EdgeFlow(NamedTuple):
-    """The gradient along one edge, from consumer to producer. `size` is None where the consumer gave none."""
+    """The gradient along one edge, from consumer to producer. `size` is None where the
+    consumer gave none.
+    """
 
     edge: Edge
     size: GradientSize | None
 
 
 class LeafFlow(NamedTuple):
-    """The gradient that a leaf would get. `node` is its AccumulateGrad; the numbers are those of `GradientSize`."""
+    """The gradient that a leaf would get. `node` is its AccumulateGrad; the numbers are
+    those of `GradientSize`.
+    """
 
     names: tuple[str, ...]
     node: int
@@ -113,12 +130,14 @@ class LeafFlow(NamedTuple):
 class GradientFlow(NamedTuple):
     """Gradients of a whole graph.
 
-    `graph` has the order and the norms in its `backward`. `edges` are the graph's, in its order. `leaves` come in execution
-    order; those that no gradient reaches are left out and named in `notes`. `order` is the backward functions by id in
-    execution order, AccumulateGrad included. `incoming` is the size of the gradient that came into each function, the
-    largest one when it has several outputs; functions that no gradient reached are left out. `stopped` is the custom
-    Functions and compiled functions that were not called, and `unmeasured` every function behind one, leaves included: what
-    reaches those is not known.
+    `graph` has the order and the norms in its `backward`. `edges` are the graph's, in
+    its order. `leaves` come in execution order; those that no gradient reaches are left
+    out and named in `notes`. `order` is the backward functions by id in execution
+    order, AccumulateGrad included. `incoming` is the size of the gradient that came
+    into each function, the largest one when it has several outputs; functions that no
+    gradient reached are left out. `stopped` is the custom Functions and compiled
+    functions that were not called, and `unmeasured` every function behind one, leaves
+    included: what reaches those is not known.
     """
 
     graph: Graph
@@ -138,8 +157,11 @@ class GradientFlow(NamedTuple):
         return f"<GradientFlow: {plural(len(self.edges), 'edge')}, {plural(len(self.leaves), 'leaf', 'leaves')}>"
 
 
-def measure(live: LiveGraph, *, run_custom: bool = False, values: bool = False) -> GradientFlow:
-    """Run backward without the engine and measure every gradient on the way: see `gradviz.flow`. `values`: keep small ones.
+def measure(
+    live: LiveGraph, *, run_custom: bool = False, values: bool = False
+) -> GradientFlow:
+    """Run backward without the engine and measure every gradient on the way: see
+    `gradviz.flow`. `values`: keep small ones.
 
     Those that were noted while the script ran tell what ops computed that nobody saved.
     """
@@ -163,43 +185,76 @@ def measure(live: LiveGraph, *, run_custom: bool = False, values: bool = False) 
         with Stage("compute", "gradients", order.__len__):
             for step in replay(live, stops=stops):
                 order.append(step.node)
-                arrived = [size_of(gradient) for gradient in step.incoming if gradient is not None]
+                arrived = [
+                    size_of(gradient)
+                    for gradient in step.incoming
+                    if gradient is not None
+                ]
                 if arrived:
-                    incoming[step.node] = max(arrived, key=lambda size: (size.nonfinite > 0, size.norm))
+                    incoming[step.node] = max(
+                        arrived, key=lambda size: (size.nonfinite > 0, size.norm)
+                    )
+
                 if values and len(small) < KEPT:
                     sent = tuple(numbers(gradient) for gradient in step.outgoing)
-                    small[step.node] = {"arrived": numbers(next(iter(step.incoming), None)), "sent": sent}
+                    small[step.node] = {
+                        "arrived": numbers(next(iter(step.incoming), None)),
+                        "sent": sent,
+                    }
+
                 for edge in graph.inputs(step.node) if step.outgoing else ():
                     leaving = step.outgoing[edge.position]
                     if leaving is not None:
                         along[edge] = size_of(leaving)
 
-    with torch.random.fork_rng(devices=devices_of(graph)):  # what a checkpoint recomputes may draw random numbers
+    # what a checkpoint recomputes may draw random numbers
+    with torch.random.fork_rng(devices=devices_of(graph)):
         once(graph, run)
     unmeasured = frozenset(behind(graph, stops))
     stopped = tuple(stop for stop in stops if stop not in unmeasured)
-    missed = [leaf for leaf in graph.leaves if leaf.node not in unmeasured and leaf.node not in incoming]
+    missed = [
+        leaf
+        for leaf in graph.leaves
+        if leaf.node not in unmeasured and leaf.node not in incoming
+    ]
     notes = (
         *live.notes,
         *(called_note(graph, custom) if run_custom else ()),
         *stopped_note(graph, stopped, unmeasured),
         *_notes(graph, unmeasured.union(stops), missed),
-        *([f"numbers are kept of the first {KEPT:,} functions of backward"] if len(small) == KEPT else ()),
+        *(
+            [f"numbers are kept of the first {KEPT:,} functions of backward"]
+            if len(small) == KEPT
+            else ()
+        ),
         *graph.notes,
     )
     known = computed(live) if values else {}
     for node in small.keys() & known.keys():
         small[node]["value"] = known[node]
     steps = _backward(order, incoming, unmeasured)
-    graph = replace(graph, backward=tuple(step._replace(**small.get(step.node, {})) for step in steps))
+    graph = replace(
+        graph,
+        backward=tuple(step._replace(**small.get(step.node, {})) for step in steps),
+    )
     edges = tuple(EdgeFlow(edge, along.get(edge)) for edge in graph.edges)
-    reached = [graph.leaf_of[node] for node in order if node in graph.leaf_of and node in incoming]
-    leaves = tuple(LeafFlow(leaf.names, leaf.node, *incoming[leaf.node]) for leaf in reached)
-    return GradientFlow(graph, edges, leaves, tuple(order), incoming, notes, stopped, unmeasured)
+    reached = [
+        graph.leaf_of[node]
+        for node in order
+        if node in graph.leaf_of and node in incoming
+    ]
+    leaves = tuple(
+        LeafFlow(leaf.names, leaf.node, *incoming[leaf.node]) for leaf in reached
+    )
+    return GradientFlow(
+        graph, edges, leaves, tuple(order), incoming, notes, stopped, unmeasured
+    )
 
 
 def _backward(
-    order: Sequence[int], incoming: Mapping[int, GradientSize], unmeasured: Collection[int]
+    order: Sequence[int],
+    incoming: Mapping[int, GradientSize],
+    unmeasured: Collection[int],
 ) -> Iterator[BackwardStep]:
     for node in order:
         size = incoming.get(node)
@@ -214,18 +269,24 @@ def devices_of(graph: Graph) -> list[int]:
     return [torch.device(name).index or 0 for name in names]
 
 
-# -- notes -------------------------------------------------------------------------------------------------------------
+# -- notes -----------------------------------------------------------------------------
 
 
-def _notes(graph: Graph, silent: Collection[int], missed: Sequence[Leaf]) -> Iterator[str]:
-    called = (node for node in graph.nodes if "packed" in node.flags and node.id not in silent)
+def _notes(
+    graph: Graph, silent: Collection[int], missed: Sequence[Leaf]
+) -> Iterator[str]:
+    called = (
+        node for node in graph.nodes if "packed" in node.flags and node.id not in silent
+    )
     packed = Counter("checkpoint" if recomputes(node) else "hook" for node in called)
     if packed["hook"]:
         yield f"unpack hooks of {packed['hook']} backward functions ran, as they do in backward"
+
     if packed["checkpoint"]:
         yield (
             "checkpointed parts were computed once more, as in backward; what their forward changes, "
             "such as running statistics of batch norm, was changed once more"
         )
+
     if missed:
         yield f"no gradient reaches {few([leaf_name(leaf) for leaf in missed])}"

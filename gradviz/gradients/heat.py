@@ -1,4 +1,6 @@
-"""Pictures coloured by time: the seconds at each box, as far as modules were timed. Imports no torch."""
+"""Pictures coloured by time: the seconds at each box, as far as modules were timed.
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from gradviz.wording import seconds_text
 def time_heat(graph: Graph) -> Heat:
     """How long every box takes. Raises FormatError when nobody measured."""
     seconds = seconds_by_box(graph)
-    return Heat(seconds, max(seconds, default=0), 2, "takes", seconds_text, note=_seconds_line(seconds))
+    return Heat(
+        seconds,
+        max(seconds, default=0),
+        2,
+        "takes",
+        seconds_text,
+        note=_seconds_line(seconds),
+    )
 
 
 def _seconds_line(seconds: Sequence[float]) -> str:
@@ -26,7 +35,8 @@ def _seconds_line(seconds: Sequence[float]) -> str:
 
 
 def seconds_by_box(graph: Graph) -> tuple[float, ...]:
-    """Seconds of every box: own ones of the calls whose ops are all in it. Raises FormatError when nobody measured.
+    """Seconds of every box: own ones of the calls whose ops are all in it. Raises
+    FormatError when nobody measured.
 
     >>> from gradviz.graph import Node, Scope
     >>> scopes = Scope("net", "Net", 0, None, forward=3.0), Scope("net.a", "Linear", 0, 0, forward=1.0, backward=1.0)
@@ -36,18 +46,23 @@ def seconds_by_box(graph: Graph) -> tuple[float, ...]:
     """
     whole = graph.original or graph
     own = own_seconds(whole)
+
     if not own:
         raise FormatError(
             "this graph does not know how long its modules took. On the command line, draw the script itself, not a graph "
             "saved without times."
         )
+
     boxes: list[set[int]] = [set() for _ in own]
     for box, inside in enumerate(graph.inside):
         for node in map(whole.nodes.__getitem__, inside):
-            if node.scope is not None and node.sequence is not None:  # an AccumulateGrad has none
+            # an AccumulateGrad has none
+            if node.scope is not None and node.sequence is not None:
                 boxes[node.scope].add(box)
+
     seconds = [0.0] * len(graph.nodes)
     for own_one, at in zip(own, boxes):
         if len(at) == 1:
             seconds[at.pop()] += own_one
+
     return tuple(seconds)

@@ -1,7 +1,9 @@
-"""A graph opened for gradients: its live nodes, where gradients begin, what may be called, and what a reader must know.
+"""A graph opened for gradients: its live nodes, where gradients begin, what may be
+called, and what a reader must know.
 
-Calling some backward functions would change something of the user's: write a `.grad`, destroy what was saved, or talk to other
-processes; or it would end the process, because the memory that it reads has been given back.
+Calling some backward functions would change something of the user's: write a `.grad`,
+destroy what was saved, or talk to other processes; or it would end the process, because
+the memory that it reads has been given back.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Start(NamedTuple):
 
 
 class LiveGraph(NamedTuple):
-    """A graph together with its live nodes, by id, where gradients start in it, and what a reader must know of the starts.
+    """A graph together with its live nodes, by id, where gradients start in it, and
+    what a reader must know of the starts.
 
     Keep it only as long as gradients are computed.
     """
@@ -60,9 +63,11 @@ def open_graph(
     title: str = "",
     attribution: Attribution | None = None,
 ) -> LiveGraph:
-    """Walk `outputs` and keep the nodes alive. `gradient` is for each output; without it, ones.
+    """Walk `outputs` and keep the nodes alive. `gradient` is for each output; without
+    it, ones.
 
-    Raises what `capture` raises, and GradientError when every output is a leaf, or when `gradient` does not fit.
+    Raises what `capture` raises, and GradientError when every output is a leaf, or when
+    `gradient` does not fit.
     """
     walks: list[Walked] = []
     graph = capture(
@@ -80,33 +85,65 @@ def open_graph(
         for root, output in zip(graph.roots, flat)
         if root.node is not None and root.node not in graph.leaf_of
     ]
+
     if not computed:
         raise GradientError(
             f"{graph.roots[0].name} is a leaf: no function led to it, so there is nothing to go back through"
         )
+
     for _, root, tensor in computed:
         reason = why_unreadable(tensor)
         if reason:
-            raise GradientError(f"there are no gradients to measure: {root.name} {reason}")
+            raise GradientError(
+                f"there are no gradients to measure: {root.name} {reason}"
+            )
+
     if not private.HAS_RAW_DATA:  # a call could run hooks and recompute
         raise GradientError(
             f"torch {torch.__version__} does not tell which saved tensors a hook would have to unpack, so no backward "
             "function is called: gradients can be looked at from torch 2.10 on"
         )
+
     with isolated():
         starts = tuple(
-            Start(node, root.output, _seed(root, tensor.detach(), gradient)) for node, root, tensor in computed
+            Start(
+                node,
+                root.output,
+                _seed(root, tensor.detach(), gradient),
+            )
+            for node, root, tensor in computed
         )
-    large = [root.name for _, root, tensor in computed if tensor.numel() != 1] if gradient is None else []
+
+    if gradient is None:
+        large = [root.name for _, root, tensor in computed if tensor.numel() != 1]
+    else:
+        large = []
+
     (walked,) = walks
-    return LiveGraph(graph, walked.nodes, starts, (*_notes(graph, large),))
+    return LiveGraph(
+        graph,
+        walked.nodes,
+        starts,
+        (*_notes(graph, large),),
+    )
 
 
-def _seed(root: Root, tensor: torch.Tensor, gradient: Any) -> torch.Tensor:
-    """The gradient that starts at an output: the one given, else ones, which means the gradient of its sum."""
+def _seed(
+    root: Root,
+    tensor: torch.Tensor,
+    gradient: Any,
+) -> torch.Tensor:
+    """The gradient that starts at an output: the one given, else ones, which means the
+    gradient of its sum.
+    """
     if gradient is None:
         return _ones(tensor)
-    given = torch.as_tensor(gradient, dtype=tensor.dtype, device=tensor.device)
+
+    given = torch.as_tensor(
+        gradient,
+        dtype=tensor.dtype,
+        device=tensor.device,
+    )
     try:
         return given.detach().expand_as(tensor)
     except RuntimeError:
@@ -118,17 +155,25 @@ def _seed(root: Root, tensor: torch.Tensor, gradient: Any) -> torch.Tensor:
 def _ones(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout == torch.sparse_coo:
         same = tensor.coalesce()
-        return torch.sparse_coo_tensor(same.indices(), torch.ones_like(same.values()), same.shape)
+        return torch.sparse_coo_tensor(
+            same.indices(),
+            torch.ones_like(same.values()),
+            same.shape,
+        )
     return torch.ones_like(tensor)
 
 
-# -- notes -------------------------------------------------------------------------------------------------------------
+# -- notes -----------------------------------------------------------------------------
 
 
-def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
+def _notes(
+    graph: Graph,
+    large: Sequence[str],
+) -> Iterator[str]:
     if large:
         names = ", ".join(large[:3]) + (", ..." if len(large) > 3 else "")
         yield f"{names}: not a single number, so these are the gradients of the sum of all elements"
+
     hooked = [leaf_name(leaf) for leaf in graph.leaves if leaf.hooks]
     hooked += [
         " = ".join(node.names) or f"the result of {node.op}"
@@ -137,16 +182,24 @@ def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
     ]
     if hooked:
         yield f"hooks did not run, so what they change is not in these numbers: on {few(hooked)}"
+
     if "BackwardHookFunctionBackward" in column(graph.nodes, "op"):
         yield "full backward hooks of modules did not run, so what they change is not in these numbers"
 
 
-def stopped_note(graph: Graph, stops: Sequence[int], unmeasured: Collection[int]) -> Iterator[str]:
-    """That these custom and compiled functions were not called, and what is not known for it."""
+def stopped_note(
+    graph: Graph, stops: Sequence[int], unmeasured: Collection[int]
+) -> Iterator[str]:
+    """That these custom and compiled functions were not called, and what is not known
+    for it.
+    """
     if not stops:
         return
     leaves = sum(leaf.node in unmeasured for leaf in graph.leaves)
-    counts = ((len(unmeasured) - leaves, "function", "functions"), (leaves, "leaf", "leaves"))
+    counts = (
+        (len(unmeasured) - leaves, "function", "functions"),
+        (leaves, "leaf", "leaves"),
+    )
     missing = " and ".join(plural(*count) for count in counts if count[0])
     behind = f"Not measured behind it: {missing or 'nothing'}."
 
@@ -164,7 +217,10 @@ def stopped_note(graph: Graph, stops: Sequence[int], unmeasured: Collection[int]
         )
 
 
-def called_note(graph: Graph, custom: Sequence[int]) -> Iterator[str]:
+def called_note(
+    graph: Graph,
+    custom: Sequence[int],
+) -> Iterator[str]:
     """That the backward of these custom Functions ran, as it does in backward()."""
     if custom:
         yield f"the backward of {functions(graph, custom)} ran once more, with all that it does"
@@ -173,7 +229,10 @@ def called_note(graph: Graph, custom: Sequence[int]) -> Iterator[str]:
 def functions(graph: Graph, nodes: Sequence[int]) -> str:
     """The names of custom Functions, each once."""
     records = (graph.nodes[i] for i in nodes)
-    names = [node.op if node.function is None else node.function.name.rpartition(".")[2] for node in records]
+    names = [
+        node.op if node.function is None else node.function.name.rpartition(".")[2]
+        for node in records
+    ]
     return few(list(dict.fromkeys(names)))
 
 
@@ -182,7 +241,7 @@ def leaf_name(leaf: Leaf) -> str:
     return " = ".join(leaf.names) or f"an unnamed {leaf.kind}"
 
 
-# -- what may be called ------------------------------------------------------------------------------------------------
+# -- what may be called ----------------------------------------------------------------
 
 _QUEUES = "_DDPSinkBackward"
 _BY_NAME = {
@@ -200,7 +259,9 @@ _CLEARS = "clear_saved_tensors_on_access"
 
 
 def custom_functions(graph: Graph) -> tuple[int, ...]:
-    """Ids of the nodes whose backward is Python code that may keep state: calling it once more may change the user's run."""
+    """Ids of the nodes whose backward is Python code that may keep state: calling it
+    once more may change the user's run.
+    """
     return tuple(
         node.id
         for node in graph.nodes
@@ -214,16 +275,26 @@ def compiled_functions(graph: Graph) -> tuple[int, ...]:
     return tuple(node.id for node in graph.nodes if "compiled" in node.flags)
 
 
-def refuse(graph: Graph, live: Iterable[tuple[int, Node]]) -> None:
-    """Raise GradientError when one of these live nodes, given with their ids, must not be called."""
+def refuse(
+    graph: Graph,
+    live: Iterable[tuple[int, Node]],
+) -> None:
+    """Raise GradientError when one of these live nodes, given with their ids, must not
+    be called.
+    """
     for node, function in live:
         record = graph.nodes[node]
         reason = _BY_NAME.get(record.op, "")
-        if "custom" in record.flags and getattr(getattr(function, "_forward_cls", None), _CLEARS, False):
+        if "custom" in record.flags and getattr(
+            getattr(function, "_forward_cls", None), _CLEARS, False
+        ):
             reason = f"it sets {_CLEARS}, so its saved tensors can be read only once, by your own backward()"
+
         reason = reason or _outgrown(record, function)
         if reason:
-            raise GradientError(f"{record.op} cannot be called just to look at gradients: {reason}.")
+            raise GradientError(
+                f"{record.op} cannot be called just to look at gradients: {reason}."
+            )
 
 
 def _outgrown(record: Record, function: Node) -> str:
@@ -232,36 +303,45 @@ def _outgrown(record: Record, function: Node) -> str:
             tensor = tensor_in(function, slot.slot)
             problem = outgrown(tensor) if tensor is not None else ""
             if problem:
-                return (
-                    f"what it saved as {slot.slot} {problem}, as fully_shard does. Look at the model before fully_shard"
-                )
+                return f"what it saved as {slot.slot} {problem}, as fully_shard does. Look at the model before fully_shard"
     return ""
 
 
-# -- a run of the engine -------------------------------------------------------------------------------------------------
+# -- a run of the engine ---------------------------------------------------------------
 
-# Checkpoints recompute their forward once per run of the engine and hand each tensor out once; outside the engine they would
-# recompute at every read and keep what was not read. And a replay that is started from a hook, while backward runs, needs a run
-# of its own: functions look up which gradients the current run wants, and must find that it is all. It is a run over a graph of
-# one function, which is ours. Source: https://docs.pytorch.org/docs/stable/checkpoint.html
+# Checkpoints recompute their forward once per run of the engine and hand each tensor
+# out once; outside the engine they would recompute at every read and keep what was not
+# read. And a replay that is started from a hook, while backward runs, needs a run of
+# its own: functions look up which gradients the current run wants, and must find that
+# it is all. It is a run over a graph of one function, which is ours. Source:
+# https://docs.pytorch.org/docs/stable/checkpoint.html
 
 
 def recomputes(node: Record) -> bool:
     """Whether a saved tensor of this node is one that a checkpoint will recompute."""
-    return "packed" in node.flags and any(slot.packing == "recompute" for slot in node.saved)
+    return "packed" in node.flags and any(
+        slot.packing == "recompute" for slot in node.saved
+    )
 
 
-def once(graph: Graph, action: Callable[[], None]) -> None:
-    """Run `action`, which calls each backward function at most once, so that every checkpoint recomputes once."""
+def once(
+    graph: Graph,
+    action: Callable[[], None],
+) -> None:
+    """Run `action`, which calls each backward function at most once, so that every
+    checkpoint recomputes once.
+    """
     recomputed = any(recomputes(node) for node in graph.nodes)
     if not recomputed and torch._C._current_graph_task_id() == -1:
         action()
         return
+
     if recomputed and any(node.op == _QUEUES for node in graph.nodes):
         raise GradientError(
             "a checkpoint in a model with DistributedDataParallel cannot be recomputed apart from its own backward. "
             "Look at the model before DistributedDataParallel."
         )
+
     with torch.inference_mode(False), torch.enable_grad():
         start = torch.zeros((), requires_grad=True)
         _Inside.apply(action, start).backward()  # type: ignore[no-untyped-call]  # and not `grad`, which wants one gradient
@@ -271,12 +351,15 @@ class _Inside(torch.autograd.Function):
     """Does nothing forward; backward runs an action inside the engine."""
 
     @staticmethod
-    def forward(ctx: Any, action: Callable[[], None], start: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, action: Callable[[], None], start: torch.Tensor
+    ) -> torch.Tensor:
         ctx.action = action
         return start.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        action, ctx.action = ctx.action, None  # the action must not stay alive with this node
+        # the action must not stay alive with this node
+        action, ctx.action = ctx.action, None
         action()
         return None, *gradients

@@ -1,4 +1,6 @@
-"""The numbers of small tensors, as plain data to be drawn: what ops computed, from saved slots and leaves, and from these."""
+"""The numbers of small tensors, as plain data to be drawn: what ops computed, from
+saved slots and leaves, and from these.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +17,43 @@ from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.tensors import grad_fn_of
 
 MOST, KEPT = 64, 2000
-"""Elements of a tensor whose numbers are kept, and how many functions: the first ones of backward, the last ones of forward."""
+"""Elements of a tensor whose numbers are kept, and how many functions: the first ones
+of backward, the last ones of forward.
+"""
 
 Numbers = tuple[float, ...]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def numbers(tensor: torch.Tensor | None) -> Numbers:
-    """The elements of a small dense tensor of real numbers, to 6 digits; nothing of any other.
+    """The elements of a small dense tensor of real numbers, to 6 digits; nothing of any
+    other.
 
     >>> numbers(torch.tensor([[1.0, 0.1], [2.0, 1 / 3]])), numbers(torch.zeros(65))
     ((1.0, 0.1, 2.0, 0.333333), ())
     """
-    if tensor is None or tensor.layout != torch.strided or tensor.is_nested or not 0 < tensor.numel() <= MOST:
+    if (
+        tensor is None
+        or tensor.layout != torch.strided
+        or tensor.is_nested
+        or not 0 < tensor.numel() <= MOST
+    ):
         return ()
+
     if tensor.dtype.is_complex or why_unreadable(tensor):
         return ()
+
     with isolated():
-        return tuple(float(f"{entry:.6g}") for entry in tensor.detach().flatten().double().tolist())
+        return tuple(
+            float(f"{entry:.6g}")
+            for entry in tensor.detach().flatten().double().tolist()
+        )
 
 
 def computed(live: LiveGraph) -> dict[int, Numbers]:
-    """By node, what it computed; by AccumulateGrad, its leaf. Read where somebody saved it, else computed from what is known."""
+    """By node, what it computed; by AccumulateGrad, its leaf. Read where somebody saved
+    it, else computed from what is known.
+    """
     known: dict[int, torch.Tensor] = {}
     for node, tensor in _there(live):
         if node not in known and numbers(tensor):
@@ -49,61 +66,113 @@ def computed(live: LiveGraph) -> dict[int, Numbers]:
 
 
 _OPS: dict[str, tuple[Callable[..., torch.Tensor], tuple[str, ...]]] = {
-    **dict.fromkeys(("Add", "Sub"), (torch.add, ("self", "other"))),
+    **dict.fromkeys(
+        ("Add", "Sub"),
+        (torch.add, ("self", "other")),
+    ),
     "Mul": (torch.mul, ("self", "other")),
     "Div": (torch.div, ("self", "other")),
     "Pow": (torch.pow, ("self", "exponent")),
     **{
         name: (getattr(torch, name.lower()), ("self",))
-        for name in ("Neg", "Exp", "Log", "Sin", "Cos", "Tanh", "Sigmoid", "Relu", "Sqrt", "Abs")
+        for name in (
+            "Neg",
+            "Exp",
+            "Log",
+            "Sin",
+            "Cos",
+            "Tanh",
+            "Sigmoid",
+            "Relu",
+            "Sqrt",
+            "Abs",
+        )
     },
     **{name: (getattr(torch, name.lower()), ("self",)) for name in ("Sum", "Mean")},
 }
-"""Ops that are computed once more, on copies: the function, and what the formula calls its operands."""
+"""Ops that are computed once more, on copies: the function, and what the formula calls
+its operands.
+"""
 
 _STEM = re.compile(r"(\w+?)Backward\d+")
 
 
-def _again(live: LiveGraph, node: int, known: Mapping[int, torch.Tensor]) -> torch.Tensor | None:
-    """What an op computes of operands that are all known; None where one is not, or the op does more than its name says."""
+def _again(
+    live: LiveGraph, node: int, known: Mapping[int, torch.Tensor]
+) -> torch.Tensor | None:
+    """What an op computes of operands that are all known; None where one is not, or the
+    op does more than its name says.
+    """
     record, function = live.graph.nodes[node], live.nodes[node]
     match = _STEM.fullmatch(record.op)
     name = match[1] if match is not None else ""
     if name not in _OPS or record.outputs[:1] == (None,) or len(record.outputs) != 1:
         return None
+
     compute, operands = _OPS[name]
-    given = [_operand(live, node, position, slot, known) for position, slot in enumerate(operands)]
+    given = [
+        _operand(live, node, position, slot, known)
+        for position, slot in enumerate(operands)
+    ]
     if any(one is None for one in given):
         return None
+
     if name in ("Add", "Sub"):
-        given[1] = given[1] * (getattr(function, "_saved_alpha", 1) * (-1 if name == "Sub" else 1))
+        given[1] = given[1] * (
+            getattr(function, "_saved_alpha", 1) * (-1 if name == "Sub" else 1)
+        )
+
     made, output = compute(*given), record.outputs[0]
     return made if output is not None and tuple(made.shape) == output.shape else None
 
 
-def _operand(live: LiveGraph, node: int, position: int, slot: str, known: Mapping[int, torch.Tensor]) -> Any:
-    """A copy of what an op was given: what another one computed, or what it saved; None where that is not known."""
-    edge = next((edge for edge in live.graph.inputs(node) if edge.position == position), None)
+def _operand(
+    live: LiveGraph,
+    node: int,
+    position: int,
+    slot: str,
+    known: Mapping[int, torch.Tensor],
+) -> Any:
+    """A copy of what an op was given: what another one computed, or what it saved; None
+    where that is not known.
+    """
+    edge = next(
+        (edge for edge in live.graph.inputs(node) if edge.position == position), None
+    )
     if edge is not None:
         value: Any = known.get(edge.producer) if edge.output == 0 else None
-    elif any(saved.slot == slot and saved.state == "live" for saved in live.graph.nodes[node].saved):
+    elif any(
+        saved.slot == slot and saved.state == "live"
+        for saved in live.graph.nodes[node].saved
+    ):
         value = tensor_in(live.nodes[node], slot)
     else:  # a plain number; asking for a tensor could run a hook
-        value = live.nodes[node]._saved_exponent if live.graph.nodes[node].op == "PowBackward0" else None
+        if live.graph.nodes[node].op == "PowBackward0":
+            value = live.nodes[node]._saved_exponent
+        else:
+            value = None
+
     if type(value) in PLAIN:
         return value.clone() if numbers(value) else None
+
     return value if type(value) in (int, float) else None
 
 
-def _there(live: LiveGraph) -> Iterator[tuple[int, torch.Tensor]]:
+def _there(
+    live: LiveGraph,
+) -> Iterator[tuple[int, torch.Tensor]]:
     place = {function: i for i, function in enumerate(live.nodes)}
     for leaf in live.graph.leaves:
         variable = getattr(live.nodes[leaf.node], "variable", None)
         if isinstance(variable, torch.Tensor):
             yield leaf.node, variable
+
     for node in live.graph.nodes:
         for slot in node.saved:
-            tensor = tensor_in(live.nodes[node.id], slot.slot) if slot.state == "live" else None
+            if slot.state == "live":
+                tensor = tensor_in(live.nodes[node.id], slot.slot)
+            else:
+                tensor = None
             if tensor is None:
                 continue
             function = grad_fn_of(tensor)

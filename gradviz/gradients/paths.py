@@ -1,7 +1,9 @@
-"""The chain rule path by path: every way from an output back to a tensor, and what each contributes to the gradient.
+"""The chain rule path by path: every way from an output back to a tensor, and what each
+contributes to the gradient.
 
-The contribution of a path is a chain of vector-Jacobian products along it; the contributions of all paths add up to the
-gradient. There may be astronomically many paths: they are counted exactly, and only the largest are followed.
+The contribution of a path is a chain of vector-Jacobian products along it; the
+contributions of all paths add up to the gradient. There may be astronomically many
+paths: they are counted exactly, and only the largest are followed.
 """
 
 from __future__ import annotations
@@ -31,25 +33,37 @@ from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.wording import count_text, plural
 
-# Counts the paths of a graph, exactly, also where there are more than could ever be followed. Plain data: knows
-# nothing of torch. A place is a node and one of its outputs.
+# Counts the paths of a graph, exactly, also where there are more than could ever be
+# followed. Plain data: knows nothing of torch. A place is a node and one of its
+# outputs.
 
 Place = tuple[int, int]
 
 
 def ways_to(graph: Graph, target: Place) -> dict[int, int]:
-    """How many paths lead from each node to the target, going through the node; nodes without any are left out."""
+    """How many paths lead from each node to the target, going through the node; nodes
+    without any are left out.
+    """
     ways: dict[int, int] = {}
     for consumer in reversed(graph.order):
         edges = graph.inputs(consumer)
-        number = sum(((edge.producer, edge.output) == target) + ways.get(edge.producer, 0) for edge in edges)
+        number = sum(
+            ((edge.producer, edge.output) == target) + ways.get(edge.producer, 0)
+            for edge in edges
+        )
         if number:
             ways[consumer] = number
     return ways
 
 
-def beginnings(graph: Graph, root: int, ways: Mapping[int, int]) -> int:
-    """How many calls it takes to follow every path from `root`: one for each distinct beginning of a path."""
+def beginnings(
+    graph: Graph,
+    root: int,
+    ways: Mapping[int, int],
+) -> int:
+    """How many calls it takes to follow every path from `root`: one for each distinct
+    beginning of a path.
+    """
     reached = {root: 1} if root in ways else {}
     calls = 0
     for consumer in graph.order:
@@ -66,12 +80,15 @@ LIMIT = 1000
 """Up to this many paths are all followed, one by one."""
 
 _BEAM = 20  # of more paths, how many go on from each node at most
-_CALLS = 20_000  # calls of backward functions that one look may take, or twice the number of functions if that is more
+# calls of backward functions that one look may take, or twice the number of functions
+# if that is more
+_CALLS = 20_000
 _BYTES = 2**30  # memory that contributions may take
 
 
 class PathStep(NamedTuple):
-    """One step along a path: the edge taken, the norm of the gradient after it, and by what it multiplied the gradient.
+    """One step along a path: the edge taken, the norm of the gradient after it, and by
+    what it multiplied the gradient.
 
     `factor` is the local derivative where both ends are single real numbers, else None.
     """
@@ -82,7 +99,9 @@ class PathStep(NamedTuple):
 
 
 class GradientPath(NamedTuple):
-    """One way from the output to the target: node ids, steps, and its share of the gradient (a detached tensor)."""
+    """One way from the output to the target: node ids, steps, and its share of the
+    gradient (a detached tensor).
+    """
 
     nodes: tuple[int, ...]
     steps: tuple[PathStep, ...]
@@ -93,9 +112,11 @@ class GradientPath(NamedTuple):
 class Paths(NamedTuple):
     """All paths from an output to the target.
 
-    `count` is exact. `total` is the gradient, from one pass over the graph. `paths` are sorted by norm, largest first; when
-    `complete` is False they are those found by following the largest gradients, and others exist. A path on which some
-    function gives no gradient counts, but is not in `paths`. `target` is the node and output of the target.
+    `count` is exact. `total` is the gradient, from one pass over the graph. `paths` are
+    sorted by norm, largest first; when `complete` is False they are those found by
+    following the largest gradients, and others exist. A path on which some function
+    gives no gradient counts, but is not in `paths`. `target` is the node and output of
+    the target.
     """
 
     graph: Graph
@@ -107,27 +128,47 @@ class Paths(NamedTuple):
     notes: tuple[str, ...]
 
     def with_names(self, target: str, names: Sequence[str]) -> Paths:
-        """The same with these names for the outputs, where there are any, and for the target when it has none."""
+        """The same with these names for the outputs, where there are any, and for the
+        target when it has none.
+        """
         graph, (node, _) = self.graph.with_root_names(names), self.target
         if not graph.nodes[node].names:
             known = graph.nodes[node]._replace(names=(target,))
-            graph = replace(graph, nodes=(*graph.nodes[:node], known, *graph.nodes[node + 1 :]))
+            graph = replace(
+                graph,
+                nodes=(
+                    *graph.nodes[:node],
+                    known,
+                    *graph.nodes[node + 1 :],
+                ),
+            )
+
         return self._replace(graph=graph)
 
     def __repr__(self) -> str:
         return f"<Paths: {plural(self.count, 'path')}, {count_text(len(self.paths))} followed>"
 
 
-def find_paths(live: LiveGraph, target: torch.Tensor, *, limit: int = LIMIT, run_custom: bool = False) -> Paths:
+def find_paths(
+    live: LiveGraph,
+    target: torch.Tensor,
+    *,
+    limit: int = LIMIT,
+    run_custom: bool = False,
+) -> Paths:
     """Every path from the one output of `live` to `target`: see `gradviz.paths`."""
     if len(live.starts) > 1:
-        raise GradientError("paths begin at one output, and this holds several: name one of them")
+        raise GradientError(
+            "paths begin at one output, and this holds several: name one of them"
+        )
     graph, (start,) = live.graph, live.starts
     at = _place(live, target)
     ways = ways_to(graph, at)
     count = ways.get(start.node, 0) + ((start.node, start.output) == at)
     if not count:
-        raise NoPathError("no path leads from the output to this tensor, so its gradient is None")
+        raise NoPathError(
+            "no path leads from the output to this tensor, so its gradient is None"
+        )
     if any(recomputes(graph.nodes[node]) for node in ways):
         raise GradientError(
             "a path leads through torch.utils.checkpoint, which would recompute its forward for every path. "
@@ -148,14 +189,40 @@ def find_paths(live: LiveGraph, target: torch.Tensor, *, limit: int = LIMIT, run
 
     def follow() -> None:
         gradient = _gradient(live, at, ways)
-        in_memory = max(1, _BYTES // max(1, gradient.numel() * gradient.element_size()))  # contributions of this size
+        # contributions of this size
+        in_memory = max(
+            1,
+            _BYTES // max(1, gradient.numel() * gradient.element_size()),
+        )
         beam = _beam(live, ways, count, min(limit, in_memory))
         followed: list[GradientPath] = []
-        with Stage("follow", "paths", followed.__len__, count if beam is None else None):
-            followed.extend(_every(live, at, ways) if beam is None else _largest(live, at, ways, beam))
+
+        with Stage(
+            "follow", "paths", followed.__len__, count if beam is None else None
+        ):
+            followed.extend(
+                _every(live, at, ways)
+                if beam is None
+                else _largest(live, at, ways, beam)
+            )
+
         followed.sort(key=lambda path: -size(path.contribution).norm)
-        notes = (*live.notes, *called_note(graph, custom), *graph.notes)
-        results.append(Paths(graph, count, gradient, tuple(followed), beam is None, at, notes))
+        notes = (
+            *live.notes,
+            *called_note(graph, custom),
+            *graph.notes,
+        )
+        results.append(
+            Paths(
+                graph,
+                count,
+                gradient,
+                tuple(followed),
+                beam is None,
+                at,
+                notes,
+            )
+        )
 
     once(graph, follow)
     return results[0]
@@ -167,32 +234,59 @@ def _place(live: LiveGraph, tensor: torch.Tensor) -> Place:
         try:
             made_by = grad_fn_of(tensor, asked_for=True)
         except RuntimeError as error:
-            raise GradientError(f"torch refuses to tell what made this tensor: {str(error).splitlines()[0]}") from error
+            raise GradientError(
+                f"torch refuses to tell what made this tensor: {str(error).splitlines()[0]}"
+            ) from error
+
     if made_by is not None:
         for node, function in enumerate(live.nodes):
             if function is made_by:
                 return node, tensor.output_nr
+
     for leaf in live.graph.leaves:
         if getattr(live.nodes[leaf.node], "variable", None) is tensor:
             return leaf.node, 0
-    why = "the output does not depend on it" if tensor.requires_grad else "it does not require grad"
+
+    if tensor.requires_grad:
+        why = "the output does not depend on it"
+    else:
+        why = "it does not require grad"
+
     raise NoPathError(f"no path leads from the output to this tensor: {why}")
 
 
-def _gradient(live: LiveGraph, at: Place, ways: Mapping[int, int]) -> torch.Tensor:
+def _gradient(
+    live: LiveGraph,
+    at: Place,
+    ways: Mapping[int, int],
+) -> torch.Tensor:
     """The gradient of the target, from one pass over the nodes that lead to it."""
     for step in replay(live, {*ways, at[0]}):
-        if step.node == at[0] and len(step.incoming) > at[1] and (arrived := step.incoming[at[1]]) is not None:
+        if (
+            step.node == at[0]
+            and len(step.incoming) > at[1]
+            and (arrived := step.incoming[at[1]]) is not None
+        ):
             return arrived.detach()
-    raise GradientError("no gradient reaches this tensor: on every path some function gives none")
+    raise GradientError(
+        "no gradient reaches this tensor: on every path some function gives none"
+    )
 
 
-def _beam(live: LiveGraph, ways: Mapping[int, int], count: int, limit: int) -> int | None:
+def _beam(
+    live: LiveGraph,
+    ways: Mapping[int, int],
+    count: int,
+    limit: int,
+) -> int | None:
     """None when all paths are followed, else how many go on from each node."""
     calls = beginnings(live.graph, live.starts[0].node, ways)
     if count <= limit and calls <= max(_CALLS, 2 * len(ways)):
         return None
-    return max(1, min(_BEAM, limit, _CALLS // max(1, len(ways))))
+    return max(
+        1,
+        min(_BEAM, limit, _CALLS // max(1, len(ways))),
+    )
 
 
 class _Link(NamedTuple):
@@ -217,18 +311,31 @@ class _Open(NamedTuple):
         while at is not None:
             links.append(at)
             at = at.before
+
         links.reverse()
         steps = tuple(link.step for link in links if link.step is not None)
-        return GradientPath(tuple(link.node for link in links), steps, self.gradient.detach())
+        return GradientPath(
+            tuple(link.node for link in links),
+            steps,
+            self.gradient.detach(),
+        )
 
 
 def _begin(live: LiveGraph) -> _Open:
     (start,) = live.starts
-    return _Open(_Link(start.node, None, None), start.output, start.gradient)
+    return _Open(
+        _Link(start.node, None, None),
+        start.output,
+        start.gradient,
+    )
 
 
-def _every(live: LiveGraph, at: Place, ways: Mapping[int, int]) -> Iterator[GradientPath]:
-    """All paths, depth first: so only the gradients beside one path are alive at a time."""
+def _every(
+    live: LiveGraph, at: Place, ways: Mapping[int, int]
+) -> Iterator[GradientPath]:
+    """All paths, depth first: so only the gradients beside one path are alive at a
+    time.
+    """
     stack = [_begin(live)]
     while stack:
         path = stack.pop()
@@ -238,14 +345,25 @@ def _every(live: LiveGraph, at: Place, ways: Mapping[int, int]) -> Iterator[Grad
             stack.extend(_onward(live, path, at, ways))
 
 
-def _largest(live: LiveGraph, at: Place, ways: Mapping[int, int], beam: int) -> Iterator[GradientPath]:
-    """Paths node by node from the output; only those with the largest gradients go on from each node."""
+def _largest(
+    live: LiveGraph,
+    at: Place,
+    ways: Mapping[int, int],
+    beam: int,
+) -> Iterator[GradientPath]:
+    """Paths node by node from the output; only those with the largest gradients go on
+    from each node.
+    """
     begin = _begin(live)
     arrived = {begin.end.node: [begin]}
+
     for node in live.graph.order:
         here = arrived.pop(node, [])
         if len(here) > beam:
-            here = sorted(here, key=lambda path: -size(path.gradient).norm)[:beam]
+            here = sorted(
+                here,
+                key=lambda path: -size(path.gradient).norm,
+            )[:beam]
         yield from (path.closed() for path in here if (node, path.output) == at)
         if node in ways:
             for path in here:
@@ -253,21 +371,49 @@ def _largest(live: LiveGraph, at: Place, ways: Mapping[int, int], beam: int) -> 
                     arrived.setdefault(further.end.node, []).append(further)
 
 
-def _onward(live: LiveGraph, path: _Open, at: Place, ways: Mapping[int, int]) -> Iterator[_Open]:
-    """The path, one edge longer, along every edge that leads to the target and that a gradient takes."""
+def _onward(
+    live: LiveGraph,
+    path: _Open,
+    at: Place,
+    ways: Mapping[int, int],
+) -> Iterator[_Open]:
+    """The path, one edge longer, along every edge that leads to the target and that a
+    gradient takes.
+    """
     node = path.end.node
-    incoming: list[torch.Tensor | None] = [None] * max(live.outputs(node), path.output + 1)
+    incoming: list[torch.Tensor | None] = [None] * max(
+        live.outputs(node), path.output + 1
+    )
     incoming[path.output] = path.gradient
     outgoing = call(live, node, incoming)
+
     for edge in live.graph.inputs(node):
         leaving = outgoing[edge.position]
-        if leaving is not None and (edge.producer in ways or (edge.producer, edge.output) == at):
-            step = PathStep(edge, size(leaving).norm, _factor(path.gradient, leaving))
-            yield _Open(_Link(edge.producer, step, path.end), edge.output, leaving)
+        if leaving is not None and (
+            edge.producer in ways or (edge.producer, edge.output) == at
+        ):
+            step = PathStep(
+                edge,
+                size(leaving).norm,
+                _factor(path.gradient, leaving),
+            )
+            yield _Open(
+                _Link(edge.producer, step, path.end),
+                edge.output,
+                leaving,
+            )
 
 
-def _factor(before: torch.Tensor, after: torch.Tensor) -> float | None:
-    if before.numel() != 1 or after.numel() != 1 or before.is_complex() or after.is_complex():
+def _factor(
+    before: torch.Tensor,
+    after: torch.Tensor,
+) -> float | None:
+    if (
+        before.numel() != 1
+        or after.numel() != 1
+        or before.is_complex()
+        or after.is_complex()
+    ):
         return None
     first = before.item()
     return after.item() / first if first else None

@@ -1,9 +1,11 @@
-"""Runs backward over a graph by calling its functions one at a time, in the engine's order, without the engine.
+"""Runs backward over a graph by calling its functions one at a time, in the engine's
+order, without the engine.
 
-Nothing is disturbed: no `.grad` is written, not even of tensors with `retain_grad()`; nothing is freed; hooks of the user's on
-tensors and nodes do not run. What the engine does around a call is done here: gradients that meet are added, summed to the
-size and cast to the dtype that the node's forward had. Unpack hooks do run, and checkpoints recompute: a gradient needs
-the saved tensors.
+Nothing is disturbed: no `.grad` is written, not even of tensors with `retain_grad()`;
+nothing is freed; hooks of the user's on tensors and nodes do not run. What the engine
+does around a call is done here: gradients that meet are added, summed to the size and
+cast to the dtype that the node's forward had. Unpack hooks do run, and checkpoints
+recompute: a gradient needs the saved tensors.
 
 Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
 """
@@ -24,59 +26,90 @@ from gradviz.walker.private import LAST, BackwardCFunction, Node
 
 
 class Step(NamedTuple):
-    """One call: the gradients that came in, per output of the node's forward, and those that went out, per entry of
-    `next_functions`."""
+    """One call: the gradients that came in, per output of the node's forward, and those
+    that went out, per entry of `next_functions`.
+    """
 
     node: int
     incoming: tuple[Gradient, ...]
     outgoing: tuple[Gradient, ...]
 
 
-# -- one call ----------------------------------------------------------------------------------------------------------
+# -- one call --------------------------------------------------------------------------
 
 
-def call(live: LiveGraph, node: int, incoming: Sequence[Gradient]) -> tuple[Gradient, ...]:
-    """The gradients that one backward function gives for its inputs, by position in `next_functions`, in the shape and dtype of
-    those inputs.
+def call(
+    live: LiveGraph, node: int, incoming: Sequence[Gradient]
+) -> tuple[Gradient, ...]:
+    """The gradients that one backward function gives for its inputs, by position in
+    `next_functions`, in the shape and dtype of those inputs.
 
-    Raises GradientError for a function that torch refuses to run (a freed graph, a saved tensor that was modified in place)
-    and for a custom one that raises.
+    Raises GradientError for a function that torch refuses to run (a freed graph, a
+    saved tensor that was modified in place) and for a custom one that raises.
     """
     with torch.no_grad():
-        outgoing = list(_call(live.graph.nodes[node].op, live.nodes[node], incoming))
+        outgoing = list(
+            _call(
+                live.graph.nodes[node].op,
+                live.nodes[node],
+                incoming,
+            )
+        )
         for edge in live.graph.inputs(node):
             gradient = outgoing[edge.position]
             if gradient is not None:
                 try:
-                    outgoing[edge.position] = _fitted(live.nodes[edge.producer], edge.output, gradient)
+                    outgoing[edge.position] = _fitted(
+                        live.nodes[edge.producer], edge.output, gradient
+                    )
                 except Exception as error:
                     raise _failed(live, node, error) from error
+
     return tuple(outgoing)
 
 
-def _call(op: str, function: Any, incoming: Sequence[Gradient]) -> Sequence[Gradient]:
+def _call(
+    op: str,
+    function: Any,
+    incoming: Sequence[Gradient],
+) -> Sequence[Gradient]:
     try:
         custom = isinstance(function, BackwardCFunction)
-        made = function.apply(*_with_zeros(function, incoming)) if custom else function(*incoming)
+        if custom:
+            made = function.apply(*_with_zeros(function, incoming))
+        else:
+            made = function(*incoming)
+
         made = made if isinstance(made, (tuple, list)) else (made,)
         return _by_entry(function, made) if custom else made
     except GradientError:
         raise
     except Exception as error:
-        raise GradientError(f"{op} cannot compute its gradient: {_reason(error)}") from error
+        raise GradientError(
+            f"{op} cannot compute its gradient: {_reason(error)}"
+        ) from error
 
 
 def _reason(error: Exception) -> str:
     text = (str(error).splitlines() or [""])[0]
     if "second time" in text:
         return "backward() has already freed what it saved. Look before backward(), or call it with retain_graph=True."
-    return text if isinstance(error, RuntimeError) else f"its backward raised {type(error).__name__}: {text}"
+    if isinstance(error, RuntimeError):
+        return text
+    return f"its backward raised {type(error).__name__}: {text}"
 
 
-def _by_entry(function: Any, made: Sequence[Gradient]) -> tuple[Gradient, ...]:
-    """What the backward of a custom Function made. It returns a gradient per argument; only tensors have an entry in
-    `next_functions`, and those that require grad are the ones with an edge in it."""
-    given = [gradient for gradient, needed in zip(made, function.needs_input_grad) if needed]
+def _by_entry(
+    function: Any,
+    made: Sequence[Gradient],
+) -> tuple[Gradient, ...]:
+    """What the backward of a custom Function made. It returns a gradient per argument;
+    only tensors have an entry in `next_functions`, and those that require grad are the
+    ones with an edge in it.
+    """
+    given = [
+        gradient for gradient, needed in zip(made, function.needs_input_grad) if needed
+    ]
     entries = [child is not None for child, _ in function.next_functions]
     if len(given) != sum(entries):
         raise GradientError(
@@ -86,16 +119,33 @@ def _by_entry(function: Any, made: Sequence[Gradient]) -> tuple[Gradient, ...]:
     return tuple(next(rest) if entry else None for entry in entries)
 
 
-def _with_zeros(function: Node, incoming: Sequence[Gradient]) -> list[torch.Tensor]:
-    """A custom Function sees zeros where no gradient came, as the engine gives it unless it says otherwise."""
+def _with_zeros(
+    function: Node,
+    incoming: Sequence[Gradient],
+) -> list[torch.Tensor]:
+    """A custom Function sees zeros where no gradient came, as the engine gives it
+    unless it says otherwise.
+    """
     return [
-        torch.zeros(tuple(output.shape), dtype=output.dtype, device=output.device) if gradient is None else gradient
+        torch.zeros(
+            tuple(output.shape),
+            dtype=output.dtype,
+            device=output.device,
+        )
+        if gradient is None
+        else gradient
         for output, gradient in zip(function._input_metadata, incoming)
     ]
 
 
-def _fitted(function: Node, output: int, gradient: torch.Tensor) -> torch.Tensor:
-    """A gradient with the shape and dtype of the output that it belongs to, as the engine makes it before a call."""
+def _fitted(
+    function: Node,
+    output: int,
+    gradient: torch.Tensor,
+) -> torch.Tensor:
+    """A gradient with the shape and dtype of the output that it belongs to, as the
+    engine makes it before a call.
+    """
     metadata = function._input_metadata[output]
     if metadata.is_nested_tensor or gradient.layout != torch.strided:
         return gradient
@@ -109,21 +159,29 @@ def _fitted(function: Node, output: int, gradient: torch.Tensor) -> torch.Tensor
 
 def _failed(live: LiveGraph, node: int, error: Exception) -> GradientError:
     """What is raised where a class of tensors lacks what the engine does around a call."""
-    return GradientError(f"the gradients at {live.graph.nodes[node].op} cannot be computed: {reason_of(error)}")
+    return GradientError(
+        f"the gradients at {live.graph.nodes[node].op} cannot be computed: {reason_of(error)}"
+    )
 
 
-# -- all calls ---------------------------------------------------------------------------------------------------------
+# -- all calls -------------------------------------------------------------------------
 
 
-def replay(live: LiveGraph, only: Collection[int] | None = None, stops: Collection[int] = ()) -> Iterator[Step]:
+def replay(
+    live: LiveGraph,
+    only: Collection[int] | None = None,
+    stops: Collection[int] = (),
+) -> Iterator[Step]:
     """Call every function that the engine would run, in its order.
 
-    With `only`, gradients go no further than these nodes. The functions of `stops` are not called, and neither are those
-    `behind` them, because what arrives there is not known; they have their steps all the same.
+    With `only`, gradients go no further than these nodes. The functions of `stops` are
+    not called, and neither are those `behind` them, because what arrives there is not
+    known; they have their steps all the same.
 
     A step at an AccumulateGrad node, or at one that no gradient
-    reaches, has nothing outgoing. Gradients are let go as soon as they have been used. Raises GradientError before the
-    first call when there is a function among them that must not be called, else what `call` raises.
+    reaches, has nothing outgoing. Gradients are let go as soon as they have been used.
+    Raises GradientError before the first call when there is a function among them that
+    must not be called, else what `call` raises.
     """
     graph, starts = live.graph, live.starts
     begin = [start.node for start in starts]
@@ -131,7 +189,10 @@ def replay(live: LiveGraph, only: Collection[int] | None = None, stops: Collecti
     unknown = behind(graph, stops)
     silent = unknown.union(stops)
     calls_nothing = silent.union(graph.leaf_of)
-    refuse(graph, ((node, live.nodes[node]) for node in sorted(inside - silent)))
+    refuse(
+        graph,
+        ((node, live.nodes[node]) for node in sorted(inside - silent)),
+    )
     waiting = _waiting(graph, inside)
     expected = inside - unknown
     arrived: dict[int, list[Gradient]] = {}
@@ -140,9 +201,11 @@ def replay(live: LiveGraph, only: Collection[int] | None = None, stops: Collecti
     for node in dict.fromkeys(begin):
         if node in first:
             ready.push(node, _sequence(graph, node))
+
     for start in starts:
         if start.node not in unknown:
             _add(live, arrived, *start)
+
     while ready:
         node = ready.pop()
         incoming = tuple(arrived.pop(node, ()))
@@ -151,7 +214,13 @@ def replay(live: LiveGraph, only: Collection[int] | None = None, stops: Collecti
         yield Step(node, incoming, outgoing)
         for edge in graph.inputs(node):
             if outgoing and edge.producer in expected:
-                _add(live, arrived, edge.producer, edge.output, outgoing[edge.position])
+                _add(
+                    live,
+                    arrived,
+                    edge.producer,
+                    edge.output,
+                    outgoing[edge.position],
+                )
             waiting[edge.producer] -= 1
             if edge.producer in inside and not waiting[edge.producer]:
                 ready.push(edge.producer, _sequence(graph, edge.producer))
@@ -162,7 +231,9 @@ def _sequence(graph: Graph, node: int) -> int:
     return LAST if sequence is None else sequence
 
 
-def _reached(graph: Graph, starts: Sequence[int], only: Collection[int] | None) -> set[int]:
+def _reached(
+    graph: Graph, starts: Sequence[int], only: Collection[int] | None
+) -> set[int]:
     reached = {node for node in starts if only is None or node in only}
     stack = list(reached)
     while stack:
@@ -173,7 +244,10 @@ def _reached(graph: Graph, starts: Sequence[int], only: Collection[int] | None) 
     return reached
 
 
-def _waiting(graph: Graph, inside: Collection[int]) -> Counter[int]:
+def _waiting(
+    graph: Graph,
+    inside: Collection[int],
+) -> Counter[int]:
     """By node the edges that a gradient may come in by."""
     return Counter(edge.producer for node in inside for edge in graph.inputs(node))
 
@@ -182,22 +256,38 @@ def _nothing_in(gradients: Iterable[Gradient]) -> bool:
     return all(gradient is None for gradient in gradients)
 
 
-def behind(graph: Graph, stops: Collection[int]) -> set[int]:
+def behind(
+    graph: Graph,
+    stops: Collection[int],
+) -> set[int]:
     """The nodes that gradients reach through these, at least in part."""
     ahead = {edge.producer for node in stops for edge in graph.inputs(node)}
     return _reached(graph, sorted(ahead), None)
 
 
-def _add(live: LiveGraph, arrived: dict[int, list[Gradient]], node: int, output: int, gradient: Gradient) -> None:
+def _add(
+    live: LiveGraph,
+    arrived: dict[int, list[Gradient]],
+    node: int,
+    output: int,
+    gradient: Gradient,
+) -> None:
     if gradient is None:
         return
-    slots = arrived.setdefault(node, [None] * max(live.outputs(node), output + 1))
+
+    slots = arrived.setdefault(
+        node,
+        [None] * max(live.outputs(node), output + 1),
+    )
     known = slots[output]
     if known is None:
         slots[output] = gradient
     else:  # torch adds a sparse tensor to a dense one, and not the other way round
         try:
             with torch.no_grad():
-                slots[output] = gradient + known if known.layout != torch.strided else known + gradient
+                if known.layout != torch.strided:
+                    slots[output] = gradient + known
+                else:
+                    slots[output] = known + gradient
         except Exception as error:
             raise _failed(live, node, error) from error

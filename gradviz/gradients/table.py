@@ -1,6 +1,8 @@
-"""Gradient flow as rows and their table, by module call, leaf, function or edge; and the chain rule path by path as one.
+"""Gradient flow as rows and their table, by module call, leaf, function or edge; and
+the chain rule path by path as one.
 
-Numbers come from `flow` and `paths`; this module only words and aligns them. Imports no torch.
+Numbers come from `flow` and `paths`; this module only words and aligns them. Imports no
+torch.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ By = Literal["module", "leaf", "node", "edge"]
 
 
 class FlowRow(NamedTuple):
-    """One row. `number` is the place in execution order, from 1, of the first function that the row stands for.
+    """One row. `number` is the place in execution order, from 1, of the first function
+    that the row stands for.
 
-    The sizes are those of the gradient at what the row names; None where no gradient came. `parameters` is, for a module
-    call, the norm of the gradient that this call gives to the leaves that it uses itself, else None.
+    The sizes are those of the gradient at what the row names; None where no gradient
+    came. `parameters` is, for a module call, the norm of the gradient that this call
+    gives to the leaves that it uses itself, else None.
     """
 
     number: int | None
@@ -44,21 +48,33 @@ class FlowRow(NamedTuple):
 
 
 def rows(flow: GradientFlow, by: By) -> list[FlowRow]:
-    """All rows. Modules and leaves come in the order of the forward pass, functions and edges in backward's.
+    """All rows. Modules and leaves come in the order of the forward pass, functions and
+    edges in backward's.
 
     Raises FormatError for an unknown `by`, and for modules where none were recorded.
     """
     if by not in get_args(By):
         raise FormatError(f"by cannot be {by!r}. Valid are: {', '.join(get_args(By))}.")
+
     if by == "module" and not flow.graph.scopes:
         raise FormatError(
             "this graph has no modules: none were called, or none were recorded. Use by leaf, node or edge."
         )
-    return {"module": _modules, "leaf": _leaves, "node": _nodes, "edge": _edges}[by](flow)
+
+    return {
+        "module": _modules,
+        "leaf": _leaves,
+        "node": _nodes,
+        "edge": _edges,
+    }[by](flow)
 
 
 def _row(
-    number: int | None, name: str, type: str, size: GradientSize | None, parameters: float | None = None
+    number: int | None,
+    name: str,
+    type: str,
+    size: GradientSize | None,
+    parameters: float | None = None,
 ) -> FlowRow:
     norm, largest, zeros, nonfinite = size or (None, None, None, None)
     return FlowRow(number, name, type, norm, largest, zeros, nonfinite, parameters)
@@ -71,7 +87,12 @@ def _places(flow: GradientFlow) -> dict[int, int]:
 def _nodes(flow: GradientFlow) -> list[FlowRow]:
     nodes = flow.graph.nodes
     return [
-        _row(i, " = ".join(nodes[node].names), nodes[node].op, flow.incoming.get(node))
+        _row(
+            i,
+            " = ".join(nodes[node].names),
+            nodes[node].op,
+            flow.incoming.get(node),
+        )
         for i, node in enumerate(flow.order, 1)
     ]
 
@@ -79,15 +100,24 @@ def _nodes(flow: GradientFlow) -> list[FlowRow]:
 def _edges(flow: GradientFlow) -> list[FlowRow]:
     graph, place_of = flow.graph, _places(flow)
     edges = [
-        _row(place_of.get(edge.consumer), f"{title(graph, edge.consumer)} -> {title(graph, edge.producer)}", "", size)
+        _row(
+            place_of.get(edge.consumer),
+            f"{title(graph, edge.consumer)} -> {title(graph, edge.producer)}",
+            "",
+            size,
+        )
         for edge, size in flow.edges
     ]
     return sorted(edges, key=lambda row: row.number or math.inf)
 
 
 def title(graph: Graph, node: int) -> str:
-    """What to call a node in one word or two: the output's or the leaf's name, a variable's, else its op."""
-    names = graph.nodes[node].names or tuple(root.name for root in graph.roots_of.get(node, ()))
+    """What to call a node in one word or two: the output's or the leaf's name, a
+    variable's, else its op.
+    """
+    names = graph.nodes[node].names or tuple(
+        root.name for root in graph.roots_of.get(node, ())
+    )
     leaf = graph.leaf_of.get(node)
     if not names and leaf is not None:
         return f"an {leaf.kind}" if leaf.kind == "input" else f"a {leaf.kind}"
@@ -95,33 +125,68 @@ def title(graph: Graph, node: int) -> str:
 
 
 def _leaves(flow: GradientFlow) -> list[FlowRow]:
-    """Leaves in the order in which the forward pass used them, those without a gradient too."""
+    """Leaves in the order in which the forward pass used them, those without a gradient
+    too.
+    """
     graph, place_of = flow.graph, _places(flow)
     ordered = dict.fromkeys(
-        edge.producer for node in forward_order(graph) for edge in graph.inputs(node) if edge.producer in graph.leaf_of
+        edge.producer
+        for node in forward_order(graph)
+        for edge in graph.inputs(node)
+        if edge.producer in graph.leaf_of
     )
+
     return [
-        _row(place_of.get(node), title(graph, node), graph.leaf_of[node].kind, flow.incoming.get(node))
+        _row(
+            place_of.get(node),
+            title(graph, node),
+            graph.leaf_of[node].kind,
+            flow.incoming.get(node),
+        )
         for node in ordered
     ]
 
 
 def _modules(flow: GradientFlow) -> list[FlowRow]:
-    """Every module call that ran backward functions of its own, in forward order; one that is around others comes before them."""
+    """Every module call that ran backward functions of its own, in forward order; one
+    that is around others comes before them.
+    """
     graph, place_of = flow.graph, _places(flow)
     members: dict[int, list[int]] = {}
+
     for node in forward_order(graph):
         scope = graph.nodes[node].scope
         if scope is not None and graph.nodes[node].sequence is not None:
             members.setdefault(scope, []).append(node)
+
     size_of = dict(flow.edges)
     calls, tree = [], ScopeTree(graph)
-    for scope, inside in sorted(members.items(), key=lambda call: (tree.place[call[0]], tree.depth[call[0]])):
+    for scope, inside in sorted(
+        members.items(), key=lambda call: (tree.place[call[0]], tree.depth[call[0]])
+    ):
         record = graph.scopes[scope]
-        name = (record.path or "(outermost)") + (f" call {record.call}" if record.call > 1 else "")
-        first = min((place_of[node] for node in inside if node in place_of), default=None)
-        given = [size_of[edge] for node in inside for edge in graph.inputs(node) if edge.producer in graph.leaf_of]
-        calls.append(_row(first, name, record.type, _at_output(flow, set(inside)), _together(given)))
+        name = (record.path or "(outermost)") + (
+            f" call {record.call}" if record.call > 1 else ""
+        )
+        first = min(
+            (place_of[node] for node in inside if node in place_of), default=None
+        )
+        given = [
+            size_of[edge]
+            for node in inside
+            for edge in graph.inputs(node)
+            if edge.producer in graph.leaf_of
+        ]
+        calls.append(
+            _row(
+                first,
+                name,
+                record.type,
+                _at_output(flow, set(inside)),
+                _together(given),
+            )
+        )
+
     return calls
 
 
@@ -131,10 +196,16 @@ def _at_output(flow: GradientFlow, inside: set[int]) -> GradientSize | None:
     outer = [
         node
         for node in inside
-        if node in graph.roots_of or any(edge.consumer not in inside for edge in graph.consumers(node))
+        if node in graph.roots_of
+        or any(edge.consumer not in inside for edge in graph.consumers(node))
     ]
     sizes = [flow.incoming[node] for node in outer if node in flow.incoming]
-    return max(sizes, key=lambda size: (size.nonfinite, size.norm), default=None)
+
+    return max(
+        sizes,
+        key=lambda size: (size.nonfinite, size.norm),
+        default=None,
+    )
 
 
 def _together(sizes: Iterable[GradientSize | None]) -> float | None:
@@ -143,7 +214,7 @@ def _together(sizes: Iterable[GradientSize | None]) -> float | None:
     return math.sqrt(sum(norm * norm for norm in norms)) if norms else None
 
 
-# -- bars --------------------------------------------------------------------------------------------------------------
+# -- bars ------------------------------------------------------------------------------
 
 _SMALLEST = 5e-324  # of the positive float64 numbers
 _DECADES = 3.0  # a scale spans at least this much, so that alike gradients look alike
@@ -156,12 +227,16 @@ class Scale(NamedTuple):
     high: float
 
     def part(self, norm: float | None) -> float | None:
-        """Where a norm stands, 0 to 1; None where there is none, it is zero, or it is not finite."""
+        """Where a norm stands, 0 to 1; None where there is none, it is zero, or it is
+        not finite.
+        """
         if norm is None or not 0 < norm < math.inf:
             return None
         if self.high <= self.low:
             return 1.0
-        return (math.log10(norm) - math.log10(self.low)) / (math.log10(self.high) - math.log10(self.low))
+        return (math.log10(norm) - math.log10(self.low)) / (
+            math.log10(self.high) - math.log10(self.low)
+        )
 
 
 def scale(norms: Sequence[float | None]) -> Scale | None:
@@ -170,20 +245,33 @@ def scale(norms: Sequence[float | None]) -> Scale | None:
     if not known:
         return None
     high = max(known)
-    return Scale(max(min(min(known), high / 10**_DECADES), _SMALLEST), high)
+    return Scale(
+        max(min(min(known), high / 10**_DECADES), _SMALLEST),
+        high,
+    )
 
 
-# -- flow as a table -----------------------------------------------------------------------------------------------------
+# -- flow as a table -------------------------------------------------------------------
 
 _WORDS: dict[By, tuple[str, str, str]] = {
-    "module": ("module call", "module calls", "in forward order, with the gradient at their outputs"),
+    "module": (
+        "module call",
+        "module calls",
+        "in forward order, with the gradient at their outputs",
+    ),
     "leaf": ("leaf", "leaves", "in the order of their first use, with their gradients"),
-    "node": ("function", "functions", "in backward's order, with the gradient that comes in"),
+    "node": (
+        "function",
+        "functions",
+        "in backward's order, with the gradient that comes in",
+    ),
     "edge": ("edge", "edges", "in backward's order, with the gradient along them"),
 }
 
 
-def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = FLOW_ROWS) -> RenderableType:
+def flow_table(
+    flow: GradientFlow, by: By | None = None, top: int | None = FLOW_ROWS
+) -> RenderableType:
     """The first `top` rows (0 or None for all), what bars mean, and the notes.
 
     None for `by` is by module where module calls are known, else by leaf.
@@ -192,53 +280,109 @@ def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = FLOW_
     every = rows(flow, chosen)
     shown = every[:top] if top else every
     on = scale([row.norm for row in every])
-    names = few([one_line(labels.root_title(root)) for root in flow.graph.roots], 3)
+    names = few(
+        [one_line(labels.root_title(root)) for root in flow.graph.roots],
+        3,
+    )
     single, several, rest = _WORDS[chosen]
     head = f"gradient of {names}: {plural(len(every), single, several)} {rest}"
     parts: list[RenderableType] = [Text(head, style="bold"), Text()]
     if shown:
         parts.append(_table(shown, chosen, on))
+
     if len(shown) < len(every):
-        parts.append(Text(labels.more(len(every) - len(shown)), style="dim"))
+        parts.append(
+            Text(
+                labels.more(len(every) - len(shown)),
+                style="dim",
+            )
+        )
+
     parts.append(Text())
     if on is not None:
-        words = f"bars: norm on a logarithmic scale, {number(on.low)} to {number(on.high)}"
+        words = (
+            f"bars: norm on a logarithmic scale, {number(on.low)} to {number(on.high)}"
+        )
         parts.append(Text(words, style="dim"))
+
     if any(row.norm is None for row in every):
-        words = "-: no gradient comes here" + (", or none was measured" if flow.unmeasured else "")
+        words = "-: no gradient comes here" + (
+            ", or none was measured" if flow.unmeasured else ""
+        )
         parts.append(Text(words, style="dim"))
+
     return Group(*parts, *note_lines(flow.notes))
 
 
-def _table(shown: Sequence[FlowRow], by: By, on: Scale | None) -> FittedTable:
+def _table(
+    shown: Sequence[FlowRow],
+    by: By,
+    on: Scale | None,
+) -> FittedTable:
     odd = any(row.nonfinite for row in shown)
     kind = {"module": "class", "node": "op"}.get(by, "kind")
     columns: list[tuple[Column, Callable[[FlowRow], Text]]] = [
         (
             Column("step", "number", 3),
-            lambda row: Amount(row.number, "-" if row.number is None else str(row.number), "dim"),
+            lambda row: Amount(
+                row.number,
+                "-" if row.number is None else str(row.number),
+                "dim",
+            ),
         ),
         (Column(_WORDS[by][0], "name"), lambda row: Text(one_line(row.name))),
-        (Column(kind, leaves=8 if by == "node" else 2), lambda row: Text(clip(row.type, 40), "dim")),
-        (Column("norm", "number"), lambda row: Amount(row.norm, number(row.norm), "bold red" if row.nonfinite else "")),
-        (Column("max", "number", 7), lambda row: Amount(row.max, number(row.max))),
+        (
+            Column(kind, leaves=8 if by == "node" else 2),
+            lambda row: Text(clip(row.type, 40), "dim"),
+        ),
+        (
+            Column("norm", "number"),
+            lambda row: Amount(
+                row.norm, number(row.norm), "bold red" if row.nonfinite else ""
+            ),
+        ),
+        (
+            Column("max", "number", 7),
+            lambda row: Amount(row.max, number(row.max)),
+        ),
         (
             Column("zeros", "number", 6),
-            lambda row: Amount(row.zeros, share(row.zeros), "yellow" if row.zeros == 1 else ""),
+            lambda row: Amount(
+                row.zeros,
+                share(row.zeros),
+                "yellow" if row.zeros == 1 else "",
+            ),
         ),
         (Column("not finite", "number", 0 if odd else 4), _not_finite),
-        (Column("bar", "bar", 1), lambda row: Text(bar(on.part(row.norm) if on else None), "cyan")),
-        (Column("to its leaves", "number", 5), lambda row: Amount(row.parameters, number(row.parameters))),
+        (
+            Column("bar", "bar", 1),
+            lambda row: Text(
+                bar(on.part(row.norm) if on else None),
+                "cyan",
+            ),
+        ),
+        (
+            Column("to its leaves", "number", 5),
+            lambda row: Amount(row.parameters, number(row.parameters)),
+        ),
     ]
-    absent = {kind if not any(row.type for row in shown) else "", "to its leaves" if by != "module" else ""}
-    return table_of([column for column in columns if column[0].title not in absent - {""}], shown)
+    absent = {
+        kind if not any(row.type for row in shown) else "",
+        "to its leaves" if by != "module" else "",
+    }
+
+    return table_of(
+        [column for column in columns if column[0].title not in absent - {""}], shown
+    )
 
 
 def _not_finite(row: FlowRow) -> Text:
-    return Amount(row.nonfinite, count_text(row.nonfinite) if row.nonfinite else "", "bold red")
+    return Amount(
+        row.nonfinite, count_text(row.nonfinite) if row.nonfinite else "", "bold red"
+    )
 
 
-# -- paths ---------------------------------------------------------------------------------------------------------------
+# -- paths -----------------------------------------------------------------------------
 
 _ENDS = 6  # steps shown at either end of a long path
 
@@ -252,10 +396,22 @@ def paths_table(paths: Paths, top: int | None = PATHS_ROWS) -> RenderableType:
     what = f"the gradient of {root} with respect to {target}"
     title = "contribution" if _single(paths) else "norm of contribution"
     columns = (Column(title, "number"), Column("path", "text"))
-    table = FittedTable(columns, amounts, summary=[(Text(number(total), "bold"), Text(what, "bold"))])
+    table = FittedTable(
+        columns,
+        amounts,
+        summary=[(Text(number(total), "bold"), Text(what, "bold"))],
+    )
     remarks = [Text(line, style="dim") for line in _path_remarks(paths, len(shown))]
     head = f"{plural(paths.count, 'path')} from {root} to {target}"
-    return Group(Text(head, style="bold"), Text(), table, Text(), *remarks, *note_lines(paths.notes))
+
+    return Group(
+        Text(head, style="bold"),
+        Text(),
+        table,
+        Text(),
+        *remarks,
+        *note_lines(paths.notes),
+    )
 
 
 def _single(paths: Paths) -> bool:
@@ -269,7 +425,12 @@ def _ends(paths: Paths) -> tuple[str, str]:
 
 def _amount(paths: Paths, path: GradientPath) -> Amount:
     norm = path.steps[-1].norm if path.steps else None
-    value = path.contribution.item() if _single(paths) else _norm(path.contribution) if norm is None else norm
+    if _single(paths):
+        value = path.contribution.item()
+    elif norm is None:
+        value = _norm(path.contribution)
+    else:
+        value = norm
     return Amount(value, number(value))
 
 
@@ -294,12 +455,15 @@ def _route(graph: Graph, path: GradientPath) -> Text:
 
 
 def _arrow(step: PathStep) -> str:
-    return f"-|{number(step.norm)}|->" if step.factor is None else f"-({number(step.factor)})->"
+    if step.factor is None:
+        return f"-|{number(step.norm)}|->"
+    return f"-({number(step.factor)})->"
 
 
 def _path_remarks(paths: Paths, shown: int) -> Iterator[str]:
     if len(paths.paths) > shown:
         yield f"{labels.more(len(paths.paths) - shown)} that were followed"
+
     if not paths.complete:
         yield (
             f"{count_text(len(paths.paths))} of {count_text(paths.count)} paths were followed, those with the "
@@ -307,10 +471,13 @@ def _path_remarks(paths: Paths, shown: int) -> Iterator[str]:
         )
     elif len(paths.paths) < paths.count:
         yield f"on {plural(paths.count - len(paths.paths), 'path')} some function gives no gradient"
+
     steps = [step for path in paths.paths[:shown] for step in path.steps]
     if any(step.factor is not None for step in steps):
         yield "-(2)->: the local derivative, by which the step multiplies the gradient"
+
     if any(step.factor is None for step in steps):
         yield "-|2|->: the norm of the gradient after the step"
+
     if not _single(paths) and len(paths.paths) > 1:
         yield "contributions add up to the gradient; their norms need not add up to its norm"

@@ -1,6 +1,8 @@
-"""Seconds of forward and backward by module, over a few steps of a script that is read at its backward calls.
+"""Seconds of forward and backward by module, over a few steps of a script that is read
+at its backward calls.
 
-Forward is timed by the recording. Backward is replayed, function by function, as for gradients.
+Forward is timed by the recording. Backward is replayed, function by function, as for
+gradients.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ from statistics import median
 import torch
 
 from gradviz.errors import FormatError
-from gradviz.gradients.live import LiveGraph, compiled_functions, custom_functions, once, open_graph
+from gradviz.gradients.live import (
+    LiveGraph,
+    compiled_functions,
+    custom_functions,
+    once,
+    open_graph,
+)
 from gradviz.gradients.replay import replay
 from gradviz.graph import Graph, Scope
 from gradviz.graph.origins import ScopeTree
@@ -39,22 +47,43 @@ def timed(live: LiveOutputs) -> Graph:
     """
     if live.recording is None:
         raise FormatError("there are no modules to time: nothing was recorded")
+
     live.recording.use_clock(clock)
     attribution = live.recording.attribution(None, live.variables, timed=True)
-    opened = open_graph(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
+    opened = open_graph(
+        live.outputs,
+        variables=live.variables,
+        title=live.title,
+        attribution=attribution,
+    )
     graph, tree = opened.graph, ScopeTree(opened.graph)
     stops = (*compiled_functions(graph), *custom_functions(graph))
     seconds = Counter[int]()
     for node, took in _seconds(opened, stops).items():
         for scope in tree.around(graph.nodes[node].scope):
             seconds[scope] += took  # type: ignore[assignment]
-    scopes = tuple(scope._replace(backward=seconds.get(i)) for i, scope in enumerate(graph.scopes))
+
+    scopes = tuple(
+        scope._replace(backward=seconds.get(i)) for i, scope in enumerate(graph.scopes)
+    )
     note = f"backward of {plural(len(stops), 'custom or compiled function')}, and of what is behind, is not timed"
-    graph = replace(graph, scopes=scopes, notes=(*live.notes, *graph.notes, *([note] if stops else [])))
+    graph = replace(
+        graph,
+        scopes=scopes,
+        notes=(
+            *live.notes,
+            *graph.notes,
+            *([note] if stops else []),
+        ),
+    )
+
     return graph.with_root_names(live.names)
 
 
-def _seconds(opened: LiveGraph, stops: Sequence[int]) -> dict[int, float]:
+def _seconds(
+    opened: LiveGraph,
+    stops: Sequence[int],
+) -> dict[int, float]:
     """Of each backward function."""
     seconds: dict[int, float] = {}
 
@@ -72,18 +101,33 @@ def together(steps: Sequence[Graph]) -> Graph:
     """The first step's graph with the medians of all steps but the first."""
     kept = steps[1:] or steps
     known: dict[tuple[str, int], list[Scope]] = {}
+
     for step in kept:
         for scope in step.scopes:
-            known.setdefault((scope.path, scope.call), []).append(scope)
+            known.setdefault(
+                (scope.path, scope.call),
+                [],
+            ).append(scope)
+
     graph = steps[0]
     scopes = []
     for scope in graph.scopes:
         alike = known.get((scope.path, scope.call), [])
         forward = [one.forward for one in alike if one.forward is not None]
         backward = [one.backward for one in alike if one.backward is not None]
-        scopes.append(scope._replace(forward=_median(forward), backward=_median(backward)))
-    note = f"times are medians of {plural(len(kept), 'step')}" + ("" if len(steps) > 1 else ": the script has no other")
-    return replace(graph, scopes=tuple(scopes), notes=(*graph.notes, note))
+        scopes.append(
+            scope._replace(forward=_median(forward), backward=_median(backward))
+        )
+
+    note = f"times are medians of {plural(len(kept), 'step')}" + (
+        "" if len(steps) > 1 else ": the script has no other"
+    )
+
+    return replace(
+        graph,
+        scopes=tuple(scopes),
+        notes=(*graph.notes, note),
+    )
 
 
 def _median(seconds: Sequence[float]) -> float | None:

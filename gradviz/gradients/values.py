@@ -1,6 +1,8 @@
-"""Reads the numbers of what a graph holds: which saved tensors, leaves and outputs have NaN or Inf, and who made them.
+"""Reads the numbers of what a graph holds: which saved tensors, leaves and outputs have
+NaN or Inf, and who made them.
 
-The only reader of numbers besides the gradients. Hooks do not run: a packed tensor counts as unread.
+The only reader of numbers besides the gradients. Hooks do not run: a packed tensor
+counts as unread.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from gradviz.walker.walk import Walked
 
 
 class Value(NamedTuple):
-    """Non-finite elements in a tensor: `made_by` is the node that made it; `slot` says where it was found. `log_of_zero` of the
-    elements are minus infinity."""
+    """Non-finite elements in a tensor: `made_by` is the node that made it; `slot` says
+    where it was found. `log_of_zero` of the elements are minus infinity.
+    """
 
     made_by: int | None
     node: int | None  # the node that saved it
@@ -31,23 +34,27 @@ class Value(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What was found by reading numbers: every tensor that could be read, by who made it."""
+    """What was found by reading numbers: every tensor that could be read, by who made
+    it.
+    """
 
     bad: tuple[Value, ...]
     read: int  # tensors read
     finite: frozenset[int]  # nodes whose result was read and is finite
     unread: int = 0  # packed, freed or without numbers
-    largest_input: float = 0.0  # the largest number among saved tensors that have no graph and are no parameter
+    # the largest number among saved tensors that have no graph and are no parameter
+    largest_input: float = 0.0
     largest_name: str = ""  # of the variable that holds it
 
 
-# Which tensors have numbers that may be read, and why others have none. Asking reads no number and runs no code of a
-# subclass. Reading a tensor whose storage was resized below it, as fully_shard does between two uses, ends the
-# process.
+# Which tensors have numbers that may be read, and why others have none. Asking reads no
+# number and runs no code of a subclass. Reading a tensor whose storage was resized
+# below it, as fully_shard does between two uses, ends the process.
 
 
 def why_unreadable(tensor: torch.Tensor) -> str:
-    """Why no number of this tensor can be read, to be put after "it"; "" where they can be.
+    """Why no number of this tensor can be read, to be put after "it"; "" where they can
+    be.
 
     >>> why_unreadable(torch.ones(2))
     ''
@@ -67,27 +74,37 @@ _CLASSES = {
 
 
 def outgrown(tensor: torch.Tensor) -> str:
-    """The same, only for a tensor, or a part of one, that does not fit into its storage any more."""
+    """The same, only for a tensor, or a part of one, that does not fit into its storage
+    any more.
+    """
     with unseen():
         parts = [part for _, part in parts_of(tensor)]
         for block in parts or [tensor]:
             needed, there = _extent(block)
             if there < needed:
-                return f"needs {needed:,} bytes of a storage that was resized to {there:,}"
+                return (
+                    f"needs {needed:,} bytes of a storage that was resized to {there:,}"
+                )
     return ""
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """How many bytes of its storage the tensor reaches into, and how many there are; nothing where it has no such storage."""
+    """How many bytes of its storage the tensor reaches into, and how many there are;
+    nothing where it has no such storage.
+    """
     if answers_itself(tensor) or tensor.layout != torch.strided:
         return 0, 0
+
     try:
         there = tensor.untyped_storage().nbytes()
         if type(there) is not int or tensor.is_nested or not tensor.numel():
             return 0, 0
-        last = tensor.storage_offset() + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+        last = tensor.storage_offset() + sum(
+            (size - 1) * step for size, step in zip(tensor.shape, tensor.stride())
+        )
         return int(last + 1) * tensor.element_size(), there
-    except (RuntimeError, NotImplementedError):  # no storage, or sizes that are not told
+    except (RuntimeError, NotImplementedError):
+        # no storage, or sizes that are not told
         return 0, 0
 
 
@@ -97,13 +114,36 @@ def values_of(walked: Walked, outputs: object) -> Values:
     for node in walked.graph.nodes:
         for slot in node.saved:
             reader.slot(node.id, slot)
+
     for i, tensor in walked.variables.items():
-        reader.take(tensor, i, None, "", walked.graph.leaf_of[i].names)
-    for (_, output), root in zip(flatten(outputs), walked.graph.roots):
+        reader.take(
+            tensor,
+            i,
+            None,
+            "",
+            walked.graph.leaf_of[i].names,
+        )
+
+    for (_, output), root in zip(
+        flatten(outputs),
+        walked.graph.roots,
+    ):
         if isinstance(output, torch.Tensor):
-            reader.take(output, root.node, None, "", (root.name,))
+            reader.take(
+                output,
+                root.node,
+                None,
+                "",
+                (root.name,),
+            )
+
     return Values(
-        tuple(reader.bad), reader.read, frozenset(reader.finite), reader.unread, reader.largest, reader.largest_name
+        tuple(reader.bad),
+        reader.read,
+        frozenset(reader.finite),
+        reader.unread,
+        reader.largest,
+        reader.largest_name,
     )
 
 
@@ -117,33 +157,69 @@ class _Reader:
         self.largest, self.largest_name = 0.0, ""  # of what comes from outside
 
     def slot(self, node: int, saved: SavedTensor) -> None:
-        tensor = tensor_in(self._walked.nodes[node], saved.slot) if saved.state in ("live", "modified") else None
+        if saved.state in ("live", "modified"):
+            tensor = tensor_in(self._walked.nodes[node], saved.slot)
+        else:
+            tensor = None
+
         if tensor is None:
             self.unread += 1
             return
-        self.take(tensor, self._maker(node, saved, tensor), node, saved.slot)
+
+        self.take(
+            tensor,
+            self._maker(node, saved, tensor),
+            node,
+            saved.slot,
+        )
 
     def take(
-        self, tensor: torch.Tensor, maker: int | None, node: int | None, slot: str, names: tuple[str, ...] = ()
+        self,
+        tensor: torch.Tensor,
+        maker: int | None,
+        node: int | None,
+        slot: str,
+        names: tuple[str, ...] = (),
     ) -> None:
         bad = nonfinite(tensor)
         if bad is None:
             self.unread += 1
             return
+
         self.read += 1
         if bad:
             known = self._walked.names.leaf(tensor)
-            self.bad.append(Value(maker, node, slot, bad, tensor.numel(), names or known, _minus_infinite(tensor)))
+            self.bad.append(
+                Value(
+                    maker,
+                    node,
+                    slot,
+                    bad,
+                    tensor.numel(),
+                    names or known,
+                    _minus_infinite(tensor),
+                )
+            )
         elif maker is not None:
             self.finite.add(maker)
         elif slot:
             target = node is not None and "Loss" in self._walked.graph.nodes[node].op
             largest = 0.0 if target else _largest(tensor)
             if largest > self.largest:
-                self.largest, self.largest_name = largest, next(iter(self._walked.names.leaf(tensor)), "")
+                self.largest, self.largest_name = (
+                    largest,
+                    next(iter(self._walked.names.leaf(tensor)), ""),
+                )
 
-    def _maker(self, node: int, saved: SavedTensor, tensor: torch.Tensor) -> int | None:
-        """The node that made a saved tensor: what it says itself, its leaf, or the saving node for its own result."""
+    def _maker(
+        self,
+        node: int,
+        saved: SavedTensor,
+        tensor: torch.Tensor,
+    ) -> int | None:
+        """The node that made a saved tensor: what it says itself, its leaf, or the
+        saving node for its own result.
+        """
         if saved.leaf is not None:
             return saved.leaf
         try:
@@ -156,16 +232,21 @@ class _Reader:
 
 
 def nonfinite(tensor: torch.Tensor) -> int | None:
-    """How many elements are NaN or Inf; None where there are no numbers to read, or a class of tensors refuses to tell."""
+    """How many elements are NaN or Inf; None where there are no numbers to read, or a
+    class of tensors refuses to tell.
+    """
     if tensor.is_nested or why_unreadable(tensor):
         return None
     if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
         return 0
+
     try:
         with torch.no_grad():
             dense = _dense(tensor)
             return int(dense.numel() - torch.isfinite(dense).sum())
-    except Exception:  # what a masked tensor, one of a transform, or a dtype without arithmetic does not support
+    except Exception:
+        # what a masked tensor, one of a transform, or a dtype without arithmetic does
+        # not support
         return None
 
 
@@ -186,7 +267,9 @@ def _largest(tensor: torch.Tensor) -> float:
 
 
 def is_zero(tensor: torch.Tensor) -> bool | None:
-    """Whether all elements are zero; None where there are no numbers to read, or another class keeps them."""
+    """Whether all elements are zero; None where there are no numbers to read, or
+    another class keeps them.
+    """
     if type(tensor) is not torch.Tensor or tensor.is_nested or why_unreadable(tensor):
         return None
     with torch.no_grad():
@@ -194,7 +277,8 @@ def is_zero(tensor: torch.Tensor) -> bool | None:
 
 
 def _dense(tensor: torch.Tensor) -> Any:
-    """The elements that are there: all, those that a sparse tensor names, or those in the part of one that is made of others.
+    """The elements that are there: all, those that a sparse tensor names, or those in
+    the part of one that is made of others.
 
     Raises IndexError for a class that does not tell its parts.
     """
@@ -202,19 +286,31 @@ def _dense(tensor: torch.Tensor) -> Any:
         tensor = parts_of(tensor)[-1][1]
     dense: Any = tensor.detach()
     if dense.layout != torch.strided:
-        dense = dense.coalesce().values() if dense.layout == torch.sparse_coo else dense.values()
+        if dense.layout == torch.sparse_coo:
+            dense = dense.coalesce().values()
+        else:
+            dense = dense.values()
     return dense
 
 
 def tensor_in(node: Any, slot: str) -> torch.Tensor | None:
-    """The tensor in a slot of a live node, as `SavedTensor.slot` names it; None where it is packed, freed, or hidden."""
+    """The tensor in a slot of a live node, as `SavedTensor.slot` names it; None where
+    it is packed, freed, or hidden.
+    """
     name, _, index = slot.partition("[")
     if name.startswith("ctx."):
         name = name.removeprefix("ctx.")
-        return dict(tensors_on(name, vars(node).get(name))).get(slot.removeprefix("ctx."))
-    raw = getattr(node, "_raw_saved_" + ("tensors" if name == "saved_tensors" else name), None)
+        return dict(tensors_on(name, vars(node).get(name))).get(
+            slot.removeprefix("ctx.")
+        )
+
+    raw = getattr(
+        node, "_raw_saved_" + ("tensors" if name == "saved_tensors" else name), None
+    )
     if index and isinstance(raw, tuple):
         raw = raw[int(index.rstrip("]"))]
+
     if raw is None or isinstance(raw, tuple) or raw.unpack_hook is not None:
         return None
+
     return raw.data if isinstance(raw.data, torch.Tensor) else None

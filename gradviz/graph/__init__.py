@@ -1,4 +1,6 @@
-"""The record of a graph: plain immutable records, their columns, and graph files. Knows no torch."""
+"""The record of a graph: plain immutable records, their columns, and graph files. Knows
+no torch.
+"""
 
 from gradviz.graph.model import (
     NO_ATTRIBUTES as NO_ATTRIBUTES,

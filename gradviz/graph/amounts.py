@@ -1,8 +1,10 @@
-"""How much a graph is: elements and bytes of its tensors, what each node holds for backward, and what to know of it first.
+"""How much a graph is: elements and bytes of its tensors, what each node holds for
+backward, and what to know of it first.
 
-A storage that several nodes saved counts once: it belongs to the one that saved it first, in the order the forward pass ran.
-Parameters and buffers are not counted: they exist with or without the graph. Plain numbers and records only; wording belongs
-to whoever prints them. Knows nothing of torch.
+A storage that several nodes saved counts once: it belongs to the one that saved it
+first, in the order the forward pass ran. Parameters and buffers are not counted: they
+exist with or without the graph. Plain numbers and records only; wording belongs to
+whoever prints them. Knows nothing of torch.
 """
 
 from __future__ import annotations
@@ -13,11 +15,22 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple, TypeVar
 
-from gradviz.graph.model import Graph, Leaf, LeafKind, NodeFlag, Root, StorageKind, TensorInfo, column
+from gradviz.graph.model import (
+    Graph,
+    Leaf,
+    LeafKind,
+    NodeFlag,
+    Root,
+    StorageKind,
+    TensorInfo,
+    column,
+)
 
 _BITS = re.compile(r"\d+")
 NOT_SHOWN = "cannot show saved tensors without running hooks"
-"""What the note of a graph says whose saved tensors nobody could read: none stands in it, and zero bytes would be a guess."""
+"""What the note of a graph says whose saved tensors nobody could read: none stands in
+it, and zero bytes would be a guess.
+"""
 
 
 def why_not_shown(graph: Graph) -> str:
@@ -54,28 +67,39 @@ def elements(tensor: TensorInfo) -> int | None:
     (12, None)
     """
     sizes = [size for size in tensor.shape or () if isinstance(size, int)]
-    return prod(sizes) if tensor.shape is not None and len(sizes) == len(tensor.shape) else None
+    if tensor.shape is not None and len(sizes) == len(tensor.shape):
+        return prod(sizes)
+    return None
 
 
 def known_elements(tensor: TensorInfo) -> int:
-    """The same as far as it is known: sizes that are no numbers count as 1, and a tensor without a single shape as 0.
+    """The same as far as it is known: sizes that are no numbers count as 1, and a
+    tensor without a single shape as 0.
 
     >>> known_elements(TensorInfo(("s0", 4), "float32", "cpu"))
     4
     """
-    return prod(size for size in tensor.shape if isinstance(size, int)) if tensor.shape is not None else 0
+    if tensor.shape is not None:
+        return prod(size for size in tensor.shape if isinstance(size, int))
+    return 0
 
 
 def parameter_elements(graph: Graph) -> dict[int, int]:
     """The known elements of each parameter, by the node of its leaf."""
-    return {leaf.node: known_elements(leaf.tensor) for leaf in graph.leaves if leaf.kind == "parameter"}
+    return {
+        leaf.node: known_elements(leaf.tensor)
+        for leaf in graph.leaves
+        if leaf.kind == "parameter"
+    }
 
 
 COUNTED: tuple[StorageKind, ...] = ("activation", "number", "output", "input")
 """Kinds of storage that saving holds on to."""
 
 ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
-"""Kinds that nobody but the graph is known to hold: they are freed when the graph is deleted."""
+"""Kinds that nobody but the graph is known to hold: they are freed when the graph is
+deleted.
+"""
 
 COMPUTED: tuple[StorageKind, ...] = ("activation", "output")
 """Kinds that the forward pass computed, whoever else holds them."""
@@ -84,9 +108,17 @@ _LAST = 2**64  # no sequence number is as large
 
 
 def forward_order(graph: Graph) -> list[int]:
-    """Ids of the nodes in the order their ops ran; AccumulateGrad nodes, which ran no op, come last."""
-    number = [_LAST if sequence is None else sequence for sequence in column(graph.nodes, "sequence")]
-    return sorted(range(len(number) - 1, -1, -1), key=number.__getitem__)
+    """Ids of the nodes in the order their ops ran; AccumulateGrad nodes, which ran no
+    op, come last.
+    """
+    number = [
+        _LAST if sequence is None else sequence
+        for sequence in column(graph.nodes, "sequence")
+    ]
+    return sorted(
+        range(len(number) - 1, -1, -1),
+        key=number.__getitem__,
+    )
 
 
 def owners(graph: Graph) -> dict[int, int]:
@@ -103,7 +135,9 @@ def owners(graph: Graph) -> dict[int, int]:
 
 
 def held_bytes(graph: Graph) -> list[int]:
-    """Bytes held by each node, indexed by id. The sum is what saving holds, without parameters and buffers."""
+    """Bytes held by each node, indexed by id. The sum is what saving holds, without
+    parameters and buffers.
+    """
     nbytes = [0] * len(graph.nodes)
     for storage, node in owners(graph).items():
         record = graph.storages[storage]
@@ -112,7 +146,7 @@ def held_bytes(graph: Graph) -> list[int]:
     return nbytes
 
 
-# -- the first things to know ------------------------------------------------------------------------------------------
+# -- the first things to know ----------------------------------------------------------
 
 K = TypeVar("K", bound=str)
 
@@ -122,11 +156,14 @@ class Overview(NamedTuple):
 
     nodes: int  # backward functions, leaves included
     edges: int
-    depth: int  # backward functions on the longest way from an output to a leaf, leaves not counted
-    operations: Mapping[str, int]  # how often each type of backward function occurs, leaves left out
+    # backward functions on the longest way from an output to a leaf, leaves not counted
+    depth: int
+    # how often each type of backward function occurs, leaves left out
+    operations: Mapping[str, int]
     flags: Mapping[NodeFlag, int]  # how many nodes have it
     leaves: Mapping[LeafKind, int]
-    elements: Mapping[LeafKind, int]  # elements of the leaves, by kind; sizes that are not numbers count as none
+    # elements of the leaves, by kind; sizes that are not numbers count as none
+    elements: Mapping[LeafKind, int]
     saved: int  # slots that hold a tensor
     saved_bytes: int  # of the distinct storages that saved tensors keep alive
     roots: tuple[Root, ...]
@@ -144,25 +181,37 @@ def overview(graph: Graph) -> Overview:
     kinds, counts = Counter(leaf.kind for leaf in graph.leaves), Counter[LeafKind]()
     for leaf in graph.leaves:
         counts[leaf.kind] += elements(leaf.tensor) or 0
-    kept = [slot for node in graph.nodes for slot in node.saved if slot.tensor is not None]
+
+    kept = [
+        slot for node in graph.nodes for slot in node.saved if slot.tensor is not None
+    ]
     storages = {storage for slot in kept for storage in slot.storages}
     return Overview(
         nodes=len(graph.nodes),
         edges=len(graph.edges),
         depth=depth(graph),
-        operations=_ranked(Counter(node.op for node in graph.nodes if node.id not in leaves)),
+        operations=_ranked(
+            Counter(node.op for node in graph.nodes if node.id not in leaves)
+        ),
         flags=_ranked(Counter(flag for node in graph.nodes for flag in node.flags)),
         leaves=_ranked(kinds),
         elements=_ranked(counts),
         saved=len(kept),
         saved_bytes=sum(graph.storages[storage].nbytes or 0 for storage in storages),
         roots=graph.roots,
-        largest_leaves=tuple(sorted(graph.leaves, key=lambda leaf: (-(elements(leaf.tensor) or 0), leaf.node))),
+        largest_leaves=tuple(
+            sorted(
+                graph.leaves,
+                key=lambda leaf: (-(elements(leaf.tensor) or 0), leaf.node),
+            )
+        ),
     )
 
 
 def depth(graph: Graph) -> int:
-    """Backward functions on the longest way from an output to a leaf. Leaves are not counted."""
+    """Backward functions on the longest way from an output to a leaf. Leaves are not
+    counted.
+    """
     leaves = graph.leaf_of
     reached = [0 if node in leaves else 1 for node in range(len(graph.nodes))]
     producers = graph.producers
@@ -174,11 +223,18 @@ def depth(graph: Graph) -> int:
 
 
 def _ranked(counts: Counter[K]) -> dict[K, int]:
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    return dict(
+        sorted(
+            counts.items(),
+            key=lambda item: (-item[1], item[0]),
+        )
+    )
 
 
 def own_seconds(graph: Graph) -> list[float]:
-    """Seconds of forward and backward of each module call, without the calls inside it. Empty where nobody measured."""
+    """Seconds of forward and backward of each module call, without the calls inside it.
+    Empty where nobody measured.
+    """
     if all(scope.forward is None for scope in graph.scopes):
         return []
     whole = [(scope.forward or 0.0) + (scope.backward or 0.0) for scope in graph.scopes]

@@ -1,7 +1,8 @@
-"""Codecs of graph files: each turns one kind of value into plain JSON and back, for `gradviz.graph.files`.
+"""Codecs of graph files: each turns one kind of value into plain JSON and back, for
+`gradviz.graph.files`.
 
-Reading trusts nothing and raises `Bad`, which gathers the path to the value on its way up. This module knows no record
-of the graph model by name, no file and no envelope.
+Reading trusts nothing and raises `Bad`, which gathers the path to the value on its way
+up. This module knows no record of the graph model by name, no file and no envelope.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 BIG = 2**63
-"""Whole numbers from here on are written in hexadecimal: many readers have 64 bits, and Python limits digits."""
-HUGE = 2**256  # no count, size or line number is as large; sums and texts of larger ones fail
+"""Whole numbers from here on are written in hexadecimal: many readers have 64 bits, and
+Python limits digits.
+"""
+# no count, size or line number is as large; sums and texts of larger ones fail
+HUGE = 2**256
 DEPTH = 100  # no attribute of a node is nested as deep
 
 
@@ -37,10 +41,15 @@ class DistinctValues(dict[Any, int]):
 
 
 class Context:
-    """What references refer to: tables that fill up while writing, values and list lengths while reading."""
+    """What references refer to: tables that fill up while writing, values and list
+    lengths while reading.
+    """
 
     def __init__(self) -> None:
-        self.written: dict[str, DistinctValues] = {"tensors": DistinctValues(), "sources": DistinctValues()}
+        self.written: dict[str, DistinctValues] = {
+            "tensors": DistinctValues(),
+            "sources": DistinctValues(),
+        }
         self.read: dict[str, list[Any]] = {"tensors": [], "sources": []}
         self.lengths: dict[str, int] = {}
 
@@ -60,7 +69,8 @@ def shown(value: Any) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-# neither the whole of a long text, nor what is nested deep or a number with too many digits for `repr`
+# neither the whole of a long text, nor what is nested deep or a number with too many
+# digits for `repr`
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
@@ -72,7 +82,7 @@ def bounded(value: int) -> int:
     return value
 
 
-# -- single values -----------------------------------------------------------------------------------------------------
+# -- single values ---------------------------------------------------------------------
 
 
 class Plain(Codec):
@@ -133,7 +143,9 @@ class Word(Codec):
 
     def read(self, value: Any, context: Context) -> str:
         if type(value) is not str or value not in self.words:
-            raise Bad(f"is {shown(value)}, not one of {', '.join(filter(None, self.words))}")
+            raise Bad(
+                f"is {shown(value)}, not one of {', '.join(filter(None, self.words))}"
+            )
         return value
 
 
@@ -145,7 +157,9 @@ class Reference(Codec):
 
     def read(self, value: Any, context: Context) -> int:
         if type(value) is not int or not 0 <= value < context.lengths[self.list]:
-            raise Bad(f"is {shown(value)}, which is no index into {self.list} (there are {context.lengths[self.list]})")
+            raise Bad(
+                f"is {shown(value)}, which is no index into {self.list} (there are {context.lengths[self.list]})"
+            )
         return value
 
 
@@ -161,12 +175,16 @@ class SharedCodec:
     def read(self, value: Any, context: Context) -> Any:
         known = context.read[self.table]
         if type(value) is not int or not 0 <= value < len(known):
-            raise Bad(f"is {shown(value)}, which is no index into {self.table} (there are {len(known)})")
+            raise Bad(
+                f"is {shown(value)}, which is no index into {self.table} (there are {len(known)})"
+            )
         return known[value]
 
 
 class ValueCodec:
-    """What a node keeps as an attribute. JSON's own types stand for themselves, an array for a tuple; the rest is tagged."""
+    """What a node keeps as an attribute. JSON's own types stand for themselves, an
+    array for a tuple; the rest is tagged.
+    """
 
     def write(self, value: Any, context: Context) -> Any:
         kind = type(value)
@@ -180,13 +198,31 @@ class ValueCodec:
             return [self.write(item, context) for item in value]
         if kind is list:
             return {"list": [self.write(item, context) for item in value]}
+
         if kind is dict:
-            return {"dict": [[self.write(key, context), self.write(item, context)] for key, item in value.items()]}
+            return {
+                "dict": [
+                    [self.write(key, context), self.write(item, context)]
+                    for key, item in value.items()
+                ]
+            }
+
         if kind is complex:
-            return {"complex": [self.write(value.real, context), self.write(value.imag, context)]}
+            return {
+                "complex": [
+                    self.write(value.real, context),
+                    self.write(value.imag, context),
+                ]
+            }
+
         return {"bytes": value.hex()} if kind is bytes else str(value)
 
-    def read(self, value: Any, context: Context, level: int = 0) -> Any:
+    def read(
+        self,
+        value: Any,
+        context: Context,
+        level: int = 0,
+    ) -> Any:
         kind = type(value)
         if level > DEPTH:
             raise Bad(f"is nested more than {DEPTH} deep")
@@ -194,17 +230,30 @@ class ValueCodec:
             return tuple([self.read(item, context, level + 1) for item in value])
         if kind is not dict:
             return bounded(value) if kind is int else value
+
         try:
             ((tag, content),) = value.items()
             return self._tagged(tag, content, context, level + 1)
         except (ValueError, TypeError, AttributeError, KeyError):
             raise Bad(f"is {shown(value)}, which is no value of this format") from None
 
-    def _tagged(self, tag: str, content: Any, context: Context, level: int) -> Any:
+    def _tagged(
+        self,
+        tag: str,
+        content: Any,
+        context: Context,
+        level: int,
+    ) -> Any:
         if tag == "int":
             return bounded(int(content, 16))
+
         if tag == "float":
-            return {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[content]
+            return {
+                "nan": float("nan"),
+                "inf": float("inf"),
+                "-inf": float("-inf"),
+            }[content]
+
         if tag == "list":
             return list(self.read(content, context, level))
         if tag == "dict":
@@ -213,13 +262,18 @@ class ValueCodec:
             return complex(*self.read(content, context, level))
         if tag == "bytes":
             return bytes.fromhex(content)
+
         raise KeyError(tag)
 
 
 class AttributesCodec:
     """A mapping of names to values."""
 
-    def write(self, value: Mapping[str, Any], context: Context) -> Any:
+    def write(
+        self,
+        value: Mapping[str, Any],
+        context: Context,
+    ) -> Any:
         return {str(name): VALUE.write(item, context) for name, item in value.items()}
 
     def read(self, value: Any, context: Context) -> Any:
@@ -234,7 +288,7 @@ class AttributesCodec:
         return attributes
 
 
-# -- composed values ---------------------------------------------------------------------------------------------------
+# -- composed values -------------------------------------------------------------------
 
 
 class Optional:
@@ -259,7 +313,11 @@ class Many:
     def write(self, value: Iterable[Any], context: Context) -> Any:
         return [self.inner.write(item, context) for item in value]
 
-    def read(self, value: Any, context: Context) -> tuple[Any, ...]:
+    def read(
+        self,
+        value: Any,
+        context: Context,
+    ) -> tuple[Any, ...]:
         if type(value) is not list:
             raise Bad(f"is {shown(value)}, not an array")
         items = []
@@ -281,26 +339,46 @@ _REQUIRED = object()
 
 
 class Record:
-    """An object with one key per field; fields at their default are left out, and unknown keys are passed over."""
+    """An object with one key per field; fields at their default are left out, and
+    unknown keys are passed over.
+    """
 
-    def __init__(self, make: Callable[..., Any], codecs: Mapping[str, Codec]) -> None:
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        codecs: Mapping[str, Codec],
+    ) -> None:
         defaults = make._field_defaults  # type: ignore[attr-defined]
         names: tuple[str, ...] = make._fields  # type: ignore[attr-defined]
         self.make, self.codecs = make, codecs
-        self.first = int(names[0] not in codecs)  # the id of a record is its place in the list
-        self.fields = [_Field(name, codecs[name], defaults.get(name, _REQUIRED)) for name in names[self.first :]]
-        self.required = [field.name for field in self.fields if field.default is _REQUIRED]
+        # the id of a record is its place in the list
+        self.first = int(names[0] not in codecs)
+        self.fields = [
+            _Field(name, codecs[name], defaults.get(name, _REQUIRED))
+            for name in names[self.first :]
+        ]
+        self.required = [
+            field.name for field in self.fields if field.default is _REQUIRED
+        ]
 
     def write(self, value: Any, context: Context) -> Any:
         written = {}
-        for item, (name, codec, default) in zip(value[self.first :] if self.first else value, self.fields):
+        for item, (name, codec, default) in zip(
+            value[self.first :] if self.first else value, self.fields
+        ):
             if item is not default and item != default:
                 written[name] = codec.write(item, context)
         return written
 
-    def read(self, value: Any, context: Context, *given: Any) -> Any:
+    def read(
+        self,
+        value: Any,
+        context: Context,
+        *given: Any,
+    ) -> Any:
         if type(value) is not dict:
             raise Bad(f"is {shown(value)}, not an object")
+
         fields, codecs = {}, self.codecs
         key = ""
         try:
@@ -310,31 +388,50 @@ class Record:
                     fields[key] = codec.read(item, context)
         except Bad as bad:
             raise bad.inside(f".{key}") from None
+
         for name in self.required:
             if name not in fields:
                 raise Bad("is missing", f".{name}")
+
         return self.make(*given, **fields)
 
 
 class RowCodec(Record):
-    """An array with one entry per field; fields at their default are left out at its end."""
+    """An array with one entry per field; fields at their default are left out at its
+    end.
+    """
 
     def write(self, value: Any, context: Context) -> Any:
         size = len(value)
-        while size > len(self.required) and value[size - 1] == self.fields[size - 1].default:
+        while (
+            size > len(self.required)
+            and value[size - 1] == self.fields[size - 1].default
+        ):
             size -= 1
-        return [field.codec.write(item, context) for item, field in zip(value[:size], self.fields)]
+        return [
+            field.codec.write(item, context)
+            for item, field in zip(value[:size], self.fields)
+        ]
 
-    def read(self, value: Any, context: Context, *given: Any) -> Any:
-        if type(value) is not list or not len(self.required) <= len(value) <= len(self.fields):
+    def read(
+        self,
+        value: Any,
+        context: Context,
+        *given: Any,
+    ) -> Any:
+        if type(value) is not list or not len(self.required) <= len(value) <= len(
+            self.fields
+        ):
             names = ", ".join(field.name for field in self.fields)
             raise Bad(f"is {shown(value)}, not an array of {names}")
+
         fields = []
         try:
             for item, field in zip(value, self.fields):
                 fields.append(field.codec.read(item, context))
         except Bad as bad:
             raise bad.inside(f"[{len(fields)}]") from None
+
         return self.make(*fields)
 
 

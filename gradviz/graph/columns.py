@@ -1,8 +1,10 @@
 """The records of a very large graph, kept in columns and made when they are read.
 
-A `Node` with its saved tensor and its edge needs almost a kilobyte, most of it the same from node to node. Columns need about a
-tenth: what nodes share is one object, and what differs is a number in an array. Each class here is a sequence of records,
-equal to the tuple of the same records. Reading one makes it anew, so a reader that needs a record often should hold it.
+A `Node` with its saved tensor and its edge needs almost a kilobyte, most of it the same
+from node to node. Columns need about a tenth: what nodes share is one object, and what
+differs is a number in an array. Each class here is a sequence of records, equal to the
+tuple of the same records. Reading one makes it anew, so a reader that needs a record
+often should hold it.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ class Columns(Sequence[_Record], Generic[_Record]):
     def __getitem__(self, at: int) -> _Record: ...
     @overload
     def __getitem__(self, at: slice) -> tuple[_Record, ...]: ...
-    def __getitem__(self, at: int | slice) -> _Record | tuple[_Record, ...]:
+    def __getitem__(
+        self,
+        at: int | slice,
+    ) -> _Record | tuple[_Record, ...]:
         if isinstance(at, slice):
             return tuple([self._at(i) for i in range(*at.indices(len(self)))])
         if at >= 0:
@@ -64,12 +69,17 @@ class Columns(Sequence[_Record], Generic[_Record]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (tuple, Columns)):
             return NotImplemented
-        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other))
+        return len(self) == len(other) and all(
+            mine == theirs for mine, theirs in zip(self, other)
+        )
 
     def __hash__(self) -> int:
         return hash(tuple(self))
 
-    def __add__(self, other: Sequence[_Record]) -> tuple[_Record, ...]:
+    def __add__(
+        self,
+        other: Sequence[_Record],
+    ) -> tuple[_Record, ...]:
         return (*self, *other)
 
     def __repr__(self) -> str:
@@ -77,26 +87,51 @@ class Columns(Sequence[_Record], Generic[_Record]):
 
 
 class EdgeColumns(Columns[Edge]):
-    """Edges as numbers: consumer, producer, output of the producer, position. Each counts once."""
+    """Edges as numbers: consumer, producer, output of the producer, position. Each
+    counts once.
+    """
 
     def __init__(self) -> None:
-        self.consumer, self.producer, self.output, self.position = (array("i") for _ in range(4))
+        self.consumer, self.producer, self.output, self.position = (
+            array("i") for _ in range(4)
+        )
 
     def __len__(self) -> int:
         return len(self.consumer)
 
     def _at(self, i: int) -> Edge:
-        return _new(Edge, (self.consumer[i], self.producer[i], self.output[i], self.position[i], 1))
+        return _new(
+            Edge,
+            (
+                self.consumer[i],
+                self.producer[i],
+                self.output[i],
+                self.position[i],
+                1,
+            ),
+        )
 
     def column(self, name: str) -> Sequence[Any]:
         return [1] * len(self) if name == "count" else getattr(self, name)
 
     def __iter__(self) -> Iterator[Edge]:
-        return map(_new, repeat(Edge), zip(self.consumer, self.producer, self.output, self.position, repeat(1)))
+        return map(
+            _new,
+            repeat(Edge),
+            zip(
+                self.consumer,
+                self.producer,
+                self.output,
+                self.position,
+                repeat(1),
+            ),
+        )
 
 
 class StorageColumns(Columns[Storage]):
-    """Storages by id: kind, bytes, which are below 0 where they are not known, and names, where there are any."""
+    """Storages by id: kind, bytes, which are below 0 where they are not known, and
+    names, where there are any.
+    """
 
     def __init__(self) -> None:
         self.nbytes, self.kind = array("q"), list[StorageKind]()
@@ -110,14 +145,23 @@ class StorageColumns(Columns[Storage]):
 
     def _at(self, i: int) -> Storage:
         nbytes = self.nbytes[i]
-        return _new(Storage, (i, nbytes if nbytes >= 0 else None, self.kind[i], self.names.get(i, ())))
+        return _new(
+            Storage,
+            (
+                i,
+                nbytes if nbytes >= 0 else None,
+                self.kind[i],
+                self.names.get(i, ()),
+            ),
+        )
 
 
 class SavedColumns(Sequence[tuple[SavedTensor, ...]]):
     """The saved tensors of each node, kept one node after the other.
 
-    Most differ from one another only in their storage: what `form` says is shared, and `storage` gives the id of the storage, or
-    `WHOLE` where the form itself says it. `first[node]` is where the slots of a node begin, with one entry more for the end.
+    Most differ from one another only in their storage: what `form` says is shared, and
+    `storage` gives the id of the storage, or `WHOLE` where the form itself says it.
+    `first[node]` is where the slots of a node begin, with one entry more for the end.
     """
 
     WHOLE = -1
@@ -159,7 +203,9 @@ class NodeType(NamedTuple):
 
 
 class NodeColumns(Columns[Node]):
-    """Nodes by id. `flags`, `names` and `none_inputs` hold only those of nodes that differ from others of their type."""
+    """Nodes by id. `flags`, `names` and `none_inputs` hold only those of nodes that
+    differ from others of their type.
+    """
 
     def __init__(self) -> None:
         self.type: list[NodeType] = []
@@ -181,9 +227,17 @@ class NodeColumns(Columns[Node]):
     def read_nothing(self) -> None:
         """No node has attributes or saved tensors."""
         self.attributes = [NO_ATTRIBUTES] * len(self)
-        self.saved.first = array("q", bytes(8 * (len(self) + 1)))
+        self.saved.first = array(
+            "q",
+            bytes(8 * (len(self) + 1)),
+        )
 
-    def add(self, type: NodeType, outputs: tuple[TensorInfo | None, ...], names: tuple[str, ...]) -> None:
+    def add(
+        self,
+        type: NodeType,
+        outputs: tuple[TensorInfo | None, ...],
+        names: tuple[str, ...],
+    ) -> None:
         """One node more, without a number, place, attributes or saved tensors."""
         self.names[len(self)] = names
         self.type.append(type)
@@ -198,8 +252,12 @@ class NodeColumns(Columns[Node]):
     def column(self, name: str) -> Sequence[Any]:
         if name == "op":
             return [type.op for type in self.type]
+
         if name == "sequence":
-            return [number if number != UNNUMBERED else None for number in self.sequence]
+            return [
+                number if number != UNNUMBERED else None for number in self.sequence
+            ]
+
         if name == "flags":
             return [self.flags.get(i, type.flags) for i, type in enumerate(self.type)]
         if name == "none_inputs":
@@ -208,6 +266,7 @@ class NodeColumns(Columns[Node]):
             return [None] * len(self)
         if name in ("outputs", "scope", "source", "attributes", "saved", "script_line"):
             return getattr(self, name)  # type: ignore[no-any-return]
+
         return super().column(name)
 
     def _at(self, i: int) -> Node:
@@ -232,15 +291,16 @@ class NodeColumns(Columns[Node]):
         return _new(Node, fields)
 
 
-# -- the collector -----------------------------------------------------------------------------------------------------
+# -- the collector ---------------------------------------------------------------------
 
 
 @contextmanager
 def paused() -> Iterator[None]:
     """No collection inside; afterwards the collector is as it was before.
 
-    Making millions of small records sets the collector off again and again, and it then reads every one of them; they hold no
-    cycles, so it finds nothing. That took up to half of the time of large graphs.
+    Making millions of small records sets the collector off again and again, and it then
+    reads every one of them; they hold no cycles, so it finds nothing. That took up to
+    half of the time of large graphs.
 
     >>> with paused():
     ...     gc.isenabled()

@@ -1,7 +1,8 @@
 """Graph files: writes a Graph as JSON and reads it back, equal in every field.
 
-The format is described in docs/json-format.md. Writing is streamed, one record a line. This module owns the envelope and
-what holds between records; how a record is written follows from its types. Nothing here imports torch.
+The format is described in docs/json-format.md. Writing is streamed, one record a line.
+This module owns the envelope and what holds between records; how a record is written
+follows from its types. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from gradviz.graph.model import Edge, Graph, Leaf, Scope
 from gradviz.stages import Stage
 from gradviz.wording import without_hidden
 
-# -- how each record is written: one table for writing and for reading -------------------------------------------------
+# -- how each record is written: one table for writing and for reading -----------------
 
 TEXT, WHOLE, ATTRIBUTES = Plain(str, "text"), Whole(), AttributesCodec()
 _BY_TYPE: dict[Any, Codec] = {
@@ -51,7 +52,10 @@ _BY_TYPE: dict[Any, Codec] = {
     model.SourceLine: SharedCodec("sources"),
 }
 _INDICES: dict[str, Codec] = {
-    **dict.fromkeys(("node", "consumer", "producer", "leaf"), Reference("nodes")),
+    **dict.fromkeys(
+        ("node", "consumer", "producer", "leaf"),
+        Reference("nodes"),
+    ),
     **dict.fromkeys(("scope", "parent"), Reference("scopes")),
     **dict.fromkeys(("storage", "parts"), Reference("storages")),
 }
@@ -74,49 +78,90 @@ def _codec(type: Any, whole: Codec) -> Codec:
     return Optional(_codec(value, whole))
 
 
-def _record(make: Any, kind: type[Record] = Record, **indices: Codec) -> Record:
-    """How a record is written: every field as its type in the graph model says, but for the number that is its place."""
-    fields = [(name, type) for name, type in get_type_hints(make).items() if (name, type) != ("id", int)]
-    record = kind(make, {name: _codec(type, (_INDICES | indices).get(name, WHOLE)) for name, type in fields})
+def _record(
+    make: Any,
+    kind: type[Record] = Record,
+    **indices: Codec,
+) -> Record:
+    """How a record is written: every field as its type in the graph model says, but for
+    the number that is its place.
+    """
+    fields = [
+        (name, type)
+        for name, type in get_type_hints(make).items()
+        if (name, type) != ("id", int)
+    ]
+    record = kind(
+        make,
+        {
+            name: _codec(type, (_INDICES | indices).get(name, WHOLE))
+            for name, type in fields
+        },
+    )
     _BY_TYPE.setdefault(make, record)
+
     return record
 
 
 class _SavedRecord(Record):
-    """A saved tensor. Files written before `packing` and `parts` were fields say both in the words of its note alone."""
+    """A saved tensor. Files written before `packing` and `parts` were fields say both
+    in the words of its note alone.
+    """
 
-    def read(self, value: Any, context: Context, *given: Any) -> Any:
+    def read(
+        self,
+        value: Any,
+        context: Context,
+        *given: Any,
+    ) -> Any:
         saved: model.SavedTensor = super().read(value, context, *given)
         if not saved.note:
             return saved
+
         if saved.state == "packed" and "packing" not in value:
             if saved.tensor is None and "torch.utils.checkpoint." in saved.note:
                 return saved._replace(packing="recompute")
             if "save_on_cpu" in saved.note:
                 saved = saved._replace(packing="offload")
+
         if saved.storage is not None and "parts" not in value:
             parts = [int(number) for number in _PART.findall(saved.note)]
             if len(parts) > 1 and max(parts) < context.lengths["storages"]:
                 saved = saved._replace(parts=tuple(parts))
+
         return saved
 
 
 class _Flags(Many):
     """The flags of a node, without retired ones."""
 
-    def read(self, value: Any, context: Context) -> tuple[Any, ...]:
-        kept = [flag for flag in value if flag not in _RETIRED_FLAGS] if type(value) is list else value
+    def read(
+        self,
+        value: Any,
+        context: Context,
+    ) -> tuple[Any, ...]:
+        if type(value) is list:
+            kept = [flag for flag in value if flag not in _RETIRED_FLAGS]
+        else:
+            kept = value
         return super().read(kept, context)
 
 
 _BY_TYPE[tuple[model.NodeFlag, ...]] = _Flags(Word(get_args(model.NodeFlag)))
-TENSOR_ROW, SOURCE_ROW = _record(model.TensorInfo, RowCodec), _record(model.SourceLine, RowCodec)
+TENSOR_ROW, SOURCE_ROW = (
+    _record(model.TensorInfo, RowCodec),
+    _record(model.SourceLine, RowCodec),
+)
 EDGE, BACKWARD = _record(model.Edge, RowCodec), _record(model.BackwardStep, RowCodec)
 STORAGE, SCOPE = _record(model.Storage), _record(model.Scope)
 _record(model.Uses, RowCodec)  # each before those that hold it
 for _make in (model.Function, model.RankMemory):
     _record(_make)
-GROUP, BASE, SAVED = _record(model.Group), _record(model.Base), _record(model.SavedTensor, _SavedRecord)
+GROUP, BASE, SAVED = (
+    _record(model.Group),
+    _record(model.Base),
+    _record(model.SavedTensor, _SavedRecord),
+)
 NODE, LEAF, ROOT = _record(model.Node), _record(model.Leaf), _record(model.Root)
 PROCESS, RANK_SHARE, MARK, DATA = (
     _record(model.Process),
@@ -141,8 +186,15 @@ _LISTS: tuple[tuple[str, Record], ...] = (
     ("by_rank", RANK_SHARE),
     ("marks", MARK),
 )
-_TABLES: tuple[tuple[str, Record], ...] = (("tensors", TENSOR_ROW), ("sources", SOURCE_ROW))
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_TABLES: tuple[tuple[str, Record], ...] = (
+    ("tensors", TENSOR_ROW),
+    ("sources", SOURCE_ROW),
+)
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False,
+    separators=(",", ":"),
+    allow_nan=False,
+)
 _MAY_BE_MISSING = ("backward", "data", "by_rank", "marks")
 _HEAD: dict[str, Codec] = {
     "title": TEXT,
@@ -152,16 +204,22 @@ _HEAD: dict[str, Codec] = {
 }
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------
 
 
 def _encode(value: object) -> str:
-    """One value as JSON. What cannot be seen is written as an escape of JSON's, which reads back as what it was."""
-    return without_hidden(_ENCODER.encode(value), lambda c: json.dumps(c)[1:-1])
+    """One value as JSON. What cannot be seen is written as an escape of JSON's, which
+    reads back as what it was.
+    """
+    return without_hidden(
+        _ENCODER.encode(value),
+        lambda c: json.dumps(c)[1:-1],
+    )
 
 
 def dump(graph: Graph) -> Iterator[str]:
-    """The graph as JSON text, in pieces of a line or less. `loads` gives an equal graph back.
+    """The graph as JSON text, in pieces of a line or less. `loads` gives an equal graph
+    back.
 
     What a folded graph was folded from (`Graph.original`) is not written.
 
@@ -172,11 +230,17 @@ def dump(graph: Graph) -> Iterator[str]:
     yield f'{{"format":"{FORMAT}","version":{VERSION}'
     for key, codec in _HEAD.items():
         yield f',\n"{key}":{encode(codec.write(getattr(graph, key), context))}'
+
     # what ranks have alone is a part of a merged graph; findings are of one look at it
     marks = [mark for mark in graph.marks if mark.kind != "finding"]
-    lists = [(key, record, getattr(graph, key) if key != "marks" else marks) for key, record in _LISTS]
+    lists = [
+        (key, record, getattr(graph, key) if key != "marks" else marks)
+        for key, record in _LISTS
+    ]
     lists = [entry for entry in lists if entry[2] or entry[0] not in _MAY_BE_MISSING]
-    tables = [(key, record, context.written[key]) for key, record in _TABLES]  # filled by then, so they come last
+    # filled by then, so they come last
+    tables = [(key, record, context.written[key]) for key, record in _TABLES]
+
     for key, record, items in (*lists, *tables):
         if key == "tensors" and graph.process is not None:
             yield f',\n"process":{encode(PROCESS.write(graph.process, context))}'
@@ -187,38 +251,51 @@ def dump(graph: Graph) -> Iterator[str]:
                 yield before + encode(record.write(item, context))
                 before = ",\n"
         yield "]"
+
     yield "\n}\n"
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
     """The graph in a file that `Graph.save("name.json")` wrote. Needs no torch.
 
-    Raises GraphFileError, which says what is wrong and where, for a file that is missing, broken, of another program or
-    of a later version.
+    Raises GraphFileError, which says what is wrong and where, for a file that is
+    missing, broken, of another program or of a later version.
     """
     name = os.fspath(path)
     if os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name):
-        raise GraphFileError(f"{name}: it is a pipe or a device, which may never end. Copy it to a file first.")
+        raise GraphFileError(
+            f"{name}: it is a pipe or a device, which may never end. Copy it to a file first."
+        )
+
     try:
         with open(name, encoding="utf-8") as file:
             text = file.read()
     except UnicodeDecodeError as error:
-        raise GraphFileError(f"{name}: it is not text ({error.reason} at byte {error.start}). {_ADVICE}") from error
+        raise GraphFileError(
+            f"{name}: it is not text ({error.reason} at byte {error.start}). {_ADVICE}"
+        ) from error
     except OSError as error:
-        raise GraphFileError(f"{name}: cannot be read: {error.strerror or error}.") from error
+        raise GraphFileError(
+            f"{name}: cannot be read: {error.strerror or error}."
+        ) from error
+
     return loads(text, name=name)
 
 
 def loads(text: str, *, name: str = "graph file") -> Graph:
-    """The graph in a text that `dump` made. Raises GraphFileError; `name` is what its message calls the text."""
+    """The graph in a text that `dump` made. Raises GraphFileError; `name` is what its
+    message calls the text.
+    """
     try:
         with paused():
             return _graph(_parsed(text))
     except Bad as bad:
-        raise GraphFileError(f"{name}: {bad.where.lstrip('.') or 'it'} {bad.problem}. {_ADVICE}") from bad
+        raise GraphFileError(
+            f"{name}: {bad.where.lstrip('.') or 'it'} {bad.problem}. {_ADVICE}"
+        ) from bad
 
 
 _ADVICE = "A graph file is written by `graph.save('name.json')` or `gradviz render TARGET -o name.json`."
@@ -229,19 +306,25 @@ def _parsed(text: str) -> dict[str, Any]:
         with Stage("load", doing="parsing the file"):
             data = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise Bad(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+        raise Bad(
+            f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from error
     except (RecursionError, ValueError) as error:
         raise Bad(f"cannot be read as JSON: {error}") from error
+
     if type(data) is not dict or data.get("format") != FORMAT:
         raise Bad(f'is not a gradviz graph: it does not say "format": "{FORMAT}"')
+
     version = data.get("version")
     if type(version) is not int or version < 1:
         raise Bad(f"is {shown(version)}, not a version number", ".version")
+
     if version > VERSION:
         raise Bad(
             f"is {shown(version)}, and this gradviz reads up to {VERSION}: upgrade gradviz to read this file",
             ".version",
         )
+
     return data
 
 
@@ -254,27 +337,50 @@ def _graph(data: dict[str, Any]) -> Graph:
     data = {**{key: [] for key in _MAY_BE_MISSING}, **data}
     for key, _ in (*_LISTS, *_TABLES):
         if type(data.get(key)) is not list:
-            raise Bad("is missing" if key not in data else f"is {shown(data[key])}, not an array", key)
+            raise Bad(
+                "is missing"
+                if key not in data
+                else f"is {shown(data[key])}, not an array",
+                key,
+            )
         context.lengths[key] = len(data[key])
+
     for key, record in _TABLES:
-        context.read[key] = _records(key, record, data[key], context)
-    fields: dict[str, Any] = {key: tuple(_records(key, record, data[key], context)) for key, record in _LISTS}
+        context.read[key] = _records(
+            key,
+            record,
+            data[key],
+            context,
+        )
+
+    fields: dict[str, Any] = {
+        key: tuple(_records(key, record, data[key], context)) for key, record in _LISTS
+    }
     for key, codec in _HEAD.items():
         fields[key] = _head(key, codec, data, context)
+
     if "process" in data:
         fields["process"] = _head("process", PROCESS, data, context)
+
     _check_edges(fields["edges"])
     _check_leaves(fields["leaves"])
     _check_scopes(fields["scopes"])
     graph = Graph(**fields)
+
     try:
         _ = graph.order
     except ValueError as error:
         raise Bad("form a cycle, which no autograd graph does", "edges") from error
+
     return graph
 
 
-def _head(key: str, codec: Codec, data: dict[str, Any], context: Context) -> Any:
+def _head(
+    key: str,
+    codec: Codec,
+    data: dict[str, Any],
+    context: Context,
+) -> Any:
     if key not in data:
         raise Bad("is missing", key)
     try:
@@ -283,15 +389,26 @@ def _head(key: str, codec: Codec, data: dict[str, Any], context: Context) -> Any
         raise bad.inside(key) from None
 
 
-def _records(key: str, record: Record, items: list[Any], context: Context) -> list[Any]:
+def _records(
+    key: str,
+    record: Record,
+    items: list[Any],
+    context: Context,
+) -> list[Any]:
     records: list[Any] = []
-    numbered = record.first  # a record without an id of its own gets its place in the list
+    # a record without an id of its own gets its place in the list
+    numbered = record.first
     try:
         with Stage("load", key, records.__len__, len(items)):
             for i, item in enumerate(items):
-                records.append(record.read(item, context, i) if numbered else record.read(item, context))
+                records.append(
+                    record.read(item, context, i)
+                    if numbered
+                    else record.read(item, context)
+                )
     except Bad as bad:
         raise bad.inside(f"{key}[{len(records)}]") from None
+
     return records
 
 
@@ -301,7 +418,10 @@ def _check_edges(edges: Iterable[Edge]) -> None:
     for i, edge in enumerate(edges):
         here = (edge.consumer, edge.position)
         if here <= before:
-            raise Bad("does not come after the edge before it, by consumer and position", f"edges[{i}]")
+            raise Bad(
+                "does not come after the edge before it, by consumer and position",
+                f"edges[{i}]",
+            )
         if edge.count < 1:
             raise Bad("is 0, and an edge stands for at least one", f"edges[{i}][4]")
         before = here
@@ -329,7 +449,14 @@ def _check_scopes(scopes: tuple[Scope, ...]) -> None:
                 raise Bad("is inside itself", f"scopes[{here}]")
             path[here] = None
             here = scopes[here].parent
+
         around = 0 if here is None else done[here]
         if around + len(path) > _NESTED:
-            raise Bad(f"is inside more than {_NESTED} others: module calls do not nest as deep", f"scopes[{i}]")
-        done.update({scope: around + depth for depth, scope in enumerate(reversed(path), 1)})
+            raise Bad(
+                f"is inside more than {_NESTED} others: module calls do not nest as deep",
+                f"scopes[{i}]",
+            )
+
+        done.update(
+            {scope: around + depth for depth, scope in enumerate(reversed(path), 1)}
+        )

@@ -1,4 +1,6 @@
-"""Paths without the folders of the machine that a graph was recorded on, for files that are meant to be sent."""
+"""Paths without the folders of the machine that a graph was recorded on, for files that
+are meant to be sent.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,14 @@ from gradviz.graph.model import Graph, SourceLine
 def sources(graph: Graph) -> Iterator[SourceLine]:
     """Every line of code that made a node."""
     for node in graph.nodes:
-        yield from (source for source in (node.source, node.script_line) if source is not None)
+        yield from (
+            source for source in (node.source, node.script_line) if source is not None
+        )
 
 
 def without_folders(graph: Graph) -> Callable[[str], str]:
-    """Takes the folder of the user's own code, and those that packages are installed in, out of a text.
+    """Takes the folder of the user's own code, and those that packages are installed
+    in, out of a text.
 
     >>> from gradviz.graph import Node
     >>> line = SourceLine(f"{os.sep}home{os.sep}ann{os.sep}train.py", 3)
@@ -25,18 +30,27 @@ def without_folders(graph: Graph) -> Callable[[str], str]:
     """
     own: set[str] = set()
     folders: set[str] = set()
+
     for source in sources(graph):
         folder, inside, _ = source.file.partition(f"{os.sep}{source.package}{os.sep}")
         if not source.package:
             own.add(os.path.dirname(source.file))
         elif inside:
             folders.add(folder)
+
     roots = {folder for folder in own if os.path.isabs(folder)}
     folders |= (
-        {os.path.commonpath(roots)} if roots and len({os.path.splitdrive(root)[0] for root in roots}) == 1 else roots
+        {os.path.commonpath(roots)}
+        if roots and len({os.path.splitdrive(root)[0] for root in roots}) == 1
+        else roots
     )
-    longest = sorted((folder + os.sep for folder in folders if folder.strip(os.sep)), key=len, reverse=True)
+    longest = sorted(
+        (folder + os.sep for folder in folders if folder.strip(os.sep)),
+        key=len,
+        reverse=True,
+    )
     if not longest:
         return lambda text: text
+
     pattern = re.compile("|".join(map(re.escape, longest)))
     return lambda text: pattern.sub("", text)

@@ -1,11 +1,15 @@
-"""The graph model: what one walk over an autograd graph found, as plain immutable records.
+"""The graph model: what one walk over an autograd graph found, as plain immutable
+records.
 
-A `Graph` is a snapshot. It holds no tensor, no `grad_fn` and no reference to anything of the user's, so keeping one keeps
-no memory alive and reading one can disturb nothing. Nothing here imports torch. Records are `NamedTuple`s: immutable,
-comparable, and cheap enough to make by the million (a frozen dataclass costs about five times as much to build).
+A `Graph` is a snapshot. It holds no tensor, no `grad_fn` and no reference to anything
+of the user's, so keeping one keeps no memory alive and reading one can disturb nothing.
+Nothing here imports torch. Records are `NamedTuple`s: immutable, comparable, and cheap
+enough to make by the million (a frozen dataclass costs about five times as much to
+build).
 
-Direction. An edge runs from the *consumer* (nearer to the root) to the *producer* (nearer to the leaves), as
-`next_functions` does. Data flowed the other way in the forward pass.
+Direction. An edge runs from the *consumer* (nearer to the root) to the *producer*
+(nearer to the leaves), as `next_functions` does. Data flowed the other way in the
+forward pass.
 """
 
 from __future__ import annotations
@@ -36,34 +40,46 @@ NodeFlag = Literal[
     "hidden",
     "cut",
 ]
-"""What is special about a node: a custom `autograd.Function`; user hooks registered; saved tensors freed by backward; a
-saved tensor modified in place since; a saved tensor packed by a hook; recomputation hidden behind a reentrant
-checkpoint; hidden behind a compiled function; other state that Python cannot read (C++ nodes); cut off, so that no
-gradient passes."""
+"""What is special about a node: a custom `autograd.Function`; user hooks registered;
+saved tensors freed by backward; a saved tensor modified in place since; a saved tensor
+packed by a hook; recomputation hidden behind a reentrant checkpoint; hidden behind a
+compiled function; other state that Python cannot read (C++ nodes); cut off, so that no
+gradient passes.
+"""
 
 LeafKind = Literal["parameter", "buffer", "input"]
 StorageKind = Literal["parameter", "buffer", "input", "activation", "output", "number"]
-"""Who owns a storage. `output`: an activation that the caller also holds. `number`: a Python number that autograd wrapped
-into a 0-dim tensor."""
+"""Who owns a storage. `output`: an activation that the caller also holds. `number`: a
+Python number that autograd wrapped into a 0-dim tensor.
+"""
 
 SavedState = Literal["live", "freed", "packed", "modified", "unknown"]
-"""State of one saved slot. `packed`: a saved-tensor hook has it. A slot that holds nothing is an attribute that is None."""
+"""State of one saved slot. `packed`: a saved-tensor hook has it. A slot that holds
+nothing is an attribute that is None.
+"""
 
 Packing = Literal["", "recompute", "offload", "hook"]
-"""What packed a saved slot: a checkpoint that computes the tensor again, `save_on_cpu`, or any other hook. Empty where nothing
-packed it, or nobody knows what."""
+"""What packed a saved slot: a checkpoint that computes the tensor again, `save_on_cpu`,
+or any other hook. Empty where nothing packed it, or nobody knows what.
+"""
 
 MarkKind = Literal["finding", "added", "changed"]
-"""Whether a mark is a finding, or what some of several graphs have alone, or have otherwise."""
+"""Whether a mark is a finding, or what some of several graphs have alone, or have
+otherwise.
+"""
 
 GroupKind = Literal["module", "repeat", "alike", "loop", "chain", "more", "op"]
-"""What a folded node is. "op": one op with the views of what it uses and makes, which is drawn as that op."""
+"""What a folded node is. "op": one op with the views of what it uses and makes, which
+is drawn as that op.
+"""
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 
 class TensorInfo(NamedTuple):
-    """Facts of one tensor. `shape` is None where a tensor has no single shape (a strided nested tensor)."""
+    """Facts of one tensor. `shape` is None where a tensor has no single shape (a
+    strided nested tensor).
+    """
 
     shape: Shape | None
     dtype: str
@@ -72,7 +88,9 @@ class TensorInfo(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """One block of memory. `nbytes` is None where the tensor has no storage that can be asked; `names` are those of an input."""
+    """One block of memory. `nbytes` is None where the tensor has no storage that can be
+    asked; `names` are those of an input.
+    """
 
     id: int
     nbytes: int | None
@@ -88,18 +106,28 @@ class SavedTensor(NamedTuple):
     storage: int | None  # id of the Storage
     kind: StorageKind | None
     state: SavedState
-    nbytes: int | None = None  # bytes of the tensor's own elements; its storage may be larger, or smaller when expanded
+    # bytes of the tensor's own elements; its storage may be larger, or smaller when
+    # expanded
+    nbytes: int | None = None
     view: bool = False
-    leaf: int | None = None  # id of the AccumulateGrad node when this slot holds a leaf of the graph
+    # id of the AccumulateGrad node when this slot holds a leaf of the graph
+    leaf: int | None = None
     version: int | None = None  # the tensor's version counter when it was read
-    note: str = ""  # hook and packed type, or why the state is unknown: words for a reader, never read by a program
+    # hook and packed type, or why the state is unknown: words for a reader, never read
+    # by a program
+    note: str = ""
     packing: Packing = ""
-    parts: tuple[int, ...] = ()  # ids of the storages of a tensor that is made of several, `storage` among them
+    # ids of the storages of a tensor that is made of several, `storage` among them
+    parts: tuple[int, ...] = ()
 
     @property
     def storages(self) -> tuple[int, ...]:
-        """Ids of all storages that this slot holds. A sparse tensor has several; `storage` is that of its values, and first."""
-        return tuple(dict.fromkeys((self.storage, *self.parts))) if self.storage is not None else ()
+        """Ids of all storages that this slot holds. A sparse tensor has several;
+        `storage` is that of its values, and first.
+        """
+        if self.storage is not None:
+            return tuple(dict.fromkeys((self.storage, *self.parts)))
+        return ()
 
 
 class Scope(NamedTuple):
@@ -109,15 +137,19 @@ class Scope(NamedTuple):
     type: str
     call: int
     parent: int | None
-    parameters: int | None = None  # elements of the module's own and its children's parameters
+    # elements of the module's own and its children's parameters
+    parameters: int | None = None
     output: TensorInfo | None = None
-    forward: float | None = None  # seconds of the call, with the calls inside it, where they were measured
+    # seconds of the call, with the calls inside it, where they were measured
+    forward: float | None = None
     backward: float | None = None  # the same of its backward functions
 
 
 class SourceLine(NamedTuple):
-    """A line of code outside torch. `package` is the import name of the installed package that holds the file, such as
-    "transformers", and "" for the script's own code."""
+    """A line of code outside torch. `package` is the import name of the installed
+    package that holds the file, such as "transformers", and "" for the script's own
+    code.
+    """
 
     file: str
     line: int
@@ -127,14 +159,18 @@ class SourceLine(NamedTuple):
 
 
 class Function(NamedTuple):
-    """The class behind a custom `autograd.Function` node, and where its backward is defined (None: no source)."""
+    """The class behind a custom `autograd.Function` node, and where its backward is
+    defined (None: no source).
+    """
 
     name: str
     definition: SourceLine | None
 
 
 class Uses(NamedTuple):
-    """How many of the edges from an output of `node` to a group are uses of parameters that are drawn there, or are that node."""
+    """How many of the edges from an output of `node` to a group are uses of parameters
+    that are drawn there, or are that node.
+    """
 
     node: int
     output: int
@@ -142,7 +178,9 @@ class Uses(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What a folded node stands for: node ids of the graph it was folded from, and what to call it."""
+    """What a folded node stands for: node ids of the graph it was folded from, and what
+    to call it.
+    """
 
     kind: GroupKind
     title: str
@@ -151,7 +189,8 @@ class Group(NamedTuple):
     ops: int = 0  # backward functions inside, leaves not counted
     parameters: int = 0
     nbytes: int | None = None
-    same_as: int | None = None  # the call of the same module, by number, that its parameters are drawn with
+    # the call of the same module, by number, that its parameters are drawn with
+    same_as: int | None = None
     shared: tuple[Uses, ...] = ()  # the edges that stand for uses of those
 
 
@@ -161,7 +200,8 @@ class Node(NamedTuple):
     id: int
     op: str  # "AddmmBackward0"
     outputs: tuple[TensorInfo | None, ...] = ()
-    sequence: int | None = None  # None for AccumulateGrad, which autograd numbers after everything else
+    # None for AccumulateGrad, which autograd numbers after everything else
+    sequence: int | None = None
     scope: int | None = None
     source: SourceLine | None = None
     attributes: Mapping[str, Any] = NO_ATTRIBUTES
@@ -171,17 +211,25 @@ class Node(NamedTuple):
     none_inputs: int = 0  # entries of next_functions that need no gradient
     function: Function | None = None
     group: Group | None = None
-    script_line: SourceLine | None = None  # where `source` is a library's: the script's own innermost line at the time
-    assigned: str = ""  # the variable that the line assigns, of the last op that it made
+    # where `source` is a library's: the script's own innermost line at the time
+    script_line: SourceLine | None = None
+    # the variable that the line assigns, of the last op that it made
+    assigned: str = ""
 
     @property
     def folded(self) -> Group | None:
-        """The group that the node is drawn as; None for a single op, with or without views."""
-        return self.group if self.group is not None and self.group.kind != "op" else None
+        """The group that the node is drawn as; None for a single op, with or without
+        views.
+        """
+        if self.group is not None and self.group.kind != "op":
+            return self.group
+        return None
 
 
 class Edge(NamedTuple):
-    """One entry of `consumer.next_functions`. `count` is above 1 only between folded groups."""
+    """One entry of `consumer.next_functions`. `count` is above 1 only between folded
+    groups.
+    """
 
     consumer: int
     producer: int
@@ -191,7 +239,9 @@ class Edge(NamedTuple):
 
 
 class Base(NamedTuple):
-    """The tensor that a view looks into. `node` is the node that made it, or its AccumulateGrad, when in the graph."""
+    """The tensor that a view looks into. `node` is the node that made it, or its
+    AccumulateGrad, when in the graph.
+    """
 
     tensor: TensorInfo
     node: int | None
@@ -213,10 +263,12 @@ class Leaf(NamedTuple):
 
 
 class Data(NamedTuple):
-    """A tensor without gradient that the user's code gave to ops: inputs, targets, indices, a mask.
+    """A tensor without gradient that the user's code gave to ops: inputs, targets,
+    indices, a mask.
 
-    `nodes` are those that saved it, or a view of it. Ops that save nothing of what they take tell nothing of it. One that is
-    `inner` was made inside a module, and is called as the parameter or the slot that took it.
+    `nodes` are those that saved it, or a view of it. Ops that save nothing of what they
+    take tell nothing of it. One that is `inner` was made inside a module, and is called
+    as the parameter or the slot that took it.
     """
 
     names: tuple[str, ...]
@@ -227,7 +279,9 @@ class Data(NamedTuple):
 
 
 class Root(NamedTuple):
-    """An output the walk began at. `node` is None when it has no graph, and `why` then says so."""
+    """An output the walk began at. `node` is None when it has no graph, and `why` then
+    says so.
+    """
 
     node: int | None
     output: int
@@ -238,11 +292,14 @@ class Root(NamedTuple):
 
 
 class BackwardStep(NamedTuple):
-    """One function that backward calls. `norm` is that of the gradient that arrives, the largest one of several; None when
-    none does, infinite when an entry is not finite. Not `measured`: a custom Function that was not called lies before it.
+    """One function that backward calls. `norm` is that of the gradient that arrives,
+    the largest one of several; None when none does, infinite when an entry is not
+    finite. Not `measured`: a custom Function that was not called lies before it.
 
-    Of small tensors, when they were asked for: the elements of the gradient that `arrived`, of the `value` that the op computed
-    or the leaf has, and of what was `sent` to each input, by position; nothing where they are not known."""
+    Of small tensors, when they were asked for: the elements of the gradient that
+    `arrived`, of the `value` that the op computed or the leaf has, and of what was
+    `sent` to each input, by position; nothing where they are not known.
+    """
 
     node: int
     norm: float | None = None
@@ -255,14 +312,17 @@ class BackwardStep(NamedTuple):
 class RankMemory(NamedTuple):
     """Bytes that one process holds, as sharded there; None where nothing was read."""
 
-    saved: int | None = None  # for backward, each storage once, without parameters and buffers
+    # for backward, each storage once, without parameters and buffers
+    saved: int | None = None
     parameters: int | None = None
     gradients: int | None = None
     optimizer: int | None = None
 
 
 class RankShare(NamedTuple):
-    """What some ranks hold, each of them as much, in a graph that was merged from several."""
+    """What some ranks hold, each of them as much, in a graph that was merged from
+    several.
+    """
 
     ranks: tuple[int, ...]
     memory: RankMemory
@@ -281,13 +341,16 @@ class Process(NamedTuple):
     world: int
     host: str = ""
     memory: RankMemory = RankMemory()
-    parameters: tuple[str, ...] = ()  # names of those that its models hold, in the graph or not
+    # names of those that its models hold, in the graph or not
+    parameters: tuple[str, ...] = ()
     wrapped: str = ""  # what shares the work: "DistributedDataParallel", "FSDP2", ...
     stage: int | None = None  # of a pipeline
 
 
 class Mark(NamedTuple):
-    """A finding to be drawn: boxes and edges with the number, and a line of words under the picture."""
+    """A finding to be drawn: boxes and edges with the number, and a line of words under
+    the picture.
+    """
 
     number: int
     id: str  # of the check
@@ -299,7 +362,9 @@ class Mark(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """A tensor that could get a gradient and gets none, since the graph does not lead to it: `reason` says why, `source` where."""
+    """A tensor that could get a gradient and gets none, since the graph does not lead
+    to it: `reason` says why, `source` where.
+    """
 
     names: tuple[str, ...]
     tensor: TensorInfo
@@ -311,9 +376,10 @@ class Absent(NamedTuple):
 class Graph:
     """A detached snapshot of an autograd graph.
 
-    `nodes` is indexed by id; `edges` are sorted by consumer, then position. `storages` and `scopes` are indexed by id.
-    `nodes`, `edges` and `storages` are tuples, or `gradviz.graph.columns` in a graph of more than 50,000 nodes: sequences that
-    are equal to those tuples, and make each record when it is read.
+    `nodes` is indexed by id; `edges` are sorted by consumer, then position. `storages`
+    and `scopes` are indexed by id. `nodes`, `edges` and `storages` are tuples, or
+    `gradviz.graph.columns` in a graph of more than 50,000 nodes: sequences that are
+    equal to those tuples, and make each record when it is read.
 
     >>> from gradviz.graph import Graph, Node, Edge
     >>> graph = Graph(nodes=(Node(0, "AddBackward0"), Node(1, "AccumulateGrad")), edges=(Edge(0, 1, 0, 0),))
@@ -330,19 +396,37 @@ class Graph:
     title: str = ""  # what was walked: "train.py:loss"
     torch: str = ""  # version of torch that recorded the graph
     attribution: Literal["", "recorded", "inferred"] = ""  # where scopes come from
-    notes: tuple[str, ...] = ()  # what a reader must know: anything cut, ambiguous or unreadable
-    backward: tuple[BackwardStep, ...] = ()  # in the order of execution; empty when nobody measured gradients
+    # what a reader must know: anything cut, ambiguous or unreadable
+    notes: tuple[str, ...] = ()
+    # in the order of execution; empty when nobody measured gradients
+    backward: tuple[BackwardStep, ...] = ()
     process: Process | None = None  # which of several processes recorded it
-    data: tuple[Data, ...] = ()  # tensors without gradient that ops were given, as far as they are known
-    by_rank: tuple[RankShare, ...] = ()  # of a graph that was merged from those of several ranks
+    # tensors without gradient that ops were given, as far as they are known
+    data: tuple[Data, ...] = ()
+    # of a graph that was merged from those of several ranks
+    by_rank: tuple[RankShare, ...] = ()
     # to be drawn; a graph file keeps no findings
-    marks: tuple[Mark, ...] = field(default=(), compare=False, repr=False)
+    marks: tuple[Mark, ...] = field(
+        default=(),
+        compare=False,
+        repr=False,
+    )
     # of the running program; no file keeps them
-    absent: tuple[Absent, ...] = field(default=(), compare=False, repr=False)
-    original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
-    opening: Any = field(default=None, compare=False, repr=False)  # and which of its groups are open, as `fold` has it
+    absent: tuple[Absent, ...] = field(
+        default=(),
+        compare=False,
+        repr=False,
+    )
+    # what a folded graph was folded from
+    original: Graph | None = field(
+        default=None,
+        compare=False,
+        repr=False,
+    )
+    # and which of its groups are open, as `fold` has it
+    opening: Any = field(default=None, compare=False, repr=False)
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------
 
     def inputs(self, node: int) -> Sequence[Edge]:
         """Edges from `node` to the producers of its inputs, by position."""
@@ -365,7 +449,9 @@ class Graph:
 
     @cached_property
     def ops(self) -> Sequence[str]:
-        """The name of each backward function, by node id: no record of a large graph is made to read one."""
+        """The name of each backward function, by node id: no record of a large graph is
+        made to read one.
+        """
         return column(self.nodes, "op")
 
     @cached_property
@@ -390,16 +476,26 @@ class Graph:
 
     @cached_property
     def inside(self) -> Sequence[Sequence[int]]:
-        """What each node stands for: ids in `original` of the nodes in a folded box; its own id where nothing was folded.
+        """What each node stands for: ids in `original` of the nodes in a folded box;
+        its own id where nothing was folded.
 
-        Nodes that were not folded keep their order, so the n-th of them is the n-th of the original's that is in no group.
+        Nodes that were not folded keep their order, so the n-th of them is the n-th of
+        the original's that is in no group.
         """
         if self.original is None:
             return [(node,) for node in range(len(self.nodes))]
+
         groups = column(self.nodes, "group")
-        grouped = {node for group in groups if group is not None for node in group.nodes}
-        single = (node for node in range(len(self.original.nodes)) if node not in grouped)
-        return [group.nodes if group is not None else (next(single),) for group in groups]
+        grouped = {
+            node for group in groups if group is not None for node in group.nodes
+        }
+        single = (
+            node for node in range(len(self.original.nodes)) if node not in grouped
+        )
+
+        return [
+            group.nodes if group is not None else (next(single),) for group in groups
+        ]
 
     @cached_property
     def box_of(self) -> Mapping[int, int]:
@@ -408,13 +504,25 @@ class Graph:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """What the folded nodes stand for, in order of the nodes; ops with their views are none."""
-        return tuple([group for group in column(self.nodes, "group") if group is not None and group.kind != "op"])
+        """What the folded nodes stand for, in order of the nodes; ops with their views
+        are none.
+        """
+        return tuple(
+            [
+                group
+                for group in column(self.nodes, "group")
+                if group is not None and group.kind != "op"
+            ]
+        )
 
     @cached_property
     def views(self) -> int:
         """How many ops that only change a shape or a layout are drawn with another op."""
-        return sum(group.ops - 1 for group in column(self.nodes, "group") if group is not None and group.kind == "op")
+        return sum(
+            group.ops - 1
+            for group in column(self.nodes, "group")
+            if group is not None and group.kind == "op"
+        )
 
     @cached_property
     def roots_of(self) -> Mapping[int, tuple[Root, ...]]:
@@ -427,14 +535,20 @@ class Graph:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Node ids so that every consumer comes before its producers (backward's order), deterministic.
+        """Node ids so that every consumer comes before its producers (backward's
+        order), deterministic.
 
-        Raises ValueError when the edges form a cycle, which no autograd graph does. The box of a loop may lead to itself.
+        Raises ValueError when the edges form a cycle, which no autograd graph does. The
+        box of a loop may lead to itself.
         """
         waiting = [0] * len(self.nodes)
         producers = self.producers
+
         for consumer, producer in zip(column(self.edges, "consumer"), producers):
-            waiting[producer] += producer != consumer or self.nodes[producer].group is None
+            waiting[producer] += (
+                producer != consumer or self.nodes[producer].group is None
+            )
+
         ready = [node for node, count in enumerate(waiting) if not count]
         for node in ready:  # grows while it is read
             for i in self.input_places(node):
@@ -443,18 +557,26 @@ class Graph:
                     waiting[producer] -= 1
                     if not waiting[producer]:
                         ready.append(producer)
+
         if len(ready) < len(self.nodes):
-            raise ValueError("the edges of this graph form a cycle, so it is not an autograd graph")
+            raise ValueError(
+                "the edges of this graph form a cycle, so it is not an autograd graph"
+            )
+
         return tuple(ready)
 
     @cached_property
     def _first_edge(self) -> Sequence[int]:
-        """Where the edges of each consumer begin, with one entry more for the end of the last."""
+        """Where the edges of each consumer begin, with one entry more for the end of
+        the last.
+        """
         return _starts(len(self.nodes), column(self.edges, "consumer"))
 
     @cached_property
     def _by_producer(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Places of edges by producer, and where those of each producer begin, with one entry more for the end."""
+        """Places of edges by producer, and where those of each producer begin, with one
+        entry more for the end.
+        """
         producers = self.producers
         start = _starts(len(self.nodes), producers)
         free = array("q", start)
@@ -465,7 +587,8 @@ class Graph:
         return places, start
 
     def with_root_names(self, names: Sequence[str]) -> Graph:
-        """The same with these names for its outputs, in order; unchanged when there are none.
+        """The same with these names for its outputs, in order; unchanged when there are
+        none.
 
         >>> graph = Graph(roots=(Root(None, 0, "output", TensorInfo((), "float32", "cpu")),))
         >>> graph.with_root_names(["loss"]).roots[0].name
@@ -473,60 +596,92 @@ class Graph:
         """
         if not names:
             return self
-        return replace(self, roots=tuple([root._replace(name=name) for root, name in zip(self.roots, names)]))
+        return replace(
+            self,
+            roots=tuple(
+                [root._replace(name=name) for root, name in zip(self.roots, names)]
+            ),
+        )
 
-    # -- doors to the rest of gradviz, by name: nothing of it is imported here ----------------------------------------
+    # -- doors to the rest of gradviz, by name: nothing of it is imported here ---------
 
     def __repr__(self) -> str:
         of = f" of {clip(self.title)}" if self.title else ""
-        counts = (len(self.nodes), "node"), (len(self.edges), "edge"), (len(self.roots), "output")
+        counts = (
+            (len(self.nodes), "node"),
+            (len(self.edges), "edge"),
+            (len(self.roots), "output"),
+        )
         return f"<Graph{of}: {', '.join(plural(*count) for count in counts)}>"
 
     def __str__(self) -> str:
         return str(load("gradviz.draw.summary:summary")(self))
 
     def tree(self, **options: Any) -> RenderableType:
-        """The graph as a terminal tree, a rich renderable. Options: `gradviz.draw.options.Options`."""
+        """The graph as a terminal tree, a rich renderable. Options:
+        `gradviz.draw.options.Options`.
+        """
         checked = load("gradviz.draw.options:Options").of(options)
         return load("gradviz.draw.tree:tree")(self, checked)  # type: ignore[no-any-return]
 
     def __getitem__(self, path: str) -> Graph:
-        """One module as a Graph of its own: `graph["encoder.layer.0"]`. See `gradviz.graph.part.part`."""
+        """One module as a Graph of its own: `graph["encoder.layer.0"]`. See
+        `gradviz.graph.part.part`.
+        """
         return load("gradviz.graph.part:part")(self, path)  # type: ignore[no-any-return]
 
     def to_svg(self, **options: Any) -> str:
-        """The picture as text, as `save` writes it to an SVG file. Options are those of `save`."""
+        """The picture as text, as `save` writes it to an SVG file. Options are those of
+        `save`.
+        """
         checked = load("gradviz.draw.options:Options").of(options)
         return str(load("gradviz.draw.output:render")(self, "svg", checked))
 
     def save(self, path: str, **options: Any) -> str:
-        """Write the graph to `path`; the suffix picks the format. Returns the path written.
+        """Write the graph to `path`; the suffix picks the format. Returns the path
+        written.
 
-        Options are the command line's, by the same names. Raises FormatError for an unknown suffix or option and
-        OutputError when the file cannot be written; a file that was there before is then left as it was.
+        Options are the command line's, by the same names. Raises FormatError for an
+        unknown suffix or option and OutputError when the file cannot be written; a file
+        that was there before is then left as it was.
         """
         return load("gradviz.draw.output:save")(self, path, **options)  # type: ignore[no-any-return]
 
     def fold(self, **options: Any) -> Graph:
-        """A smaller Graph whose group nodes stand for many: see `gradviz.fold.fold.fold`."""
+        """A smaller Graph whose group nodes stand for many: see
+        `gradviz.fold.fold.fold`.
+        """
         return load("gradviz.fold.fold:fold")(self, **options)  # type: ignore[no-any-return]
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(
+        self, include: Any = None, exclude: Any = None
+    ) -> dict[str, str]:
         return load("gradviz.notebook:mimebundle")(self)  # type: ignore[no-any-return]
 
 
-def column(records: Sequence[Any], name: str) -> Sequence[Any]:
-    """One field of all records, read without making the records where a large graph keeps columns.
+def column(
+    records: Sequence[Any],
+    name: str,
+) -> Sequence[Any]:
+    """One field of all records, read without making the records where a large graph
+    keeps columns.
 
     >>> list(column(Graph(edges=(Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))).edges, "producer"))
     [1, 2]
     """
     read: Callable[[str], Sequence[Any]] | None = getattr(records, "column", None)
-    return read(name) if read is not None else [getattr(record, name) for record in records]
+    if read is not None:
+        return read(name)
+    return [getattr(record, name) for record in records]
 
 
-def _starts(count: int, keys: Iterable[int]) -> array[int]:
-    """Where each of the keys 0 to `count` - 1 begins when the keys are sorted, and the end. 8 bytes an entry."""
+def _starts(
+    count: int,
+    keys: Iterable[int],
+) -> array[int]:
+    """Where each of the keys 0 to `count` - 1 begins when the keys are sorted, and the
+    end. 8 bytes an entry.
+    """
     start = array("q", bytes(8 * (count + 1)))
     for key in keys:
         start[key + 1] += 1

@@ -1,7 +1,9 @@
-"""Where a node comes from, as its reader knows it: the module calls around it, the line of code, and the op of the forward pass.
+"""Where a node comes from, as its reader knows it: the module calls around it, the line
+of code, and the op of the forward pass.
 
-`Node.source` is the line that called torch, `Node.script_line` the script's own where that is a library's: where a library
-called torch, the script's own line says more to its author. Where no call of a module was recorded, it matters who owns which leaf.
+`Node.source` is the line that called torch, `Node.script_line` the script's own where
+that is a library's: where a library called torch, the script's own line says more to
+its author. Where no call of a module was recorded, it matters who owns which leaf.
 """
 
 from __future__ import annotations
@@ -16,23 +18,30 @@ from typing import NamedTuple, Protocol
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.model import Graph, Node, Scope, SourceLine, column
 
-# -- modules -----------------------------------------------------------------------------------------------------------
+# -- modules ---------------------------------------------------------------------------
 
 
 class Registered(NamedTuple):
-    """One module that can be called. Modules are numbered so that each comes before those inside it, which follow at once."""
+    """One module that can be called. Modules are numbered so that each comes before
+    those inside it, which follow at once.
+    """
 
     path: str
     type: str
-    base: str  # the class of torch.nn whose `forward` it runs: "Sequential"; "" when it has a forward of its own
+    # the class of torch.nn whose `forward` it runs: "Sequential"; "" when it has a
+    # forward of its own
+    base: str
     parent: int | None
     parameters: int | None = None
-    takes_labels: bool = False  # whether its forward is given what to compute a loss with
+    # whether its forward is given what to compute a loss with
+    takes_labels: bool = False
     frozen: bool = False  # whether it holds, itself, parameters that need no gradient
 
 
 class Ownership(NamedTuple):
-    """The modules of a model, and by leaf of a graph (id of the AccumulateGrad node) those that hold its parameter."""
+    """The modules of a model, and by leaf of a graph (id of the AccumulateGrad node)
+    those that hold its parameter.
+    """
 
     modules: tuple[Registered, ...]
     owners: Mapping[int, tuple[int, ...]]
@@ -43,22 +52,33 @@ class _Nested(Protocol):
     def parent(self) -> int | None: ...
 
 
-def around(records: Sequence[_Nested], at: int | None) -> Iterator[int]:
+def around(
+    records: Sequence[_Nested],
+    at: int | None,
+) -> Iterator[int]:
     """A record, by its index, and all that it is inside of, inner first."""
     while at is not None:
         yield at
         at = records[at].parent
 
 
-def common(records: Sequence[_Nested], some: Iterable[int]) -> int | None:
+def common(
+    records: Sequence[_Nested],
+    some: Iterable[int],
+) -> int | None:
     """The innermost record that all of these are, or are inside of."""
     first, *rest = (list(around(records, at)) for at in sorted(some))
     others = [set(outer) for outer in rest]
-    return next((at for at in first if all(at in outer for outer in others)), None)
+    return next(
+        (at for at in first if all(at in outer for outer in others)),
+        None,
+    )
 
 
 class ScopeTree:
-    """Reads `Graph.scopes` as a tree. A scope is one call of one module, given by its id."""
+    """Reads `Graph.scopes` as a tree. A scope is one call of one module, given by its
+    id.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -98,9 +118,13 @@ class ScopeTree:
 
     @cached_property
     def members(self) -> list[list[int]]:
-        """Ids of the nodes inside each call, inner calls included, in forward order; AccumulateGrad nodes left out."""
+        """Ids of the nodes inside each call, inner calls included, in forward order;
+        AccumulateGrad nodes left out.
+        """
         nodes: list[list[int]] = [[] for _ in self.scopes]
-        scopes, sequences = (column(self._graph.nodes, name) for name in ("scope", "sequence"))
+        scopes, sequences = (
+            column(self._graph.nodes, name) for name in ("scope", "sequence")
+        )
         for node in forward_order(self._graph):
             if sequences[node] is not None:
                 for scope in self.around(scopes[node]):
@@ -109,8 +133,13 @@ class ScopeTree:
 
     @cached_property
     def place(self) -> list[int]:
-        """Where each call begins among all nodes in forward order; calls without nodes come last."""
-        return [self.position[inside[0]] if inside else len(self.position) for inside in self.members]
+        """Where each call begins among all nodes in forward order; calls without nodes
+        come last.
+        """
+        return [
+            self.position[inside[0]] if inside else len(self.position)
+            for inside in self.members
+        ]
 
     @cached_property
     def position(self) -> list[int]:
@@ -125,16 +154,22 @@ class ScopeTree:
         return around(self.scopes, scope)
 
     def common(self, scopes: set[int | None]) -> int | None:
-        """The innermost scope that contains all of these; None stands for outside every module."""
+        """The innermost scope that contains all of these; None stands for outside every
+        module.
+        """
         known = [scope for scope in scopes if scope is not None]
-        return common(self.scopes, known) if known and len(known) == len(scopes) else None
+        if known and len(known) == len(scopes):
+            return common(self.scopes, known)
+        return None
 
 
-# -- lines of code -----------------------------------------------------------------------------------------------------
+# -- lines of code ---------------------------------------------------------------------
 
 
 def own_line(node: Node) -> SourceLine | None:
-    """The script's line that made a node, directly or through a library; the library's where no script was running."""
+    """The script's line that made a node, directly or through a library; the library's
+    where no script was running.
+    """
     return node.script_line or node.source
 
 
@@ -151,41 +186,58 @@ class Lines(NamedTuple):
 
 
 def telling_lines(nodes: Iterable[Node]) -> Lines:
-    """The script's lines where more than half of these nodes were made by a library's, else the lines that called torch."""
+    """The script's lines where more than half of these nodes were made by a library's,
+    else the lines that called torch.
+    """
     packages: Counter[str] = Counter()
     known = 0
+
     for node in nodes:
         known += node.source is not None
         if node.source is not None and node.script_line is not None:
             packages[node.source.package] += 1
+
     library = sum(packages.values())
     if 2 * library <= known:
         return Lines(op_line)
+
     names = " and ".join(name for name, _ in packages.most_common(2))
-    return Lines(own_line, f"lines are the script's own: {library:,} of {known:,} ops were made in lines of {names}")
+    return Lines(
+        own_line,
+        f"lines are the script's own: {library:,} of {known:,} ops were made in lines of {names}",
+    )
 
 
 def calls_from(graph: Graph) -> dict[int, SourceLine]:
-    """The script's line that each scope's ops come from, where a library made them all and one line of the script is behind."""
+    """The script's line that each scope's ops come from, where a library made them all
+    and one line of the script is behind.
+    """
     lines: dict[int, SourceLine | None] = {}
     nodes = (graph.original or graph).nodes
-    for scope, line, sequence in zip(*(column(nodes, name) for name in ("scope", "script_line", "sequence"))):
+
+    for scope, line, sequence in zip(
+        *(column(nodes, name) for name in ("scope", "script_line", "sequence"))
+    ):
         if sequence is None:
             continue  # a leaf was made by no line
         while scope is not None and not (scope in lines and lines[scope] is None):
             if scope in lines and lines[scope] == line:
-                break  # and so for every scope around it, or that one is told to differ already
+                # and so for every scope around it, or that one is told to differ
+                # already
+                break
             lines[scope] = line if scope not in lines else None
             line = lines[scope]
             scope = graph.scopes[scope].parent
+
     return {scope: line for scope, line in lines.items() if line is not None}
 
 
-# -- ops of the forward pass -------------------------------------------------------------------------------------------
+# -- ops of the forward pass -----------------------------------------------------------
 
-# Names of forward ops in place of backward functions: `AddmmBackward0` becomes `addmm`. Autograd names a backward
-# function after the op of torch that it differentiates, in capitals, with `Backward` and a number for the overload.
-# This writes the op's own name again. A custom Function keeps the name of its class.
+# Names of forward ops in place of backward functions: `AddmmBackward0` becomes `addmm`.
+# Autograd names a backward function after the op of torch that it differentiates, in
+# capitals, with `Backward` and a number for the overload. This writes the op's own name
+# again. A custom Function keeps the name of its class.
 
 _NAMESPACE = re.compile(r"(?:\w+|\(anonymous namespace\))::")  # of C++
 _BACKWARD = re.compile(r"Backward\d*$")
@@ -215,17 +267,24 @@ def forward_name(node: Node) -> str:
 def _op_of(backward: str) -> str:
     if backward == "CopySlices":
         return "copy_ into a view"
+
     op = _NAMESPACE.sub("", backward)
     if op != backward and op.endswith(">"):  # of a Function in C++
         op = op.partition("<")[2].removesuffix(">")
+
     name = _BACKWARD.sub("", op)
     if name == op:  # AccumulateGrad, and names that are not made by autograd's rule
         return op
-    return _WORD_STARTS.sub("_", _DIMENSIONS.sub(r"\1d", name)).lower()
+
+    return _WORD_STARTS.sub(
+        "_",
+        _DIMENSIONS.sub(r"\1d", name),
+    ).lower()
 
 
 def op_text(node: Node) -> str:
-    """The op as code has it: `matmul` for any product of matrices, `[1:5]` for a slice, `** 2`, `/ 2.83`, else its name.
+    """The op as code has it: `matmul` for any product of matrices, `[1:5]` for a slice,
+    `** 2`, `/ 2.83`, else its name.
 
     >>> op_text(Node(0, "SliceBackward0", attributes={"dim": 1, "start": 2, "end": 2**63 - 1, "step": 1}))
     '[:, 2:]'
@@ -258,17 +317,33 @@ _KERNEL = re.compile(
 """What names of ops say of how they are computed."""
 
 
-def _place(dim: int, inside: str, sizes: Sequence[int]) -> str:
+def _place(
+    dim: int,
+    inside: str,
+    sizes: Sequence[int],
+) -> str:
     return f"[{':, ' * (dim + len(sizes) if dim < 0 else dim)}{inside}]"
 
 
-def _slice(dim: int, start: int, end: int, step: int, self_sym_sizes: Sequence[int] = ()) -> str:
+def _slice(
+    dim: int,
+    start: int,
+    end: int,
+    step: int,
+    self_sym_sizes: Sequence[int] = (),
+) -> str:
     reaches_end = end >= (self_sym_sizes[dim] if self_sym_sizes else 2**63 - 1)
-    inside = f"{start or ''}:{'' if reaches_end else end}{f':{step}' if step != 1 else ''}"
+    inside = (
+        f"{start or ''}:{'' if reaches_end else end}{f':{step}' if step != 1 else ''}"
+    )
     return _place(dim, inside, self_sym_sizes)
 
 
-def _select(dim: int, index: int, self_sym_sizes: Sequence[int] = ()) -> str:
+def _select(
+    dim: int,
+    index: int,
+    self_sym_sizes: Sequence[int] = (),
+) -> str:
     return _place(dim, str(index), self_sym_sizes)
 
 
@@ -276,9 +351,19 @@ def _power(exponent: float) -> str:
     return f"** {exponent:.3g}"
 
 
-_WRITTEN: dict[str, Callable[..., str]] = {"slice": _slice, "select": _select, "pow": _power}
+_WRITTEN: dict[str, Callable[..., str]] = {
+    "slice": _slice,
+    "select": _select,
+    "pow": _power,
+}
 
-_OPERATORS = {"mul": "* {:.3g}", "div": "/ {:.3g}", "add": "+ {:.3g}", "sub": "- {:.3g}", "rsub": "{:.3g} -"}
+_OPERATORS = {
+    "mul": "* {:.3g}",
+    "div": "/ {:.3g}",
+    "add": "+ {:.3g}",
+    "sub": "- {:.3g}",
+    "rsub": "{:.3g} -",
+}
 """How an op on a number is written."""
 _SYNTAX: dict[str, type[ast.operator]] = {
     "mul": ast.Mult,
@@ -290,28 +375,54 @@ _SYNTAX: dict[str, type[ast.operator]] = {
 
 
 def _with_number(name: str, node: Node) -> str:
-    """The op with the number that it has: the saved one, else the one that its line names."""
+    """The op with the number that it has: the saved one, else the one that its line
+    names.
+    """
     value = node.attributes.get("other")
-    if value is None and node.source is not None and (node.none_inputs or name == "rsub"):
+    if (
+        value is None
+        and node.source is not None
+        and (node.none_inputs or name == "rsub")
+    ):
         value = _literal(node.source.text, name)
-    is_number = isinstance(value, (int, float, complex)) and node.attributes.get("alpha", 1) == 1
+
+    is_number = (
+        isinstance(value, (int, float, complex))
+        and node.attributes.get("alpha", 1) == 1
+    )
+
     return _OPERATORS[name].format(value) if is_number else name
 
 
 @lru_cache(maxsize=4096)
 def _literal(line: str, name: str) -> object:
-    """The number beside an operator that a line has only once; `1 - x` and `x - 1` are two operators."""
+    """The number beside an operator that a line has only once; `1 - x` and `x - 1` are
+    two operators.
+    """
     try:
         parts = list(ast.walk(ast.parse(line.strip())))
     except (SyntaxError, ValueError):
         return None
-    ends = [(part.left, part.right) for part in parts if isinstance(part, ast.BinOp) and type(part.op) is _SYNTAX[name]]
+
+    ends = [
+        (part.left, part.right)
+        for part in parts
+        if isinstance(part, ast.BinOp) and type(part.op) is _SYNTAX[name]
+    ]
     ends += [
         (part.target, part.value)
         for part in parts
         if isinstance(part, ast.AugAssign) and type(part.op) is _SYNTAX[name]
     ]
     if _SYNTAX[name] is ast.Sub:
-        ends = [pair for pair in ends if isinstance(pair[0], ast.Constant) == (name == "rsub")]
-    values = [side.value for pair in ends for side in pair if isinstance(side, ast.Constant)]
+        ends = [
+            pair
+            for pair in ends
+            if isinstance(pair[0], ast.Constant) == (name == "rsub")
+        ]
+
+    values = [
+        side.value for pair in ends for side in pair if isinstance(side, ast.Constant)
+    ]
+
     return values[0] if len(ends) == len(values) == 1 else None

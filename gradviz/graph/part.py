@@ -1,4 +1,5 @@
-"""One module of a graph as a Graph of its own: its calls, what they used, and what came out of them.
+"""One module of a graph as a Graph of its own: its calls, what they used, and what came
+out of them.
 
 Ids are numbered anew, so that all that takes a Graph takes a part of one.
 """
@@ -9,7 +10,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gradviz.errors import PartError, did_you_mean
-from gradviz.graph.model import Base, Data, Edge, Graph, Node, Root, SavedTensor, Scope, TensorInfo
+from gradviz.graph.model import (
+    Base,
+    Data,
+    Edge,
+    Graph,
+    Node,
+    Root,
+    SavedTensor,
+    Scope,
+    TensorInfo,
+)
 from gradviz.graph.origins import ScopeTree
 from gradviz.wording import few, plural
 
@@ -17,12 +28,14 @@ _UNKNOWN = TensorInfo(None, "unknown", "unknown")
 
 
 def part(graph: Graph, path: str) -> Graph:
-    """The calls of the module with this path, with the leaves that they use. Of a folded graph, the same of what was folded.
+    """The calls of the module with this path, with the leaves that they use. Of a
+    folded graph, the same of what was folded.
 
-    Its outputs are what the rest of the graph uses of it, and those of the graph that it made. What it takes from outside is
-    left out, and counted in `notes`.
+    Its outputs are what the rest of the graph uses of it, and those of the graph that
+    it made. What it takes from outside is left out, and counted in `notes`.
 
-    Raises PartError, a KeyError, when no module of the graph has this path; it names near ones.
+    Raises PartError, a KeyError, when no module of the graph has this path; it names
+    near ones.
 
     >>> nodes = (Node(0, "SumBackward0", sequence=2), Node(1, "MulBackward0", sequence=1, scope=0))
     >>> whole = Graph(nodes, (Edge(0, 1, 0, 0),), scopes=(Scope("net", "Net", 1, None),))
@@ -30,14 +43,24 @@ def part(graph: Graph, path: str) -> Graph:
     ['MulBackward0']
     """
     if not isinstance(path, str):  # or a loop over a graph would ask for part 0
-        raise TypeError(f"a part of a graph is named by the path of a module, not by {type(path).__name__}")
+        raise TypeError(
+            f"a part of a graph is named by the path of a module, not by {type(path).__name__}"
+        )
+
     whole = graph.original or graph
     calls = [i for i, scope in enumerate(whole.scopes) if scope.path == path]
     if not calls:
-        inside = sorted({known for known in _paths(whole) if known.startswith(f"{path}.")})
+        inside = sorted(
+            {known for known in _paths(whole) if known.startswith(f"{path}.")}
+        )
         if inside:
-            raise PartError(f"{path!r} is never called itself, only modules in it. They are: {few(inside, 20)}.")
-        raise PartError(f"no module {path!r} in this graph. {did_you_mean(path, _paths(whole), what='modules')}")
+            raise PartError(
+                f"{path!r} is never called itself, only modules in it. They are: {few(inside, 20)}."
+            )
+        raise PartError(
+            f"no module {path!r} in this graph. {did_you_mean(path, _paths(whole), what='modules')}"
+        )
+
     return _Part(whole, path, calls).graph()
 
 
@@ -48,41 +71,76 @@ def _paths(graph: Graph) -> Iterator[str]:
 class _Part:
     """The nodes, scopes and storages of a part, each with its new id by the old one."""
 
-    def __init__(self, whole: Graph, path: str, calls: list[int]) -> None:
+    def __init__(
+        self,
+        whole: Graph,
+        path: str,
+        calls: list[int],
+    ) -> None:
         self._whole, self._path = whole, path
         tree = ScopeTree(whole)
-        self._scopes = _numbered(i for i in range(len(whole.scopes)) if not {*tree.around(i)}.isdisjoint(calls))
+        self._scopes = _numbered(
+            i
+            for i in range(len(whole.scopes))
+            if not {*tree.around(i)}.isdisjoint(calls)
+        )
         self._inside = {node for call in calls for node in tree.members[call]}
         used = {edge.producer for node in self._inside for edge in whole.inputs(node)}
         self._nodes = _numbered(self._inside | used & whole.leaf_of.keys())
-        held = {storage for node in self._nodes for slot in whole.nodes[node].saved for storage in slot.storages}
-        held |= {leaf.storage for leaf in whole.leaves if leaf.node in self._nodes and leaf.storage is not None}
+        held = {
+            storage
+            for node in self._nodes
+            for slot in whole.nodes[node].saved
+            for storage in slot.storages
+        }
+        held |= {
+            leaf.storage
+            for leaf in whole.leaves
+            if leaf.node in self._nodes and leaf.storage is not None
+        }
         self._storages = _numbered(held)
 
     def graph(self) -> Graph:
         """All of it."""
         whole, nodes = self._whole, self._nodes
         marks = (
-            mark._replace(nodes=tuple(nodes[node] for node in mark.nodes if node in nodes)) for mark in whole.marks
+            mark._replace(
+                nodes=tuple(nodes[node] for node in mark.nodes if node in nodes)
+            )
+            for mark in whole.marks
         )
+
         return replace(
             whole,
             nodes=tuple(map(self._node, nodes)),
             edges=tuple(self._edges()),
             leaves=tuple(
-                leaf._replace(node=nodes[leaf.node], storage=self._storage(leaf.storage), base=self._base(leaf.base))
+                leaf._replace(
+                    node=nodes[leaf.node],
+                    storage=self._storage(leaf.storage),
+                    base=self._base(leaf.base),
+                )
                 for leaf in whole.leaves
                 if leaf.node in nodes
             ),
             roots=tuple(self._roots()),
             scopes=tuple(map(self._scope, self._scopes)),
-            storages=tuple(whole.storages[old]._replace(id=new) for old, new in self._storages.items()),
+            storages=tuple(
+                whole.storages[old]._replace(id=new)
+                for old, new in self._storages.items()
+            ),
             title=": ".join(filter(None, (whole.title, self._path))),
             notes=(*whole.notes, *self._notes()),
-            backward=tuple(step._replace(node=nodes[step.node]) for step in whole.backward if step.node in nodes),
+            backward=tuple(
+                step._replace(node=nodes[step.node])
+                for step in whole.backward
+                if step.node in nodes
+            ),
             data=tuple(self._data()),
             marks=tuple(mark._replace(edges=()) for mark in marks if mark.nodes),
-            absent=tuple(one for one in whole.absent if one.names[0].startswith(f"{self._path}.")),
+            absent=tuple(
+                one for one in whole.absent if one.names[0].startswith(f"{self._path}.")
+            ),
             by_rank=(),
             original=None,
             opening=None,
@@ -91,12 +149,18 @@ class _Part:
     def _node(self, old: int) -> Node:
         node = self._whole.nodes[old]
         scope = self._scopes.get(node.scope) if node.scope is not None else None
-        return node._replace(id=self._nodes[old], scope=scope, saved=tuple(map(self._saved, node.saved)))
+        return node._replace(
+            id=self._nodes[old],
+            scope=scope,
+            saved=tuple(map(self._saved, node.saved)),
+        )
 
     def _saved(self, slot: SavedTensor) -> SavedTensor:
         parts = tuple(self._storages[storage] for storage in slot.parts)
         leaf = self._nodes.get(slot.leaf) if slot.leaf is not None else None
-        return slot._replace(storage=self._storage(slot.storage), parts=parts, leaf=leaf)
+        return slot._replace(
+            storage=self._storage(slot.storage), parts=parts, leaf=leaf
+        )
 
     def _storage(self, old: int | None) -> int | None:
         return self._storages[old] if old is not None else None
@@ -108,22 +172,35 @@ class _Part:
 
     def _scope(self, old: int) -> Scope:
         scope = self._whole.scopes[old]
-        return scope._replace(parent=self._scopes.get(scope.parent) if scope.parent is not None else None)
+        return scope._replace(
+            parent=self._scopes.get(scope.parent) if scope.parent is not None else None
+        )
 
     def _data(self) -> Iterator[Data]:
         for data in self._whole.data:
-            users = tuple(self._nodes[node] for node in data.nodes if node in self._nodes)
+            users = tuple(
+                self._nodes[node] for node in data.nodes if node in self._nodes
+            )
             if users:
-                yield data._replace(nodes=users, storage=self._storage(data.storage))
+                yield data._replace(
+                    nodes=users,
+                    storage=self._storage(data.storage),
+                )
 
     def _edges(self) -> Iterator[Edge]:
         for old, new in self._nodes.items():
             for edge in self._whole.inputs(old):
                 if edge.producer in self._nodes:
-                    yield edge._replace(consumer=new, producer=self._nodes[edge.producer])
+                    yield edge._replace(
+                        consumer=new, producer=self._nodes[edge.producer]
+                    )
 
     def _roots(self) -> Iterator[Root]:
-        named = {(root.node, root.output): root for root in self._whole.roots if root.node in self._inside}
+        named = {
+            (root.node, root.output): root
+            for root in self._whole.roots
+            if root.node in self._inside
+        }
         used = {
             (node, edge.output)
             for node in self._inside
@@ -133,12 +210,20 @@ class _Part:
         for node, output in sorted({*named, *used}):
             assert node is not None
             root = named.get((node, output)) or self._root(node, output)
-            yield root._replace(node=self._nodes[node], base=self._base(root.base))
+            yield root._replace(
+                node=self._nodes[node],
+                base=self._base(root.base),
+            )
 
     def _root(self, node: int, output: int) -> Root:
         record = self._whole.nodes[node]
         tensor = record.outputs[output] if output < len(record.outputs) else None
-        return Root(node, output, record.assigned or (record.names or (self._path,))[0], tensor or _UNKNOWN)
+        return Root(
+            node,
+            output,
+            record.assigned or (record.names or (self._path,))[0],
+            tensor or _UNKNOWN,
+        )
 
     def _notes(self) -> Iterator[str]:
         outside = {

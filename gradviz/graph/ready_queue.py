@@ -1,8 +1,11 @@
-"""The order in which the engine runs backward functions, and the queue in which it keeps those that are ready.
+"""The order in which the engine runs backward functions, and the queue in which it
+keeps those that are ready.
 
-The engine takes the highest sequence number first. Equal ones (every AccumulateGrad has the same) come out as its binary heap
-leaves them, so the heap is built here as the C++ library of Linux builds it: `std::push_heap` and `std::pop_heap`.
-Source: https://gcc.gnu.org/onlinedocs/libstdc++/latest-doxygen/a00527_source.html (bits/stl_heap.h)
+The engine takes the highest sequence number first. Equal ones (every AccumulateGrad has
+the same) come out as its binary heap leaves them, so the heap is built here as the C++
+library of Linux builds it: `std::push_heap` and `std::pop_heap`. Source:
+https://gcc.gnu.org/onlinedocs/libstdc++/latest-doxygen/a00527_source.html
+(bits/stl_heap.h)
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ class ReadyQueue:
         return first[1]
 
     def _sink(self) -> int:
-        """Move the hole at the top down to a leaf, the larger child up each time, the right one when they are equal."""
+        """Move the hole at the top down to a leaf, the larger child up each time, the
+        right one when they are equal.
+        """
         heap, hole, size = self._heap, 0, len(self._heap)
         child = 2
         while child < size:
@@ -54,8 +59,14 @@ class ReadyQueue:
             hole = child - 1
         return hole
 
-    def _rise(self, hole: int, value: tuple[int, int]) -> None:
-        """Put `value` into the hole or above it, below every parent that is not smaller."""
+    def _rise(
+        self,
+        hole: int,
+        value: tuple[int, int],
+    ) -> None:
+        """Put `value` into the hole or above it, below every parent that is not
+        smaller.
+        """
         heap = self._heap
         while hole and heap[(hole - 1) // 2][0] < value[0]:
             heap[hole] = heap[(hole - 1) // 2]
@@ -64,7 +75,8 @@ class ReadyQueue:
 
 
 def engine_order(graph: Graph) -> list[int]:
-    """The order in which the engine runs everything behind the roots, but for what was cut off.
+    """The order in which the engine runs everything behind the roots, but for what was
+    cut off.
 
     >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
     >>> nodes = (Node(0, "MulBackward0", sequence=5), Node(1, "ExpBackward0", sequence=3), Node(2, "SinBackward0", sequence=4))
@@ -72,10 +84,14 @@ def engine_order(graph: Graph) -> list[int]:
     >>> engine_order(Graph(nodes, edges, roots=(Root(0, 0, "y", TensorInfo((), "float32", "cpu")),)))
     [0, 2, 1]
     """
-    sequences, producers = column(graph.nodes, "sequence"), column(graph.edges, "producer")
+    sequences, producers = (
+        column(graph.nodes, "sequence"),
+        column(graph.edges, "producer"),
+    )
     starts, waiting = _waiting(graph)
     queue, order = ReadyQueue(), list[int]()
     ready = [node for node in starts if not waiting[node]]
+
     while ready or queue:
         for node in ready:
             sequence = sequences[node]
@@ -87,16 +103,28 @@ def engine_order(graph: Graph) -> list[int]:
             waiting[producer] -= 1
             if not waiting[producer]:
                 ready.append(producer)
+
     return order
 
 
-def _waiting(graph: Graph) -> tuple[tuple[int, ...], list[int]]:
-    """Where backward starts; and of each node, how many edges lead to it from what is reached. None ever is of what was cut off."""
+def _waiting(
+    graph: Graph,
+) -> tuple[tuple[int, ...], list[int]]:
+    """Where backward starts; and of each node, how many edges lead to it from what is
+    reached. None ever is of what was cut off.
+    """
     producers = column(graph.edges, "producer")
     off = ["cut" in flags for flags in column(graph.nodes, "flags")]
-    behind = list(dict.fromkeys(root.node for root in graph.roots if root.node is not None and not off[root.node]))
+    behind = list(
+        dict.fromkeys(
+            root.node
+            for root in graph.roots
+            if root.node is not None and not off[root.node]
+        )
+    )
     starts, reached = tuple(behind), set(behind)
     waiting = [int(cut) for cut in off]
+
     for node in behind:  # grows while it is read
         for place in graph.input_places(node):
             producer = producers[place]
@@ -104,4 +132,5 @@ def _waiting(graph: Graph) -> tuple[tuple[int, ...], list[int]]:
             if producer not in reached and not off[producer]:
                 reached.add(producer)
                 behind.append(producer)
+
     return starts, waiting

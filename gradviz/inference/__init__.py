@@ -1,14 +1,20 @@
-"""Which module ran each operation of a graph that nobody recorded: a guess, from what the graph and the model tell.
+"""Which module ran each operation of a graph that nobody recorded: a guess, from what
+the graph and the model tell.
 
 `infer_scopes` is the one public function. It goes in three steps:
 
-1. `find_anchors`: who owns a parameter worked with it, so its operations are certain, or nearly.
-2. `order.find_calls`: operations ran in an order, and a call is an interval of it; where the same things repeat, it is several.
-3. `extents`: what lies between belongs to where few values pass, where calls of one class agree, and where a module stands that
-   makes such operations. `order.adapter_ends` knows one more sign: the sum at which frozen weights and those beside them meet.
+1. `find_anchors`: who owns a parameter worked with it, so its operations are certain,
+   or nearly.
+2. `order.find_calls`: operations ran in an order, and a call is an interval of it;
+   where the same things repeat, it is several.
+3. `extents`: what lies between belongs to where few values pass, where calls of one
+   class agree, and where a module stands that makes such operations.
+   `order.adapter_ends` knows one more sign: the sum at which frozen weights and those
+   beside them meet.
 
-`order` holds the operations as they ran, `layers` what torch's classes make. Knows no torch, and no recording. What is found is
-marked `attribution="inferred"`: nobody saw the calls.
+`order` holds the operations as they ran, `layers` what torch's classes make. Knows no
+torch, and no recording. What is found is marked `attribution="inferred"`: nobody saw
+the calls.
 """
 
 from __future__ import annotations
@@ -27,7 +33,17 @@ from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS, stem_of
 from gradviz.inference.order import ForwardOrder, InferredCall, find_calls, inputs_of
 
 _RESHAPING = ELEMENTWISE | frozenset(
-    ("Sqrt", "Log", "Softplus", "Softmax", "LinalgVectorNorm", "Norm", "WeightNormInterface", "Cat", "Repeat")
+    (
+        "Sqrt",
+        "Log",
+        "Softplus",
+        "Softmax",
+        "LinalgVectorNorm",
+        "Norm",
+        "WeightNormInterface",
+        "Cat",
+        "Repeat",
+    )
 )
 _LAYERS = frozenset(("Convolution", "ThnnConv2D", "Embedding", "EmbeddingBag"))
 _PRODUCTS = frozenset(("Addmm", "Mm"))
@@ -39,66 +55,103 @@ Inputs = Sequence[Sequence[int]]
 
 
 class Anchors(NamedTuple):
-    """By node id: the module whose parameters an operation works with, or None; and the leaves that they are."""
+    """By node id: the module whose parameters an operation works with, or None; and the
+    leaves that they are.
+    """
 
     module: list[int | None]
     uses: list[tuple[int, ...]]
 
 
 def find_anchors(graph: Graph, ownership: Ownership, inputs: Inputs) -> Anchors:
-    """Operations that consume parameters, directly or through what is computed from parameters alone, as views of them are.
+    """Operations that consume parameters, directly or through what is computed from
+    parameters alone, as views of them are.
 
-    With parameters of several modules, an operation belongs to the innermost module around all of them. A parameter that several
-    modules hold is taken for the one that fits the operation and its neighbours.
+    With parameters of several modules, an operation belongs to the innermost module
+    around all of them. A parameter that several modules hold is taken for the one that
+    fits the operation and its neighbours.
     """
     uses, made = _uses(graph, ownership, inputs)
     module: list[int | None] = [None] * len(graph.nodes)
     shared: list[int] = []
+
     for i, leaves in enumerate(uses):
         if leaves and all(len(ownership.owners[leaf]) == 1 for leaf in leaves):
-            module[i] = common(ownership.modules, [ownership.owners[leaf][0] for leaf in leaves])
+            module[i] = common(
+                ownership.modules, [ownership.owners[leaf][0] for leaf in leaves]
+            )
         elif leaves:
             shared.append(i)
+
     _place_shared(graph, ownership, uses, module, shared)
     turned = _turned_weights(graph, uses, inputs)
     for i, at in enumerate(module):
         if at is not None:
-            module[i] = _caller(ownership.modules, at, graph.nodes[i].op, made[i] and i not in turned)
+            module[i] = _caller(
+                ownership.modules,
+                at,
+                graph.nodes[i].op,
+                made[i] and i not in turned,
+            )
+
     _let_go(graph, ownership.modules, inputs, module, made)
     return Anchors(module, uses)
 
 
 def _let_go(
-    graph: Graph, modules: Sequence[Registered], inputs: Inputs, module: list[int | None], made: Sequence[bool]
+    graph: Graph,
+    modules: Sequence[Registered],
+    inputs: Inputs,
+    module: list[int | None],
+    made: Sequence[bool],
 ) -> None:
-    """Leave out what works with a parameter that its module returned, as a constant mean does: others ran in between."""
+    """Leave out what works with a parameter that its module returned, as a constant
+    mean does: others ran in between.
+    """
     before: int | None = None
     for node in forward_order(graph):
         owner = module[node]
         if owner is None or node in graph.leaf_of:
             continue
-        returned = not made[node] and any(module[at] == owner and made[at] for at in inputs[node])
-        if returned and before is not None and common(modules, [owner, before]) not in (owner, before):
+
+        returned = not made[node] and any(
+            module[at] == owner and made[at] for at in inputs[node]
+        )
+        if (
+            returned
+            and before is not None
+            and common(modules, [owner, before]) not in (owner, before)
+        ):
             module[node] = None
         else:
             before = owner
 
 
-def _caller(modules: Sequence[Registered], owner: int, op: str, is_weight: bool) -> int | None:
-    """The module that ran an operation on parameters of `owner`, which another one may have read.
+def _caller(
+    modules: Sequence[Registered], owner: int, op: str, is_weight: bool
+) -> int | None:
+    """The module that ran an operation on parameters of `owner`, which another one may
+    have read.
 
-    A list of parametrizations makes weights, and the module around it works with them. An embedding only looks up.
+    A list of parametrizations makes weights, and the module around it works with them.
+    An embedding only looks up.
     """
     for at in around(modules, owner):
         base = modules[at].base
-        weighs_only = base == PARAMETRIZED or (base == "Embedding" and not op.startswith("Embedding"))
+        weighs_only = base == PARAMETRIZED or (
+            base == "Embedding" and not op.startswith("Embedding")
+        )
         if base != _NEVER_CALLED and (is_weight or not weighs_only):
             return at
     return None
 
 
-def _turned_weights(graph: Graph, uses: Sequence[tuple[int, ...]], inputs: Inputs) -> set[int]:
-    """Transpositions right before a product of matrices, which a linear layer makes of any weight, parametrized or not."""
+def _turned_weights(
+    graph: Graph, uses: Sequence[tuple[int, ...]], inputs: Inputs
+) -> set[int]:
+    """Transpositions right before a product of matrices, which a linear layer makes of
+    any weight, parametrized or not.
+    """
     return {
         producer
         for i, leaves in enumerate(uses)
@@ -108,8 +161,12 @@ def _turned_weights(graph: Graph, uses: Sequence[tuple[int, ...]], inputs: Input
     }
 
 
-def _uses(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tuple[int, ...]], list[bool]]:
-    """The leaves that each operation works with, and whether what it makes is a parameter again."""
+def _uses(
+    graph: Graph, ownership: Ownership, inputs: Inputs
+) -> tuple[list[tuple[int, ...]], list[bool]]:
+    """The leaves that each operation works with, and whether what it makes is a
+    parameter again.
+    """
     uses, origin = _origins(graph, ownership, inputs)
     reaches = bytearray(len(graph.nodes))  # whether something else is computed with it
     for i in graph.order:
@@ -117,18 +174,26 @@ def _uses(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tupl
         if reaches[i]:
             for producer in inputs[i]:
                 reaches[producer] |= bool(origin[producer])
-    return [used if reaches[i] else () for i, used in enumerate(uses)], [*map(bool, origin)]
+    return [used if reaches[i] else () for i, used in enumerate(uses)], [
+        *map(bool, origin)
+    ]
 
 
-def _origins(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """The leaves that each operation works with, and those that it computes a parameter from again."""
-    origin: list[tuple[int, ...]] = [()] * len(graph.nodes)  # of what is computed from parameters alone
+def _origins(
+    graph: Graph, ownership: Ownership, inputs: Inputs
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """The leaves that each operation works with, and those that it computes a parameter
+    from again.
+    """
+    # of what is computed from parameters alone
+    origin: list[tuple[int, ...]] = [()] * len(graph.nodes)
     uses: list[tuple[int, ...]] = [()] * len(graph.nodes)
     parametrized = {
         leaf
         for leaf, owners in ownership.owners.items()
         if all(ownership.modules[owner].base == PARAMETRIZED for owner in owners)
     }
+
     for i in reversed(graph.order):
         if i in ownership.owners:
             origin[i] = (i,)
@@ -137,24 +202,41 @@ def _origins(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[t
         if not used:
             continue
         alone = all(given)
-        in_list = alone and parametrized.issuperset(used) and not _is_layer(graph, i, inputs[i])
+        in_list = (
+            alone
+            and parametrized.issuperset(used)
+            and not _is_layer(graph, i, inputs[i])
+        )
         if _is_number(graph, i) and not in_list:
             continue  # a penalty on weights is no layer
         uses[i] = used
         if in_list or (alone and _reshapes(graph, i)):
             origin[i] = used
+
     return uses, origin
 
 
-def _is_layer(graph: Graph, node: int, inputs: Sequence[int]) -> bool:
-    """Whether an operation works with a finished weight: a convolution, a look-up, a product with what was turned for it."""
+def _is_layer(
+    graph: Graph,
+    node: int,
+    inputs: Sequence[int],
+) -> bool:
+    """Whether an operation works with a finished weight: a convolution, a look-up, a
+    product with what was turned for it.
+    """
     stem = stem_of(graph.nodes[node].op)
-    turned = any(graph.nodes[producer].op.startswith("TBackward") for producer in inputs)
-    return stem in _LAYERS or (stem in _PRODUCTS and turned and graph.nodes[node].none_inputs > 0)
+    turned = any(
+        graph.nodes[producer].op.startswith("TBackward") for producer in inputs
+    )
+    return stem in _LAYERS or (
+        stem in _PRODUCTS and turned and graph.nodes[node].none_inputs > 0
+    )
 
 
 def _reshapes(graph: Graph, node: int) -> bool:
-    """Whether an operation makes a parameter of parameters; any other one computes with data, even if no gradient goes there."""
+    """Whether an operation makes a parameter of parameters; any other one computes with
+    data, even if no gradient goes there.
+    """
     stem = stem_of(graph.nodes[node].op)
     return stem in VIEWS or (stem in _RESHAPING and not graph.nodes[node].none_inputs)
 
@@ -165,37 +247,63 @@ def _is_number(graph: Graph, node: int) -> bool:
 
 
 def _place_shared(
-    graph: Graph, ownership: Ownership, uses: list[tuple[int, ...]], module: list[int | None], shared: Sequence[int]
+    graph: Graph,
+    ownership: Ownership,
+    uses: list[tuple[int, ...]],
+    module: list[int | None],
+    shared: Sequence[int],
 ) -> None:
-    """Decide for operations whose parameters several modules hold: an embedding looks up, the others multiply."""
+    """Decide for operations whose parameters several modules hold: an embedding looks
+    up, the others multiply.
+    """
     if not shared:
         return
+
     modules, waiting = ownership.modules, set(shared)
-    order = sorted((i for i, leaves in enumerate(uses) if leaves), key=lambda i: graph.nodes[i].sequence or 0)
+    order = sorted(
+        (i for i, leaves in enumerate(uses) if leaves),
+        key=lambda i: graph.nodes[i].sequence or 0,
+    )
     for at, i in enumerate(order):
         if i not in waiting:
             continue
         others = (*order[at + 1 : at + 9], *reversed(order[max(0, at - 8) : at]))
-        near = next((module[j] for j in others if module[j] is not None), None)
+        near = next(
+            (module[j] for j in others if module[j] is not None),
+            None,
+        )
         looks_up = graph.nodes[i].op.startswith("Embedding")
         choice = [owner for leaf in uses[i] for owner in ownership.owners[leaf]]
-        fitting = [owner for owner in choice if (modules[owner].base == "Embedding") == looks_up] or choice
+        fitting = [
+            owner
+            for owner in choice
+            if (modules[owner].base == "Embedding") == looks_up
+        ] or choice
         beside = set(around(modules, near))
-        module[i] = max(fitting, key=lambda owner: (len(beside.intersection(around(modules, owner))), -owner))
+        module[i] = max(
+            fitting,
+            key=lambda owner: (
+                len(beside.intersection(around(modules, owner))),
+                -owner,
+            ),
+        )
 
 
-# -- scopes ------------------------------------------------------------------------------------------------------------
+# -- scopes ----------------------------------------------------------------------------
 
 
 def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     """The same graph with a scope for each operation where that can be told.
 
-    An operation belongs to the module that owns the parameters it consumes, directly or through views. Calls are intervals of
-    the order in which operations ran: what consumes parameters of a module, with nothing of other modules between, is one call,
-    or several where the same repeats. Between calls, an operation belongs to where fewest values pass from one module to another,
-    where all calls of a class agree, and where a module stands that makes such operations.
+    An operation belongs to the module that owns the parameters it consumes, directly or
+    through views. Calls are intervals of the order in which operations ran: what
+    consumes parameters of a module, with nothing of other modules between, is one call,
+    or several where the same repeats. Between calls, an operation belongs to where
+    fewest values pass from one module to another, where all calls of a class agree, and
+    where a module stands that makes such operations.
 
-    A graph that was recorded, or of whose leaves no module is known, is returned as it is.
+    A graph that was recorded, or of whose leaves no module is known, is returned as it
+    is.
 
     >>> from gradviz.graph import Edge, Graph, Node
     >>> nodes = (Node(0, "AddmmBackward0", sequence=1), Node(1, "TBackward0", sequence=0), Node(2, "AccumulateGrad"))
@@ -207,13 +315,16 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     """
     if graph.attribution == "recorded" or not ownership.owners:
         return graph
+
     inputs = inputs_of(graph)
     order = ForwardOrder(graph, ownership.owners, inputs)
     anchors = find_anchors(graph, ownership, inputs)
     modules = ownership.modules
     backward = _made_by_backward(graph, inputs)
     anchored = {
-        i: at for i, node in enumerate(order.nodes) if (at := anchors.module[node]) is not None and node not in backward
+        i: at
+        for i, node in enumerate(order.nodes)
+        if (at := anchors.module[node]) is not None and node not in backward
     }
     calls = find_calls(modules, order, anchored, anchors.uses)
     extents = Extents(modules, order, calls, anchored)
@@ -224,50 +335,82 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     for call in sorted(calls, key=lambda call: call.module):  # outer ones first
         for position in range(call.start, call.end + 1):
             place[order.nodes[position]] = number[call]
+
     for node in backward:
         place[node] = None
-    first = {call.module: number[call] for call in sorted(calls, key=lambda call: -call.start)}
+
+    first = {
+        call.module: number[call]
+        for call in sorted(calls, key=lambda call: -call.start)
+    }
     for leaf, owners in ownership.owners.items():
         outers = (outer for owner in owners for outer in around(modules, owner))
-        place[leaf] = next((first[outer] for outer in outers if outer in first), None)
+        place[leaf] = next(
+            (first[outer] for outer in outers if outer in first),
+            None,
+        )
+
     nodes = tuple(
-        node if node.scope == scope else node._replace(scope=scope) for node, scope in zip(graph.nodes, place)
+        node if node.scope == scope else node._replace(scope=scope)
+        for node, scope in zip(graph.nodes, place)
     )
+
     return replace(graph, nodes=nodes, scopes=scopes, attribution="inferred")
 
 
 _BACKWARD = re.compile(r"\w+Backward(Data)?Backward\d+")
-_OF_FORMULAS = re.compile(r"(Mm|Bmm|T|Transpose|Sum|Mul|Div|Neg|Sub|Add|View|UnsafeView|Expand|Permute)Backward\d+")
+_OF_FORMULAS = re.compile(
+    r"(Mm|Bmm|T|Transpose|Sum|Mul|Div|Neg|Sub|Add|View|UnsafeView|Expand|Permute)Backward\d+"
+)
 
 
 def _made_by_backward(graph: Graph, inputs: Inputs) -> set[int]:
-    """Operations of a gradient with a graph, and parameters that are computed with it: no forward of a module ran them.
+    """Operations of a gradient with a graph, and parameters that are computed with it:
+    no forward of a module ran them.
 
-    They begin with the backward of an operation's own backward, and go on with what formulas of gradients consist of.
+    They begin with the backward of an operation's own backward, and go on with what
+    formulas of gradients consist of.
     """
     made: set[int] = set()
     for node in reversed(graph.order):
         op = graph.nodes[node].op
-        if _BACKWARD.fullmatch(op) or (_OF_FORMULAS.fullmatch(op) and not made.isdisjoint(inputs[node])):
+        if _BACKWARD.fullmatch(op) or (
+            _OF_FORMULAS.fullmatch(op) and not made.isdisjoint(inputs[node])
+        ):
             made.add(node)
+
     for node in graph.order:
         users = [edge.consumer for edge in graph.consumers(node)]
-        if users and made.issuperset(users) and _OF_FORMULAS.fullmatch(graph.nodes[node].op):
+        if (
+            users
+            and made.issuperset(users)
+            and _OF_FORMULAS.fullmatch(graph.nodes[node].op)
+        ):
             made.add(node)  # the gradient that the first of them was given
+
     return made
 
 
-def _silent_calls(modules: tuple[Registered, ...], extents: Extents) -> list[InferredCall]:
-    """Calls of modules without parameters: positions side by side that the same module made in the same call."""
+def _silent_calls(
+    modules: tuple[Registered, ...], extents: Extents
+) -> list[InferredCall]:
+    """Calls of modules without parameters: positions side by side that the same module
+    made in the same call.
+    """
     calls: list[InferredCall] = []
     for position in sorted(extents.made_by):
         outer, module = extents.made_by[position]
-        if calls and calls[-1].parent is outer and (calls[-1].module, calls[-1].end) == (module, position - 1):
+        if (
+            calls
+            and calls[-1].parent is outer
+            and (calls[-1].module, calls[-1].end) == (module, position - 1)
+        ):
             calls[-1].end = position
         else:
             call = InferredCall(module, position, position, [])
             call.parent = outer
             calls.append(call)
+
     return calls
 
 
@@ -278,10 +421,23 @@ def _scopes(
     made: list[Scope] = []
     number: dict[InferredCall, int] = {}
     times: dict[int, int] = {}
-    for call in sorted(calls, key=lambda call: (call.start, call.module)):
+
+    for call in sorted(
+        calls,
+        key=lambda call: (call.start, call.module),
+    ):
         module = modules[call.module]
         times[call.module] = times.get(call.module, 0) + 1
         number[call] = len(made)
         parent = number[call.parent] if call.parent is not None else None
-        made.append(Scope(module.path, module.type, times[call.module], parent, module.parameters))
+        made.append(
+            Scope(
+                module.path,
+                module.type,
+                times[call.module],
+                parent,
+                module.parameters,
+            )
+        )
+
     return tuple(made), number

@@ -1,7 +1,8 @@
-"""How far each call reaches beyond its operations with parameters, and which operations its other modules made.
+"""How far each call reaches beyond its operations with parameters, and which operations
+its other modules made.
 
-Three things tell. Few values go into and out of a module. All calls of one class begin and end alike. And what a module without
-parameters computes follows from its class.
+Three things tell. Few values go into and out of a module. All calls of one class begin
+and end alike. And what a module without parameters computes follows from its class.
 """
 
 from __future__ import annotations
@@ -15,22 +16,53 @@ from gradviz.graph.origins import Registered
 from gradviz.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
 from gradviz.inference.order import ForwardOrder, InferredCall, adapter_ends
 
-_CELL = frozenset(("Add", "Mul", "Sub", "Rsub", "Sigmoid", "Tanh", "Relu", "Stack", "Cat")) | VIEWS
+_CELL = (
+    frozenset(
+        (
+            "Add",
+            "Mul",
+            "Sub",
+            "Rsub",
+            "Sigmoid",
+            "Tanh",
+            "Relu",
+            "Stack",
+            "Cat",
+        )
+    )
+    | VIEWS
+)
 _ENDS_WITH: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"), _CELL),
-    **dict.fromkeys(("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "GroupNorm"), VIEWS),
+    **dict.fromkeys(
+        ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"),
+        _CELL,
+    ),
+    **dict.fromkeys(
+        ("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "GroupNorm"), VIEWS
+    ),
 }
-"""Operations that modules of torch may end with; those of other classes end with their parameters."""
-_BEGINS_WITH = dict.fromkeys(("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "LSTM", "GRU", "RNN"), VIEWS)
+"""Operations that modules of torch may end with; those of other classes end with their
+parameters.
+"""
+_BEGINS_WITH = dict.fromkeys(
+    ("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "LSTM", "GRU", "RNN"),
+    VIEWS,
+)
 _LOSSES = ("Loss", "KlDiv", "CrossEntropy")
 _DEEPEST = 30
 
 
 class Extents:
-    """Widens calls in place, and says for each position which call it lies in, and which module without parameters made it."""
+    """Widens calls in place, and says for each position which call it lies in, and
+    which module without parameters made it.
+    """
 
     def __init__(
-        self, modules: Sequence[Registered], order: ForwardOrder, calls: Sequence[InferredCall], anchored: Iterable[int]
+        self,
+        modules: Sequence[Registered],
+        order: ForwardOrder,
+        calls: Sequence[InferredCall],
+        anchored: Iterable[int],
     ) -> None:
         self._modules, self._order, self._calls = modules, order, calls
         self._stems = order.stems
@@ -45,16 +77,24 @@ class Extents:
         """Call and module by position, for what modules without parameters made."""
 
     def widen(self) -> None:
-        """Widen all calls, inner ones first, and those that begin and end alike together."""
+        """Widen all calls, inner ones first, and those that begin and end alike
+        together.
+        """
         for level in self._levels():
             for call in (call for group in level for call in group):
                 self._fill(call)
-            for group in level:  # what lies between two modules is rather the first one's result
+            # what lies between two modules is rather the first one's result
+            for group in level:
                 self._widen(group, later=True)
             for group in level:
                 self._widen(group, later=False)
 
-    def _widen(self, group: list[InferredCall], *, later: bool) -> None:
+    def _widen(
+        self,
+        group: list[InferredCall],
+        *,
+        later: bool,
+    ) -> None:
         base = self._modules[group[0].module].base
         if base == "Linear":
             for call in group if later else ():
@@ -63,12 +103,18 @@ class Extents:
             for call in group:
                 self._with_silent_ends(call, later=later)
         elif base:
-            self._with_common_ends(group, (_ENDS_WITH if later else _BEGINS_WITH).get(base, frozenset()), later=later)
+            self._with_common_ends(
+                group,
+                (_ENDS_WITH if later else _BEGINS_WITH).get(base, frozenset()),
+                later=later,
+            )
         else:
             self._with_ends(group, later=later)
 
     def _levels(self) -> list[list[list[InferredCall]]]:
-        """Calls that begin and end alike: of one class, with the same modules without parameters inside. Inner ones come first."""
+        """Calls that begin and end alike: of one class, with the same modules without
+        parameters inside. Inner ones come first.
+        """
         groups: dict[Hashable, list[InferredCall]] = {}
         for call in self._calls:
             module = self._modules[call.module]
@@ -77,104 +123,183 @@ class Extents:
                 key = (
                     module.type,
                     module.base,
-                    tuple(self._modules[silent].type for silent in self._silent[call.module]),
+                    tuple(
+                        self._modules[silent].type
+                        for silent in self._silent[call.module]
+                    ),
                 )
             groups.setdefault(key, []).append(call)
+
         level = dict.fromkeys(self._calls, 0)
-        for _ in range(_DEEPEST):  # a class may contain itself, so there need not be an end
+        # a class may contain itself, so there need not be an end
+        for _ in range(_DEEPEST):
             before = dict(level)
             for call in self._calls:
-                level[call] = max([level[call], *(1 + level[inner] for inner in call.inner)])
+                level[call] = max(
+                    [level[call], *(1 + level[inner] for inner in call.inner)]
+                )
             for group in groups.values():
                 most = max(level[call] for call in group)
                 level.update((call, most) for call in group)
             if level == before:
                 break
+
         levels: dict[int, list[list[InferredCall]]] = {}
         for group in groups.values():
-            levels.setdefault(level[group[0]], []).append(group)
+            levels.setdefault(
+                level[group[0]],
+                [],
+            ).append(group)
+
         return [levels[number] for number in sorted(levels)]
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------
 
     def _fill(self, call: InferredCall) -> None:
-        """What lies between the parts of a call is its own, or of a module without parameters inside it."""
+        """What lies between the parts of a call is its own, or of a module without
+        parameters inside it.
+        """
         free = [i for i in range(call.start, call.end + 1) if not self._taken[i]]
         inner = call.inner
         self._give_composed(call, free)
-        modules, ends = [inside.module for inside in inner], [inside.end for inside in inner]
+        modules, ends = (
+            [inside.module for inside in inner],
+            [inside.end for inside in inner],
+        )
         between = []
+
         for position in free:
             self._taken[position] = 1
             at = bisect_left(ends, position)
             if position not in self.made_by:
-                between.append((position, [call.module, *modules][at], [*modules, len(self._modules)][at]))
+                between.append(
+                    (
+                        position,
+                        [call.module, *modules][at],
+                        [*modules, len(self._modules)][at],
+                    )
+                )
+
         siblings = {*modules}
-        for position, before, after in between:  # first where a module stands right between the two
+        # first where a module stands right between the two
+        for position, before, after in between:
             if not any(before < inside < after for inside in siblings):
                 self._give(call, position, before, after, strictly=True)
+
         for position, before, after in between:
             if position not in self.made_by:
                 self._give(call, position, before, after)
-        if self._modules[call.module].base == "Sequential":
-            self._give_to_neighbours(inner, [position for position in free if position not in self.made_by])
 
-    def _give_to_neighbours(self, inner: Sequence[InferredCall], free: Sequence[int]) -> None:
-        """A sequence computes nothing of its own: what is left belongs to the module after it, or to the one before."""
-        starts = {call.start: call for call in inner if not self._modules[call.module].base}
+        if self._modules[call.module].base == "Sequential":
+            self._give_to_neighbours(
+                inner, [position for position in free if position not in self.made_by]
+            )
+
+    def _give_to_neighbours(
+        self, inner: Sequence[InferredCall], free: Sequence[int]
+    ) -> None:
+        """A sequence computes nothing of its own: what is left belongs to the module
+        after it, or to the one before.
+        """
+        starts = {
+            call.start: call for call in inner if not self._modules[call.module].base
+        }
         ends = {call.end: call for call in inner if not self._modules[call.module].base}
+
         for position in reversed(free):
             if position + 1 in starts:
                 call = starts[position] = starts[position + 1]
                 call.start = position
+
         for position in free:
             if position - 1 in ends and position not in starts:
                 call = ends[position] = ends[position - 1]
                 call.end = position
 
-    def _give(self, call: InferredCall, position: int, before: int, after: int, *, strictly: bool = False) -> None:
-        """Say that a module without parameters made this operation, when one of its kind is there, rather one not used yet."""
+    def _give(
+        self,
+        call: InferredCall,
+        position: int,
+        before: int,
+        after: int,
+        *,
+        strictly: bool = False,
+    ) -> None:
+        """Say that a module without parameters made this operation, when one of its
+        kind is there, rather one not used yet.
+        """
         fitting = self._makers(self._silent[call.module], position)
         if strictly:
             fitting = [silent for silent in fitting if before < silent < after]
+
         if fitting:
             chosen = min(
                 fitting,
-                key=lambda silent: (self._used[call, silent], not before < silent < after, abs(silent - before)),
+                key=lambda silent: (
+                    self._used[call, silent],
+                    not before < silent < after,
+                    abs(silent - before),
+                ),
             )
             self._used[call, chosen] += 1
             self.made_by[position] = call, chosen
 
-    def _makers(self, modules: Iterable[int], position: int) -> list[int]:
+    def _makers(
+        self,
+        modules: Iterable[int],
+        position: int,
+    ) -> list[int]:
         """Those of these modules that can have made an operation."""
-        return [module for module in modules if makes(self._modules[module], self._order.kinds[position])]
+        return [
+            module
+            for module in modules
+            if makes(self._modules[module], self._order.kinds[position])
+        ]
 
     def _give_composed(self, call: InferredCall, free: list[int]) -> None:
-        """An activation that is written out takes the longest run of elementwise operations."""
+        """An activation that is written out takes the longest run of elementwise
+        operations.
+        """
         stems = self._order.kinds
-        written_out = [silent for silent in self._silent[call.module] if composes(self._modules[silent])]
-        if len(written_out) != 1 or any(self._makers(written_out, position) for position in free):
+        written_out = [
+            silent
+            for silent in self._silent[call.module]
+            if composes(self._modules[silent])
+        ]
+
+        if len(written_out) != 1 or any(
+            self._makers(written_out, position) for position in free
+        ):
             return
+
         runs: list[list[int]] = [[]]
         for position in free:
             if runs[-1] and position != runs[-1][-1] + 1:
                 runs.append([])
             if stems[position] in ELEMENTWISE:
                 runs[-1].append(position)
+
         for position in max(runs, key=len):
             self.made_by[position] = call, written_out[0]
 
-    # -- ends ----------------------------------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------
 
     def _gap(self, call: InferredCall, *, later: bool) -> range:
-        """The positions right after a call, or right before it, nearest first, that nobody has taken."""
+        """The positions right after a call, or right before it, nearest first, that
+        nobody has taken.
+        """
         first, step = (call.end + 1, 1) if later else (call.start - 1, -1)
         end = first
         while 0 <= end < len(self._order) and not self._taken[end]:
             end += step
         return range(first, end, step)
 
-    def _gaps(self, group: Iterable[InferredCall], *, later: bool) -> list[range]:
+    def _gaps(
+        self,
+        group: Iterable[InferredCall],
+        *,
+        later: bool,
+    ) -> list[range]:
         return [self._gap(call, later=later) for call in group]
 
     def _take(self, call: InferredCall, positions: Sequence[int]) -> None:
@@ -183,8 +308,12 @@ class Extents:
             self._taken[position] = 1
             later = position > call.end
             border = self._border(call, later=later)
-            before, after = (border, len(self._modules)) if later else (call.module, border)
+            if later:
+                before, after = (border, len(self._modules))
+            else:
+                before, after = (call.module, border)
             self._give(call, position, before, after)
+
         around: InferredCall | None = call
         while around is not None and positions:
             around.start, around.end = (
@@ -194,7 +323,9 @@ class Extents:
             around = around.parent
 
     def _border(self, call: InferredCall, *, later: bool) -> int:
-        """The module of the last call inside one, or of the first; where there is none, that before all others or after them."""
+        """The module of the last call inside one, or of the first; where there is none,
+        that before all others or after them.
+        """
         if call.inner:
             return call.inner[-1 if later else 0].module
         return call.module if later else len(self._modules)
@@ -203,42 +334,76 @@ class Extents:
         """A linear layer makes a matrix of its input, and its output as its input was."""
         shapes, stems = self._order.shapes, self._stems
         after, before = self._gap(call, later=True), self._gap(call, later=False)
-        if not after or stems[after[0]] not in VIEWS or len(shapes[call.end] or ()) != 2:
+
+        if (
+            not after
+            or stems[after[0]] not in VIEWS
+            or len(shapes[call.end] or ()) != 2
+        ):
             return
-        if len(shapes[after[0]] or ()) == 2 or call.end not in self._order.producers[after[0]]:
+
+        if (
+            len(shapes[after[0]] or ()) == 2
+            or call.end not in self._order.producers[after[0]]
+        ):
             return
+
         if (shapes[after[0]] or (0,))[-1:] != (shapes[call.end] or (1,))[-1:]:
             return
+
         self._take(call, after[:1])
         if before and stems[before[0]] in VIEWS and len(shapes[before[0]] or ()) == 2:
             self._take(call, before[:1])
 
     def _with_silent_ends(self, call: InferredCall, *, later: bool) -> None:
         """A sequence of modules computes nothing else than they do."""
-        positions, border = self._gap(call, later=later), self._border(call, later=later)
-        rest = [silent for silent in self._silent[call.module] if (silent > border) == later]
+        positions, border = (
+            self._gap(call, later=later),
+            self._border(call, later=later),
+        )
+        rest = [
+            silent for silent in self._silent[call.module] if (silent > border) == later
+        ]
         rest = rest if later else rest[::-1]
         count = 0
+
         for position in positions:
             makers = self._makers(rest, position)
             if not makers:
                 break
             rest = rest[rest.index(makers[0]) :]
             count += 1
+
         self._take(call, positions[:count])
 
-    def _with_common_ends(self, group: list[InferredCall], allowed: frozenset[str], *, later: bool) -> None:
+    def _with_common_ends(
+        self,
+        group: list[InferredCall],
+        allowed: frozenset[str],
+        *,
+        later: bool,
+    ) -> None:
         gaps = self._gaps(group, later=later)
         count = self._common(gaps) if allowed else 0
-        most = _leading(self._stems[position] in allowed for position in gaps[0][:count])
+        most = _leading(
+            self._stems[position] in allowed for position in gaps[0][:count]
+        )
         for call, gap in zip(group, gaps):
             self._take(call, gap[:most])
 
     def _common(self, gaps: Sequence[range]) -> int:
         """How many operations all these places begin with alike."""
-        return _leading(len({self._stems[position] for position in places}) == 1 for places in zip(*gaps))
+        return _leading(
+            len({self._stems[position] for position in places}) == 1
+            for places in zip(*gaps)
+        )
 
-    def _with_ends(self, group: list[InferredCall], *, later: bool) -> None:
+    def _with_ends(
+        self,
+        group: list[InferredCall],
+        *,
+        later: bool,
+    ) -> None:
         outermost = [call for call in group if call.parent is None]
         rest = [call for call in group if call.parent is not None]
         if rest and later:
@@ -250,14 +415,23 @@ class Extents:
             self._to_the_loss(outermost)
 
     def _with_frozen(self, group: list[InferredCall]) -> bool:
-        """Widen adapters, which hold frozen weights of their own; says whether these calls are some."""
+        """Widen adapters, which hold frozen weights of their own; says whether these
+        calls are some.
+        """
         if not all(self._modules[call.module].frozen for call in group):
             return False
-        ends = adapter_ends(self._order, group, self._gaps(group, later=False), self._gaps(group, later=True))
+
+        ends = adapter_ends(
+            self._order,
+            group,
+            self._gaps(group, later=False),
+            self._gaps(group, later=True),
+        )
         for call, (earlier, later) in zip(group, ends):
             self._take(call, later)
             self._take(call, earlier)
             self._adapters.add(call)
+
         return bool(ends)
 
     def _widen_later(self, group: list[InferredCall]) -> None:
@@ -269,82 +443,166 @@ class Extents:
             return
         self._by_cost(group, gaps, self._common(gaps), later=True)
 
-    def _parts(self, group: list[InferredCall], gaps: list[range]) -> list[list[int]]:
-        """Calls of one class that went on differently, as with a mask and without one: where they part in the midst of something,
-        each kind is judged on its own."""
+    def _parts(
+        self,
+        group: list[InferredCall],
+        gaps: list[range],
+    ) -> list[list[int]]:
+        """Calls of one class that went on differently, as with a mask and without one:
+        where they part in the midst of something, each kind is judged on its own.
+        """
         most = self._common(gaps)
         parts: dict[str, list[int]] = {}
+
         for i, gap in enumerate(gaps):
-            parts.setdefault(self._stems[gap[most]] if len(gap) > most else "", []).append(i)
+            parts.setdefault(
+                self._stems[gap[most]] if len(gap) > most else "", []
+            ).append(i)
+
         kinds = list(parts.values())
         in_the_midst = len(kinds) > 1 and "" not in parts
         if in_the_midst and all(
-            self._gets_cheaper([group[i] for i in part], [gaps[i] for i in part], most) for part in kinds
+            self._gets_cheaper(
+                [group[i] for i in part],
+                [gaps[i] for i in part],
+                most,
+            )
+            for part in kinds
         ):
             return kinds
+
         return [list(range(len(gaps)))]
 
-    def _gets_cheaper(self, group: list[InferredCall], gaps: list[range], most: int) -> bool:
-        """Whether fewer values pass somewhere beyond `most` operations than anywhere before."""
+    def _gets_cheaper(
+        self, group: list[InferredCall], gaps: list[range], most: int
+    ) -> bool:
+        """Whether fewer values pass somewhere beyond `most` operations than anywhere
+        before.
+        """
         further = self._common(gaps)
         total = self._total(group, further, later=True)
-        return min(total[most + 1 :], default=total[0]) < min(total[: most + 1])
+        return min(
+            total[most + 1 :],
+            default=total[0],
+        ) < min(total[: most + 1])
 
     def _widen_earlier(self, group: list[InferredCall]) -> None:
         self._with_known_before(group)
         gaps = self._gaps(group, later=False)
         self._by_cost(group, gaps, self._common(gaps), later=False)
 
-    def _by_cost(self, group: list[InferredCall], gaps: list[range], most: int, *, later: bool) -> None:
-        """Begin or end where the fewest values pass; of several such places the one that the kind of module suggests."""
+    def _by_cost(
+        self,
+        group: list[InferredCall],
+        gaps: list[range],
+        most: int,
+        *,
+        later: bool,
+    ) -> None:
+        """Begin or end where the fewest values pass; of several such places the one
+        that the kind of module suggests.
+        """
         if not most:
             return
-        count = self._count(group, gaps[0][:most], later=later)
+        count = self._count(
+            group,
+            gaps[0][:most],
+            later=later,
+        )
         for call, gap in zip(group, gaps):
             self._take(call, gap[:count])
 
     def _is_numbered(self, call: InferredCall) -> bool:
         return self._modules[call.module].path.rpartition(".")[2].isdigit()
 
-    def _count(self, group: list[InferredCall], gap: range, *, later: bool) -> int:
+    def _count(
+        self,
+        group: list[InferredCall],
+        gap: range,
+        *,
+        later: bool,
+    ) -> int:
         """How much of the gap is the call's."""
         most = len(gap)
         total = self._total(group, most, later=later)
         ties = [i for i, cost in enumerate(total) if cost == min(total)]
         numbered = all(map(self._is_numbered, group))
-        own_end = all(self._is_own(call, call.end if later else call.start) for call in group)
+        own_end = all(
+            self._is_own(call, call.end if later else call.start) for call in group
+        )
         count = ties[0]
+
         if later:
             loss = self._with_loss(gap, most) if own_end else 0
-            count = max(count, loss, self._with_known(group[0], gap, total, len(group) > 1))
+            count = max(
+                count,
+                loss,
+                self._with_known(
+                    group[0],
+                    gap,
+                    total,
+                    len(group) > 1,
+                ),
+            )
+
         if len(group) > 1 and (numbered or own_end):
             count = max(count, ties[-1])
         elif later and (count or own_end):
-            while count < most and total[count + 1] <= total[count] and self._stems[gap[count]] in VIEWS:
+            while (
+                count < most
+                and total[count + 1] <= total[count]
+                and self._stems[gap[count]] in VIEWS
+            ):
                 count += 1
+
         return count
 
-    def _total(self, group: list[InferredCall], most: int, *, later: bool) -> list[int]:
-        """How many values pass into and out of all these calls when each is 0, 1, ... `most` operations longer."""
+    def _total(
+        self,
+        group: list[InferredCall],
+        most: int,
+        *,
+        later: bool,
+    ) -> list[int]:
+        """How many values pass into and out of all these calls when each is 0, 1, ...
+        `most` operations longer.
+        """
         if later:
-            costs = [self._order.costs_after(call, most, self._end_around(call)) for call in group]
+            costs = [
+                self._order.costs_after(call, most, self._end_around(call))
+                for call in group
+            ]
         else:
             costs = [self._order.costs_before(call, most) for call in group]
         return [sum(of_all) for of_all in zip(*costs)]
 
     def _end_around(self, call: InferredCall) -> int:
-        return call.parent.end if call.parent is not None and call.parent.end > call.end else len(self._order)
+        if call.parent is not None and call.parent.end > call.end:
+            return call.parent.end
+        return len(self._order)
 
     def _with_known_before(self, group: list[InferredCall]) -> None:
-        """Take what modules made just before whose parameters are without gradient, as beside an adapter."""
+        """Take what modules made just before whose parameters are without gradient, as
+        beside an adapter.
+        """
         for call in group:
             silent, positions = self._silent[call.module], self._gap(call, later=False)
             if any(self._modules[module].parameters for module in silent):
-                count = _leading(bool(self._makers(silent, position)) for position in positions)
+                count = _leading(
+                    bool(self._makers(silent, position)) for position in positions
+                )
                 self._take(call, positions[:count])
 
-    def _with_known(self, call: InferredCall, gap: range, total: list[int], several: bool) -> int:
-        """How long a call must be to hold the last operation that a module without parameters inside it made."""
+    def _with_known(
+        self,
+        call: InferredCall,
+        gap: range,
+        total: list[int],
+        several: bool,
+    ) -> int:
+        """How long a call must be to hold the last operation that a module without
+        parameters inside it made.
+        """
         length = 0
         for i, position in enumerate(gap):
             if self._makers(self._silent[call.module], position):
@@ -355,36 +613,63 @@ class Extents:
         return length
 
     def _with_loss(self, gap: range, most: int) -> int:
-        """How long a call must be to hold a loss of its own: a number made before the next module runs."""
+        """How long a call must be to hold a loss of its own: a number made before the
+        next module runs.
+        """
         if gap.stop == len(self._order):
             return 0  # the loss of the whole model
-        return max((i + 1 for i, position in enumerate(gap[:most]) if self._order.shapes[position] == ()), default=0)
+        return max(
+            (
+                i + 1
+                for i, position in enumerate(gap[:most])
+                if self._order.shapes[position] == ()
+            ),
+            default=0,
+        )
 
     def _is_own(self, call: InferredCall, position: int) -> bool:
         return not any(inner.start <= position <= inner.end for inner in call.inner)
 
     def _to_the_loss(self, group: list[InferredCall]) -> None:
-        """The end of a whole model: up to what computes a loss, as long as no more values pass."""
+        """The end of a whole model: up to what computes a loss, as long as no more
+        values pass.
+        """
         gaps = self._gaps(group, later=True)
         most = self._common(gaps) if len(gaps) > 1 else len(gaps[0])
         if len(group) == 1 and self._modules[group[0].module].takes_labels:
             self._take(group[0], gaps[0])
             return
-        costs = self._order.costs_after(group[0], most, len(self._order))
+
+        costs = self._order.costs_after(
+            group[0],
+            most,
+            len(self._order),
+        )
         count = 0
-        while count < most and costs[count + 1] <= costs[count] and not self._is_loss(gaps[0][count]):
+        while (
+            count < most
+            and costs[count + 1] <= costs[count]
+            and not self._is_loss(gaps[0][count])
+        ):
             count += 1
+
         if count < most and self._is_loss(gaps[0][count]):
             while count and self._stems[gaps[0][count - 1]] in VIEWS:
                 count -= 1
+
         for call, gap in zip(group, gaps):
             self._take(call, gap[:count])
 
     def _is_loss(self, position: int) -> bool:
         stem = self._stems[position]
         if stem == "LogSoftmax":
-            return any(following.startswith("NllLoss") for following in self._stems[position + 1 : position + 2])
-        return any(word in stem for word in _LOSSES) or self._order.shapes[position] == ()
+            return any(
+                following.startswith("NllLoss")
+                for following in self._stems[position + 1 : position + 2]
+            )
+        return (
+            any(word in stem for word in _LOSSES) or self._order.shapes[position] == ()
+        )
 
 
 def _leading(hold: Iterable[bool]) -> int:

@@ -1,4 +1,6 @@
-"""Which operations modules without parameters of their own make: told by their class, since nothing else can."""
+"""Which operations modules without parameters of their own make: told by their class,
+since nothing else can.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,28 @@ VIEWS = frozenset(_VIEW_NAMES)
 """Operations that hand a tensor on in another shape, layout or type."""
 
 ELEMENTWISE = frozenset(
-    ("Mul", "Add", "Sub", "Rsub", "Div", "Pow", "Tanh", "Sigmoid", "Erf", "Exp", "Relu", "Clamp", "Neg", "Gelu", "Silu")
+    (
+        "Mul",
+        "Add",
+        "Sub",
+        "Rsub",
+        "Div",
+        "Pow",
+        "Tanh",
+        "Sigmoid",
+        "Erf",
+        "Exp",
+        "Relu",
+        "Clamp",
+        "Neg",
+        "Gelu",
+        "Silu",
+    )
 )
 PARAMETRIZED = "ParametrizationList"
-"""The class that holds what a weight is computed from. It calls the parametrizations inside it, and computes nothing itself."""
+"""The class that holds what a weight is computed from. It calls the parametrizations
+inside it, and computes nothing itself.
+"""
 MASKED = "masked Mul"
 """A multiplication by a tensor without gradient."""
 _MADE = {
@@ -36,9 +56,16 @@ _MADE = {
     "constantpad": ("ConstantPadNd",),
     "unfold": ("Im2Col",),
     "fold": ("Col2Im",),
-    "upsample": ("UpsampleNearest2D", "UpsampleBilinear2D", "UpsampleNearest1D", "UpsampleBicubic2D"),
+    "upsample": (
+        "UpsampleNearest2D",
+        "UpsampleBilinear2D",
+        "UpsampleNearest1D",
+        "UpsampleBicubic2D",
+    ),
 }
-"""By the beginning of a class's name in lower case. Others are named as their operation: `ReLU`, `GELUActivation`."""
+"""By the beginning of a class's name in lower case. Others are named as their
+operation: `ReLU`, `GELUActivation`.
+"""
 _COMPOSED = re.compile("act|gelu|silu|swish|mish|relu", re.IGNORECASE)
 
 
@@ -48,7 +75,8 @@ def stem_of(op: str) -> str:
 
 
 def makes(module: Registered, op: str) -> bool:
-    """Whether a module of this class can have made an operation. `op` is its name without "Backward0".
+    """Whether a module of this class can have made an operation. `op` is its name
+    without "Backward0".
 
     >>> makes(Registered("act", "GELUActivation", "", 0), "Gelu"), makes(Registered("drop", "Dropout", "Dropout", 0), "Add")
     (True, False)
@@ -57,26 +85,38 @@ def makes(module: Registered, op: str) -> bool:
     for start, ops in _MADE.items():
         if name.startswith(start):
             return op in ops
+
     if "drop" in name and "path" in name:
         return op in _MADE["droppath"]
+
     stem, plain = op.lower(), re.sub(r"activation|\d+d$", "", name)
     return bool(plain) and (
-        stem == plain or (len(plain) > 3 and stem.startswith(plain)) or (len(stem) > 3 and plain.endswith(stem))
+        stem == plain
+        or (len(plain) > 3 and stem.startswith(plain))
+        or (len(stem) > 3 and plain.endswith(stem))
     )
 
 
 def composes(module: Registered) -> bool:
-    """Whether a class looks like an activation that is written out of several operations."""
+    """Whether a class looks like an activation that is written out of several
+    operations.
+    """
     return not module.base and _COMPOSED.search(module.type) is not None
 
 
-def silent_inside(modules: Sequence[Registered], called: Collection[int]) -> list[list[int]]:
-    """By module: those inside it that are without parameters in this graph, by way of others like them, in order."""
+def silent_inside(
+    modules: Sequence[Registered], called: Collection[int]
+) -> list[list[int]]:
+    """By module: those inside it that are without parameters in this graph, by way of
+    others like them, in order.
+    """
     silent: list[list[int]] = [[] for _ in modules]
     outer = {module.parent for module in modules}
     for i, module in enumerate(modules):
         if i not in called and i not in outer:
-            above = next((at for at in around(modules, module.parent) if at in called), None)
+            above = next(
+                (at for at in around(modules, module.parent) if at in called), None
+            )
             if above is not None:
                 silent[above].append(i)
     return silent

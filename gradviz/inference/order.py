@@ -1,7 +1,9 @@
-"""A graph's operations in the order they ran, how values pass between places of that order, and calls as intervals of it.
+"""A graph's operations in the order they ran, how values pass between places of that
+order, and calls as intervals of it.
 
-Sequence numbers put operations in the order they ran. Positions are places in that order. A call is found from the operations
-that work with parameters: which of them belong to one call, and which call to which.
+Sequence numbers put operations in the order they ran. Positions are places in that
+order. A call is found from the operations that work with parameters: which of them
+belong to one call, and which call to which.
 """
 
 from __future__ import annotations
@@ -21,36 +23,65 @@ _GATHER = frozenset(("Cat", "Stack"))
 
 
 def inputs_of(graph: Graph) -> list[Sequence[int]]:
-    """By node the ids of the nodes that it takes its inputs from. Makes no edge record, of which large graphs keep none."""
+    """By node the ids of the nodes that it takes its inputs from. Makes no edge record,
+    of which large graphs keep none.
+    """
     producers = column(graph.edges, "producer")
     places = map(graph.input_places, range(len(graph.nodes)))
     return [producers[place.start : place.stop] for place in places]
 
 
 class ForwardOrder:
-    """Positions 0, 1, ... of all nodes but leaves. `parameters` are the leaves that a module owns."""
+    """Positions 0, 1, ... of all nodes but leaves. `parameters` are the leaves that a
+    module owns.
+    """
 
-    def __init__(self, graph: Graph, parameters: Iterable[int], inputs: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        parameters: Iterable[int],
+        inputs: Sequence[Sequence[int]],
+    ) -> None:
         sequences = column(graph.nodes, "sequence")
-        self.nodes = [node for node in forward_order(graph) if sequences[node] is not None]
+        self.nodes = [
+            node for node in forward_order(graph) if sequences[node] is not None
+        ]
         """Node id by position."""
         self.position = {node: i for i, node in enumerate(self.nodes)}
         names = column(graph.nodes, "op")
         self.stems = [stem_of(names[node]) for node in self.nodes]
         """Names of the operations without "Backward0"."""
-        self.kinds = [_kind(graph, stem, node) for stem, node in zip(self.stems, self.nodes)]
-        """The same, where multiplication by a tensor without gradient has a name of its own."""
+        self.kinds = [
+            _kind(graph, stem, node) for stem, node in zip(self.stems, self.nodes)
+        ]
+        """The same, where multiplication by a tensor without gradient has a name of its
+        own.
+        """
         outputs = column(graph.nodes, "outputs")
-        self.shapes = [outputs[node][0].shape if outputs[node] and outputs[node][0] else None for node in self.nodes]
+        self.shapes = [
+            outputs[node][0].shape if outputs[node] and outputs[node][0] else None
+            for node in self.nodes
+        ]
         """Shape of the first output, where known."""
         known = self.position.keys() | set(parameters)
         self._is_first = [known.isdisjoint(inputs[node]) for node in self.nodes]
         self.producers = [
-            [self.position[source] for source in inputs[node] if source in self.position] for node in self.nodes
+            [
+                self.position[source]
+                for source in inputs[node]
+                if source in self.position
+            ]
+            for node in self.nodes
         ]
-        held = [self.position[root.node] for root in graph.roots if root.node in self.position]
+        held = [
+            self.position[root.node]
+            for root in graph.roots
+            if root.node in self.position
+        ]
         self.last_use = list(range(len(self.nodes)))
-        """By position the last one that uses it; beyond the end for what the caller holds."""
+        """By position the last one that uses it; beyond the end for what the caller
+        holds.
+        """
         for i, producers in enumerate([*self.producers, held]):
             for producer in producers:
                 self.last_use[producer] = i
@@ -67,14 +98,22 @@ class ForwardOrder:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def costs_after(self, call: InferredCall, further: int, around: int) -> list[int]:
-        """How many values go into and out of a call, and when it is 1, 2, ... `further` positions longer.
+    def costs_after(
+        self,
+        call: InferredCall,
+        further: int,
+        around: int,
+    ) -> list[int]:
+        """How many values go into and out of a call, and when it is 1, 2, ... `further`
+        positions longer.
 
-        What is used beyond `around`, the end of the call around it, goes out in any case. It counts on its own, so that a second
-        result, such as the logits of a router for a loss at the end, does not hide where the first one goes.
+        What is used beyond `around`, the end of the call around it, goes out in any
+        case. It counts on its own, so that a second result, such as the logits of a
+        router for a loss at the end, does not hide where the first one goes.
         """
         start, end, outside = call.start, call.end, set[int]()
         costs, alive, ending = [], 0, [0] * (further + 1)
+
         for i in range(start, end + further + 1):
             self._note_inputs(outside, i, start)
             if i > end:
@@ -90,6 +129,7 @@ class ForwardOrder:
                     ending[at] += 1
             if i >= end:
                 costs.append(alive + len(outside))
+
         return costs
 
     def _last_use_until(self, i: int, position: int) -> int:
@@ -111,15 +151,25 @@ class ForwardOrder:
             costs.append(alive + len(outside))
         return costs
 
-    def _note_inputs(self, outside: set[int], i: int, start: int) -> None:
-        """Add what position `i` takes from before `start`; a list of tensors counts as one."""
+    def _note_inputs(
+        self,
+        outside: set[int],
+        i: int,
+        start: int,
+    ) -> None:
+        """Add what position `i` takes from before `start`; a list of tensors counts as
+        one.
+        """
         if self._is_first[i]:
-            outside.add(-1 - i)  # what it works with is not in the graph, or is an input
+            # what it works with is not in the graph, or is an input
+            outside.add(-1 - i)
         elif self.stems[i] in _GATHER:
             if any(producer < start for producer in self.producers[i]):
                 outside.add(-1 - i)
         else:
-            outside.update(producer for producer in self.producers[i] if producer < start)
+            outside.update(
+                producer for producer in self.producers[i] if producer < start
+            )
 
     def leads_to(self, call: InferredCall, following: InferredCall) -> bool:
         """Whether something in a later call was computed from what came out of one."""
@@ -140,10 +190,13 @@ def _is_masked(graph: Graph, node: int) -> bool:
     record = graph.nodes[node]
     if len(graph.inputs(node)) != 1 or not record.none_inputs:
         return False
-    return any(slot.kind not in ("number", "parameter") and slot.tensor and slot.tensor.shape for slot in record.saved)
+    return any(
+        slot.kind not in ("number", "parameter") and slot.tensor and slot.tensor.shape
+        for slot in record.saved
+    )
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
 """Modules that use each parameter many times in one call."""
@@ -154,7 +207,13 @@ class InferredCall:
 
     __slots__ = ("end", "inner", "module", "parent", "start")
 
-    def __init__(self, module: int, start: int, end: int, inner: list[InferredCall]) -> None:
+    def __init__(
+        self,
+        module: int,
+        start: int,
+        end: int,
+        inner: list[InferredCall],
+    ) -> None:
         self.module, self.start, self.end, self.inner = module, start, end, inner
         self.parent: InferredCall | None = None
         for call in inner:
@@ -162,7 +221,9 @@ class InferredCall:
 
 
 class _Item(NamedTuple):
-    """Part of a call: an inner call, or an operation with a parameter of the module itself."""
+    """Part of a call: an inner call, or an operation with a parameter of the module
+    itself.
+    """
 
     start: int
     end: int
@@ -171,88 +232,150 @@ class _Item(NamedTuple):
 
 
 def find_calls(
-    modules: Sequence[Registered], order: ForwardOrder, anchored: Mapping[int, int], uses: Sequence[Hashable]
+    modules: Sequence[Registered],
+    order: ForwardOrder,
+    anchored: Mapping[int, int],
+    uses: Sequence[Hashable],
 ) -> list[InferredCall]:
-    """All calls, inner ones before those around them. `anchored` is the module by position, sorted by position.
+    """All calls, inner ones before those around them. `anchored` is the module by
+    position, sorted by position.
 
     By node, `uses` tells operations of a module apart.
     """
-    items: dict[int, list[_Item]] = {}  # what each module consists of; grows by the calls of inner modules
+    # what each module consists of; grows by the calls of inner modules
+    items: dict[int, list[_Item]] = {}
     for position, module in anchored.items():
         key = order.stems[position], uses[order.nodes[position]]
         items.setdefault(module, []).append(_Item(position, position, key, None))
+
     positions = list(anchored)
     calls_of_all: list[InferredCall] = []
     for module in range(len(modules) - 1, -1, -1):
         calls = []
-        for run in _runs(sorted(items.pop(module, []), key=lambda item: item.start), positions):
+        for run in _runs(
+            sorted(
+                items.pop(module, []),
+                key=lambda item: item.start,
+            ),
+            positions,
+        ):
             for part in _turns(modules[module], run, order):
                 inner = [item.call for item in part if item.call is not None]
-                calls.append(InferredCall(module, part[0].start, part[-1].end, inner))
+                calls.append(
+                    InferredCall(
+                        module,
+                        part[0].start,
+                        part[-1].end,
+                        inner,
+                    )
+                )
         calls_of_all.extend(calls)
         parent = modules[module].parent
         if parent is not None:
-            items.setdefault(parent, []).extend(_Item(call.start, call.end, module, call) for call in calls)
+            items.setdefault(parent, []).extend(
+                _Item(call.start, call.end, module, call) for call in calls
+            )
+
     return calls_of_all
 
 
-def _runs(items: Sequence[_Item], positions: Sequence[int]) -> list[list[_Item]]:
+def _runs(
+    items: Sequence[_Item],
+    positions: Sequence[int],
+) -> list[list[_Item]]:
     """Items between which nothing of other modules ran."""
     runs: list[list[_Item]] = []
     for item in items:
-        if not runs or bisect_left(positions, item.start) > bisect_left(positions, runs[-1][-1].end) + 1:
+        if (
+            not runs
+            or bisect_left(positions, item.start)
+            > bisect_left(positions, runs[-1][-1].end) + 1
+        ):
             runs.append([])
         runs[-1].append(item)
     return runs
 
 
-def _turns(module: Registered, run: list[_Item], order: ForwardOrder) -> list[list[_Item]]:
-    """A run cut into calls: where it begins anew, and every turn consists of the same things."""
+def _turns(
+    module: Registered, run: list[_Item], order: ForwardOrder
+) -> list[list[_Item]]:
+    """A run cut into calls: where it begins anew, and every turn consists of the same
+    things.
+    """
     keys = [item.key for item in run]
     starts = [i for i, key in enumerate(keys) if key == keys[0]]
     if len(starts) == 1 or module.base in _RECURRENT:
         return [run]
+
     if len(starts) < len(run):
         starts = [i for i in starts if i == 0 or keys[i - 1] != keys[0]]
+
     bounds = [*pairwise([*starts, len(run)])]
     turns = [run[start:end] for start, end in bounds]
     kinds = {frozenset(keys[start:end]) for start, end in bounds}
-    loop = len(turns) > 1 and len({*keys}) == 1 and not module.base and _is_loop(turns[0][0], turns[1][0], order)
+    loop = (
+        len(turns) > 1
+        and len({*keys}) == 1
+        and not module.base
+        and _is_loop(
+            turns[0][0],
+            turns[1][0],
+            order,
+        )
+    )
+
     return [run] if loop or len(kinds) > 1 else turns
 
 
 def _is_loop(item: _Item, following: _Item, order: ForwardOrder) -> bool:
     """Whether two turns are of a loop inside one call."""
-    return item.call is not None and following.call is not None and order.leads_to(item.call, following.call)
+    return (
+        item.call is not None
+        and following.call is not None
+        and order.leads_to(item.call, following.call)
+    )
 
 
-# -- where the call of an adapter ends -------------------------------------------------------------------------------------
+# -- where the call of an adapter ends -------------------------------------------------
 
 # At the sum of what its small matrices made and what its frozen weights made
-# beside them. A frozen weight is no leaf of the graph, so its product looks like anybody's. The sum tells: it takes
-# the result of the call, and a product that was computed right before the call and needed no gradient for its weight.
+# beside them. A frozen weight is no leaf of the graph, so its product looks like
+# anybody's. The sum tells: it takes the result of the call, and a product that was
+# computed right before the call and needed no gradient for its weight.
 
 _PRODUCTS = frozenset(("Addmm", "Mm", "Convolution"))
 _JOINS = frozenset(("Add", "Sub"))
 
 
 def adapter_ends(
-    order: ForwardOrder, calls: Sequence[InferredCall], before: Sequence[range], after: Sequence[range]
+    order: ForwardOrder,
+    calls: Sequence[InferredCall],
+    before: Sequence[range],
+    after: Sequence[range],
 ) -> list[tuple[range, range]]:
-    """How far the calls of one class reach into what lies free before and after each; [] if none ends with such a sum.
+    """How far the calls of one class reach into what lies free before and after each;
+    [] if none ends with such a sum.
 
-    Where the input of a call needs no gradient, the frozen product is not in the graph; the sum is found all the same, since
-    calls of one class do the same things.
+    Where the input of a call needs no gradient, the frozen product is not in the graph;
+    the sum is found all the same, since calls of one class do the same things.
     """
     sums = [_steps_to_sum(order, call.end, gap) for call, gap in zip(calls, after)]
-    starts = [_steps_to_product(order, earlier, later[:n]) for earlier, later, n in zip(before, after, sums)]
+    starts = [
+        _steps_to_product(order, earlier, later[:n])
+        for earlier, later, n in zip(before, after, sums)
+    ]
     if not any(starts):
         return []
-    return [(earlier[:k], later[:n]) for earlier, later, k, n in zip(before, after, starts, sums)]
+    return [
+        (earlier[:k], later[:n])
+        for earlier, later, k, n in zip(before, after, starts, sums)
+    ]
 
 
 def _steps_to_sum(order: ForwardOrder, end: int, gap: range) -> int:
-    """How many operations, each on the result of the one before, lead from the end of a call to a sum; 0 if none does."""
+    """How many operations, each on the result of the one before, lead from the end of a
+    call to a sum; 0 if none does.
+    """
     last = end
     for i, position in enumerate(gap):
         if last not in order.producers[position]:
@@ -264,18 +387,29 @@ def _steps_to_sum(order: ForwardOrder, end: int, gap: range) -> int:
 
 
 def _steps_to_product(order: ForwardOrder, gap: range, later: range) -> int:
-    """How many operations before a call reach back to the frozen product that its sum takes; 0 if it takes none."""
+    """How many operations before a call reach back to the frozen product that its sum
+    takes; 0 if it takes none.
+    """
     if not later or not gap:
         return 0
+
     beside = [producer for producer in order.producers[later[-1]] if producer in gap]
     if len(beside) != 1:
         return 0
+
     position = beside[0]
     while order.stems[position] in VIEWS and len(order.producers[position]) == 1:
         position = order.producers[position][0]
+
     if position not in gap or order.stems[position] not in _PRODUCTS:
         return 0
+
     flattened = position - 1
-    if flattened in gap and flattened in order.producers[position] and order.stems[flattened] in VIEWS:
+    if (
+        flattened in gap
+        and flattened in order.producers[position]
+        and order.stems[flattened] in VIEWS
+    ):
         position = flattened
+
     return gap.index(position) + 1

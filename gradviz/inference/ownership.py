@@ -1,4 +1,6 @@
-"""Who owns which parameter: what the inference of modules starts from, read from the caller's modules during a walk."""
+"""Who owns which parameter: what the inference of modules starts from, read from the
+caller's modules during a walk.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,23 @@ from typing import Any, Literal
 import torch
 
 from gradviz.graph.origins import Ownership, Registered, around
-from gradviz.variables.objects import children, class_attribute, is_compiled, members, parameters_of_each, unwrapped
+from gradviz.variables.objects import (
+    children,
+    class_attribute,
+    is_compiled,
+    members,
+    parameters_of_each,
+    unwrapped,
+)
 from gradviz.walker.description import BareGraph, Places
 from gradviz.walker.tensors import elements
 
-_HOLDERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
+_HOLDERS = (
+    torch.nn.ModuleList,
+    torch.nn.ModuleDict,
+    torch.nn.ParameterList,
+    torch.nn.ParameterDict,
+)
 _TORCHS = ("torch.nn.modules.", "torch.nn.utils.parametrize")
 _LABELS = {"label", "labels", "targets"}  # arguments of a forward that computes a loss
 
@@ -35,12 +49,28 @@ class OwnershipAttribution:
     def places(self, bare: BareGraph) -> Places:
         for path, module in bare.modules:
             self._add(path, module)
-        self._seen.clear()
-        owners = {node: tuple(self._owners.get(id(variable), ())) for node, variable in bare.variables.items()}
-        self.ownership = Ownership(tuple(self._registered), {node: of for node, of in owners.items() if of})
-        return Places((), repeat(None, len(bare.sequences)), repeat(None), repeat(None))
 
-    def _add(self, path: str, root: torch.nn.Module) -> None:
+        self._seen.clear()
+        owners = {
+            node: tuple(self._owners.get(id(variable), ()))
+            for node, variable in bare.variables.items()
+        }
+        self.ownership = Ownership(
+            tuple(self._registered), {node: of for node, of in owners.items() if of}
+        )
+
+        return Places(
+            (),
+            repeat(None, len(bare.sequences)),
+            repeat(None),
+            repeat(None),
+        )
+
+    def _add(
+        self,
+        path: str,
+        root: torch.nn.Module,
+    ) -> None:
         below, inside = _under(path, root, self._seen), parameters_of_each(root)
         number: dict[int | None, int] = {}
         for i in _outer_first(below):
@@ -48,17 +78,27 @@ class OwnershipAttribution:
             if entry.called:
                 number[i] = len(self._registered)
                 count = elements(inside[id(entry.module)].values())
-                self._registered.append(_registered(entry.path, entry.module, number.get(entry.parent), count))
+                self._registered.append(
+                    _registered(
+                        entry.path, entry.module, number.get(entry.parent), count
+                    )
+                )
             elif entry.parent in number:
                 number[i] = number[entry.parent]
+
             for _, parameter in members(entry.module, "_parameters"):
                 if i in number:
-                    self._owners.setdefault(id(parameter), []).append(number[i])
+                    self._owners.setdefault(
+                        id(parameter),
+                        [],
+                    ).append(number[i])
 
 
 @dataclass(slots=True)
 class _Under:
-    """A module below a root: under which path it was found first, and the place in the list of the one that calls it."""
+    """A module below a root: under which path it was found first, and the place in the
+    list of the one that calls it.
+    """
 
     path: str
     module: torch.nn.Module
@@ -66,9 +106,15 @@ class _Under:
 
     @property
     def called(self) -> bool:
-        """Not one that only holds others. A list of parametrizations is a list, too, but it has a forward."""
+        """Not one that only holds others. A list of parametrizations is a list, too,
+        but it has a forward.
+        """
         kind = type(self.module)
-        return self.parent is None or not issubclass(kind, _HOLDERS) or _runs(kind) is not torch.nn.Module
+        return (
+            self.parent is None
+            or not issubclass(kind, _HOLDERS)
+            or _runs(kind) is not torch.nn.Module
+        )
 
 
 def _runs(kind: type) -> type:
@@ -76,22 +122,31 @@ def _runs(kind: type) -> type:
     return next(cls for cls in kind.__mro__ if "forward" in vars(cls))
 
 
-def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list[_Under]:
+def _under(
+    path: str,
+    root: torch.nn.Module,
+    seen: set[torch.nn.Module],
+) -> list[_Under]:
     """All modules below a root that were not seen yet, each once.
 
-    A sequence calls what it holds. So a module that is an attribute of another one, and in a sequence inside that one, too, is
-    called by the sequence.
+    A sequence calls what it holds. So a module that is an attribute of another one, and
+    in a sequence inside that one, too, is called by the sequence.
     """
     below: list[_Under] = []
     place: dict[torch.nn.Module, int] = {}
     stack: list[tuple[str, torch.nn.Module, int | None]] = [(path, root, None)]
+
     while stack:
         path, module, parent = stack.pop()
         module = unwrapped(module)
         if is_compiled(module):
             stack.extend((at, child, parent) for at, child in children(path, module))
             continue
-        if module in place and parent is not None and _is_sequence(below[parent].module):
+        if (
+            module in place
+            and parent is not None
+            and _is_sequence(below[parent].module)
+        ):
             inside = [*around(below, parent)]
             if place[module] not in inside and below[place[module]].parent in inside:
                 below[place[module]].parent = parent
@@ -100,7 +155,10 @@ def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list
         seen.add(module)
         place[module] = len(below)
         below.append(_Under(path, module, parent))
-        stack.extend((at, child, place[module]) for at, child in reversed(children(path, module)))
+        stack.extend(
+            (at, child, place[module]) for at, child in reversed(children(path, module))
+        )
+
     return below
 
 
@@ -120,21 +178,34 @@ def _is_sequence(module: torch.nn.Module) -> bool:
     return getattr(type(module), "forward", None) is torch.nn.Sequential.forward
 
 
-def _registered(path: str, module: torch.nn.Module, parent: int | None, count: int | None) -> Registered:
+def _registered(
+    path: str,
+    module: torch.nn.Module,
+    parent: int | None,
+    count: int | None,
+) -> Registered:
     kind = type(module)
     runs = _runs(kind)
     is_torchs = runs.__module__.startswith(_TORCHS) and runs is not torch.nn.Module
     base = runs.__name__ if is_torchs else ""
-    if kind.__name__ == "NonDynamicallyQuantizableLinear":  # attention multiplies by its weight and never calls it
+    # attention multiplies by its weight and never calls it
+    if kind.__name__ == "NonDynamicallyQuantizableLinear":
         base = kind.__name__
+
     frozen = any(
         issubclass(type(parameter), torch.Tensor) and not parameter.requires_grad
         for _, parameter in members(module, "_parameters")
     )
-    return Registered(path, kind.__name__, base, parent, count, _takes_labels(runs), frozen)
+
+    return Registered(
+        path, kind.__name__, base, parent, count, _takes_labels(runs), frozen
+    )
 
 
 def _takes_labels(kind: type) -> bool:
-    forward: Any = class_attribute(kind, "forward")  # a scripted module's would refuse to be asked for
+    # a scripted module's would refuse to be asked for
+    forward: Any = class_attribute(kind, "forward")
     code = getattr(inspect.unwrap(forward), "__code__", None)
-    return code is not None and not _LABELS.isdisjoint(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    return code is not None and not _LABELS.isdisjoint(
+        code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    )

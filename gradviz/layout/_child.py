@@ -1,8 +1,11 @@
-"""What runs inside the child process: Graphviz from the pygraphviz wheel, or the system's `dot` started in its place.
+"""What runs inside the child process: Graphviz from the pygraphviz wheel, or the
+system's `dot` started in its place.
 
-It is started by path, isolated and without `site`, so it must import nothing but the standard library and pygraphviz: no
-gradviz, no torch, nothing of the user's. It owns ending itself when the parent is gone, however the parent went. The parent
-(`graphviz.py`) owns the time limit and the words of every error; here a failure is text on standard error and exit code 1.
+It is started by path, isolated and without `site`, so it must import nothing but the
+standard library and pygraphviz: no gradviz, no torch, nothing of the user's. It owns
+ending itself when the parent is gone, however the parent went. The parent
+(`graphviz.py`) owns the time limit and the words of every error; here a failure is text
+on standard error and exit code 1.
 """
 
 from __future__ import annotations
@@ -16,23 +19,31 @@ PR_SET_PDEATHSIG = 1  # from Linux's <sys/prctl.h>
 
 
 def main(argv: list[str]) -> int:
-    """`PARENT SECONDS exec COMMAND...` or `PARENT SECONDS draw FOLDER PROGRAM FORMAT ARGUMENT...`."""
+    """`PARENT SECONDS exec COMMAND...` or
+    `PARENT SECONDS draw FOLDER PROGRAM FORMAT ARGUMENT...`.
+    """
     parent, seconds, task, *rest = argv
     end_with_parent(int(parent), int(seconds))
+
     if task == "exec":
         if hasattr(signal, "SIGPIPE"):
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a program would inherit that Python ignores it
+            # a program would inherit that Python ignores it
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.execv(rest[0], rest)
-    sys.path.append(rest[0])  # last: nothing beside pygraphviz may hide a module of the standard library
+
+    # last: nothing beside pygraphviz may hide a module of the standard library
+    sys.path.append(rest[0])
     sys.stdout.buffer.write(draw(rest[1], rest[2], rest[3:]))
     sys.stdout.buffer.flush()
     return 0
 
 
 def end_with_parent(parent: int, seconds: int) -> None:
-    """Ask the kernel to end this process with its parent (Linux), and after `seconds` in any case (0: never).
+    """Ask the kernel to end this process with its parent (Linux), and after `seconds`
+    in any case (0: never).
 
-    The parent ends us itself whenever it can; this is for a parent that was killed. Both requests outlive `exec`.
+    The parent ends us itself whenever it can; this is for a parent that was killed.
+    Both requests outlive `exec`.
     """
     if hasattr(signal, "alarm"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -42,32 +53,54 @@ def end_with_parent(parent: int, seconds: int) -> None:
     try:
         import ctypes
 
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(
+            PR_SET_PDEATHSIG,
+            signal.SIGKILL,
+            0,
+            0,
+            0,
+        )
     except (ImportError, OSError, AttributeError):
         return  # an unusual Python or C library: the alarm remains
     if os.getppid() == 1 != parent:
         os._exit(1)  # it went before we could ask
 
 
-def draw(program: str, format: str, arguments: list[str]) -> bytes:
-    """Lay out the DOT text on standard input with the library, as the program of that name would."""
+def draw(
+    program: str,
+    format: str,
+    arguments: list[str],
+) -> bytes:
+    """Lay out the DOT text on standard input with the library, as the program of that
+    name would.
+    """
     from pygraphviz import graphviz
 
-    # First the context, then the reading: making a context is what gives nodes their default label "\\N".
+    # First the context, then the reading: making a context is what gives nodes their
+    # default label "\\N".
     context = graphviz.gvContextWithBuiltins()
     of_graph = []
     for argument in arguments:
         if argument in ("-n", "-n1", "-n2") and program in ("neato", "nop1", "nop2"):
-            program = "nop2" if argument == "-n2" else "nop1"  # what neato becomes when positions are given
+            # what neato becomes when positions are given
+            program = "nop2" if argument == "-n2" else "nop1"
         elif argument[:1] == "-" and argument[1:2] in KINDS and len(argument) > 2:
             name, _, value = (os.fsencode(part) for part in argument[2:].partition("="))
-            graphviz.agattr(None, KINDS[argument[1]], name, value or b"true")
+            graphviz.agattr(
+                None,
+                KINDS[argument[1]],
+                name,
+                value or b"true",
+            )
             if argument[1] == "G":
                 of_graph.append((name, value or b"true"))
         else:
-            raise ValueError(f"the Graphviz inside pygraphviz does not take the argument {argument}")
+            raise ValueError(
+                f"the Graphviz inside pygraphviz does not take the argument {argument}"
+            )
     graph = graphviz.agread(sys.stdin.buffer, None)
-    for name, value in of_graph:  # as with the program, these beat what the graph says of itself
+    # as with the program, these beat what the graph says of itself
+    for name, value in of_graph:
         graphviz.agattr(graph, KINDS["G"], name, value)
     if graphviz.gvLayout(context, graph, program.encode()):
         raise ValueError(f"{program} placed nothing")

@@ -1,8 +1,11 @@
-"""The one module that starts Graphviz: the system's program, else the engine inside the pygraphviz wheel.
+"""The one module that starts Graphviz: the system's program, else the engine inside the
+pygraphviz wheel.
 
-Either runs in a child process of its own group, with a time limit: Graphviz can take minutes on a large graph, can crash,
-and cannot be interrupted from inside Python. Whatever goes wrong here, a time-out and Ctrl-C included, the child is ended
-before the call returns. This module knows DOT as opaque text; it knows nothing of graphs, torch or pictures.
+Either runs in a child process of its own group, with a time limit: Graphviz can take
+minutes on a large graph, can crash, and cannot be interrupted from inside Python.
+Whatever goes wrong here, a time-out and Ctrl-C included, the child is ended before the
+call returns. This module knows DOT as opaque text; it knows nothing of graphs, torch or
+pictures.
 """
 
 from __future__ import annotations
@@ -22,7 +25,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTimeout, did_you_mean
+from gradviz.errors import (
+    FormatError,
+    GraphvizNotFound,
+    LayoutError,
+    LayoutTimeout,
+    did_you_mean,
+)
 
 Engine = Literal["system", "bundled"]
 
@@ -33,7 +42,8 @@ PROGRAMS = ("dot", "neato", "fdp", "sfdp", "twopi", "circo", "osage", "patchwork
 _CHILD = Path(__file__).with_name("_child.py")
 _WINDOWS = sys.platform == "win32"
 _GRACE = 5  # seconds after the time limit when a child that nobody ended ends itself
-_LONGEST = 1e6  # seconds: more, infinity included, is no limit, and more than the system calls take
+# seconds: more, infinity included, is no limit, and more than the system calls take
+_LONGEST = 1e6
 _SLICE = 0.2  # seconds: Windows does not notice Ctrl-C inside one longer wait
 _SHOWN = 5  # lines of Graphviz's own words in an error
 _NOISE = re.compile(r"^\s*$|^Fontconfig (warning|error):|Pango-WARNING|GLib-")
@@ -50,21 +60,28 @@ def run(
     timeout: float | None = 20.0,
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
-    """What Graphviz makes of DOT text. `timeout` is in seconds; None waits for as long as it takes.
+    """What Graphviz makes of DOT text. `timeout` is in seconds; None waits for as long
+    as it takes.
 
-    `arguments` may hold `-Gname=value`, `-Nname=value` and `-Ename=value`, and for neato `-n` or `-n2`: these work with
-    both engines. If the system's program fails, the engine inside pygraphviz is tried too. `environment` is added to that of
-    this process.
+    `arguments` may hold `-Gname=value`, `-Nname=value` and `-Ename=value`, and for
+    neato `-n` or `-n2`: these work with both engines. If the system's program fails,
+    the engine inside pygraphviz is tried too. `environment` is added to that of this
+    process.
 
-    Raises `LayoutTimeout`, `GraphvizNotFound`, or `LayoutError` with Graphviz's own words.
+    Raises `LayoutTimeout`, `GraphvizNotFound`, or `LayoutError` with Graphviz's own
+    words.
 
     >>> run("digraph { a -> b }", format="plain").split()[0]
     b'graph'
     """
     if program not in PROGRAMS:
-        raise FormatError(f"{program!r} is no Graphviz program. {did_you_mean(program, PROGRAMS, what='programs')}")
+        raise FormatError(
+            f"{program!r} is no Graphviz program. {did_you_mean(program, PROGRAMS, what='programs')}"
+        )
+
     if timeout is not None and timeout > _LONGEST:
         timeout = None
+
     data = source.encode("utf-8", errors="replace")
     first: LayoutError | None = None
     for engine in _engines(program):
@@ -75,6 +92,7 @@ def run(
             raise
         except LayoutError as error:
             first = first or error
+
     raise first or _not_found()
 
 
@@ -88,8 +106,13 @@ def which() -> Engine | None:
 
 
 def version() -> str:
-    """Version of the Graphviz that `run` takes, such as "14.1.5": it is in every picture. Raises what `run` raises."""
-    match = re.search(r"version ([^\s)]+)", run("graph {}").decode(errors="replace"))
+    """Version of the Graphviz that `run` takes, such as "14.1.5": it is in every
+    picture. Raises what `run` raises.
+    """
+    match = re.search(
+        r"version ([^\s)]+)",
+        run("graph {}").decode(errors="replace"),
+    )
     return match[1] if match else "unknown"
 
 
@@ -97,7 +120,9 @@ def _engines(program: str) -> list[Engine]:
     """The engines that are there and allowed, in the order in which to try them."""
     forced = os.environ.get(VARIABLE, "")
     if forced and forced not in CHOICES:
-        raise FormatError(f"{VARIABLE}={forced!r} is not known. {did_you_mean(forced, CHOICES, what='values')}")
+        raise FormatError(
+            f"{VARIABLE}={forced!r} is not known. {did_you_mean(forced, CHOICES, what='values')}"
+        )
     engines: list[Engine] = []
     if forced in ("", "system") and _program_path(program):
         engines.append("system")
@@ -113,8 +138,15 @@ def _not_found() -> GraphvizNotFound:
         "system": f"{VARIABLE}=system asks for a Graphviz program, and there is none on the PATH.",
         "bundled": f"{VARIABLE}=bundled asks for the Graphviz inside pygraphviz, and pygraphviz cannot be started here.",
     }
-    reason = missing.get(forced, "Graphviz was not found: no program on the PATH, and no pygraphviz.")
-    step = f"Unset {VARIABLE}" if forced else "Install it (`pip install pygraphviz`, or https://graphviz.org/download)"
+    reason = missing.get(
+        forced, "Graphviz was not found: no program on the PATH, and no pygraphviz."
+    )
+
+    if forced:
+        step = f"Unset {VARIABLE}"
+    else:
+        step = "Install it (`pip install pygraphviz`, or https://graphviz.org/download)"
+
     return GraphvizNotFound(f"{reason} {step}, or write an SVG, which needs none.")
 
 
@@ -123,7 +155,9 @@ def _program_path(program: str) -> str:
 
 
 def _wheel_folder() -> str:
-    """The folder that holds the package pygraphviz, found without importing it; "" if there is none."""
+    """The folder that holds the package pygraphviz, found without importing it; "" if
+    there is none.
+    """
     with suppress(ImportError, ValueError):
         spec = find_spec("pygraphviz")
         if spec and spec.origin:
@@ -132,26 +166,54 @@ def _wheel_folder() -> str:
 
 
 def _interpreter() -> str:
-    """The Python to start children with; "" inside a frozen application, where `sys.executable` is the application."""
+    """The Python to start children with; "" inside a frozen application, where
+    `sys.executable` is the application.
+    """
     return "" if getattr(sys, "frozen", False) else (sys.executable or "")
 
 
-def _command(engine: Engine, program: str, format: str, arguments: Sequence[str], timeout: float | None) -> list[str]:
+def _command(
+    engine: Engine,
+    program: str,
+    format: str,
+    arguments: Sequence[str],
+    timeout: float | None,
+) -> list[str]:
     if engine == "bundled":
         return _python(timeout, "draw", _wheel_folder(), program, format, *arguments)
     path = [_program_path(program), f"-T{format}", *arguments]
-    # By way of our child, so that it ends with us; on Windows and in a frozen application it must do without.
+    # By way of our child, so that it ends with us; on Windows and in a frozen
+    # application it must do without.
     return _python(timeout, "exec", *path) if _interpreter() and not _WINDOWS else path
 
 
-def _python(timeout: float | None, task: str, *rest: str) -> list[str]:
-    """Command of our child: isolated and without site, so that nothing of the user's is imported or can disturb it."""
+def _python(
+    timeout: float | None,
+    task: str,
+    *rest: str,
+) -> list[str]:
+    """Command of our child: isolated and without site, so that nothing of the user's is
+    imported or can disturb it.
+    """
     seconds = 0 if timeout is None else math.ceil(timeout) + _GRACE
-    return [_interpreter(), "-I", "-S", str(_CHILD), str(os.getpid()), str(seconds), task, *rest]
+    return [
+        _interpreter(),
+        "-I",
+        "-S",
+        str(_CHILD),
+        str(os.getpid()),
+        str(seconds),
+        task,
+        *rest,
+    ]
 
 
 def _output(
-    command: list[str], data: bytes, program: str, timeout: float | None, environment: Mapping[str, str] | None
+    command: list[str],
+    data: bytes,
+    program: str,
+    timeout: float | None,
+    environment: Mapping[str, str] | None,
 ) -> bytes:
     """Standard output of a command that must succeed: it runs to its end, or is ended."""
     try:
@@ -164,35 +226,59 @@ def _output(
             **_own_group(),
         )
     except OSError as error:
-        raise LayoutError(f"Graphviz {program} could not be started: {error}") from error
+        raise LayoutError(
+            f"Graphviz {program} could not be started: {error}"
+        ) from error
+
     with process:  # closes the pipes and reaps
         try:
             output, errors = _communicate(process, data, timeout)
         except subprocess.TimeoutExpired:
             _end(process)
-            raise LayoutTimeout(f"Graphviz {program} did not finish within {timeout:g} s.") from None
+            raise LayoutTimeout(
+                f"Graphviz {program} did not finish within {timeout:g} s."
+            ) from None
         except BaseException:
             _end(process)
             raise
-    words = [line for line in errors.decode(errors="replace").splitlines() if not _NOISE.search(line)]
+
+    words = [
+        line
+        for line in errors.decode(errors="replace").splitlines()
+        if not _NOISE.search(line)
+    ]
     said = "\n".join(words[:_SHOWN])
     if process.returncode < 0:
-        raise LayoutError(f"Graphviz {program} crashed (signal {-process.returncode}). {said}".rstrip())
+        raise LayoutError(
+            f"Graphviz {program} crashed (signal {-process.returncode}). {said}".rstrip()
+        )
+
     if process.returncode or not output:
-        raise LayoutError(f"Graphviz {program} failed: {said or f'exit code {process.returncode}, and no word why'}")
+        raise LayoutError(
+            f"Graphviz {program} failed: {said or f'exit code {process.returncode}, and no word why'}"
+        )
+
     if said:
         _log.info("Graphviz %s: %s", program, said)
+
     return output
 
 
-def _communicate(process: subprocess.Popen[bytes], data: bytes, timeout: float | None) -> tuple[bytes, bytes]:
+def _communicate(
+    process: subprocess.Popen[bytes], data: bytes, timeout: float | None
+) -> tuple[bytes, bytes]:
     if not _WINDOWS:
         return process.communicate(data, timeout)
+
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     remaining: bytes | None = data
-    while True:  # in slices, which only Windows may do: elsewhere a second call forgets what is left to write
+    # in slices, which only Windows may do: elsewhere a second call forgets what is left
+    # to write
+    while True:
         try:
-            return process.communicate(remaining, max(0.0, min(_SLICE, deadline - time.monotonic())))
+            return process.communicate(
+                remaining, max(0.0, min(_SLICE, deadline - time.monotonic()))
+            )
         except subprocess.TimeoutExpired:
             remaining = None  # the first call has written all of it
             if time.monotonic() >= deadline:
@@ -200,21 +286,33 @@ def _communicate(process: subprocess.Popen[bytes], data: bytes, timeout: float |
 
 
 def _own_group() -> dict[str, Any]:
-    """Arguments of Popen that put the child in a group of its own, out of reach of the terminal's Ctrl-C."""
+    """Arguments of Popen that put the child in a group of its own, out of reach of the
+    terminal's Ctrl-C.
+    """
     if _WINDOWS:
         flags = cast(Any, subprocess)
-        return {"creationflags": flags.CREATE_NEW_PROCESS_GROUP | flags.CREATE_NO_WINDOW}
+        return {
+            "creationflags": flags.CREATE_NEW_PROCESS_GROUP | flags.CREATE_NO_WINDOW
+        }
     return {"start_new_session": True}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the child and all that it started. `returncode` is None until it is reaped, so its id is still its own."""
+    """Kill the child and all that it started. `returncode` is None until it is reaped,
+    so its id is still its own.
+    """
     if process.returncode is not None:
         return
+
     if _WINDOWS:
         with suppress(OSError):
-            subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
+            subprocess.run(
+                ["taskkill", "/F", "/T", "/PID", str(process.pid)],
+                capture_output=True,
+                check=False,
+            )
     else:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+
     process.kill()

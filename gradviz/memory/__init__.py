@@ -1,1 +1,3 @@
-"""What autograd keeps for backward: how large it is, who holds it, what a checkpoint would save."""
+"""What autograd keeps for backward: how large it is, who holds it, what a checkpoint
+would save.
+"""

@@ -1,6 +1,8 @@
-"""Which modules to run in `torch.utils.checkpoint` so that what backward holds fits a budget of bytes. An estimate.
+"""Which modules to run in `torch.utils.checkpoint` so that what backward holds fits a
+budget of bytes. An estimate.
 
-A checkpointed module frees what only it saved, and backward runs its ops again. Knows nothing of torch.
+A checkpointed module frees what only it saved, and backward runs its ops again. Knows
+nothing of torch.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural
 
 LIMITS = 12
-"""How many limits are tried for what one module may bring back when it is computed again."""
+"""How many limits are tried for what one module may bring back when it is computed
+again.
+"""
 
 
 class Wrap(NamedTuple):
@@ -37,10 +41,12 @@ class Wrap(NamedTuple):
 @displayed("gradviz.memory.table.advice_table")
 @dataclass(frozen=True)
 class Advice:
-    """What to wrap, in the order chosen. `held` and `peak` are estimates for all of it together.
+    """What to wrap, in the order chosen. `held` and `peak` are estimates for all of it
+    together.
 
-    `held` is what is held when backward begins: activations, wrapped numbers, inputs and outputs. `peak` is the most of
-    it at any time of backward, with what a wrapped module brings back. Parameters and gradients are in neither.
+    `held` is what is held when backward begins: activations, wrapped numbers, inputs
+    and outputs. `peak` is the most of it at any time of backward, with what a wrapped
+    module brings back. Parameters and gradients are in neither.
     """
 
     budget: int
@@ -66,15 +72,19 @@ class Advice:
 
 
 def checkpoint_plan(graph: Graph, budget: int) -> Advice:
-    """Modules to wrap in a non-reentrant checkpoint so that at most `budget` bytes are held for backward, with few ops run again.
+    """Modules to wrap in a non-reentrant checkpoint so that at most `budget` bytes are
+    held for backward, with few ops run again.
 
-    Modules that free the most bytes for each op run again are taken until the budget holds. What they free together is counted
-    exactly, with what they have in common, and the cheapest set that fits is taken.
+    Modules that free the most bytes for each op run again are taken until the budget
+    holds. What they free together is counted exactly, with what they have in common,
+    and the cheapest set that fits is taken.
 
-    Raises FormatError for a graph without recorded modules and for a budget that is not above 0; UnreadableError as `saved`.
+    Raises FormatError for a graph without recorded modules and for a budget that is not
+    above 0; UnreadableError as `saved`.
 
-    Sources: https://docs.pytorch.org/docs/stable/checkpoint.html; T. Chen and others, "Training Deep Nets with Sublinear
-    Memory Cost", 2016, https://arxiv.org/abs/1604.06174
+    Sources: https://docs.pytorch.org/docs/stable/checkpoint.html; T. Chen and others,
+    "Training Deep Nets with Sublinear Memory Cost", 2016,
+    https://arxiv.org/abs/1604.06174
     """
     if budget <= 0:
         raise FormatError(f"budget cannot be {budget}: it is a number of bytes above 0")
@@ -88,15 +98,19 @@ def checkpoint_plan(graph: Graph, budget: int) -> Advice:
 
 
 def _cheapest(costs: ModuleCosts, budget: int) -> Collection[str]:
-    """The modules that keep the budget with the fewest ops run again, of the sets that are tried; else those of the lowest peak.
+    """The modules that keep the budget with the fewest ops run again, of the sets that
+    are tried; else those of the lowest peak.
 
-    A set is the modules that free most bytes for an op, of those that bring back no more than a limit.
+    A set is the modules that free most bytes for an op, of those that bring back no
+    more than a limit.
     """
     alone = {path: Checkpointed(costs, [path]) for path in costs.scopes}
     useful = [path for path, one in alone.items() if one.held < costs.total]
     useful.sort(key=lambda path: (alone[path].held - costs.total) / alone[path].ops)
 
-    def rank(paths: Sequence[str]) -> tuple[int, int, int]:
+    def rank(
+        paths: Sequence[str],
+    ) -> tuple[int, int, int]:
         state = Checkpointed(costs, paths)
         return max(state.peak - budget, 0), state.ops, state.peak
 
@@ -104,25 +118,71 @@ def _cheapest(costs: ModuleCosts, budget: int) -> Collection[str]:
     sizes = sorted({costs.again(path) for path in useful})
     for limit in [*sizes[:: max(1, len(sizes) // LIMITS)], *sizes[-1:]]:
         small = [path for path in useful if costs.again(path) <= limit]
-        count = bisect_left(range(len(small)), True, key=lambda count: rank(small[:count])[0] == 0)
+        count = bisect_left(
+            range(len(small)),
+            True,
+            key=lambda count: rank(small[:count])[0] == 0,
+        )
         best = min(best, small[:count], key=rank)
 
     for kind in dict.fromkeys(map(pattern, best)):  # what later ones made needless
-        best = min([path for path in best if pattern(path) != kind], best, key=rank)
+        best = min(
+            [path for path in best if pattern(path) != kind],
+            best,
+            key=rank,
+        )
     return Checkpointed(costs, best).paths
 
 
-def _plan(costs: ModuleCosts, budget: int, paths: Collection[str]) -> Advice:
-    """What comes of wrapping these modules one after the other, alike ones together, without those that free nothing then."""
-    ordered = sorted(paths, key=lambda path: (min(costs.tree.place[scope] for scope in costs.scopes[path]), path))
-    together = [ordered[place] for alike in series(ordered, str, lambda _: None) for place in alike.places]
+def _plan(
+    costs: ModuleCosts,
+    budget: int,
+    paths: Collection[str],
+) -> Advice:
+    """What comes of wrapping these modules one after the other, alike ones together,
+    without those that free nothing then.
+    """
+    ordered = sorted(
+        paths,
+        key=lambda path: (
+            min(costs.tree.place[scope] for scope in costs.scopes[path]),
+            path,
+        ),
+    )
+    together = [
+        ordered[place]
+        for alike in series(ordered, str, lambda _: None)
+        for place in alike.places
+    ]
     state, steps = Checkpointed(costs), list[Wrap]()
+
     for path in together:
-        after = Checkpointed(costs, [*(step.path for step in steps), path])
+        after = Checkpointed(
+            costs,
+            [*(step.path for step in steps), path],
+        )
         if after.held < state.held:
             scopes, freed = costs.scopes[path], state.held - after.held
             kind = costs.graph.scopes[scopes[0]].type
-            steps.append(Wrap(path, kind, len(scopes), freed, after.ops - state.ops, after.held, costs.again(path)))
+            steps.append(
+                Wrap(
+                    path,
+                    kind,
+                    len(scopes),
+                    freed,
+                    after.ops - state.ops,
+                    after.held,
+                    costs.again(path),
+                )
+            )
             state = after
+
     ops = len(costs.graph.nodes) - len(costs.graph.leaf_of)
-    return Advice(budget, costs.total, tuple(steps), state.held, state.peak, ops)
+    return Advice(
+        budget,
+        costs.total,
+        tuple(steps),
+        state.held,
+        state.peak,
+        ops,
+    )

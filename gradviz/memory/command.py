@@ -1,4 +1,6 @@
-"""`gradviz saved`: what autograd keeps for backward, how large it is and who holds it, as a table or as JSON."""
+"""`gradviz saved`: what autograd keeps for backward, how large it is and who holds it,
+as a table or as JSON.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from typing import Any
 import click
 
 from gradviz.cli.launch import reports
-from gradviz.cli.options import ByteSize, Form, form_option, row_limit, top_option, write_result
+from gradviz.cli.options import (
+    ByteSize,
+    Form,
+    form_option,
+    row_limit,
+    top_option,
+    write_result,
+)
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
@@ -38,14 +47,23 @@ BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
 )
 @form_option("Print exact bytes as JSON; all rows unless --top is given.")
 @target_argument
-def command(source: Source, by: Any, top: int | None, budget: int | None, form: Form) -> None:
+def command(
+    source: Source,
+    by: Any,
+    top: int | None,
+    budget: int | None,
+    form: Form,
+) -> None:
     """Show the tensors saved for backward, in bytes.
 
-    Lists them by line, module or op, as far as recorded. Nothing is unpacked, recomputed or kept. Under FakeTensorMode the
-    sizes are those of a real run.
+    Lists them by line, module or op, as far as recorded. Nothing is unpacked,
+    recomputed or kept. Under FakeTensorMode the sizes are those of a real run.
     """
     if budget is not None and (by is not None or top is not None):
-        raise click.UsageError("--budget prints modules to wrap, not rows of saved tensors: leave out --by and --top.")
+        raise click.UsageError(
+            "--budget prints modules to wrap, not rows of saved tensors: leave out --by and --top."
+        )
+
     with result_stream() as stream:
         captured = source.graph()
         graph = captured.result
@@ -54,13 +72,18 @@ def command(source: Source, by: Any, top: int | None, budget: int | None, form: 
             with progress("adding up bytes"):
                 tensors = saved(graph, by=by)
             data = partial(as_data, tensors, graph.title, top)
-            table = partial(load("gradviz.memory.table:saved_table"), tensors, rows, joined=joined)
+            table = partial(
+                load("gradviz.memory.table:saved_table"), tensors, rows, joined=joined
+            )
         else:
             with progress("choosing checkpoints"):
                 advice = checkpoint_plan(graph, budget)
             data = partial(advice_data, advice, graph.title)
-            table = partial(load("gradviz.memory.table:advice_table"), advice, joined=joined)
+            table = partial(
+                load("gradviz.memory.table:advice_table"), advice, joined=joined
+            )
         write_result(stream, form, data, table, graph.title)
+
     captured.raise_failure()
     if budget is not None and not advice.fits and reports():
         click.get_current_context().exit(OVER)
@@ -82,14 +105,25 @@ def advice_data(advice: Advice, title: str) -> dict[str, Any]:
     }
 
 
-def as_data(tensors: Saved, title: str, top: int | None = None) -> dict[str, Any]:
-    """Everything the command knows, for `--json`, in bytes. What `top` cuts is one row, `more`."""
+def as_data(
+    tensors: Saved,
+    title: str,
+    top: int | None = None,
+) -> dict[str, Any]:
+    """Everything the command knows, for `--json`, in bytes. What `top` cuts is one row,
+    `more`.
+    """
     shown, others = tensors.top(top)
     return {
         "title": title,
         "by": tensors.by,
         "rows": [_row_data(row) for row in shown],
-        "more": {"rows": len(tensors.rows) - len(shown), **_row_data(others)} if others is not None else None,
+        "more": {
+            "rows": len(tensors.rows) - len(shown),
+            **_row_data(others),
+        }
+        if others is not None
+        else None,
         "totals": tensors.totals,
         "notes": tensors.notes,
     }
@@ -109,10 +143,14 @@ def _row_data(row: SavedRow) -> dict[str, Any]:
     }
     if row.node is not None:
         data["node"] = row.node
+
     if row.type:
         data["type"] = row.type
+
     if row.inclusive is not None:
         data |= {"inclusive": row.inclusive, "freed_if_checkpointed": row.freed}
+
     if row.source is not None:
         data["source"] = row.source
+
     return data

@@ -1,7 +1,9 @@
-"""What backward still holds when modules run in `torch.utils.checkpoint`: they keep their inputs and compute the rest again.
+"""What backward still holds when modules run in `torch.utils.checkpoint`: they keep
+their inputs and compute the rest again.
 
-A storage stays when somebody outside these modules saved it, when two of their calls saved it, when it is an input of one, or when
-the caller holds it. Knows nothing of torch.
+A storage stays when somebody outside these modules saved it, when two of their calls
+saved it, when it is an input of one, or when the caller holds it. Knows nothing of
+torch.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ Tensor = tuple[int, int]
 """The node that computed a tensor, and which of its outputs that is."""
 
 Unit = int | Tensor
-"""A piece of memory: a saved storage by its id, or a tensor that nobody saved so far and that a checkpoint would keep."""
+"""A piece of memory: a saved storage by its id, or a tensor that nobody saved so far
+and that a checkpoint would keep.
+"""
 
 
 class CallCost(NamedTuple):
-    """One call of a module: its nodes in forward order, the storages that it saves, and the memory of its inputs."""
+    """One call of a module: its nodes in forward order, the storages that it saves, and
+    the memory of its inputs.
+    """
 
     nodes: Sequence[int]
     saves: Collection[int]
@@ -31,18 +37,23 @@ class CallCost(NamedTuple):
 
 
 class ModuleCosts:
-    """What each call of a module saves and takes in. Read once from a graph, never changed."""
+    """What each call of a module saves and takes in. Read once from a graph, never
+    changed.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.tree = graph, ScopeTree(graph)
         counted = {storage.id for storage in graph.storages if storage.kind in COUNTED}
-        self.savers: dict[int, list[int]] = {}  # by storage, the nodes that saved it, in forward order
+        # by storage, the nodes that saved it, in forward order
+        self.savers: dict[int, list[int]] = {}
         for node in forward_order(graph):
             for slot in graph.nodes[node].saved:
                 for storage in counted.intersection(slot.storages):
                     self.savers.setdefault(storage, []).append(node)
 
-        self.nbytes: dict[Unit, int] = {storage: graph.storages[storage].nbytes or 0 for storage in self.savers}
+        self.nbytes: dict[Unit, int] = {
+            storage: graph.storages[storage].nbytes or 0 for storage in self.savers
+        }
         self.total = sum(self.nbytes.values())
         memory = memory_of_tensors(graph)
         for unit in memory.values():
@@ -53,66 +64,114 @@ class ModuleCosts:
         self.scopes: dict[str, list[int]] = {}  # of a module, by its path
         for scope in self.tree.top_down:
             if self.tree.members[scope]:
-                self.calls[scope] = self._cost(self.tree.members[scope], memory)
-                self.scopes.setdefault(graph.scopes[scope].path, []).append(scope)
+                self.calls[scope] = self._cost(
+                    self.tree.members[scope],
+                    memory,
+                )
+                self.scopes.setdefault(
+                    graph.scopes[scope].path,
+                    [],
+                ).append(scope)
 
-    def _cost(self, nodes: Sequence[int], memory: Mapping[Tensor, Unit]) -> CallCost:
+    def _cost(
+        self,
+        nodes: Sequence[int],
+        memory: Mapping[Tensor, Unit],
+    ) -> CallCost:
         inside = set(nodes)
         saves: set[int] = set()
         inputs: set[Unit] = set()
+
         for node in nodes:
             for slot in self.graph.nodes[node].saved:
                 saves.update(slot.storages)
             for edge in self.graph.inputs(node):
                 if edge.producer not in inside:
                     inputs.add(memory[edge.producer, edge.output])
-        return CallCost(nodes, saves & self.savers.keys(), inputs & self.nbytes.keys())
+
+        return CallCost(
+            nodes,
+            saves & self.savers.keys(),
+            inputs & self.nbytes.keys(),
+        )
 
     def can_go(self, storage: int) -> bool:
         """Whether nobody but the graph holds it."""
         return self.graph.storages[storage].kind in ONLY_GRAPH
 
     def again(self, path: str) -> int:
-        """Bytes that the largest call of a module brings back when it is computed again."""
-        freed = (filter(self.can_go, self.calls[scope].saves) for scope in self.scopes[path])
-        return max(sum(self.nbytes[storage] for storage in storages) for storages in freed)
+        """Bytes that the largest call of a module brings back when it is computed
+        again.
+        """
+        freed = (
+            filter(self.can_go, self.calls[scope].saves) for scope in self.scopes[path]
+        )
+        return max(
+            sum(self.nbytes[storage] for storage in storages) for storages in freed
+        )
 
     def place(self, unit: Unit) -> int:
-        """Where in forward order it was saved first, or computed. Backward lets go of it there."""
-        return self.tree.position[unit[0] if isinstance(unit, tuple) else self.savers[unit][0]]
+        """Where in forward order it was saved first, or computed. Backward lets go of
+        it there.
+        """
+        return self.tree.position[
+            unit[0] if isinstance(unit, tuple) else self.savers[unit][0]
+        ]
 
 
 class Checkpointed:
-    """What is held for backward while the modules at these paths run in checkpoints; calls inside others are part of them."""
+    """What is held for backward while the modules at these paths run in checkpoints;
+    calls inside others are part of them.
+    """
 
-    def __init__(self, costs: ModuleCosts, paths: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        costs: ModuleCosts,
+        paths: Iterable[str] = (),
+    ) -> None:
         self._costs = costs
         chosen = {scope for path in paths for scope in costs.scopes[path]}
-        outermost = [scope for scope in chosen if len(chosen.intersection(costs.tree.around(scope))) == 1]
+        outermost = [
+            scope
+            for scope in chosen
+            if len(chosen.intersection(costs.tree.around(scope))) == 1
+        ]
         self.paths = {costs.graph.scopes[scope].path for scope in outermost}
         self._calls = [costs.calls[scope] for scope in outermost]
-        self._call_of = {node: i for i, call in enumerate(self._calls) for node in call.nodes}
+        self._call_of = {
+            node: i for i, call in enumerate(self._calls) for node in call.nodes
+        }
         self._inputs = {unit for call in self._calls for unit in call.inputs}
         self.ops = len(self._call_of)
 
         saved = {storage for call in self._calls for storage in call.saves}
         self.held = costs.total - self._freed(saved)
-        self.held += sum(costs.nbytes[unit] for unit in self._inputs if isinstance(unit, tuple))
+        self.held += sum(
+            costs.nbytes[unit] for unit in self._inputs if isinstance(unit, tuple)
+        )
 
     @property
     def peak(self) -> int:
-        """The most that is held at any time of backward: when it begins, or while it is inside one of the calls."""
+        """The most that is held at any time of backward: when it begins, or while it is
+        inside one of the calls.
+        """
         costs, peak = self._costs, self.held
         units = self._inputs.union(filter(self._stays, costs.savers))
         kept = sorted((costs.place(unit), costs.nbytes[unit]) for unit in units)
         until = [0, *accumulate(nbytes for _, nbytes in kept)]
         for call in self._calls:
             end = costs.tree.position[call.nodes[-1]]
-            peak = max(peak, until[bisect_left(kept, (end + 1, 0))] + self._freed(call.saves))
+            peak = max(
+                peak, until[bisect_left(kept, (end + 1, 0))] + self._freed(call.saves)
+            )
         return peak
 
     def _freed(self, storages: Iterable[int]) -> int:
-        return sum(self._costs.nbytes[storage] for storage in storages if not self._stays(storage))
+        return sum(
+            self._costs.nbytes[storage]
+            for storage in storages
+            if not self._stays(storage)
+        )
 
     def _stays(self, storage: int) -> bool:
         """Whether this storage is held when backward begins."""
@@ -122,11 +181,12 @@ class Checkpointed:
         return None in calls or len(calls) > 1
 
 
-# -- the memory of a tensor --------------------------------------------------------------------------------------------
+# -- the memory of a tensor ------------------------------------------------------------
 
-# A graph does not record the storage of a result, only those of saved tensors. But a node that saved its result or its
-# input did so in a slot with a telling name, and a view has the storage of its base. Where neither tells, the bytes
-# follow from the shape.
+# A graph does not record the storage of a result, only those of saved tensors. But a
+# node that saved its result or its input did so in a slot with a telling name, and a
+# view has the storage of its base. Where neither tells, the bytes follow from the
+# shape.
 
 _VIEWING = """
     Alias AsStrided Detach Diagonal Expand Permute ReshapeAlias Select Slice Split SplitWithSizes Squeeze T Transpose
@@ -134,24 +194,46 @@ _VIEWING = """
 """
 VIEWS = frozenset(f"{name}Backward{i}" for name in _VIEWING.split() for i in range(3))
 
-_RESULTS = {"result": 0, "output": 0, "out": 0, "result0": 0, "result1": 1, "result2": 2}
-_BY_POSITION = ("self input query mat1 batch1 tensor1", "other mat2 batch2 tensor2 key weight", "value")
-_INPUTS = {name: position for position, names in enumerate(_BY_POSITION) for name in names.split()}
+_RESULTS = {
+    "result": 0,
+    "output": 0,
+    "out": 0,
+    "result0": 0,
+    "result1": 1,
+    "result2": 2,
+}
+_BY_POSITION = (
+    "self input query mat1 batch1 tensor1",
+    "other mat2 batch2 tensor2 key weight",
+    "value",
+)
+_INPUTS = {
+    name: position
+    for position, names in enumerate(_BY_POSITION)
+    for name in names.split()
+}
+# ops whose first input is added to the product of the others
 _WITH_SUMMAND = (
     "Addm",
     "Addb",
     "Addc",
     "Badd",
     "Sparse",
-)  # ops whose first input is added to the product of the others
+)
 
 
 def memory_of_tensors(graph: Graph) -> dict[Tensor, Unit]:
-    """Of each tensor on an edge: its storage where a slot tells it, else the tensor that it is a view of, or itself."""
+    """Of each tensor on an edge: its storage where a slot tells it, else the tensor
+    that it is a view of, or itself.
+    """
     bases: dict[Tensor, Tensor] = {}
     storages: dict[Tensor, int] = {}
-    for node in map(graph.nodes.__getitem__, reversed(graph.order)):  # producers come first
-        inputs = {edge.position: (edge.producer, edge.output) for edge in graph.inputs(node.id)}
+    # producers come first
+    for node in map(graph.nodes.__getitem__, reversed(graph.order)):
+        inputs = {
+            edge.position: (edge.producer, edge.output)
+            for edge in graph.inputs(node.id)
+        }
         if node.op in VIEWS and len(inputs) == 1:
             (base,) = inputs.values()
             for output in range(max(1, len(node.outputs))):
@@ -164,11 +246,20 @@ def memory_of_tensors(graph: Graph) -> dict[Tensor, Unit]:
             if tensor is None or slot.storage is None or slot.tensor is None:
                 continue
             info = _info(graph, tensor)
-            if info is not None and (info.shape, info.dtype) == (slot.tensor.shape, slot.tensor.dtype):
+            if info is not None and (info.shape, info.dtype) == (
+                slot.tensor.shape,
+                slot.tensor.dtype,
+            ):
                 storages.setdefault(bases.get(tensor, tensor), slot.storage)
 
     tensors = [(edge.producer, edge.output) for edge in graph.edges]
-    return {tensor: storages.get(bases.get(tensor, tensor), bases.get(tensor, tensor)) for tensor in tensors}
+    return {
+        tensor: storages.get(
+            bases.get(tensor, tensor),
+            bases.get(tensor, tensor),
+        )
+        for tensor in tensors
+    }
 
 
 def _info(graph: Graph, tensor: Tensor) -> TensorInfo | None:

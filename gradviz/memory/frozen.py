@@ -1,4 +1,6 @@
-"""Frozen layers that still save activations, because a parameter trains before them. Knows nothing of torch."""
+"""Frozen layers that still save activations, because a parameter trains before them.
+Knows nothing of torch.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,30 @@ FEW = 4
 
 
 def frozen_notes(graph: Graph) -> Iterator[str]:
-    """One sentence where freezing the lowest trainable parameters would free what frozen layers save."""
+    """One sentence where freezing the lowest trainable parameters would free what
+    frozen layers save.
+    """
     tree = ScopeTree(graph)
     layers = _frozen_layers(graph, tree)
     if not layers:
         return
+
     place = {node: i for i, node in enumerate(forward_order(graph))}
-    causes = _leaves_before(graph, min((node for nodes in layers.values() for node in nodes), key=place.__getitem__))
+    causes = _leaves_before(
+        graph,
+        min(
+            (node for nodes in layers.values() for node in nodes), key=place.__getitem__
+        ),
+    )
     others = _trained_otherwise(graph, causes)
     kept = {path: nodes for path, nodes in layers.items() if others.isdisjoint(nodes)}
     nbytes = _saved_by_no_other(graph, others)
+
     if nbytes and kept and len(causes) <= FEW:
         names = [
-            one_line(graph.leaf_of[leaf].names[0]) for leaf in sorted(causes, reverse=True) if graph.leaf_of[leaf].names
+            one_line(graph.leaf_of[leaf].names[0])
+            for leaf in sorted(causes, reverse=True)
+            if graph.leaf_of[leaf].names
         ]
         alike = [layer.title or "the model" for layer in series([*kept], str, len)]
         yield (
@@ -40,28 +53,50 @@ def frozen_notes(graph: Graph) -> Iterator[str]:
 def _saved_by_no_other(graph: Graph, others: set[int]) -> int:
     """Bytes of the storages that only nodes outside these saved."""
     storages = {i for node in graph.nodes for slot in node.saved for i in slot.storages}
-    stay = {i for node in others for slot in graph.nodes[node].saved for i in slot.storages}
+    stay = {
+        i for node in others for slot in graph.nodes[node].saved for i in slot.storages
+    }
     records = (graph.storages[i] for i in storages - stay)
     return sum(record.nbytes or 0 for record in records if record.kind in ONLY_GRAPH)
 
 
-def _frozen_layers(graph: Graph, tree: ScopeTree) -> Mapping[str, list[int]]:
-    """The nodes of the outermost modules that saved a parameter which does not train, and have none that does."""
+def _frozen_layers(
+    graph: Graph,
+    tree: ScopeTree,
+) -> Mapping[str, list[int]]:
+    """The nodes of the outermost modules that saved a parameter which does not train,
+    and have none that does.
+    """
     trained = {leaf.storage for leaf in graph.leaves}
     mixed: set[int] = set()
     frozen: set[int] = set()
+
     for node in graph.nodes:
         scopes = tree.around(node.scope) if node.scope is not None else ()
         if node.id in graph.leaf_of:
             mixed.update(scopes)
-        kinds = {graph.storages[i].kind for slot in node.saved for i in slot.storages if i not in trained}
+        kinds = {
+            graph.storages[i].kind
+            for slot in node.saved
+            for i in slot.storages
+            if i not in trained
+        }
         if "parameter" in kinds:
             frozen.update(scopes)
+
     frozen -= mixed
     layers: dict[str, list[int]] = {}
     for scope in tree.top_down:
-        if scope in frozen and graph.scopes[scope].parent not in frozen and tree.members[scope]:
-            layers.setdefault(graph.scopes[scope].path, []).extend(tree.members[scope])
+        if (
+            scope in frozen
+            and graph.scopes[scope].parent not in frozen
+            and tree.members[scope]
+        ):
+            layers.setdefault(
+                graph.scopes[scope].path,
+                [],
+            ).extend(tree.members[scope])
+
     return layers
 
 
@@ -75,7 +110,10 @@ def _leaves_before(graph: Graph, node: int) -> set[int]:
     return reached & graph.leaf_of.keys()
 
 
-def _trained_otherwise(graph: Graph, causes: set[int]) -> set[int]:
+def _trained_otherwise(
+    graph: Graph,
+    causes: set[int],
+) -> set[int]:
     """The nodes that send a gradient to other leaves than these."""
     others = graph.leaf_of.keys() - causes
     for node in reversed(graph.order):

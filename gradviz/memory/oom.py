@@ -1,4 +1,5 @@
-"""What holds the memory when a script runs out of it: the heaviest lines and modules, and a plan of checkpoints.
+"""What holds the memory when a script runs out of it: the heaviest lines and modules,
+and a plan of checkpoints.
 
 Reads what the traceback keeps alive, and makes no tensor.
 """
@@ -35,10 +36,16 @@ _CPU = re.compile(r"DefaultCPUAllocator: (?:not enough memory|can't allocate mem
 def out_of_memory(error: BaseException | None) -> bool:
     """Whether an exception says so: torch's for an accelerator or the CPU, or Python's."""
     known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-    return known or (isinstance(error, RuntimeError) and _CPU.search(str(error)) is not None)
+    return known or (
+        isinstance(error, RuntimeError) and _CPU.search(str(error)) is not None
+    )
 
 
-def explanation(error: BaseException, recording: Recording | None, variables: Sequence[Namespace] = ()) -> str:
+def explanation(
+    error: BaseException,
+    recording: Recording | None,
+    variables: Sequence[Namespace] = (),
+) -> str:
     """The lines to print before the traceback; "" for another error."""
     if not out_of_memory(error):
         return ""
@@ -48,11 +55,22 @@ def explanation(error: BaseException, recording: Recording | None, variables: Se
         return f"gradviz: out of memory, and what holds it could not be read: {reason_of(problem)}\n"
 
 
-def _lines(error: BaseException, recording: Recording | None, variables: Sequence[Namespace]) -> Iterator[str]:
-    frames = [frame for frame, _ in walk_tb(error.__traceback__) if not is_foundation(frame.f_code.co_filename)]
-    spaces: list[Namespace] = [space for frame in reversed(frames) for space in namespaces(frame)]
+def _lines(
+    error: BaseException, recording: Recording | None, variables: Sequence[Namespace]
+) -> Iterator[str]:
+    frames = [
+        frame
+        for frame, _ in walk_tb(error.__traceback__)
+        if not is_foundation(frame.f_code.co_filename)
+    ]
+    spaces: list[Namespace] = [
+        space for frame in reversed(frames) for space in namespaces(frame)
+    ]
     spaces += variables
-    outputs = recording.last_outputs(error, spaces).outputs if recording is not None else {}
+    if recording is not None:
+        outputs = recording.last_outputs(error, spaces).outputs
+    else:
+        outputs = {}
     for found in scan(spaces):
         if found.kind == "tensor" and grad_fn_of(found.value) is not None:
             outputs.setdefault(found.name, found.value)
@@ -61,7 +79,11 @@ def _lines(error: BaseException, recording: Recording | None, variables: Sequenc
         return
 
     attribution = recording.attribution(None, spaces) if recording is not None else None
-    graph = capture(list(outputs.values()), variables=spaces, attribution=attribution)
+    graph = capture(
+        list(outputs.values()),
+        variables=spaces,
+        attribution=attribution,
+    )
     held = saved(graph, "op").total.held
     yield f"gradviz: out of memory; {bytes_text(held)} are saved for backward"
     for by in ("line", "module"):
@@ -69,7 +91,11 @@ def _lines(error: BaseException, recording: Recording | None, variables: Sequenc
             yield from _heaviest(graph, by)
     with suppress(FormatError):
         plan = checkpoint_plan(graph, max(held // 2, 1))
-        alike = series(plan.steps, lambda step: step.path, lambda step: step.type)
+        alike = series(
+            plan.steps,
+            lambda step: step.path,
+            lambda step: step.type,
+        )
         modules = few([one.title or "the whole model" for one in alike], HEAVIEST)
         if plan.steps:
             saved_then, ops = bytes_text(plan.held), plural(plan.again, "op")
@@ -77,9 +103,13 @@ def _lines(error: BaseException, recording: Recording | None, variables: Sequenc
 
 
 def _heaviest(graph: Graph, by: By) -> Iterator[str]:
-    from gradviz.memory.table import alike_rows, row_name  # and with it rich, which most failures need not
+    # and with it rich, which most failures need not
+    from gradviz.memory.table import alike_rows, row_name
 
-    rows = alike_rows(saved(graph, by).rows) if by == "module" else saved(graph, by).rows
+    if by == "module":
+        rows = alike_rows(saved(graph, by).rows)
+    else:
+        rows = saved(graph, by).rows
     yield f"  heaviest {by}s:"
     for row in rows[:HEAVIEST]:
         name, beside = row_name(row, by)
@@ -87,22 +117,35 @@ def _heaviest(graph: Graph, by: By) -> Iterator[str]:
 
 
 class ExplainOom(ExitStack):
-    """What `explain_oom()` returns: it is at work until `close()`, or until the end of a `with`."""
+    """What `explain_oom()` returns: it is at work until `close()`, or until the end of
+    a `with`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        wrappers_are_preserved()  # finds out by a thread, for which there may be no memory later
+        # finds out by a thread, for which there may be no memory later
+        wrappers_are_preserved()
         self._recording: Recording | None = self.enter_context(record())
         self._before = sys.excepthook
         sys.excepthook = self._show
         self.callback(self._restore)
         self.push(self._explain)
 
-    def _explain(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+    def _explain(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: Any,
+    ) -> None:
         if error is not None and self._recording is not None:
             sys.stderr.write(explanation(error, self._recording))
 
-    def _show(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def _show(
+        self,
+        kind: type[BaseException],
+        error: BaseException,
+        trace: TracebackType | None,
+    ) -> None:
         self._explain(kind, error, trace)
         self._before(kind, error, trace)
 
@@ -113,10 +156,12 @@ class ExplainOom(ExitStack):
 
 
 def explain_oom() -> ExplainOom:
-    """Say what holds the memory when the script runs out of it: printed before the traceback, to standard error.
+    """Say what holds the memory when the script runs out of it: printed before the
+    traceback, to standard error.
 
-    Call it once at the top of a script, or use it as a context manager around the training. It records module calls and lines, as
-    `record` does. Nothing is printed for other errors.
+    Call it once at the top of a script, or use it as a context manager around the
+    training. It records module calls and lines, as `record` does. Nothing is printed
+    for other errors.
 
     >>> with explain_oom():
     ...     total = torch.ones(3).sum()

@@ -1,7 +1,9 @@
-"""What autograd saved for backward: how large it is, who holds it, and what would be freed with the graph.
+"""What autograd saved for backward: how large it is, who holds it, and what would be
+freed with the graph.
 
-Every storage is counted once, at the node that saved it first. Plain numbers and records, and sentences that say what could not
-be counted; other wording belongs to whoever prints them. Knows nothing of torch.
+Every storage is counted once, at the node that saved it first. Plain numbers and
+records, and sentences that say what could not be counted; other wording belongs to
+whoever prints them. Knows nothing of torch.
 """
 
 from __future__ import annotations
@@ -14,8 +16,24 @@ from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
 from gradviz.errors import FormatError, UnreadableError, did_you_mean
-from gradviz.graph import Graph, Leaf, Node, SavedState, SavedTensor, Scope, SourceLine, Storage, StorageKind
-from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes, why_not_shown
+from gradviz.graph import (
+    Graph,
+    Leaf,
+    Node,
+    SavedState,
+    SavedTensor,
+    Scope,
+    SourceLine,
+    Storage,
+    StorageKind,
+)
+from gradviz.graph.amounts import (
+    COUNTED,
+    ONLY_GRAPH,
+    forward_order,
+    tensor_bytes,
+    why_not_shown,
+)
 from gradviz.graph.origins import Lines, ScopeTree, op_line, telling_lines
 from gradviz.memory.freed import Checkpointed, ModuleCosts
 from gradviz.memory.frozen import frozen_notes
@@ -27,18 +45,22 @@ By = Literal["node", "op", "module", "line", "op-line", "dtype", "tensor"]
 """What the rows stand for."""
 
 MOST = 0.95
-"""A line that holds more than this part of all tells too little: modules are rows then."""
+"""A line that holds more than this part of all tells too little: modules are rows then.
+"""
 
 _WORD_AND_NUMBER = re.compile(r"(\D*)(\d*)")
 
 
 class SavedRow(NamedTuple):
-    """What one node, op, module, line or dtype saved. Sums over all rows are the totals: no storage is in two rows.
+    """What one node, op, module, line or dtype saved. Sums over all rows are the
+    totals: no storage is in two rows.
 
-    `share` and `cumulated` are parts of all bytes held, from 0 to 1; `cumulated` is that of this row and all before it.
+    `share` and `cumulated` are parts of all bytes held, from 0 to 1; `cumulated` is
+    that of this row and all before it.
     """
 
-    name: str = ""  # op, module path, file:line or dtype; empty where nothing was recorded
+    # op, module path, file:line or dtype; empty where nothing was recorded
+    name: str = ""
     kinds: Mapping[StorageKind, int] = {}  # bytes by kind of storage
     storages: int = 0
     nodes: int = 0  # nodes that saved these storages first
@@ -47,7 +69,8 @@ class SavedRow(NamedTuple):
     node: int | None = None  # id, when the rows are nodes
     type: str = ""  # class of the module, when the rows are modules
     source: SourceLine | None = None  # when the rows are lines
-    inclusive: int | None = None  # `held` with that of the modules called inside, when the rows are modules
+    # `held` with that of the modules called inside, when the rows are modules
+    inclusive: int | None = None
     freed: int | None = None  # of `inclusive`, if this module alone ran in a checkpoint
 
     @property
@@ -57,7 +80,9 @@ class SavedRow(NamedTuple):
 
     @property
     def held(self) -> int:
-        """What the forward pass added: activations, wrapped numbers, inputs, and outputs that the caller keeps."""
+        """What the forward pass added: activations, wrapped numbers, inputs, and
+        outputs that the caller keeps.
+        """
         return sum(self.kinds.get(kind, 0) for kind in COUNTED)
 
     @property
@@ -69,14 +94,16 @@ class SavedRow(NamedTuple):
 class Totals(NamedTuple):
     """The whole graph in bytes, each storage once, and in numbers of slots.
 
-    The first block is memory that exists with or without the graph, as far as the graph knows of it. The second sums up
-    what was saved: `held_for_backward` is all of it, `held_only_by_graph` what would be freed with the graph.
+    The first block is memory that exists with or without the graph, as far as the graph
+    knows of it. The second sums up what was saved: `held_for_backward` is all of it,
+    `held_only_by_graph` what would be freed with the graph.
     """
 
     parameters: int
     buffers: int
     inputs: int
-    gradients: int  # of the `.grad`s that backward() will make for leaves that have none
+    # of the `.grad`s that backward() will make for leaves that have none
+    gradients: int
 
     activations: int
     outputs: int  # activations that the caller holds, too
@@ -92,13 +119,17 @@ class Totals(NamedTuple):
     packed_slots: int
     packed_bytes: int  # of the packed objects that are tensors
     packed_unknown: int  # packed objects that are no tensor: nobody can tell their size
-    recomputed_slots: int  # packed by a checkpoint: nothing is held for them until backward computes them again
+    # packed by a checkpoint: nothing is held for them until backward computes them
+    # again
+    recomputed_slots: int
     without_storage: int  # tensors that have no storage that can be asked
     empty_storage: int  # tensors with elements in a storage of 0 bytes
 
 
 class Total(int):
-    """What all rows hold together, in bytes: a number that prints with its unit. `row` has its parts."""
+    """What all rows hold together, in bytes: a number that prints with its unit. `row`
+    has its parts.
+    """
 
     row: SavedRow
 
@@ -124,7 +155,8 @@ class Saved:
     by: By
     rows: tuple[SavedRow, ...]
     totals: Totals
-    notes: tuple[str, ...] = ()  # what could not be counted, and where the numbers are not those of a real run
+    # what could not be counted, and where the numbers are not those of a real run
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         nbytes = bytes_text(self.totals.held_for_backward)
@@ -132,14 +164,20 @@ class Saved:
 
     @property
     def total(self) -> Total:
-        """All rows as one: a number of bytes, parameters and buffers included, which prints with its unit."""
+        """All rows as one: a number of bytes, parameters and buffers included, which
+        prints with its unit.
+        """
         row = joined_rows(self.rows)
         total = Total(row.nbytes)
         total.row = row
         return total
 
-    def top(self, count: int | None) -> tuple[tuple[SavedRow, ...], SavedRow | None]:
-        """The first `count` rows, and the others as one row; None where there are none. With None or 0 all rows.
+    def top(
+        self,
+        count: int | None,
+    ) -> tuple[tuple[SavedRow, ...], SavedRow | None]:
+        """The first `count` rows, and the others as one row; None where there are none.
+        With None or 0 all rows.
 
         A single row more than `count` is shown, since "+1 more" would take its place.
         """
@@ -149,17 +187,20 @@ class Saved:
 
 
 def saved(graph: Graph, by: By | None = None) -> Saved:
-    """What the nodes of a graph saved for backward: how many bytes, and which node, op, module, line or dtype holds them.
+    """What the nodes of a graph saved for backward: how many bytes, and which node, op,
+    module, line or dtype holds them.
 
     Args:
-        graph: from `walk`, `record` or `load`. A folded graph is read as what it was folded from.
-        by: what a row stands for. None picks the source line when lines were recorded and none holds over 95 %, else
-            the module when modules were, else the op. "line" is the script's own line where more than half would be a
-            library's, and a note says so; "tensor" has a row for each storage, with the slot that holds it; "op-line" is always
-            the line that called torch.
+        graph: from `walk`, `record` or `load`. A folded graph is read as what it was
+        folded from.
+        by: what a row stands for. None picks the source line when lines were recorded
+            and none holds over 95 %, else the module when modules were, else the op.
+            "line" is the script's own line where more than half would be a library's,
+            and a note says so; "tensor" has a row for each storage, with the slot that
+            holds it; "op-line" is always the line that called torch.
 
-    Raises FormatError for another `by`, and for "module" or a line when the graph has none; UnreadableError where torch did not
-    show what is saved (before 2.10).
+    Raises FormatError for another `by`, and for "module" or a line when the graph has
+    none; UnreadableError where torch did not show what is saved (before 2.10).
 
     >>> from gradviz.graph import Graph, Node, SavedTensor, Storage, TensorInfo
     >>> slot = SavedTensor("result", TensorInfo((2,), "float32", "cpu"), 0, "activation", "live", 8)
@@ -175,35 +216,60 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     first = holders(graph)
     totals = totals_of(graph, first.keys())
     lines = Lines(op_line)
+
     if chosen == "line":
-        lines = telling_lines(graph.nodes[i] for i in dict.fromkeys(holder.node for holder in first.values()))
+        lines = telling_lines(
+            graph.nodes[i]
+            for i in dict.fromkeys(holder.node for holder in first.values())
+        )
+
     rows = _rows(graph, chosen, first, lines)
     notes = [*memory_notes(graph, totals)]
     if lines.note:
         notes.append(f"{lines.note}; op-line instead of line names those")
-    if by is None and chosen == "line" and rows and rows[0].share > MOST and graph.scopes:
+
+    if (
+        by is None
+        and chosen == "line"
+        and rows
+        and rows[0].share > MOST
+        and graph.scopes
+    ):
         by_module = _rows(graph, "module", first, lines)
         if by_module[0].share < rows[0].share:
-            where = source_text(rows[0].source) if rows[0].source is not None else "code of no known line"
+            if rows[0].source is not None:
+                where = source_text(rows[0].source)
+            else:
+                where = "code of no known line"
             note = (
                 f"rows are modules, because {where} holds {100 * rows[0].share:.1f} % of it. "
                 "For lines: --by line, in Python by='line'"
             )
             notes = [*memory_notes(graph, totals), note]
             chosen, rows = "module", by_module
-    return Saved(chosen, rows, totals, (*notes, *frozen_notes(graph)))
+
+    return Saved(
+        chosen,
+        rows,
+        totals,
+        (*notes, *frozen_notes(graph)),
+    )
 
 
 def shown(graph: Graph) -> Graph:
-    """The graph itself. Raises UnreadableError where its saved tensors could not be read: its bytes would be zeros."""
+    """The graph itself. Raises UnreadableError where its saved tensors could not be
+    read: its bytes would be zeros.
+    """
     note = why_not_shown(graph)
     if note:
         torch = note.partition(",")[0]
-        raise UnreadableError(f"{torch}: memory held for backward is unknown. torch 2.10 and later show it")
+        raise UnreadableError(
+            f"{torch}: memory held for backward is unknown. torch 2.10 and later show it"
+        )
     return graph
 
 
-# -- who holds what --------------------------------------------------------------------------------------------------
+# -- who holds what --------------------------------------------------------------------
 
 
 class Holder(NamedTuple):
@@ -224,7 +290,7 @@ def holders(graph: Graph) -> dict[int, Holder]:
     return first
 
 
-# -- rows ------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------
 
 
 def _checked(graph: Graph, by: By | None) -> By:
@@ -232,39 +298,70 @@ def _checked(graph: Graph, by: By | None) -> By:
     modules = any(node.scope is not None for node in graph.nodes)
     if by is None:
         return "line" if lines else "module" if modules else "op"
+
     if by not in get_args(By):
-        raise FormatError(f"by cannot be {by!r}. {did_you_mean(str(by), get_args(By), what='valid ones')}")
+        raise FormatError(
+            f"by cannot be {by!r}. {did_you_mean(str(by), get_args(By), what='valid ones')}"
+        )
+
     if (by in ("line", "op-line") and not lines) or (by == "module" and not modules):
         what = "modules" if by == "module" else "source lines"
         raise FormatError(
             f"by cannot be {by!r}: this graph has no {what}, which only gradviz.record() and the command line see. "
             "Take by='op' or by='node'."
         )
+
     return by
 
 
-def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> SavedRow:
+def _key(
+    graph: Graph,
+    by: By,
+    node: Node,
+    slot: SavedTensor,
+    lines: Lines,
+) -> SavedRow:
     """An empty row with the name that this slot counts under."""
     if by == "op":
         return SavedRow(node.op)
     if by == "node":
         return SavedRow(node.op, node=node.id)
+
     if by == "tensor":
-        return SavedRow(f"{slot.slot} {tensor_line(slot.tensor)} of {node.op}", node=node.id)
+        return SavedRow(
+            f"{slot.slot} {tensor_line(slot.tensor)} of {node.op}", node=node.id
+        )
+
     if by == "dtype":
         return SavedRow(slot.tensor.dtype if slot.tensor is not None else "")
+
     if by == "module":
         scope = graph.scopes[node.scope] if node.scope is not None else None
-        return SavedRow(_module(scope), type=scope.type) if scope is not None else SavedRow()
+        if scope is not None:
+            return SavedRow(_module(scope), type=scope.type)
+        return SavedRow()
+
     source = lines.of(node)
-    return SavedRow(place_text(source.file, source.line), source=source) if source is not None else SavedRow()
+    if source is not None:
+        return SavedRow(place_text(source.file, source.line), source=source)
+
+    return SavedRow()
 
 
-def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tuple[SavedRow, ...]:
+def _rows(
+    graph: Graph,
+    by: By,
+    first: Mapping[int, Holder],
+    lines: Lines,
+) -> tuple[SavedRow, ...]:
     groups: dict[tuple[str, int | None], tuple[SavedRow, list[int]]] = {}
     for storage, (node, slot) in first.items():
         row = _key(graph, by, graph.nodes[node], slot, lines)
-        groups.setdefault((row.name, row.node), (row, []))[1].append(storage)
+        groups.setdefault(
+            (row.name, row.node),
+            (row, []),
+        )[1].append(storage)
+
     rows = [
         row._replace(
             kinds=_sorted(by_kind(graph.storages[i] for i in storages)),
@@ -276,27 +373,51 @@ def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tu
     if by == "module":
         inclusive, freed = _inclusive(graph, first), _freed(graph)
         rows = [
-            row._replace(inclusive=inclusive[row.name] if row.name else row.held, freed=freed.get(row.name))
+            row._replace(
+                inclusive=inclusive[row.name] if row.name else row.held,
+                freed=freed.get(row.name),
+            )
             for row in rows
         ]
-    rows.sort(key=lambda row: (-row.held, -row.nbytes, _natural(row.name), row.node or 0))
+
+    rows.sort(
+        key=lambda row: (
+            -row.held,
+            -row.nbytes,
+            _natural(row.name),
+            row.node or 0,
+        )
+    )
     sums = list(accumulate(row.held for row in rows))
     if not sums or not sums[-1]:
         return tuple(rows)
-    return tuple(row._replace(share=row.held / sums[-1], cumulated=until / sums[-1]) for row, until in zip(rows, sums))
+
+    return tuple(
+        row._replace(
+            share=row.held / sums[-1],
+            cumulated=until / sums[-1],
+        )
+        for row, until in zip(rows, sums)
+    )
 
 
 def _module(scope: Scope) -> str:
     return scope.path or scope.type
 
 
-def _inclusive(graph: Graph, first: Mapping[int, Holder]) -> Counter[str]:
+def _inclusive(
+    graph: Graph,
+    first: Mapping[int, Holder],
+) -> Counter[str]:
     """Bytes held by each module, with what the modules called inside it hold."""
     tree, held = ScopeTree(graph), Counter[str]()
     for storage, holder in first.items():
         record = graph.storages[storage]
         if record.kind in COUNTED:
-            for name in {_module(graph.scopes[scope]) for scope in tree.around(graph.nodes[holder.node].scope)}:
+            for name in {
+                _module(graph.scopes[scope])
+                for scope in tree.around(graph.nodes[holder.node].scope)
+            }:
                 held[name] += record.nbytes or 0
     return held
 
@@ -304,8 +425,13 @@ def _inclusive(graph: Graph, first: Mapping[int, Holder]) -> Counter[str]:
 def _freed(graph: Graph) -> dict[str, int]:
     """Bytes that each module frees if it alone runs in a checkpoint."""
     costs = ModuleCosts(graph)
-    freed = {path: costs.total - Checkpointed(costs, [path]).held for path in costs.scopes}
-    return {_module(graph.scopes[costs.scopes[path][0]]): max(nbytes, 0) for path, nbytes in freed.items()}
+    freed = {
+        path: costs.total - Checkpointed(costs, [path]).held for path in costs.scopes
+    }
+    return {
+        _module(graph.scopes[costs.scopes[path][0]]): max(nbytes, 0)
+        for path, nbytes in freed.items()
+    }
 
 
 def _sorted(kinds: Counter[StorageKind]) -> dict[StorageKind, int]:
@@ -332,7 +458,7 @@ def joined_rows(rows: Sequence[SavedRow]) -> SavedRow:
     )
 
 
-# -- totals ----------------------------------------------------------------------------------------------------------
+# -- totals ----------------------------------------------------------------------------
 
 
 def totals_of(graph: Graph, saved: Collection[int]) -> Totals:
@@ -342,7 +468,9 @@ def totals_of(graph: Graph, saved: Collection[int]) -> Totals:
     states = Counter(slot.state for slot in slots)
     kept = by_kind(map(graph.storages.__getitem__, saved))
     known = by_kind(graph.storages)
-    known.update(_by_shape(leaf for leaf in graph.leaves if leaf.storage is None))  # not read, with `saved=False`
+    # not read, with `saved=False`
+    known.update(_by_shape(leaf for leaf in graph.leaves if leaf.storage is None))
+
     return Totals(
         parameters=known["parameter"],
         buffers=known["buffer"],
@@ -361,16 +489,27 @@ def totals_of(graph: Graph, saved: Collection[int]) -> Totals:
         packed_slots=states["packed"],
         packed_bytes=_bytes_in(graph, full, "packed"),
         packed_unknown=sum(
-            slot.state == "packed" and slot.tensor is None and slot.packing != "recompute" for slot in slots
+            slot.state == "packed"
+            and slot.tensor is None
+            and slot.packing != "recompute"
+            for slot in slots
         ),
         recomputed_slots=[slot.packing for slot in slots].count("recompute"),
         without_storage=sum(_nbytes(graph, slot) is None for slot in full),
-        empty_storage=sum(_nbytes(graph, slot) == 0 and bool(slot.nbytes) for slot in full),
+        empty_storage=sum(
+            _nbytes(graph, slot) == 0 and bool(slot.nbytes) for slot in full
+        ),
     )
 
 
-def _bytes_in(graph: Graph, slots: Iterable[SavedTensor], state: SavedState) -> int:
-    storages = {storage for slot in slots if slot.state == state for storage in slot.storages}
+def _bytes_in(
+    graph: Graph,
+    slots: Iterable[SavedTensor],
+    state: SavedState,
+) -> int:
+    storages = {
+        storage for slot in slots if slot.state == state for storage in slot.storages
+    }
     return sum(graph.storages[i].nbytes or 0 for i in storages)
 
 
@@ -394,21 +533,35 @@ def _by_shape(leaves: Iterable[Leaf]) -> Counter[StorageKind]:
     return kinds
 
 
-# -- notes ----------------------------------------------------------------------------------------------------------------
+# -- notes -----------------------------------------------------------------------------
 
 _HIDING = {"checkpoint": "a reentrant checkpoint", "hidden": "C++"}
 
 
 def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
-    """One sentence for each thing that makes the numbers smaller, larger or other than they seem.
+    """One sentence for each thing that makes the numbers smaller, larger or other than
+    they seem.
 
-    What the graph itself has to say comes first, such as that this torch shows no saved tensors.
+    What the graph itself has to say comes first, such as that this torch shows no saved
+    tensors.
     """
     yield from graph.notes
-    slots, tensors, nodes = ("slot", "was", "were"), ("saved tensor", "has", "have"), ("node", "keeps", "keep")
+    slots, tensors, nodes = (
+        ("slot", "was", "were"),
+        ("saved tensor", "has", "have"),
+        ("node", "keeps", "keep"),
+    )
     told = (
-        (totals.freed_slots, slots, "freed: backward() has run, what they held is gone and not counted"),
-        (totals.modified_slots, slots, "modified in place since it was saved: backward() will raise an error"),
+        (
+            totals.freed_slots,
+            slots,
+            "freed: backward() has run, what they held is gone and not counted",
+        ),
+        (
+            totals.modified_slots,
+            slots,
+            "modified in place since it was saved: backward() will raise an error",
+        ),
         (
             totals.packed_unknown,
             slots,
@@ -447,10 +600,23 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
 
 
 def _math_attention_on_meta(graph: Graph) -> int:
-    """Nodes that keep the weights of attention, when all is on the meta device: a softmax next to batched products."""
+    """Nodes that keep the weights of attention, when all is on the meta device: a
+    softmax next to batched products.
+    """
     on_meta = [
-        node for node in graph.nodes if any(output is not None and output.device == "meta" for output in node.outputs)
+        node
+        for node in graph.nodes
+        if any(
+            output is not None and output.device == "meta" for output in node.outputs
+        )
     ]
-    if not any(node.op.startswith(("Bmm", "Baddbmm", "UnsafeView", "ExpandBackward")) for node in on_meta):
+    if not any(
+        node.op.startswith(("Bmm", "Baddbmm", "UnsafeView", "ExpandBackward"))
+        for node in on_meta
+    ):
         return 0
-    return sum("Softmax" in node.op and not node.op.startswith("LogSoftmax") for node in on_meta)
+
+    return sum(
+        "Softmax" in node.op and not node.op.startswith("LogSoftmax")
+        for node in on_meta
+    )

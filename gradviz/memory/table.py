@@ -26,8 +26,12 @@ _NOTHING_RECORDED: dict[By, str] = {
 }
 
 
-def saved_table(result: Saved, top: int | None = SAVED_ROWS, *, joined: bool = True) -> RenderableType:
-    """The rows, at most `top` of them (0 or None for all), and the totals. With `joined`, alike modules are one row."""
+def saved_table(
+    result: Saved, top: int | None = SAVED_ROWS, *, joined: bool = True
+) -> RenderableType:
+    """The rows, at most `top` of them (0 or None for all), and the totals. With
+    `joined`, alike modules are one row.
+    """
     if joined and result.by == "module":
         result = replace(result, rows=alike_rows(result.rows))
     parts: list[RenderableType] = []
@@ -36,38 +40,88 @@ def saved_table(result: Saved, top: int | None = SAVED_ROWS, *, joined: bool = T
     return Group(*parts, _totals(result), *note_lines(result.notes))
 
 
-# -- rows ------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------
 
 
 def alike_rows(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
     """Rows of modules, those of alike modules as one."""
     together: list[SavedRow] = []
     for title, places in series(
-        rows, lambda row: row.name, lambda row: (row.type, row.held, row.nbytes, row.inclusive)
+        rows,
+        lambda row: row.name,
+        lambda row: (
+            row.type,
+            row.held,
+            row.nbytes,
+            row.inclusive,
+        ),
     ):
         some = [rows[place] for place in places]
         if len(some) == 1:
             together += some
             continue
-        inclusive, freed = (sum(getattr(row, field) or 0 for row in some) for field in ("inclusive", "freed"))
+        inclusive, freed = (
+            sum(getattr(row, field) or 0 for row in some)
+            for field in ("inclusive", "freed")
+        )
         kind = f"{some[0].type} {labels.again(len(some))}"
-        together.append(joined_rows(some)._replace(name=title, type=kind, inclusive=inclusive, freed=freed))
+        together.append(
+            joined_rows(some)._replace(
+                name=title, type=kind, inclusive=inclusive, freed=freed
+            )
+        )
+
     together.sort(key=lambda row: -row.held)
     cumulated = accumulate(row.share for row in together)
-    return tuple(row._replace(cumulated=until) for row, until in zip(together, cumulated))
+    return tuple(
+        row._replace(cumulated=until) for row, until in zip(together, cumulated)
+    )
 
 
 Cell = Callable[[SavedRow, str], Text]
 
 _COLUMNS: tuple[tuple[Column, Cell], ...] = (
     (Column("held", "number"), lambda row, style: _bytes(row.held, style)),
-    (Column("inclusive", "number", leaves=6), lambda row, style: _bytes(row.inclusive, style)),
-    (Column("freed if checkpointed", "number", leaves=5), lambda row, style: _bytes(row.freed, style)),
-    (Column("share", "number", leaves=2), lambda row, style: Amount(row.share, _percent(row.share), style)),
-    (Column("sum", "number", leaves=1), lambda row, style: Amount(row.cumulated, _percent(row.cumulated), style)),
-    (Column("only graph", "number", leaves=7), lambda row, style: _bytes(row.only_graph, style)),
-    (Column("weights", "number", leaves=3), lambda row, style: _weights(row.nbytes - row.held, style)),
-    (Column("tensors", "number", leaves=4), lambda row, style: Amount(row.storages, count_text(row.storages), style)),
+    (
+        Column("inclusive", "number", leaves=6),
+        lambda row, style: _bytes(row.inclusive, style),
+    ),
+    (
+        Column("freed if checkpointed", "number", leaves=5),
+        lambda row, style: _bytes(row.freed, style),
+    ),
+    (
+        Column("share", "number", leaves=2),
+        lambda row, style: Amount(
+            row.share,
+            _percent(row.share),
+            style,
+        ),
+    ),
+    (
+        Column("sum", "number", leaves=1),
+        lambda row, style: Amount(
+            row.cumulated,
+            _percent(row.cumulated),
+            style,
+        ),
+    ),
+    (
+        Column("only graph", "number", leaves=7),
+        lambda row, style: _bytes(row.only_graph, style),
+    ),
+    (
+        Column("weights", "number", leaves=3),
+        lambda row, style: _weights(row.nbytes - row.held, style),
+    ),
+    (
+        Column("tensors", "number", leaves=4),
+        lambda row, style: Amount(
+            row.storages,
+            count_text(row.storages),
+            style,
+        ),
+    ),
 )
 
 
@@ -77,20 +131,32 @@ def _rows(result: Saved, top: int | None) -> FittedTable:
     left_out = set() if by_module else {"inclusive", "freed if checkpointed"}
     if all(row.nbytes == row.held for row in result.rows):
         left_out.add("weights")
-    chosen = [(column, cell) for column, cell in _COLUMNS if column.title not in left_out]
+    chosen = [
+        (column, cell) for column, cell in _COLUMNS if column.title not in left_out
+    ]
 
     def cells(row: SavedRow, style: str = "") -> list[Text]:
         return [cell(row, style) for _, cell in chosen]
 
     rows = [(*cells(row), *row_name(row, result.by)) for row in shown]
-    summary = [(*cells(result.total.row, "bold"), Text("in all", "bold"), Text())]
+    summary = [
+        (
+            *cells(result.total.row, "bold"),
+            Text("in all", "bold"),
+            Text(),
+        )
+    ]
     if others is not None:
         more = labels.more(len(result.rows) - len(shown))
-        summary.insert(0, (*cells(others), Text(more, "dim"), Text()))
+        summary.insert(
+            0,
+            (*cells(others), Text(more, "dim"), Text()),
+        )
     columns = [column for column, _ in chosen]
     if by_module:
         columns[0] = Column("exclusive", "number")
-    columns.append(Column(result.by, "code" if result.by == "tensor" else "name"))  # a tensor has a sentence
+    # a tensor has a sentence
+    columns.append(Column(result.by, "code" if result.by == "tensor" else "name"))
     if result.by in _BESIDE:
         columns.append(Column(_BESIDE[result.by], "code", 6))
     return FittedTable(columns, rows, summary=summary)
@@ -108,20 +174,32 @@ def _percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-_BESIDE: dict[By, str] = {"line": "code", "op-line": "code", "module": "class", "node": "id", "tensor": "id"}
+_BESIDE: dict[By, str] = {
+    "line": "code",
+    "op-line": "code",
+    "module": "class",
+    "node": "id",
+    "tensor": "id",
+}
 
 
 def row_name(row: SavedRow, by: By) -> tuple[Text, Text]:
-    """What a row stands for, in two cells: op and node, module and class, line and its code."""
+    """What a row stands for, in two cells: op and node, module and class, line and its
+    code.
+    """
     if row.source is not None:
-        return Text(labels.source_text(row.source)), Text(clip(row.source.text.strip(), 80), "dim")
+        return Text(labels.source_text(row.source)), Text(
+            clip(row.source.text.strip(), 80), "dim"
+        )
     if not row.name:
         return Text(_NOTHING_RECORDED.get(by, "unknown"), "dim"), Text()
     beside = clip(row.type) if row.type and row.type != row.name else ""
-    return Text(one_line(row.name)), Text(beside if row.node is None else f"node {row.node}", "dim")
+    return Text(one_line(row.name)), Text(
+        beside if row.node is None else f"node {row.node}", "dim"
+    )
 
 
-# -- totals ----------------------------------------------------------------------------------------------------------
+# -- totals ----------------------------------------------------------------------------
 
 _KINDS: dict[StorageKind, tuple[str, str]] = {
     "activation": ("activations", ""),
@@ -133,40 +211,80 @@ _KINDS: dict[StorageKind, tuple[str, str]] = {
 }
 
 
-_TOTALS = (Column(""), Column("", "number"), Column("", "text"))
+_TOTALS = (
+    Column(""),
+    Column("", "number"),
+    Column("", "text"),
+)
 
 
 def _totals(result: Saved) -> FittedTable:
     rows = [
-        (Text(what), Text("" if nbytes is None else bytes_text(nbytes)), Text(remark, "dim"))
+        (
+            Text(what),
+            Text("" if nbytes is None else bytes_text(nbytes)),
+            Text(remark, "dim"),
+        )
         for what, nbytes, remark in _lines(result)
     ]
     return FittedTable(_TOTALS, rows, header=False)
 
 
-def _lines(result: Saved) -> Iterator[tuple[str, int | None, str]]:
+def _lines(
+    result: Saved,
+) -> Iterator[tuple[str, int | None, str]]:
     totals, kinds = result.totals, result.total.row.kinds
     saved = f"{plural(totals.slots, 'saved tensor')} in {plural(totals.storages, 'storage')}"
     yield "held for backward", totals.held_for_backward, saved
     for kind, (what, remark) in _KINDS.items():
         if kinds.get(kind):
             yield f"  {what}", kinds[kind], remark
-    yield "held only by the graph", totals.held_only_by_graph, "freed when backward() has run or the graph is deleted"
+
+    yield (
+        "held only by the graph",
+        totals.held_only_by_graph,
+        "freed when backward() has run or the graph is deleted",
+    )
     if totals.modified_slots:
-        yield "modified in place", totals.modified_bytes, plural(totals.modified_slots, "slot")
+        yield (
+            "modified in place",
+            totals.modified_bytes,
+            plural(totals.modified_slots, "slot"),
+        )
+
     if totals.packed_slots:
-        unknown = f", {count_text(totals.packed_unknown)} of unknown size" if totals.packed_unknown else ""
-        again = f", {count_text(totals.recomputed_slots)} computed again" if totals.recomputed_slots else ""
-        yield "packed by hooks", totals.packed_bytes, plural(totals.packed_slots, "slot") + unknown + again
+        if totals.packed_unknown:
+            unknown = f", {count_text(totals.packed_unknown)} of unknown size"
+        else:
+            unknown = ""
+        if totals.recomputed_slots:
+            again = f", {count_text(totals.recomputed_slots)} computed again"
+        else:
+            again = ""
+        yield (
+            "packed by hooks",
+            totals.packed_bytes,
+            plural(totals.packed_slots, "slot") + unknown + again,
+        )
+
     yield "in the whole graph:", None, ""
-    for what, nbytes in (("parameters", totals.parameters), ("buffers", totals.buffers), ("inputs", totals.inputs)):
+    for what, nbytes in (
+        ("parameters", totals.parameters),
+        ("buffers", totals.buffers),
+        ("inputs", totals.inputs),
+    ):
         if nbytes:
             yield f"  {what}", nbytes, ""
-    yield "  gradients to come", totals.gradients, "of leaves whose .grad is None" if totals.gradients else ""
+
+    yield (
+        "  gradients to come",
+        totals.gradients,
+        "of leaves whose .grad is None" if totals.gradients else "",
+    )
 
 
-# Which modules to wrap in a checkpoint, as a table with the outcome below it. Numbers come from
-# `gradviz.memory.checkpoint`; this module only words and aligns them.
+# Which modules to wrap in a checkpoint, as a table with the outcome below it. Numbers
+# come from `gradviz.memory.checkpoint`; this module only words and aligns them.
 
 
 def advice_table(advice: Advice, *, joined: bool = True) -> RenderableType:
@@ -174,7 +292,10 @@ def advice_table(advice: Advice, *, joined: bool = True) -> RenderableType:
     parts: list[RenderableType] = []
     if advice.steps:
         parts += [_steps(advice, joined), Text()]
-    return Group(*parts, *(Text(line) for line in _outcome(advice)))
+    return Group(
+        *parts,
+        *(Text(line) for line in _outcome(advice)),
+    )
 
 
 _STEPS = (
@@ -190,33 +311,67 @@ _STEPS = (
 def _steps(advice: Advice, joined: bool) -> FittedTable:
     rows = []
     alike = series(
-        advice.steps, lambda step: step.path, lambda step: (step.type, step.ops, step.calls) if joined else step
+        advice.steps,
+        lambda step: step.path,
+        lambda step: (
+            (
+                step.type,
+                step.ops,
+                step.calls,
+            )
+            if joined
+            else step
+        ),
     )
     for title, places in alike:
         steps = [advice.steps[place] for place in places]
         freed, ops = sum(step.freed for step in steps), sum(step.ops for step in steps)
-        after, again = min(step.held for step in steps), max(step.again for step in steps)
-        remarks = clip(steps[0].type) + (f" {labels.again(len(steps))}" if len(steps) > 1 else "")
+        after, again = (
+            min(step.held for step in steps),
+            max(step.again for step in steps),
+        )
+        remarks = clip(steps[0].type) + (
+            f" {labels.again(len(steps))}" if len(steps) > 1 else ""
+        )
         if steps[0].calls > 1:
             remarks += f", {plural(steps[0].calls, 'call')}"
         name = Text(one_line(title or "the whole model"))
-        cells = _bytes(freed), Amount(ops, count_text(ops)), _bytes(after), _bytes(again), name, Text(remarks, "dim")
+        cells = (
+            _bytes(freed),
+            Amount(ops, count_text(ops)),
+            _bytes(after),
+            _bytes(again),
+            name,
+            Text(remarks, "dim"),
+        )
         rows.append(cells)
+
     return FittedTable(_STEPS, rows)
 
 
 def _outcome(advice: Advice) -> Iterator[str]:
-    budget, before, peak = map(bytes_text, (advice.budget, advice.before, advice.peak))
+    budget, before, peak = map(
+        bytes_text,
+        (advice.budget, advice.before, advice.peak),
+    )
     if not advice.steps:
         holds = "within" if advice.fits else "over"
-        nothing = "nothing to wrap" if advice.fits else "this is the least possible, as no checkpoint lowers it"
+        if advice.fits:
+            nothing = "nothing to wrap"
+        else:
+            nothing = "this is the least possible, as no checkpoint lowers it"
         yield f"{before} saved for backward, {holds} the budget of {budget}: {nothing}."
         return
+
     yield (
         f"saved for backward: {before} now, {bytes_text(advice.held)} with this plan ({peak} peak during recomputation)"
     )
     yield f"recomputed in backward: {count_text(advice.again)} of {plural(advice.ops, 'op')}"
-    holds = "holds." if advice.fits else f"does not hold. The least possible that was found is {peak}, with this plan."
+    if advice.fits:
+        holds = "holds."
+    else:
+        holds = f"does not hold. The least possible that was found is {peak}, with this plan."
+
     yield f"the budget of {budget} {holds}"
     yield (
         "This is an estimate for non-reentrant checkpoints (use_reentrant=False). Parameters, gradients, optimizer "

@@ -1,4 +1,5 @@
-"""Writes the one file: the markup, the style, the script and the data, and a policy that forbids everything else.
+"""Writes the one file: the markup, the style, the script and the data, and a policy
+that forbids everything else.
 
 It shows a graph, the findings of `gradviz check` in one, or the difference of two.
 """
@@ -17,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.palette import DARK, LIGHT, Palette, border, dim
-from gradviz.draw.summary import counts_line, dtype_text, inferred_lines, is_all_freed, usual_dtype
+from gradviz.draw.summary import (
+    counts_line,
+    dtype_text,
+    inferred_lines,
+    is_all_freed,
+    usual_dtype,
+)
 from gradviz.features import load
 from gradviz.fold.functions import with_functions
 from gradviz.graph import Graph, column
@@ -34,28 +41,40 @@ if TYPE_CHECKING:
     from gradviz.checks.finding import Finding, Findings
     from gradviz.comparison.diff import FieldChange, GraphDiff, Joined
 
-# Joins the viewer's JavaScript modules into one script, at write time and with nothing but Python. The modules are
-# plain and use nothing but named imports from each other at their top. So joining is leaving the `import` lines, the
-# word `export` and comments out, every module after those it imports, in one scope. A test asserts that no name is
+# Joins the viewer's JavaScript modules into one script, at write time and with nothing
+# but Python. The modules are plain and use nothing but named imports from each other at
+# their top. So joining is leaving the `import` lines, the word `export` and comments
+# out, every module after those it imports, in one scope. A test asserts that no name is
 # declared twice.
 
 _FIRST = "main.js"
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w.]+)";\n', re.MULTILINE)
-_COMMENT = re.compile(
-    r"^[ \t]*/\*\*(?:[^*]|\*(?!/))*\*/[ \t]*\n", re.MULTILINE
-)  # whole lines only: types and explanations
-_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
+# whole lines only: types and explanations
+_COMMENT = re.compile(r"^[ \t]*/\*\*(?:[^*]|\*(?!/))*\*/[ \t]*\n", re.MULTILINE)
+_EXPORT = re.compile(
+    r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE
+)
 
 
 def asset(name: str) -> str:
     """The text of a file in `web/`."""
-    return resources.files("gradviz.page").joinpath("web", name).read_text(encoding="utf-8")
+    return (
+        resources.files("gradviz.page")
+        .joinpath("web", name)
+        .read_text(encoding="utf-8")
+    )
 
 
 @lru_cache(maxsize=1)
 def script() -> str:
     """All modules as one script, in strict mode and a scope of its own."""
-    parts = [_EXPORT.sub("", _IMPORT.sub("", _COMMENT.sub("", asset(name)))) for name in in_order()]
+    parts = [
+        _EXPORT.sub(
+            "",
+            _IMPORT.sub("", _COMMENT.sub("", asset(name))),
+        )
+        for name in in_order()
+    ]
     return '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
 
 
@@ -78,8 +97,14 @@ _DARK = re.compile(r'^\[data-theme="dark"\] (\{.*?^\}\n)', re.DOTALL | re.MULTIL
 
 @lru_cache(maxsize=1)
 def style() -> str:
-    """The style sheet with the colours of pictures: dark where the page is set to it, else where the reader asks for it."""
-    text = asset("style.css").replace("/* light kinds */", _kinds(LIGHT)).replace("/* dark kinds */", _kinds(DARK))
+    """The style sheet with the colours of pictures: dark where the page is set to it,
+    else where the reader asks for it.
+    """
+    text = (
+        asset("style.css")
+        .replace("/* light kinds */", _kinds(LIGHT))
+        .replace("/* dark kinds */", _kinds(DARK))
+    )
     asked = '@media (prefers-color-scheme: dark) {\n:root:not([data-theme="light"]) '
     return _DARK.sub(lambda dark: f"{dark[0]}{asked}{dark[1]}}}\n", text)
 
@@ -95,23 +120,51 @@ def _kinds(colors: Palette) -> str:
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
-def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda pack: None) -> Iterator[str]:
-    """The page of a graph, in pieces. A folded graph is shown as it is folded, and opens.
+def render(
+    graph: Graph,
+    options: Options,
+    add: Callable[[Pack], None] = lambda pack: None,
+) -> Iterator[str]:
+    """The page of a graph, in pieces. A folded graph is shown as it is folded, and
+    opens.
 
     `add` may write more into the block of records.
     """
     whole = graph.original if graph.original is not None else graph
     with Stage("page"):
         dtype, several = usual_dtype(whole)
-        drawn = view(graph, dtype, views=options.views == "show", names=options.op_names("variable"))
+        drawn = view(
+            graph,
+            dtype,
+            views=options.views == "show",
+            names=options.op_names("variable"),
+        )
         known = records(with_functions(whole))
-        known_of = {"grad": bool(whole.backward), "time": bool(own_seconds(whole))}
+        known_of = {
+            "grad": bool(whole.backward),
+            "time": bool(own_seconds(whole)),
+        }
         color = options.color if known_of.get(options.color, True) else "kind"
-        known.put(about=about(whole), allFreed=is_all_freed(whole), color=color, titles=options.op_names("variable"))
-        known.put(dtype=dtype, legend=dtype_text(dtype, several), code=own_code(whole))
+        known.put(
+            about=about(whole),
+            allFreed=is_all_freed(whole),
+            color=color,
+            titles=options.op_names("variable"),
+        )
+        known.put(
+            dtype=dtype,
+            legend=dtype_text(dtype, several),
+            code=own_code(whole),
+        )
         add(known)
         clean = without_folders(whole)
-        return _pieces(whole, options, drawn.base64(clean), known.base64(clean), clean)
+        return _pieces(
+            whole,
+            options,
+            drawn.base64(clean),
+            known.base64(clean),
+            clean,
+        )
 
 
 def about(graph: Graph) -> list[str]:
@@ -119,10 +172,20 @@ def about(graph: Graph) -> list[str]:
     words = [counts_line(graph)]
     if graph.torch:
         words.append(f"recorded by torch {one_line(graph.torch)}")
-    return [*words, *inferred_lines(graph), *(one_line(note) for note in graph.notes if note.strip())]
+    return [
+        *words,
+        *inferred_lines(graph),
+        *(one_line(note) for note in graph.notes if note.strip()),
+    ]
 
 
-def _pieces(graph: Graph, options: Options, drawn: str, known: str, clean: Callable[[str], str]) -> Iterator[str]:
+def _pieces(
+    graph: Graph,
+    options: Options,
+    drawn: str,
+    known: str,
+    clean: Callable[[str], str],
+) -> Iterator[str]:
     """The pieces of the file around its two blocks of data."""
     title = clean(one_line(graph.title).strip()) or "graph"
     sheet, code = style(), script()
@@ -131,9 +194,16 @@ def _pieces(graph: Graph, options: Options, drawn: str, known: str, clean: Calla
         "policy": policy(code, sheet),
         "title": _escaped(title),
         "style": sheet,
-        "description": _escaped(f"Graph of {title}. Arrow keys move, plus and minus zoom, Enter opens."),
-        "summary": _escaped(clean(". ".join(about(graph))) + ". The outline lists every module and operation."),
-        "noscript": _escaped(f"{title}: {counts_line(graph)}. The page needs JavaScript; nothing is loaded."),
+        "description": _escaped(
+            f"Graph of {title}. Arrow keys move, plus and minus zoom, Enter opens."
+        ),
+        "summary": _escaped(
+            clean(". ".join(about(graph)))
+            + ". The outline lists every module and operation."
+        ),
+        "noscript": _escaped(
+            f"{title}: {counts_line(graph)}. The page needs JavaScript; nothing is loaded."
+        ),
         "view": drawn,
         "facts": known,
         "script": code,
@@ -143,7 +213,9 @@ def _pieces(graph: Graph, options: Options, drawn: str, known: str, clean: Calla
 
 
 def policy(code: str, sheet: str) -> str:
-    """A Content-Security-Policy: this script and this style, pictures made here, and nothing from anywhere."""
+    """A Content-Security-Policy: this script and this style, pictures made here, and
+    nothing from anywhere.
+    """
     rules = (
         "default-src 'none'",
         f"script-src {_hash(code)}",
@@ -169,11 +241,18 @@ _CODE = 60
 
 
 def render_findings(findings: Findings, options: Options) -> Iterator[str]:
-    """The page of the graph that the worst finding is about, folded as in a picture, with all findings."""
+    """The page of the graph that the worst finding is about, folded as in a picture,
+    with all findings.
+    """
 
     def add(pack: Pack) -> None:
-        listed = [_finding(number, finding) for number, finding in enumerate(findings, 1)]
-        pack.put(findings=listed, checked=[one_line(name) for name in findings.checked])
+        listed = [
+            _finding(number, finding) for number, finding in enumerate(findings, 1)
+        ]
+        pack.put(
+            findings=listed,
+            checked=[one_line(name) for name in findings.checked],
+        )
 
     return render(folded(findings.graph, options), options, add)
 
@@ -187,10 +266,17 @@ def _finding(number: int, finding: Finding) -> list[Any]:
         finding.where,
         finding.why,
         finding.fix,
-        "; ".join(f"{consequence.summary} [{consequence.id}]" for consequence in finding.consequences),
+        "; ".join(
+            f"{consequence.summary} [{consequence.id}]"
+            for consequence in finding.consequences
+        ),
     )
     code_lines = load("gradviz.checks.output:code_lines")
-    code = "\n".join(code_lines(finding.code, _CODE)) if finding.code is not None else ""
+    if finding.code is not None:
+        code = "\n".join(code_lines(finding.code, _CODE))
+    else:
+        code = ""
+
     return [number, *map(one_line, words), code]
 
 
@@ -209,7 +295,10 @@ def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
         kinds[node_change.after] = CHANGED
 
     def add(pack: Pack) -> None:
-        changes = [[node.after, [_change(change) for change in node.changes]] for node in difference.changed]
+        changes = [
+            [node.after, [_change(change) for change in node.changes]]
+            for node in difference.changed
+        ]
         pack.add(diff=kinds)
         pack.put(edgeDiff=_edges(difference, both), changes=changes)
 
@@ -221,13 +310,28 @@ def _change(change: FieldChange) -> str:
     return f"{what}: {before} → {after}"
 
 
-def _edges(difference: GraphDiff, both: Joined) -> list[tuple[int, int]]:
+def _edges(
+    difference: GraphDiff,
+    both: Joined,
+) -> list[tuple[int, int]]:
     """Edges of the joined graph that came or went, by place, each with what it did."""
     edges = both.graph.edges
-    ends = zip(column(edges, "consumer"), column(edges, "producer"), column(edges, "position"))
+    ends = zip(
+        column(edges, "consumer"),
+        column(edges, "producer"),
+        column(edges, "position"),
+    )
     places: dict[tuple[int, int, int], list[int]] = {}
     for place, key in enumerate(ends):
         places.setdefault(key, []).append(place)
-    made = [(place, ADDED) for e in difference.added_edges for place in places[e.consumer, e.producer, e.position][:1]]
-    gone = [(places[e.consumer, e.producer, e.position][-1], REMOVED) for e in both.gone]
+
+    made = [
+        (place, ADDED)
+        for e in difference.added_edges
+        for place in places[e.consumer, e.producer, e.position][:1]
+    ]
+    gone = [
+        (places[e.consumer, e.producer, e.position][-1], REMOVED) for e in both.gone
+    ]
+
     return sorted(dict((*made, *gone)).items())

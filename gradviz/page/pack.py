@@ -1,7 +1,9 @@
-"""The container of the page's data: named columns of whole numbers and one JSON text, deflated and in base64.
+"""The container of the page's data: named columns of whole numbers and one JSON text,
+deflated and in base64.
 
-Numbers are written as differences, zigzag, in bytes of 7 bits: what repeats or counts up becomes runs of equal bytes, which deflate
-well. `web/data.js` reads it. Knows no graph.
+Numbers are written as differences, zigzag, in bytes of 7 bits: what repeats or counts
+up becomes runs of equal bytes, which deflate well. `web/data.js` reads it. Knows no
+graph.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Distinct values of a column, numbered as they come: what many records share is written once.
+# Distinct values of a column, numbered as they come: what many records share is written
+# once.
 
 
 class Table:
-    """Numbers for values; `rows` are what is written, made from a value when it is first seen.
+    """Numbers for values; `rows` are what is written, made from a value when it is
+    first seen.
 
     >>> table = Table()
     >>> [table.number(word) for word in ("mul", "add", "mul")], table.rows
@@ -45,7 +49,9 @@ class Table:
 
 NOTHING = -1
 LARGEST = 2**53 - 1
-"""The browser's numbers are exact up to here; larger ones, which no real graph has, are cut to it."""
+"""The browser's numbers are exact up to here; larger ones, which no real graph has, are
+cut to it.
+"""
 
 
 class Pack:
@@ -58,40 +64,75 @@ class Pack:
     """
 
     def __init__(self) -> None:
-        self._columns: list[tuple[str, int, int, int]] = []  # name, numbers, bytes of `_data`, whether some are wide
+        # name, numbers, bytes of `_data`, whether some are wide
+        self._columns: list[tuple[str, int, int, int]] = []
         self._data: list[bytes] = []
         self._texts: dict[str, Any] = {}
 
     def add(self, **columns: Iterable[int | None]) -> None:
         """Columns of whole numbers; None is written as -1."""
         for name, numbers in columns.items():
-            values = np.asarray([NOTHING if n is None else min(max(n, -LARGEST), LARGEST) for n in numbers], np.int64)
+            values = np.asarray(
+                [
+                    NOTHING if n is None else min(max(n, -LARGEST), LARGEST)
+                    for n in numbers
+                ],
+                np.int64,
+            )
             wide = int(np.abs(values).max(initial=0)) >= 2**31
             self._data.append(varints(zigzag(np.diff(values, prepend=0))))
-            self._columns.append((name, len(values), len(self._data[-1]), int(wide)))
+            self._columns.append(
+                (
+                    name,
+                    len(values),
+                    len(self._data[-1]),
+                    int(wide),
+                )
+            )
 
     def put(self, **texts: Any) -> None:
         """Anything that JSON knows."""
         self._texts |= texts
 
-    def base64(self, clean: Callable[[str], str] = str) -> str:
+    def base64(
+        self,
+        clean: Callable[[str], str] = str,
+    ) -> str:
         """The whole block; every text passes `clean`."""
         head = {"columns": self._columns, **everywhere(clean, self._texts)}
-        text = json.dumps(head, separators=(",", ":"), ensure_ascii=True).encode("ascii")
-        body = b"".join((len(text).to_bytes(4, "little"), text, *self._data))
+        text = json.dumps(
+            head,
+            separators=(",", ":"),
+            ensure_ascii=True,
+        ).encode("ascii")
+        body = b"".join(
+            (
+                len(text).to_bytes(4, "little"),
+                text,
+                *self._data,
+            )
+        )
+
         return base64.b64encode(zlib.compress(body, 9)).decode("ascii")
 
 
-def everywhere(clean: Callable[[str], str], value: Any) -> Any:
+def everywhere(
+    clean: Callable[[str], str],
+    value: Any,
+) -> Any:
     """What `clean` makes of every text in lists and mappings."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
         return {key: everywhere(clean, one) for key, one in value.items()}
-    return [everywhere(clean, one) for one in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [everywhere(clean, one) for one in value]
+    return value
 
 
-def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def zigzag(
+    numbers: npt.NDArray[np.int64],
+) -> npt.NDArray[np.uint64]:
     """Small numbers of either sign as small numbers: 0, -1, 1, -2 become 0, 1, 2, 3."""
     return ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
 
@@ -104,9 +145,11 @@ def varints(numbers: npt.NDArray[np.uint64]) -> bytes:
     """
     if not len(numbers):
         return b""
+
     lengths = np.ones(len(numbers), np.int64)
     for bits in range(7, 64, 7):
         lengths += numbers >= np.uint64(1 << bits)
+
     starts = np.cumsum(lengths) - lengths
     out = np.zeros(int(lengths.sum()), np.uint8)
     for place in range(int(lengths.max())):
@@ -114,4 +157,5 @@ def varints(numbers: npt.NDArray[np.uint64]) -> bytes:
         byte = (numbers[long] >> np.uint64(7 * place)) & np.uint64(127)
         more = (lengths[long] > place + 1).astype(np.uint64) << np.uint64(7)
         out[starts[long] + place] = (byte | more).astype(np.uint8)
+
     return out.tobytes()

@@ -1,8 +1,10 @@
-"""The sheet of every group: what lies on it, numbered in the order of one walk, edges between them, and all their places.
+"""The sheet of every group: what lies on it, numbered in the order of one walk, edges
+between them, and all their places.
 
-Cells are ops, leaves and outputs. In the order of the walk everything inside a group is one range, so the file needs no lists of
-members. An edge between two far cells becomes one edge where their groups are siblings, and one port edge for each border on the
-way. Groups of one structure have one sheet, laid out once. Knows no text.
+Cells are ops, leaves and outputs. In the order of the walk everything inside a group is
+one range, so the file needs no lists of members. An edge between two far cells becomes
+one edge where their groups are siblings, and one port edge for each border on the way.
+Groups of one structure have one sheet, laid out once. Knows no text.
 """
 
 from __future__ import annotations
@@ -30,24 +32,37 @@ Homes = dict[int, tuple[int, ...]]
 
 
 def homes_of_leaves(groups: Groups, graph: Graph) -> Homes:
-    """A parameter stands inside the group that all its users are in, any other leaf on the page, one of many uses per use.
+    """A parameter stands inside the group that all its users are in, any other leaf on
+    the page, one of many uses per use.
 
-    Parameters of a module that is called again stand in each of its calls. A leaf without users, which an output may be,
-    stands on the page.
+    Parameters of a module that is called again stand in each of its calls. A leaf
+    without users, which an output may be, stands on the page.
     """
     homes: Homes = {}
     for leaf in graph.leaves:
-        users = dict.fromkeys(groups.home[edge.consumer] for edge in graph.consumers(leaf.node))
+        users = dict.fromkeys(
+            groups.home[edge.consumer] for edge in graph.consumers(leaf.node)
+        )
         users.pop(-1, None)
         is_parameter = leaf.kind == "parameter"
         meeting = common(groups, users) or 0 if is_parameter and users else 0
-        beside = {next(at for at in around(groups, user) if meeting in (at, groups[at].parent)) for user in users}
-        is_split = len(beside) > SPLIT_ABOVE or (is_parameter and _are_calls_of_one_module(groups, graph, users))
+        beside = {
+            next(
+                at for at in around(groups, user) if meeting in (at, groups[at].parent)
+            )
+            for user in users
+        }
+        is_split = len(beside) > SPLIT_ABOVE or (
+            is_parameter and _are_calls_of_one_module(groups, graph, users)
+        )
         homes[leaf.node] = tuple(users) if is_split else (meeting,)
+
     return homes
 
 
-def _are_calls_of_one_module(groups: Groups, graph: Graph, users: Iterable[int]) -> bool:
+def _are_calls_of_one_module(
+    groups: Groups, graph: Graph, users: Iterable[int]
+) -> bool:
     """Whether these are several calls of one module."""
     scopes = {groups[user].scope for user in users}
     paths = {None if scope is None else graph.scopes[scope].path for scope in scopes}
@@ -59,7 +74,9 @@ OP, LEAF, COPY, OUTPUT = range(4)
 
 
 class Cell(NamedTuple):
-    """One box that is no group. `record` is the id of the node, or the place of the output among the roots."""
+    """One box that is no group. `record` is the id of the node, or the place of the
+    output among the roots.
+    """
 
     record: int
     kind: int
@@ -67,9 +84,11 @@ class Cell(NamedTuple):
 
 
 class Walk:
-    """Everything in the order of a walk from the top of the page: leaves first, then what uses them, outputs at the end.
+    """Everything in the order of a walk from the top of the page: leaves first, then
+    what uses them, outputs at the end.
 
-    `cells` and `groups` (ids of `Groups`) as they are met; `items[i]` are the children of group i: cells, or ~group.
+    `cells` and `groups` (ids of `Groups`) as they are met; `items[i]` are the children
+    of group i: cells, or ~group.
     """
 
     def __init__(self, graph: Graph, tree: Groups) -> None:
@@ -85,6 +104,7 @@ class Walk:
         for leaf, homes in self._homes.items():
             for home in homes:
                 self._inside.setdefault(home, []).append(leaf)
+
         self._walk()
 
     def _walk(self) -> None:
@@ -100,6 +120,7 @@ class Walk:
                 self._cell(child, OP, at)
             else:
                 waiting.pop()
+
         for root in range(len(self.graph.roots)):
             self._cell(root, OUTPUT, 0)
 
@@ -108,28 +129,57 @@ class Walk:
         self.groups.append(old)
         self.items.append([])
         self.parent.append(parent)
+
         for leaf in sorted(self._inside.get(old, ())):
             self.copy_of[leaf, old] = len(self.cells)
-            self._cell(leaf, COPY if len(self._homes[leaf]) > 1 else LEAF, at)
+            self._cell(
+                leaf,
+                COPY if len(self._homes[leaf]) > 1 else LEAF,
+                at,
+            )
+
         return at
 
-    def _cell(self, record: int, kind: int, group: int) -> None:
+    def _cell(
+        self,
+        record: int,
+        kind: int,
+        group: int,
+    ) -> None:
         if kind in (OP, LEAF):
             self.cell_of[record] = len(self.cells)
         self.items[group].append(len(self.cells))
         self.cells.append(Cell(record, kind, group))
 
     def edges(self) -> list[tuple[int, int]]:
-        """Producer and consumer as cells, for every edge, and from the maker of each output to its box."""
+        """Producer and consumer as cells, for every edge, and from the maker of each
+        output to its box.
+        """
         graph = self.graph
-        ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
-        edges = [(self._beside(producer, consumer), self._beside(consumer, producer)) for producer, consumer in ends]
+        ends = zip(
+            column(graph.edges, "producer"),
+            column(graph.edges, "consumer"),
+        )
+        edges = [
+            (self._beside(producer, consumer), self._beside(consumer, producer))
+            for producer, consumer in ends
+        ]
         first = len(self.cells) - len(graph.roots)
         made = ((root.node, first + i) for i, root in enumerate(graph.roots))
-        return [*edges, *((self._beside(node, -1), output) for node, output in made if node is not None)]
+
+        return [
+            *edges,
+            *(
+                (self._beside(node, -1), output)
+                for node, output in made
+                if node is not None
+            ),
+        ]
 
     def _beside(self, node: int, other: int) -> int:
-        """The cell of a node; of a leaf with several, the one in the group of the `other` node, or else the first."""
+        """The cell of a node; of a leaf with several, the one in the group of the
+        `other` node, or else the first.
+        """
         if node in self.cell_of:
             return self.cell_of[node]
         at, homes = self.tree.home[other] if other >= 0 else 0, self._homes[node]
@@ -143,7 +193,9 @@ PORTS = 40
 
 
 class Shape(NamedTuple):
-    """What alike groups have in common. Local numbers: children first, then ports on top, then ports below."""
+    """What alike groups have in common. Local numbers: children first, then ports on
+    top, then ports below.
+    """
 
     widths: tuple[int, ...]
     is_group: tuple[bool, ...]
@@ -153,7 +205,9 @@ class Shape(NamedTuple):
 
 
 class Laid(NamedTuple):
-    """A sheet with places, in whole pixels: middles of boxes and ports, and polylines of the edges."""
+    """A sheet with places, in whole pixels: middles of boxes and ports, and polylines
+    of the edges.
+    """
 
     shape: Shape
     width: int
@@ -164,14 +218,19 @@ class Laid(NamedTuple):
 
 
 class Sheets(NamedTuple):
-    """`of[group]` is an index into `laid`. `ports[group]` are the cells that ports on top stand for, -1 for several."""
+    """`of[group]` is an index into `laid`. `ports[group]` are the cells that ports on
+    top stand for, -1 for several.
+    """
 
     of: list[int]
     laid: list[Laid]
     ports: list[list[int]]
 
 
-def make_sheets(walk: Walk, width_of: Callable[[int], float]) -> Sheets:
+def make_sheets(
+    walk: Walk,
+    width_of: Callable[[int], float],
+) -> Sheets:
     """Sheets of all groups. `width_of` gives the width of an item: a cell, or ~group."""
     borders = _Borders(walk)
     of: list[int] = []
@@ -194,7 +253,9 @@ class _Borders:
         self._depth = [0] * count
         for at in range(1, count):
             self._depth[at] = self._depth[walk.parent[at]] + 1
-        self._local = [0] * len(walk.cells)  # place of a cell among the children of its group
+
+        # place of a cell among the children of its group
+        self._local = [0] * len(walk.cells)
         self._local_group = [0] * count
         for items in walk.items:
             for i, item in enumerate(items):
@@ -202,8 +263,10 @@ class _Borders:
                     self._local[item] = i
                 else:
                     self._local_group[~item] = i
+
         self._inner: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]
-        self._into: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]  # (cell outside, local child)
+        # (cell outside, local child)
+        self._into: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]
         self._out: list[dict[int, None]] = [{} for _ in range(count)]  # local child
         for made, used in walk.edges():
             self._sort(made, used)
@@ -212,6 +275,7 @@ class _Borders:
         cells, parent, depth = self._walk.cells, self._walk.parent, self._depth
         a, b = cells[made].group, cells[used].group
         x, y = self._local[made], self._local[used]
+
         while a != b:
             if depth[a] >= depth[b]:
                 self._out[a][x] = None
@@ -221,13 +285,19 @@ class _Borders:
                 self._into[b][made, y] = None
                 y = self._local_group[b]
                 b = parent[b]
+
         if x != y:
             self._inner[a][x, y] = None
 
-    def shape(self, at: int, width_of: Callable[[int], float]) -> tuple[Shape, list[int]]:
-        """The structure of a group's sheet, and the cells outside that its ports on top stand for."""
+    def shape(
+        self, at: int, width_of: Callable[[int], float]
+    ) -> tuple[Shape, list[int]]:
+        """The structure of a group's sheet, and the cells outside that its ports on top
+        stand for.
+        """
         items = self._walk.items[at]
         makers = list(dict.fromkeys(made for made, _ in self._into[at]))
+
         if len(makers) <= PORTS:
             port = {made: len(items) + i for i, made in enumerate(makers)}
             into = [(port[made], child) for made, child in self._into[at]]
@@ -236,6 +306,7 @@ class _Borders:
             users = list(dict.fromkeys(child for _, child in self._into[at]))
             into = [(len(items) + i, child) for i, child in enumerate(users)]
             ports = [-1] * len(users)
+
         below = len(items) + len(ports)
         out = [(child, below + i) for i, child in enumerate(self._out[at])]
         shape = Shape(
@@ -245,24 +316,34 @@ class _Borders:
             len(out),
             (*self._inner[at], *into, *out),
         )
+
         return shape, ports
 
 
 def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
     """Places for all shapes, in one run of the layered layout."""
     counts = [len(shape.widths) + shape.into + shape.out for shape in shapes]
-    first = np.append(0, np.cumsum(counts, dtype=np.int64))
+    first = np.append(
+        0,
+        np.cumsum(counts, dtype=np.int64),
+    )
     sizes: list[tuple[float, float, int]] = []  # width, height and pin of everything
     ends: list[tuple[int, int]] = []
+
     for shape, offset in zip(shapes, first.tolist()):
         boxes = zip(shape.widths, shape.is_group)
-        sizes += ((width, GROUP_HEIGHT if is_group else CELL_HEIGHT, FREE) for width, is_group in boxes)
+        sizes += (
+            (width, GROUP_HEIGHT if is_group else CELL_HEIGHT, FREE)
+            for width, is_group in boxes
+        )
         sizes += [(0, 0, TOP)] * shape.into + [(0, 0, BOTTOM)] * shape.out
         for edge in shape.edges:
             top, bottom = edge[::-1] if _is_back(shape, *edge) else edge
             ends.append((offset + top, offset + bottom))
+
     if not sizes:
         return [Laid(shape, 0, 0, [], [], []) for shape in shapes]
+
     widths, heights, pins = np.array(sizes, np.float64).T
     above, below = np.array(ends, np.int64).reshape(-1, 2).T
     nothing = np.zeros(len(ends))
@@ -280,23 +361,39 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
         rank_gap=RANK_GAP,
         words=np.zeros(len(widths)),
     )
+
     return _cut_apart(shapes, first, place_sheet(sheet))
 
 
 def _is_back(shape: Shape, above: int, below: int) -> bool:
-    """Whether an edge runs against the order of the children: part of a cycle, which a joined graph of two versions may have."""
+    """Whether an edge runs against the order of the children: part of a cycle, which a
+    joined graph of two versions may have.
+    """
     return below < above < len(shape.widths)
 
 
-def _cut_apart(shapes: Sequence[Shape], first: Ints, placed: SheetPlacement) -> list[Laid]:
-    middles, points = (np.rint(values).astype(np.int64) for values in (placed.middles, placed.routes.points))
-    sizes, starts = np.ceil(placed.sizes).astype(np.int64).tolist(), placed.routes.starts.tolist()
+def _cut_apart(
+    shapes: Sequence[Shape], first: Ints, placed: SheetPlacement
+) -> list[Laid]:
+    middles, points = (
+        np.rint(values).astype(np.int64)
+        for values in (placed.middles, placed.routes.points)
+    )
+    sizes, starts = (
+        np.ceil(placed.sizes).astype(np.int64).tolist(),
+        placed.routes.starts.tolist(),
+    )
     lines = (points[begin:end] for begin, end in pairwise(starts))
     laid: list[Laid] = []
+
     for i, shape in enumerate(shapes):
         x, y = middles[first[i] : first[i + 1]].T.tolist()
         mine = zip(shape.edges, lines)
-        routes = [(line[::-1] if _is_back(shape, *ends) else line).ravel().tolist() for ends, line in mine]
+        routes = [
+            (line[::-1] if _is_back(shape, *ends) else line).ravel().tolist()
+            for ends, line in mine
+        ]
         width, height = sizes[i]
         laid.append(Laid(shape, width, height, x, y, routes))
+
     return laid

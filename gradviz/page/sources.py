@@ -1,7 +1,8 @@
 """The reader's own code, for the page's Code tab.
 
-Reads no file: code is what this process has read of it for the lines of the graph, so that no graph file from elsewhere can name a
-file to be sent. Where that is nothing, or is another version, the lines that the graph has are all.
+Reads no file: code is what this process has read of it for the lines of the graph, so
+that no graph file from elsewhere can name a file to be sent. Where that is nothing, or
+is another version, the lines that the graph has are all.
 """
 
 from __future__ import annotations
@@ -20,24 +21,48 @@ Code = tuple[str, list[int], list[str], str]
 
 
 def own_code(graph: Graph) -> list[Code]:
-    """Files of the user's own code that made nodes of the graph, in the order of their names."""
+    """Files of the user's own code that made nodes of the graph, in the order of their
+    names.
+    """
     known: dict[str, dict[int, str]] = {}
     for source in sources(graph):
         if not source.package:
-            known.setdefault(source.file, {})[source.line] = one_line(source.text.strip())
+            known.setdefault(source.file, {})[source.line] = one_line(
+                source.text.strip()
+            )
+
     found: list[Code] = []
     for file, told in sorted(known.items()):
         lines, missing = _read(file, told)
-        found.append((file_text(file), sorted(lines), [lines[number] for number in sorted(lines)], missing))
+        found.append(
+            (
+                file_text(file),
+                sorted(lines),
+                [lines[number] for number in sorted(lines)],
+                missing,
+            )
+        )
+
     return found
 
 
-def _read(file: str, told: dict[int, str]) -> tuple[dict[int, str], str]:
-    """All lines of a file that was read, if they are those that the graph was told of; else these, and why."""
+def _read(
+    file: str,
+    told: dict[int, str],
+) -> tuple[dict[int, str], str]:
+    """All lines of a file that was read, if they are those that the graph was told of;
+    else these, and why.
+    """
     lines = linecache.getlines(file) if file in linecache.cache else []
-    whole = {number: one_line(line.rstrip().expandtabs(4)) for number, line in enumerate(lines, 1)}
+    whole = {
+        number: one_line(line.rstrip().expandtabs(4))
+        for number, line in enumerate(lines, 1)
+    }
     if not lines:
         return told, "a saved graph has no more of the code"
     if any(whole.get(number, "").strip() != text for number, text in told.items()):
         return told, "the file has changed since"
-    return (whole, "") if sum(map(len, lines)) <= MOST else (told, f"the file has more than {MOST:,} characters")
+    if sum(map(len, lines)) <= MOST:
+        return (whole, "")
+
+    return (told, f"the file has more than {MOST:,} characters")

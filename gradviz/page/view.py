@@ -1,6 +1,8 @@
-"""The block that is read first: the tree of groups, their sheets, and what stands in the boxes: a title and a line for each.
+"""The block that is read first: the tree of groups, their sheets, and what stands in
+the boxes: a title and a line for each.
 
-Names are given relative to the group around, so that groups of one structure read alike and share one layout.
+Names are given relative to the group around, so that groups of one structure read alike
+and share one layout.
 """
 
 from __future__ import annotations
@@ -43,14 +45,19 @@ class Text(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Of a box that holds it, in pixels, rounded up so that almost equal boxes are equal."""
+        """Of a box that holds it, in pixels, rounded up so that almost equal boxes are
+        equal.
+        """
         title = f"{self.title}  {self.type}" if self.type else self.title
         widest = max(
             text_width(title, TITLE_SIZE, bold=True),
             text_width(self.line, LINE_SIZE),
             text_width("0" * self.room, LINE_SIZE),
         )
-        return max(LEAST, -(-(widest + 2 * PAD) // 4) * 4)
+        return max(
+            LEAST,
+            -(-(widest + 2 * PAD) // 4) * 4,
+        )
 
 
 class Sums(NamedTuple):
@@ -64,13 +71,19 @@ class Sums(NamedTuple):
 class Texts:
     """Makes the texts of one graph; `dtype` is the one that goes without saying."""
 
-    def __init__(self, walk: Walk, dtype: str = "", names: labels.OpNames = "variable") -> None:
+    def __init__(
+        self, walk: Walk, dtype: str = "", names: labels.OpNames = "variable"
+    ) -> None:
         self._names = names
         self._brief = without_dtype(dtype)
         self._graph, self._groups, self._walk = walk.graph, walk.tree, walk
         self._known: dict[Text, Text] = {}
         self.held = held_bytes(walk.graph)
-        self._numbers = {step.node for step in walk.graph.backward if len(step.value) == 1 or len(step.arrived) == 1}
+        self._numbers = {
+            step.node
+            for step in walk.graph.backward
+            if len(step.value) == 1 or len(step.arrived) == 1
+        }
         self._copies = Counter(cell.record for cell in walk.cells if cell.kind == COPY)
         self.sums = self._all_sums()
 
@@ -80,6 +93,7 @@ class Texts:
             node = self._graph.nodes[cell.record]
             text = self._op(node)
             return self._known.setdefault(text, text)
+
         if cell.kind in (LEAF, COPY):
             leaf = self._graph.leaf_of[cell.record]
             around = self._path(cell.group)
@@ -89,42 +103,82 @@ class Texts:
                 title += f" {labels.again(self._copies[cell.record])}"
             text = self._short(title, tensor_line(leaf.tensor), cell.record)
             return self._known.setdefault(text, text)
+
         root = self._graph.roots[cell.record]
         line = tensor_line(root.tensor) if root.node is not None else "no graph"
         return self._short(labels.root_title(root), line)
 
     def group(self, at: int) -> Text:
-        """The text of a group, by number of the walk: the title that it has in a picture."""
+        """The text of a group, by number of the walk: the title that it has in a
+        picture.
+        """
         groups, old = self._groups, self._walk.groups[at]
         group = groups[old]
+
         if group.op is not None:
-            node, last = self._graph.nodes[group.op], self._graph.nodes[groups.members(old)[-1]]
+            node, last = (
+                self._graph.nodes[group.op],
+                self._graph.nodes[groups.members(old)[-1]],
+            )
             node = node._replace(assigned=last.assigned or node.assigned)
             return self._op(node)
+
         sums = self.sums[at]
         words = [plural(sums.ops, "op")]
         if sums.parameters:
             words.append(f"{count_text(sums.parameters)} parameters")
+
         line = shorten(", ".join(words), CELLS)
         if old == 0:
-            return Text(shorten(one_line(self._graph.title) or "graph", CELLS), line)
-        box = Group(kind_of(groups, old), title(groups, old), (), group.turns)
-        name = one_line(labels.group_title(box, self._path(self._walk.parent[at])))
+            return Text(
+                shorten(one_line(self._graph.title) or "graph", CELLS),
+                line,
+            )
+
+        box = Group(
+            kind_of(groups, old),
+            title(groups, old),
+            (),
+            group.turns,
+        )
+        name = one_line(
+            labels.group_title(
+                box,
+                self._path(self._walk.parent[at]),
+            )
+        )
         record = groups.graph.scopes[group.scope] if group.scope is not None else None
         kind = one_line(record.type) if record is not None else ""
         if not kind or f" {kind}" not in name:
             return Text(shorten(name, CELLS), line)
+
         path, _, more = name.partition(f" {kind}")
         return Text(shorten(path, CELLS), line, shorten(f"{kind}{more}", CELLS))
 
     def _op(self, node: Node) -> Text:
         around = self._graph.scopes[node.scope].path if node.scope is not None else ""
-        title, op = labels.op_title(self._graph, node, around, self._names)
-        return self._short(title, f"{op} {labels.outputs_line(node.outputs)}".strip(), node.id)
+        title, op = labels.op_title(
+            self._graph,
+            node,
+            around,
+            self._names,
+        )
+        return self._short(
+            title, f"{op} {labels.outputs_line(node.outputs)}".strip(), node.id
+        )
 
-    def _short(self, title: str, line: str, node: int | None = None) -> Text:
+    def _short(
+        self,
+        title: str,
+        line: str,
+        node: int | None = None,
+    ) -> Text:
         room = NUMBERS if node in self._numbers else 0
-        return Text(shorten(title, CELLS), shorten(self._brief(line), CELLS), room=room)
+        return Text(
+            shorten(title, CELLS),
+            shorten(self._brief(line), CELLS),
+            room=room,
+        )
 
     def _path(self, at: int) -> str:
         """Path of the innermost module around what is in a group."""
@@ -139,13 +193,22 @@ class Texts:
             if cell.kind == OP:
                 mine[0] += 1
                 mine[2] += self.held[cell.record]
-            elif cell.kind in (LEAF, COPY) and cell.record not in counted_leaves:  # a copy counts where it stands first
+            elif cell.kind in (LEAF, COPY) and cell.record not in counted_leaves:
+                # a copy counts where it stands first
                 counted_leaves.add(cell.record)
                 leaf = self._graph.leaf_of[cell.record]
-                mine[1] += known_elements(leaf.tensor) if leaf.kind == "parameter" else 0
-        for at in range(len(walk.groups) - 1, 0, -1):
+                mine[1] += (
+                    known_elements(leaf.tensor) if leaf.kind == "parameter" else 0
+                )
+
+        for at in range(
+            len(walk.groups) - 1,
+            0,
+            -1,
+        ):
             for k in range(3):
                 counted[walk.parent[at]][k] += counted[at][k]
+
         return [Sums(*counts) for counts in counted]
 
 
@@ -160,8 +223,13 @@ def main_ops(walk: Walk) -> list[list[int]]:
         if cell.kind == OP and not _is_beside(walk.graph.nodes[cell.record].op):
             working[cell.group].append(number)
 
-    for at in range(len(walk.groups) - 1, 0, -1):
-        working[walk.parent[at]] += working[at][: FEW + 1]  # which says that they are many
+    for at in range(
+        len(walk.groups) - 1,
+        0,
+        -1,
+    ):
+        # which says that they are many
+        working[walk.parent[at]] += working[at][: FEW + 1]
 
     hosts = [walk.tree[old].op for old in walk.groups]
     return [
@@ -188,14 +256,25 @@ CHEVRON = 20.0
 """Room in a closed group for the mark that says that it opens."""
 
 
-def view(graph: Graph, dtype: str = "", *, views: bool = False, names: labels.OpNames = "variable") -> Pack:
-    """Everything that is drawn of a graph. What is open at first is what is not folded in it."""
+def view(
+    graph: Graph,
+    dtype: str = "",
+    *,
+    views: bool = False,
+    names: labels.OpNames = "variable",
+) -> Pack:
+    """Everything that is drawn of a graph. What is open at first is what is not folded
+    in it.
+    """
     opening = graph.opening
     groups = opening.groups if opening is not None else grouped(graph, views=views)
     is_open = opening.open if opening is not None else range(len(groups))
     made = Walk(groups.graph, groups)
     texts = Texts(made, dtype, names)
-    cells, titles = [texts.cell(cell) for cell in made.cells], [texts.group(i) for i in range(len(made.groups))]
+    cells, titles = (
+        [texts.cell(cell) for cell in made.cells],
+        [texts.group(i) for i in range(len(made.groups))],
+    )
 
     def width(item: int) -> float:
         return cells[item].width if item >= 0 else titles[~item].width + CHEVRON
@@ -208,7 +287,12 @@ def view(graph: Graph, dtype: str = "", *, views: bool = False, names: labels.Op
     return pack
 
 
-def _tree(pack: Pack, groups: Groups, made: Walk, is_open: Container[int]) -> None:
+def _tree(
+    pack: Pack,
+    groups: Groups,
+    made: Walk,
+    is_open: Container[int],
+) -> None:
     kinds, mains = get_args(Kind), main_ops(made)
     pack.add(
         record=(cell.record for cell in made.cells),
@@ -221,18 +305,27 @@ def _tree(pack: Pack, groups: Groups, made: Walk, is_open: Container[int]) -> No
     )
 
 
-def _texts(pack: Pack, cells: list[Text], titles: list[Text], texts: Texts) -> None:
+def _texts(
+    pack: Pack,
+    cells: list[Text],
+    titles: list[Text],
+    texts: Texts,
+) -> None:
     words, table = Table(), Table()
     cell_text, group_text = table.numbers(cells), table.numbers(titles)
     title, line, kind = zip(*(words.numbers(text[:3]) for text in table.rows))
     ops, parameters, nbytes = zip(*texts.sums)
     pack.put(words=words.rows)
-    pack.add(title=title, line=line, type=kind, cellText=cell_text, groupText=group_text)
+    pack.add(
+        title=title, line=line, type=kind, cellText=cell_text, groupText=group_text
+    )
     pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes)
 
 
 def _sheets(pack: Pack, sheets: Sheets) -> None:
-    """Sheets one after another; the children of a group follow from the number of cells and groups on its sheet."""
+    """Sheets one after another; the children of a group follow from the number of cells
+    and groups on its sheet.
+    """
     laid, flat = sheets.laid, chain.from_iterable
     shapes = [sheet.shape for sheet in laid]
     edges = [edge for shape in shapes for edge in shape.edges]
@@ -247,7 +340,10 @@ def _sheets(pack: Pack, sheets: Sheets) -> None:
         width=map(attrgetter("width"), laid),
         height=map(attrgetter("height"), laid),
         boxWidth=flat(map(attrgetter("widths"), shapes)),
-        isGroup=map(int, flat(map(attrgetter("is_group"), shapes))),
+        isGroup=map(
+            int,
+            flat(map(attrgetter("is_group"), shapes)),
+        ),
         x=flat(map(attrgetter("x"), laid)),
         y=flat(map(attrgetter("y"), laid)),
         above=map(itemgetter(0), edges),

@@ -1,1 +1,3 @@
-"""Several ranks of one program: what each says of itself in its graph file, and what the graphs of all have in common."""
+"""Several ranks of one program: what each says of itself in its graph file, and what
+the graphs of all have in common.
+"""

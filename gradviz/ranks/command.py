@@ -1,4 +1,6 @@
-"""`gradviz merge`: what the ranks of one program share, what only some have, and the checks on several ranks."""
+"""`gradviz merge`: what the ranks of one program share, what only some have, and the
+checks on several ranks.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,40 @@ DIFFERENT = 1
 
 
 @click.command("merge")
-@click.option("-o", "--output", metavar="FILE", help="Also draw all ranks as one graph; the suffix chooses the format.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Also draw all ranks as one graph; the suffix chooses the format.",
+)
 @open_option
 @json_option("Print it all as JSON.")
 @render_options("direction", "depth", "focus")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def command(files: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+)
+def command(
+    files: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Compare the graphs of several ranks, and their bytes.
 
-    Shows the nodes that all ranks share and those that only some have, and runs the checks on several ranks. FILES are graphs
-    that the ranks saved: torchrun ... -m gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ...
-    For a picture with other options write -o all.json, and render that. Exit code 0 if all ranks are alike, else 1.
+    Shows the nodes that all ranks share and those that only some have, and runs the
+    checks on several ranks. FILES are graphs that the ranks saved: torchrun ... -m
+    gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ... For a
+    picture with other options write -o all.json, and render that. Exit code 0 if all
+    ranks are alike, else 1.
     """
     refuse_to_open(output)
     if output is not None:
         format_of(output)
         output = destination(output)
+
     with result_stream() as stream:
         with progress("merging the ranks"):
             merged = merge_files(files)
@@ -50,12 +70,15 @@ def command(files: tuple[str, ...], output: str | None, as_json: bool, **options
             if len(findings):
                 stream.write("\n")
                 write_table(stream, FindingsTable(findings, verbose=True))
+
     if len(findings) or not merged.empty:
         click.get_current_context().exit(DIFFERENT)
 
 
 def merged_data(merged: RankDiff) -> dict[str, Any]:
-    """Everything that is known, for `--json`. Ids are those of the merged graph, which `-o all.json` writes."""
+    """Everything that is known, for `--json`. Ids are those of the merged graph, which
+    `-o all.json` writes.
+    """
     nodes = merged.graph.nodes
     return {
         "title": merged.graph.title,
@@ -64,7 +87,12 @@ def merged_data(merged: RankDiff) -> dict[str, Any]:
         "groups": merged.groups,
         "shared": len(merged.shared),
         "only": [
-            {"node": node, "op": nodes[node].op, "names": nodes[node].names, "ranks": ranks}
+            {
+                "node": node,
+                "op": nodes[node].op,
+                "names": nodes[node].names,
+                "ranks": ranks,
+            }
             for node, ranks in enumerate(merged.having)
             if len(ranks) < len(merged.ranks)
         ],
@@ -72,11 +100,17 @@ def merged_data(merged: RankDiff) -> dict[str, Any]:
             {
                 "node": differing.node,
                 "op": nodes[differing.node].op,
-                "ways": [{"ranks": ranks, "facts": words} for ranks, words in differing.ways],
+                "ways": [
+                    {"ranks": ranks, "facts": words} for ranks, words in differing.ways
+                ],
             }
             for differing in merged.varying
         ],
-        "edges": [{**edge._asdict(), "ranks": ranks} for edge, ranks in merged.some_edges],
+        "edges": [
+            {**edge._asdict(), "ranks": ranks} for edge, ranks in merged.some_edges
+        ],
         "bytes_by_rank": merged.bytes_by_rank,
-        "memory_by_rank": {rank: process.memory for rank, process in merged.processes.items()},
+        "memory_by_rank": {
+            rank: process.memory for rank, process in merged.processes.items()
+        },
     }

@@ -1,6 +1,8 @@
-"""Merges graph files of several ranks, one at a time, so that there may be many. Knows nothing of torch.
+"""Merges graph files of several ranks, one at a time, so that there may be many. Knows
+nothing of torch.
 
-A file that says the same as one before, but for the title, the process and the numbers of devices, is not even parsed.
+A file that says the same as one before, but for the title, the process and the numbers
+of devices, is not even parsed.
 """
 
 from __future__ import annotations
@@ -29,13 +31,17 @@ _DEVICE = re.compile(rb'("[a-z]+):\d+"')
 def merge_files(paths: Sequence[str]) -> RankDiff:
     """What the graphs in these files have in common.
 
-    The rank is what the file says of itself, else `rank3` in its name, else its place. Raises GraphFileError for a file that
-    is broken, and for a second one of the same rank.
+    The rank is what the file says of itself, else `rank3` in its name, else its place.
+    Raises GraphFileError for a file that is broken, and for a second one of the same
+    rank.
     """
     merging = RankMerging()
     alike = Alike()
     rank_of: dict[bytes, int] = {}  # the first one with such a graph
-    with paused(), Stage("merge", "ranks", total=len(paths)) as reading:
+    with (
+        paused(),
+        Stage("merge", "ranks", total=len(paths)) as reading,
+    ):
         for place, path in enumerate(reading.each(paths)):
             digest, process = _digest(path)
             in_name = _RANK.findall(path)
@@ -53,7 +59,9 @@ def merge_files(paths: Sequence[str]) -> RankDiff:
 
 
 def _digest(path: str) -> tuple[bytes, Process | None]:
-    """What files have in common whose graphs are equal but for the numbers of devices; and the process, read by itself."""
+    """What files have in common whose graphs are equal but for the numbers of devices;
+    and the process, read by itself.
+    """
     try:
         with open(path, "rb") as file:
             text = file.read()
@@ -67,7 +75,13 @@ def _digest(path: str) -> tuple[bytes, Process | None]:
 
     own = _PROCESS.search(graph)
     try:
-        process: Process | None = schema.PROCESS.read(json.loads(own[1]), Context()) if own else None
+        if own:
+            process: Process | None = schema.PROCESS.read(
+                json.loads(own[1]),
+                Context(),
+            )
+        else:
+            process = None
     except (Bad, ValueError):
         process = load(path).process  # says what is wrong, and where
     return digest.digest(), process

@@ -1,6 +1,8 @@
-"""Merges the graphs of several ranks into one, a rank at a time: time grows with the nodes of all, memory with those that differ.
+"""Merges the graphs of several ranks into one, a rank at a time: time grows with the
+nodes of all, memory with those that differ.
 
-Who has what is a number with a bit for each rank. Knows nothing of torch and of files. Also what checks find in the merged graph.
+Who has what is a number with a bit for each rank. Knows nothing of torch and of files.
+Also what checks find in the merged graph.
 """
 
 from __future__ import annotations
@@ -23,11 +25,14 @@ if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
 
 
-def merge(graphs: Iterable[Graph] | Mapping[int, Graph]) -> RankDiff:
+def merge(
+    graphs: Iterable[Graph] | Mapping[int, Graph],
+) -> RankDiff:
     """What the graphs of several ranks have in common, and what some have alone.
 
-    The rank is the key of a mapping, else the one that the graph knows of itself (`Graph.process`), else its place. Raises
-    GraphFileError for two graphs of one rank, for those of different stages of a pipeline, and for none at all.
+    The rank is the key of a mapping, else the one that the graph knows of itself
+    (`Graph.process`), else its place. Raises GraphFileError for two graphs of one rank,
+    for those of different stages of a pipeline, and for none at all.
 
     >>> from gradviz.graph import Edge, Graph, Node
     >>> both = (Node(0, "SumBackward0"), Node(1, "ExpBackward0"))
@@ -35,7 +40,10 @@ def merge(graphs: Iterable[Graph] | Mapping[int, Graph]) -> RankDiff:
     >>> difference.shared, dict(difference.only), difference.groups
     ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
     """
-    items = graphs.items() if isinstance(graphs, Mapping) else ((None, graph) for graph in graphs)
+    if isinstance(graphs, Mapping):
+        items = graphs.items()
+    else:
+        items = ((None, graph) for graph in graphs)
     merging, alike = RankMerging(), Alike()
     for place, (key, graph) in enumerate(items):
         own = graph.process.rank if graph.process is not None else place
@@ -54,37 +62,57 @@ def findings_of(diff: RankDiff) -> Findings:
 class RankMerging(Merging):
     """The merged graph while ranks are added to it.
 
-    Ranks known to be equal are one class, and a set of classes is a number with a bit for each, so that sets cost nothing.
+    Ranks known to be equal are one class, and a set of classes is a number with a bit
+    for each, so that sets cost nothing.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._classes: list[list[int]] = []
         self._bit = 1  # of the class that is added
-        self._ways: list[dict[Hashable, int]] = []  # by node: what it computed, and who has it so
+        # by node: what it computed, and who has it so
+        self._ways: list[dict[Hashable, int]] = []
         self._edges: dict[tuple[int, int, int, int], int] = {}
         self._saved: dict[int, int] = {}
         self._processes: dict[int, Process] = {}
 
     def add(self, rank: int, view: View) -> None:
         """One rank more. Raises GraphFileError when it is there already."""
-        self._enter(rank, sum(held_bytes(view.graph)), view.graph.process)
+        self._enter(
+            rank,
+            sum(held_bytes(view.graph)),
+            view.graph.process,
+        )
         self._bit = 1 << len(self._classes)
         self._classes.append([rank])
 
         merged = self.merge(view)
-        for consumer, producer, output, position in zip(*(column(view.graph.edges, name) for name in Edge._fields[:4])):
+        for consumer, producer, output, position in zip(
+            *(column(view.graph.edges, name) for name in Edge._fields[:4])
+        ):
             ends = merged[consumer], merged[producer], output, position
             self._edges[ends] = self._edges.get(ends, 0) | self._bit
 
-    def add_equal(self, rank: int, like: int, process: Process | None) -> None:
+    def add_equal(
+        self,
+        rank: int,
+        like: int,
+        process: Process | None,
+    ) -> None:
         """One rank more, whose graph is known to equal that of rank `like`."""
         self._enter(rank, self._saved[like], process)
         next(ranks for ranks in self._classes if like in ranks).append(rank)
 
-    def _enter(self, rank: int, saved: int, process: Process | None) -> None:
+    def _enter(
+        self,
+        rank: int,
+        saved: int,
+        process: Process | None,
+    ) -> None:
         if rank in self._saved:
-            raise GraphFileError(f"there are two graphs of rank {rank}: give each rank's file once.")
+            raise GraphFileError(
+                f"there are two graphs of rank {rank}: give each rank's file once."
+            )
         self._saved[rank] = saved
         if process is None:
             return
@@ -100,7 +128,12 @@ class RankMerging(Merging):
         super()._begin(view)
         self._ways = [{view.content[node]: 1} for node in range(len(self._place))]
 
-    def _met(self, node: int, view: View, theirs: int) -> None:
+    def _met(
+        self,
+        node: int,
+        view: View,
+        theirs: int,
+    ) -> None:
         if node == len(self._ways):
             self._ways.append({})
         ways, content = self._ways[node], view.content[theirs]
@@ -109,19 +142,39 @@ class RankMerging(Merging):
     def result(self) -> RankDiff:
         """Everything that was added. Raises GraphFileError when that was nothing."""
         if self._first is None:
-            raise GraphFileError("there is no graph to merge: give the graph files of the ranks.")
+            raise GraphFileError(
+                "there is no graph to merge: give the graph files of the ranks."
+            )
 
         @cache
         def ranks(bits: int) -> Ranks:
-            return tuple(sorted(rank for i, some in enumerate(self._classes) if bits >> i & 1 for rank in some))
+            return tuple(
+                sorted(
+                    rank
+                    for i, some in enumerate(self._classes)
+                    if bits >> i & 1
+                    for rank in some
+                )
+            )
 
-        having = [sum(ways.values()) for ways in self._ways]  # every class has a node in one way
+        # every class has a node in one way
+        having = [sum(ways.values()) for ways in self._ways]
         edges = self._numbered_edges()
         some_edges = [
-            (edge, ranks(bits)) for edge, bits in edges.items() if bits != having[edge.consumer] & having[edge.producer]
+            (edge, ranks(bits))
+            for edge, bits in edges.items()
+            if bits != having[edge.consumer] & having[edge.producer]
         ]
         varying = [
-            Varying(node, tuple(zip(map(ranks, ways.values()), in_words(list(ways)))))
+            Varying(
+                node,
+                tuple(
+                    zip(
+                        map(ranks, ways.values()),
+                        in_words(list(ways)),
+                    )
+                ),
+            )
             for node, ways in enumerate(self._ways)
             if len(ways) > 1
         ]
@@ -145,7 +198,10 @@ class RankMerging(Merging):
             tuple(some_edges),
             dict(sorted(self._saved.items())),
             dict(sorted(self._processes.items())),
-            max((process.world for process in self._processes.values()), default=0),
+            max(
+                (process.world for process in self._processes.values()),
+                default=0,
+            ),
         )
         return replace(diff, graph=replace(graph, marks=marks(diff)))
 
@@ -157,11 +213,16 @@ class RankMerging(Merging):
 
         groups: dict[tuple[int, ...], list[int]] = {}
         for i, ranks in enumerate(self._classes):
-            groups.setdefault(tuple(bits >> i & 1 for bits in telling), []).extend(ranks)
+            groups.setdefault(
+                tuple(bits >> i & 1 for bits in telling),
+                [],
+            ).extend(ranks)
         return tuple(sorted(tuple(sorted(group)) for group in groups.values()))
 
     def _numbered_edges(self) -> dict[Edge, int]:
-        """Who has each edge. Where ranks disagree on a position, later ones get one behind all others."""
+        """Who has each edge. Where ranks disagree on a position, later ones get one
+        behind all others.
+        """
         last: dict[int, int] = {}
         for consumer, _, _, position in self._edges:
             last[consumer] = max(last.get(consumer, 0), position)
@@ -181,14 +242,25 @@ def _title(first: Graph, every: Ranks) -> str:
     own = first.process
     if own is None:
         return f"{first.title or 'graph'}, {named(every)}"
-    return first.title.replace(str(Rank(own.rank, own.world)), f"{named(every)} of {own.world}")
+    return first.title.replace(
+        str(Rank(own.rank, own.world)), f"{named(every)} of {own.world}"
+    )
 
 
-def _shares(saved: Mapping[int, int], processes: Mapping[int, Process]) -> tuple[RankShare, ...]:
-    """What each rank holds. Ranks with equal numbers, and on one machine where there are several, are one."""
+def _shares(
+    saved: Mapping[int, int], processes: Mapping[int, Process]
+) -> tuple[RankShare, ...]:
+    """What each rank holds. Ranks with equal numbers, and on one machine where there
+    are several, are one.
+    """
     several = len({process.host for process in processes.values()}) > 1
     ranks_of = defaultdict[tuple[RankMemory, str], list[int]](list)
     for rank, nbytes in sorted(saved.items()):
         process = processes.get(rank, Process(rank, 0))
-        ranks_of[process.memory._replace(saved=nbytes), process.host if several else ""].append(rank)
-    return tuple(RankShare(tuple(ranks), memory, host) for (memory, host), ranks in ranks_of.items())
+        ranks_of[
+            process.memory._replace(saved=nbytes), process.host if several else ""
+        ].append(rank)
+    return tuple(
+        RankShare(tuple(ranks), memory, host)
+        for (memory, host), ranks in ranks_of.items()
+    )

@@ -1,4 +1,6 @@
-"""What several ranks' graphs have in common, and what some have alone: plain data, its marks in the graph, and its text."""
+"""What several ranks' graphs have in common, and what some have alone: plain data, its
+marks in the graph, and its text.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 class Varying(NamedTuple):
     """A node that several ranks have, and that computed something else on some of them.
 
-    `ways` are the ranks that agree, each with what the node was there, in words: `("(4, 8) float32", "saved 128 B")`.
+    `ways` are the ranks that agree, each with what the node was there, in words:
+    `("(4, 8) float32", "saved 128 B")`.
     """
 
     node: int
@@ -35,8 +38,9 @@ class Varying(NamedTuple):
 class RankDiff:
     """The graphs of several ranks as one.
 
-    `graph` has every node of every rank once; ids in all other fields are its ids. `having` says for each node which ranks have
-    it. What only some have is marked in `graph`, so that every renderer draws it.
+    `graph` has every node of every rank once; ids in all other fields are its ids.
+    `having` says for each node which ranks have it. What only some have is marked in
+    `graph`, so that every renderer draws it.
     """
 
     graph: Graph
@@ -44,19 +48,27 @@ class RankDiff:
     having: Sequence[Ranks] = field(repr=False)
     groups: tuple[Ranks, ...]  # ranks whose graphs are equal, by lowest rank
     varying: tuple[Varying, ...]
-    some_edges: tuple[tuple[Edge, Ranks], ...]  # edges between nodes of both that only some ranks have
-    bytes_by_rank: Mapping[int, int]  # saved for backward, each storage once, without parameters and buffers
+    # edges between nodes of both that only some ranks have
+    some_edges: tuple[tuple[Edge, Ranks], ...]
+    # saved for backward, each storage once, without parameters and buffers
+    bytes_by_rank: Mapping[int, int]
     processes: Mapping[int, Process]  # what the ranks said of themselves
     world: int = 0  # ranks that there should be, 0 when no file says
 
     @cached_property
     def shared(self) -> tuple[int, ...]:
         """Nodes that every rank has."""
-        return tuple(node for node, ranks in enumerate(self.having) if len(ranks) == len(self.ranks))
+        return tuple(
+            node
+            for node, ranks in enumerate(self.having)
+            if len(ranks) == len(self.ranks)
+        )
 
     @cached_property
     def only(self) -> Mapping[int, tuple[int, ...]]:
-        """For each rank, the nodes that it has and another one lacks. Empty tuples where all are alike."""
+        """For each rank, the nodes that it has and another one lacks. Empty tuples
+        where all are alike.
+        """
         nodes_of: dict[int, list[int]] = {rank: [] for rank in self.ranks}
         for node, ranks in enumerate(self.having):
             if len(ranks) < len(self.ranks):
@@ -79,14 +91,20 @@ class RankDiff:
 
 
 def table(diff: RankDiff) -> RenderableType:
-    """What the ranks have in common and what differs, and the bytes of each as a bar chart."""
+    """What the ranks have in common and what differs, and the bytes of each as a bar
+    chart.
+    """
     from gradviz.report.rich_parts import Text
 
     counts = [f"{plural(len(diff.shared), 'node')} shared"]
     if len(diff.having) > len(diff.shared):
-        counts.append(f"{plural(len(diff.having) - len(diff.shared), 'node')} of some ranks only")
+        counts.append(
+            f"{plural(len(diff.having) - len(diff.shared), 'node')} of some ranks only"
+        )
     if diff.varying:
-        counts.append(f"{plural(len(diff.varying), 'node')} with other sizes or state by rank")
+        counts.append(
+            f"{plural(len(diff.varying), 'node')} with other sizes or state by rank"
+        )
 
     lines = [
         one_line(diff.graph.title),
@@ -99,18 +117,29 @@ def table(diff: RankDiff) -> RenderableType:
     return Text("\n".join(lines), overflow="fold")
 
 
-# -- marks in the merged graph -----------------------------------------------------------------------------------------
+# -- marks in the merged graph ---------------------------------------------------------
 
 MOST = 40  # marks; what is left is in the last one
 
 
 def marks(diff: RankDiff) -> tuple[Mark, ...]:
-    """One mark for all that the same ranks have alone at one place, then one for each place that differs."""
+    """One mark for all that the same ranks have alone at one place, then one for each
+    place that differs.
+    """
     found = [*_alone(diff), *_differing(diff)]
     if len(found) > MOST:
         rest = found[MOST - 1 :]
         nodes = tuple(node for mark in rest for node in mark.nodes)
-        found[MOST - 1 :] = [Mark(0, "by rank", f"{plural(len(rest), 'place')} more", nodes, kind="changed")]
+        found[MOST - 1 :] = [
+            Mark(
+                0,
+                "by rank",
+                f"{plural(len(rest), 'place')} more",
+                nodes,
+                kind="changed",
+            )
+        ]
+
     return tuple(mark._replace(number=number) for number, mark in enumerate(found, 1))
 
 
@@ -127,11 +156,26 @@ def _alone(diff: RankDiff) -> list[Mark]:
     found = []
     for (own, place), nodes in nodes_of.items():
         names = dict.fromkeys(_name(diff.graph, node) for node in nodes)
-        words = _joined(named(own), place, few(list(names), 4))
-        found.append(Mark(0, f"{named(own)} only", words, tuple(nodes), tuple(edges_of.pop(own, ())), kind="added"))
+        words = _joined(
+            named(own),
+            place,
+            few(list(names), 4),
+        )
+        found.append(
+            Mark(
+                0,
+                f"{named(own)} only",
+                words,
+                tuple(nodes),
+                tuple(edges_of.pop(own, ())),
+                kind="added",
+            )
+        )
     for own, edges in edges_of.items():
         words = f"{plural(len(edges), 'edge')} between functions that others have, too"
-        found.append(Mark(0, f"{named(own)} only", words, edges=tuple(edges), kind="added"))
+        found.append(
+            Mark(0, f"{named(own)} only", words, edges=tuple(edges), kind="added")
+        )
     return found
 
 
@@ -144,11 +188,21 @@ def _differing(diff: RankDiff) -> list[Mark]:
     found = []
     for (_, place), items in items_of.items():
         first = items[0]
-        ways = "; ".join(f"{named(own)}: {', '.join(words)}" for own, words in first.ways)
+        ways = "; ".join(
+            f"{named(own)}: {', '.join(words)}" for own, words in first.ways
+        )
         words = _joined(place, _name(diff.graph, first.node), ways)
         if len(items) > 1:
             words += f", and {plural(len(items) - 1, 'node')} more there"
-        found.append(Mark(0, "differs by rank", words, tuple(item.node for item in items), kind="changed"))
+        found.append(
+            Mark(
+                0,
+                "differs by rank",
+                words,
+                tuple(item.node for item in items),
+                kind="changed",
+            )
+        )
     return found
 
 
@@ -170,4 +224,6 @@ def _place(graph: Graph, node: int) -> str:
 def _name(graph: Graph, node: int) -> str:
     """A leaf's name, else the op."""
     leaf = graph.leaf_of.get(node)
-    return one_line(leaf.names[0] if leaf is not None and leaf.names else graph.nodes[node].op)
+    return one_line(
+        leaf.names[0] if leaf is not None and leaf.names else graph.nodes[node].op
+    )

@@ -1,4 +1,6 @@
-"""What a process says of itself beside the graph that it read: which rank it is, and what it holds. Reads live objects."""
+"""What a process says of itself beside the graph that it read: which rank it is, and
+what it holds. Reads live objects.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,22 @@ def with_process(graph: Graph, live: LiveOutputs, place: Rank) -> Graph:
             place.number,
             place.world,
             socket.gethostname(),
-            _memory(graph, [*parameters.values(), *_sharded(models)], live.variables),
+            _memory(
+                graph,
+                [*parameters.values(), *_sharded(models)],
+                live.variables,
+            ),
             tuple(parameters),
             ", ".join(dict.fromkeys(_wrappers(models))),
             _stage(live.variables),
         )
+
     return replace(graph, process=process)
 
 
-def _wrappers(models: Iterable[tuple[str, torch.nn.Module]]) -> Iterator[str]:
+def _wrappers(
+    models: Iterable[tuple[str, torch.nn.Module]],
+) -> Iterator[str]:
     """What shares the work among ranks."""
     for _, model in models:
         for module in model.modules():
@@ -55,18 +64,30 @@ def _stage(variables: Sequence[Namespace]) -> int | None:
     """The stage of a pipeline that a variable holds."""
     for namespace in variables:
         for value in list(namespace.values()):
-            bases = {base.__name__ for base in type(value).__mro__ if base.__module__.startswith("torch.distributed.")}
-            number = getattr(value, "stage_index", None) if "_PipelineStageBase" in bases else None
+            bases = {
+                base.__name__
+                for base in type(value).__mro__
+                if base.__module__.startswith("torch.distributed.")
+            }
+            if "_PipelineStageBase" in bases:
+                number = getattr(value, "stage_index", None)
+            else:
+                number = None
             if isinstance(number, int):
                 return number
+
     return None
 
 
-# -- bytes that it holds, each block once, as sharded here ------------------------------------------------------------------
+# -- bytes that it holds, each block once, as sharded here -----------------------------
 
 
-def _sharded(models: Iterable[tuple[str, torch.nn.Module]]) -> Iterator[torch.Tensor]:
-    """The shards that this process holds of FSDP2's parameters, and the whole ones that are gathered right now."""
+def _sharded(
+    models: Iterable[tuple[str, torch.nn.Module]],
+) -> Iterator[torch.Tensor]:
+    """The shards that this process holds of FSDP2's parameters, and the whole ones that
+    are gathered right now.
+    """
     for _, model in models:
         for parameter in fsdp_parameters(model):
             yield parameter.shard
@@ -74,13 +95,34 @@ def _sharded(models: Iterable[tuple[str, torch.nn.Module]]) -> Iterator[torch.Te
                 yield parameter.whole
 
 
-def _memory(graph: Graph, parameters: Sequence[torch.Tensor], variables: Sequence[Namespace]) -> RankMemory:
+def _memory(
+    graph: Graph, parameters: Sequence[torch.Tensor], variables: Sequence[Namespace]
+) -> RankMemory:
     """What is held now, of these parameters."""
-    gradients = [tensor.grad for tensor in parameters if tensor.is_leaf and tensor.grad is not None]
-    states = [variable.value.state for variable in scan(variables) if variable.kind == "optimizer"]
-    held = [value for state in states for values in dict(state).values() for value in dict(values).values()]
+    gradients = [
+        tensor.grad
+        for tensor in parameters
+        if tensor.is_leaf and tensor.grad is not None
+    ]
+    states = [
+        variable.value.state
+        for variable in scan(variables)
+        if variable.kind == "optimizer"
+    ]
+    held = [
+        value
+        for state in states
+        for values in dict(state).values()
+        for value in dict(values).values()
+    ]
     optimizer = [value for value in held if isinstance(value, torch.Tensor)]
-    return RankMemory(sum(held_bytes(graph)), _bytes(parameters), _bytes(gradients), _bytes(optimizer))
+
+    return RankMemory(
+        sum(held_bytes(graph)),
+        _bytes(parameters),
+        _bytes(gradients),
+        _bytes(optimizer),
+    )
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:

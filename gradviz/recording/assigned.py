@@ -1,8 +1,10 @@
-"""The variables that hold what ops made, as the code says: `y = f(a * b)` names the last op of `f`, and not the product.
+"""The variables that hold what ops made, as the code says: `y = f(a * b)` names the
+last op of `f`, and not the product.
 
-A name belongs to an op where three things are known: the op ran while the value of the assignment was computed and for nothing
-smaller; every other op of that moment leads to it and to nothing else; and each function that was called returns it. Where one of
-these is not known there is no name.
+A name belongs to an op where three things are known: the op ran while the value of the
+assignment was computed and for nothing smaller; every other op of that moment leads to
+it and to nothing else; and each function that was called returns it. Where one of these
+is not known there is no name.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _SEVERAL = ("Split", "Unbind", "Chunk", "UnsafeSplit", "TensorSplit")
 
 
 class Assignment(NamedTuple):
-    """A variable that a line gives the value of an expression. `several`: it is a tuple of names, of one value."""
+    """A variable that a line gives the value of an expression. `several`: it is a tuple
+    of names, of one value.
+    """
 
     name: str
     line: int
@@ -39,7 +43,9 @@ class Assignment(NamedTuple):
 
 
 class Code(NamedTuple):
-    """What a file says of expressions, by their span: the variable that holds one, and which function returns it."""
+    """What a file says of expressions, by their span: the variable that holds one, and
+    which function returns it.
+    """
 
     assignments: Mapping[Span, Assignment]
     returned: frozenset[Span]
@@ -51,7 +57,9 @@ def assigned_names(
     sites: Sequence[CallSite | None],
     calls: Sequence[ModuleCall | None],
 ) -> dict[int, str]:
-    """The variable that holds the result of each node, by node id, where that is certain."""
+    """The variable that holds the result of each node, by node id, where that is
+    certain.
+    """
     order = [node for node, number in enumerate(bare.sequences) if number != LAST]
     order.sort(key=bare.sequences.__getitem__)
 
@@ -61,7 +69,9 @@ def assigned_names(
     for run in _runs(order, sites):
         for turn in _turns(run, bare, sites, calls):
             node = _result(turn, run.site, sites, last_use)
-            if node is None or (run.assignment.several and not _has_several(bare, node)):
+            if node is None or (
+                run.assignment.several and not _has_several(bare, node)
+            ):
                 continue
 
             # the innermost function says it best: it is where the line of the op stands
@@ -71,11 +81,13 @@ def assigned_names(
     return names
 
 
-# -- ops of one assignment ---------------------------------------------------------------------------------------------
+# -- ops of one assignment -------------------------------------------------------------
 
 
 class AssignedOps(NamedTuple):
-    """Nodes one after the other that ran while one expression was computed, whose value is assigned."""
+    """Nodes one after the other that ran while one expression was computed, whose value
+    is assigned.
+    """
 
     site: CallSite
     assignment: Assignment
@@ -83,7 +95,9 @@ class AssignedOps(NamedTuple):
 
 
 class _LastUses(NamedTuple):
-    """Where each node stands in the order, and where the last one that uses it does; -1 for none."""
+    """Where each node stands in the order, and where the last one that uses it does; -1
+    for none.
+    """
 
     position: dict[int, int]
     last_use: dict[int, int]
@@ -99,7 +113,10 @@ def _last_uses(bare: BareGraph, order: Sequence[int]) -> _LastUses:
     return _LastUses(position, last_use)
 
 
-def _runs(order: Sequence[int], sites: Sequence[CallSite | None]) -> list[AssignedOps]:
+def _runs(
+    order: Sequence[int],
+    sites: Sequence[CallSite | None],
+) -> list[AssignedOps]:
     """Every run, of each function that was running."""
     assigned: dict[CallSite, list[tuple[CallSite, Assignment]]] = {}
     open_runs: dict[CallSite, tuple[int, AssignedOps]] = {}
@@ -125,7 +142,10 @@ def _assignments(site: CallSite) -> Iterator[tuple[CallSite, Assignment]]:
     """The sites of a chain whose whole value is assigned."""
     for one in site.chain():
         span = span_of(one)
-        assignment = code_of(one.code.co_filename).assignments.get(span) if span is not None else None
+        if span is not None:
+            assignment = code_of(one.code.co_filename).assignments.get(span)
+        else:
+            assignment = None
         if assignment is not None:
             yield one, assignment
 
@@ -136,7 +156,9 @@ def _turns(
     sites: Sequence[CallSite | None],
     calls: Sequence[ModuleCall | None],
 ) -> Iterator[list[int]]:
-    """The nodes of each time that the line ran: by the module call that it made, else, in a loop, by what repeats."""
+    """The nodes of each time that the line ran: by the module call that it made, else,
+    in a loop, by what repeats.
+    """
     nodes = run.nodes
     modules = [_call_from(run.site, calls[node]) for node in nodes]
     if any(module is not None for module in modules):
@@ -148,7 +170,9 @@ def _turns(
         return
 
     size = len(nodes)
-    if run.assignment.in_loop and not any(_loops_below(run.site, sites[node]) for node in nodes):
+    if run.assignment.in_loop and not any(
+        _loops_below(run.site, sites[node]) for node in nodes
+    ):
         steps = [(bare.kinds[node], sites[node]) for node in nodes]
         size = _period(steps)
     for start in range(0, len(nodes), size):
@@ -156,7 +180,9 @@ def _turns(
 
 
 def _call_from(site: CallSite, call: ModuleCall | None) -> ModuleCall | None:
-    """The outermost module call that was made at this site, around a node: those inside a `Sequential` have the same one."""
+    """The outermost module call that was made at this site, around a node: those inside
+    a `Sequential` have the same one.
+    """
     outermost = None
     while call is not None:
         if call.site is site:
@@ -171,16 +197,22 @@ def _loops_below(site: CallSite, inner: CallSite | None) -> bool:
         if one is site:
             return False
         line = one.place.source.line if one.place is not None else 0
-        if any(first <= line <= last for first, last in code_of(one.code.co_filename).loops):
+        if any(
+            first <= line <= last for first, last in code_of(one.code.co_filename).loops
+        ):
             return True
     return False
 
 
 def _period(steps: Sequence[object]) -> int:
-    """The length of the part that repeats from the beginning to the end; the whole length where none does."""
+    """The length of the part that repeats from the beginning to the end; the whole
+    length where none does.
+    """
     count = len(steps)
     for size in range(1, min(count // 2, LONGEST_TURN) + 1):
-        if count % size == 0 and all(steps[i] == steps[i - size] for i in range(size, count)):
+        if count % size == 0 and all(
+            steps[i] == steps[i - size] for i in range(size, count)
+        ):
             return size
     return count
 
@@ -191,7 +223,9 @@ def _result(
     sites: Sequence[CallSite | None],
     uses: _LastUses,
 ) -> int | None:
-    """The one node that all others lead to, which the functions called from `site` return; None where this is not certain."""
+    """The one node that all others lead to, which the functions called from `site`
+    return; None where this is not certain.
+    """
     last = uses.position[nodes[-1]]
     ends = []
     for node in nodes:
@@ -204,7 +238,9 @@ def _result(
 
 
 def _is_returned(inner: CallSite | None, site: CallSite) -> bool:
-    """Whether each function between the two returns what its line at that moment computes."""
+    """Whether each function between the two returns what its line at that moment
+    computes.
+    """
     for one in inner.chain() if inner is not None else ():
         if one is site:
             return True
@@ -217,11 +253,13 @@ def _has_several(bare: BareGraph, node: int) -> bool:
     return getattr(bare.kinds[node], "__name__", "").startswith(_SEVERAL)
 
 
-# -- what the code says ------------------------------------------------------------------------------------------------
+# -- what the code says ----------------------------------------------------------------
 
 
 def span_of(site: CallSite) -> Span | None:
-    """The expression that an instruction computes; None where Python does not tell, as before 3.11."""
+    """The expression that an instruction computes; None where Python does not tell, as
+    before 3.11.
+    """
     spans = _spans(site.code)
     return spans[site.instruction // 2] if spans else None
 
@@ -253,11 +291,23 @@ def code_of(file: str) -> Code:
 
     reader = _CodeReader()
     reader.read(tree)
-    return Code(reader.assignments, frozenset(reader.returned), tuple(reader.loops))
+    return Code(
+        reader.assignments,
+        frozenset(reader.returned),
+        tuple(reader.loops),
+    )
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LOOPS = (
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
 
 
 class _CodeReader:
@@ -301,18 +351,28 @@ class _CodeReader:
         return inside
 
 
-def _last_of_each(own: Sequence[tuple[Span, Assignment]], names: set[str]) -> Iterator[Span]:
+def _last_of_each(
+    own: Sequence[tuple[Span, Assignment]], names: set[str]
+) -> Iterator[Span]:
     """The values that a function assigns last to the variables that it returns."""
     last: dict[str, int] = {}
     for _, assignment in own:
-        last[assignment.name] = max(assignment.line, last.get(assignment.name, 0))
+        last[assignment.name] = max(
+            assignment.line,
+            last.get(assignment.name, 0),
+        )
     for span, assignment in own:
         if assignment.name in names and assignment.line == last[assignment.name]:
             yield span
 
 
-def _pairs(node: ast.AST, in_loop: bool) -> Iterator[tuple[Span, Assignment]]:
-    """What a statement, or an expression with `:=`, assigns: the spans of each value with the variable."""
+def _pairs(
+    node: ast.AST,
+    in_loop: bool,
+) -> Iterator[tuple[Span, Assignment]]:
+    """What a statement, or an expression with `:=`, assigns: the spans of each value
+    with the variable.
+    """
     targets: list[tuple[ast.expr, ast.AST]] = []
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target = node.targets[0]
@@ -328,7 +388,9 @@ def _pairs(node: ast.AST, in_loop: bool) -> Iterator[tuple[Span, Assignment]]:
 
     for target, value in targets:
         names = _name(target)
-        several = isinstance(target, ast.Tuple) and all(isinstance(one, ast.Name) for one in target.elts)
+        several = isinstance(target, ast.Tuple) and all(
+            isinstance(one, ast.Name) for one in target.elts
+        )
         if several:
             names = [ast.unparse(target).strip("()")]
         for name in names:
@@ -337,7 +399,9 @@ def _pairs(node: ast.AST, in_loop: bool) -> Iterator[tuple[Span, Assignment]]:
 
 
 def _name(target: ast.expr) -> list[str]:
-    return [ast.unparse(target)] if isinstance(target, (ast.Name, ast.Attribute)) else []
+    if isinstance(target, (ast.Name, ast.Attribute)):
+        return [ast.unparse(target)]
+    return []
 
 
 def spans_of(value: ast.AST) -> Iterator[Span]:
@@ -355,7 +419,8 @@ def spans_of(value: ast.AST) -> Iterator[Span]:
     start, end = value.col_offset, value.end_col_offset or 0
     yield first, last, start, end
 
-    # a call of a method begins at the method's name from Python 3.12 on, where that is on a line of its own
+    # a call of a method begins at the method's name from Python 3.12 on, where that is
+    # on a line of its own
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         line, column = value.func.end_lineno or first, value.func.end_col_offset or 0
         if line != first:

@@ -1,7 +1,9 @@
-"""In which module call, and at which line, each node of a graph was made: as it was recorded, or else who owns its leaves.
+"""In which module call, and at which line, each node of a graph was made: as it was
+recorded, or else who owns its leaves.
 
-Of what was noted only what is certain is attributed: a sequence number that two threads may have given out is left alone, and the
-notes say how many were. Of a graph that was not recorded `gradviz.inference` concludes from who owns what, in which module every
+Of what was noted only what is certain is attributed: a sequence number that two threads
+may have given out is left alone, and the notes say how many were. Of a graph that was
+not recorded `gradviz.inference` concludes from who owns what, in which module every
 operation ran.
 """
 
@@ -32,7 +34,9 @@ from gradviz.wording import few, plural, verb
 
 
 class Span(NamedTuple):
-    """The part of an event log that belongs to a recording: sequence numbers from `start` up to, not including, `end`."""
+    """The part of an event log that belongs to a recording: sequence numbers from
+    `start` up to, not including, `end`.
+    """
 
     event_log: EventLog
     start: int
@@ -40,9 +44,11 @@ class Span(NamedTuple):
 
 
 class Recorded:
-    """Attribution by recorded sequence numbers. `module_paths` are names that the caller has for modules, by identity.
+    """Attribution by recorded sequence numbers. `module_paths` are names that the
+    caller has for modules, by identity.
 
-    `threads` names those beside which lines were not noted. When `timed`, scopes have the seconds of their forward.
+    `threads` names those beside which lines were not noted. When `timed`, scopes have
+    the seconds of their forward.
     """
 
     kind: Literal["recorded"] = "recorded"
@@ -62,19 +68,29 @@ class Recorded:
 
     def places(self, bare: BareGraph) -> Places:
         told, unknown = cache(_told), Counter[str]()
-        sites, calls = zip(*self._noted(bare, unknown)) if len(bare.sequences) else ((), ())
+        if len(bare.sequences):
+            sites, calls = zip(*self._noted(bare, unknown))
+        else:
+            sites, calls = ((), ())
+
         places = [site and site.place for site in sites]
         sources = [told(place and place.source) for place in places]
         script_lines = [told(place and place.script_line) for place in places]
         kept = _kept(calls)
-        scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
+        scope_of: list[int | None] = [
+            kept[call] if call is not None else None for call in calls
+        ]
         first_calls = _first_calls(kept)
         for node, variable in bare.variables.items():
             scope_of[node] = self._owner(variable, first_calls)
+
         self._name_trees(kept)
         scopes = self._scopes(kept)
         self._add_checkpointed(bare.checkpoints, scopes, scope_of)
-        names = {node: self._name(variable) for node, variable in bare.variables.items()}
+        names = {
+            node: self._name(variable) for node, variable in bare.variables.items()
+        }
+
         return Places(
             tuple(scopes),
             scope_of,
@@ -87,7 +103,9 @@ class Recorded:
         )
 
     def _given(self) -> dict[int, Given]:
-        """The parameters of modules that living data was passed as first, by the identity of the data."""
+        """The parameters of modules that living data was passed as first, by the
+        identity of the data.
+        """
         noted = (entry for span in self._spans for entry in list(span.event_log.given))
         live = ((told, reference()) for told, reference in noted)
         given: dict[int, Given] = {}
@@ -96,20 +114,32 @@ class Recorded:
                 given.setdefault(id(tensor), told)
         return given
 
-    def _noted(self, bare: BareGraph, unknown: Counter[str]) -> Iterator[tuple[CallSite | None, ModuleCall | None]]:
-        """Where each node was made, and in which call; `unknown` counts of how many that is not known."""
+    def _noted(
+        self, bare: BareGraph, unknown: Counter[str]
+    ) -> Iterator[tuple[CallSite | None, ModuleCall | None]]:
+        """Where each node was made, and in which call; `unknown` counts of how many
+        that is not known.
+        """
         doubtful = _doubtful(bare, len(self._spans) > 1)
         for node, number in enumerate(bare.sequences):
-            logs = [span.event_log for span in self._spans if span.start <= number < span.end]
+            logs = [
+                span.event_log
+                for span in self._spans
+                if span.start <= number < span.end
+            ]
             if number != LAST and len(logs) == 1 and node not in doubtful:
                 yield _noted_at(number, logs[0], unknown)
                 continue
+
             unknown["leaf" if number == LAST else "unsure" if logs else "unseen"] += 1
             yield None, None
 
-    # -- scopes --------------------------------------------------------------------------------------------------------
+    # -- scopes ------------------------------------------------------------------------
 
-    def _scopes(self, kept: Mapping[ModuleCall, int]) -> list[Scope]:
+    def _scopes(
+        self,
+        kept: Mapping[ModuleCall, int],
+    ) -> list[Scope]:
         numbers = _call_numbers(kept)
         scopes = []
         for call in kept:
@@ -128,27 +158,53 @@ class Recorded:
         inner = {(scope.parent, scope.path) for scope in scopes}
         for i, call in enumerate(kept):
             wrapper = call.module.ref()
-            if wrapper is not None and is_compiled(wrapper) and (i, scopes[i].path) not in inner:
-                for _, module in children("", wrapper):  # which is compiled, so its own call is not recorded
+            if (
+                wrapper is not None
+                and is_compiled(wrapper)
+                and (i, scopes[i].path) not in inner
+            ):
+                # which is compiled, so its own call is not recorded
+                for _, module in children("", wrapper):
                     scopes[i] = scopes[i]._replace(type=type(module).__name__)
         return scopes
 
     def _add_checkpointed(
-        self, checkpoints: Mapping[int, Sequence[torch.nn.Module]], scopes: list[Scope], scope_of: list[int | None]
+        self,
+        checkpoints: Mapping[int, Sequence[torch.nn.Module]],
+        scopes: list[Scope],
+        scope_of: list[int | None],
     ) -> None:
-        """A scope for each reentrant checkpoint whose module is known: the call itself recorded no op."""
+        """A scope for each reentrant checkpoint whose module is known: the call itself
+        recorded no op.
+        """
         calls: Counter[str] = Counter(scope.path for scope in scopes)
-        for node, modules in sorted(checkpoints.items(), key=lambda item: -item[0]):
+        for node, modules in sorted(
+            checkpoints.items(),
+            key=lambda item: -item[0],
+        ):
             around = scope_of[node]
             outer = scopes[around].path if around is not None else None
-            paths = {path: module for module in modules if (path := self._path_of(module)) not in (None, outer)}
+            paths = {
+                path: module
+                for module in modules
+                if (path := self._path_of(module)) not in (None, outer)
+            }
+
             if len(paths) == 1:
                 ((path, module),) = paths.items()
                 assert path is not None
                 calls[path] += 1
                 scope_of[node] = len(scopes)
                 count = elements(parameters(module))
-                scopes.append(Scope(path, type(module).__name__, calls[path], around, count))
+                scopes.append(
+                    Scope(
+                        path,
+                        type(module).__name__,
+                        calls[path],
+                        around,
+                        count,
+                    )
+                )
 
     def _path_of(self, module: torch.nn.Module) -> str | None:
         """The path of a module that was called, perhaps without recording an op."""
@@ -161,13 +217,24 @@ class Recorded:
         return None
 
     def _name(self, variable: torch.Tensor) -> str:
-        """A parameter's name below the outermost module that was called, for one that no variable leads to."""
-        names = ((prefix, tree.name_of(variable)) for tree, prefix in self._prefixes.items())
-        return next((joined(prefix, name) for prefix, name in names if name is not None), "")
+        """A parameter's name below the outermost module that was called, for one that
+        no variable leads to.
+        """
+        names = (
+            (prefix, tree.name_of(variable)) for tree, prefix in self._prefixes.items()
+        )
+        return next(
+            (joined(prefix, name) for prefix, name in names if name is not None), ""
+        )
 
     def _path(self, call: ModuleCall) -> str:
         known = self._known(call.module)
-        return known if known is not None else joined(self._prefixes[call.tree], call.tree.paths.get(call.module, ""))
+        if known is not None:
+            return known
+        return joined(
+            self._prefixes[call.tree],
+            call.tree.paths.get(call.module, ""),
+        )
 
     def _known(self, seen: SeenModule) -> str | None:
         """The caller's name for a module."""
@@ -175,7 +242,9 @@ class Recorded:
         return self._paths.get(id(module)) if module is not None else None
 
     def _name_trees(self, kept: Mapping[ModuleCall, int]) -> None:
-        """A distinct path for each outermost module: the caller's name, "" for a single one without, else the class name."""
+        """A distinct path for each outermost module: the caller's name, "" for a single
+        one without, else the class name.
+        """
         trees = list(dict.fromkeys(call.tree for call in kept))
         known = {tree: self._known(tree.seen) for tree in trees}
         taken = {path for path in known.values() if path is not None}
@@ -185,18 +254,29 @@ class Recorded:
                 taken.add(path)
             self._prefixes[tree] = path
 
-    def _owner(self, variable: torch.Tensor, first_calls: Mapping[Tree, Mapping[str, int]]) -> int | None:
-        """The first call of the module that owns a parameter, or of the next module around it that was called."""
+    def _owner(
+        self,
+        variable: torch.Tensor,
+        first_calls: Mapping[Tree, Mapping[str, int]],
+    ) -> int | None:
+        """The first call of the module that owns a parameter, or of the next module
+        around it that was called.
+        """
         for tree in self._trees:
             name = tree.name_of(variable)
             if name is not None:
-                scope = _nearest(name.rpartition(".")[0], first_calls.get(tree, {}))
+                scope = _nearest(
+                    name.rpartition(".")[0],
+                    first_calls.get(tree, {}),
+                )
                 if scope is not None:
                     return scope
         return None
 
 
-def _noted_at(number: int, event_log: EventLog, unknown: Counter[str]) -> tuple[CallSite | None, ModuleCall | None]:
+def _noted_at(
+    number: int, event_log: EventLog, unknown: Counter[str]
+) -> tuple[CallSite | None, ModuleCall | None]:
     site, call = event_log.lines.at(number), event_log.calls.at(number)
     if site is None:
         unknown["forgotten" if number < event_log.lines.dropped else "lost"] += 1
@@ -207,15 +287,22 @@ def _told(source: SourceLine | None) -> SourceLine | None:
     return with_text(source) if source is not None else None
 
 
-def _first_calls(kept: Mapping[ModuleCall, int]) -> dict[Tree, dict[str, int]]:
+def _first_calls(
+    kept: Mapping[ModuleCall, int],
+) -> dict[Tree, dict[str, int]]:
     """The first call of each module, by the path that it has in its tree."""
     first: dict[Tree, dict[str, int]] = {}
     for call, scope in kept.items():
-        first.setdefault(call.tree, {}).setdefault(call.tree.paths.get(call.module, ""), scope)
+        first.setdefault(call.tree, {}).setdefault(
+            call.tree.paths.get(call.module, ""), scope
+        )
     return first
 
 
-def _nearest(path: str, first: Mapping[str, int]) -> int | None:
+def _nearest(
+    path: str,
+    first: Mapping[str, int],
+) -> int | None:
     """The call at this path, or at the nearest one around it."""
     while path not in first:
         if not path:
@@ -224,19 +311,30 @@ def _nearest(path: str, first: Mapping[str, int]) -> int | None:
     return first[path]
 
 
-def _kept(calls: Sequence[ModuleCall | None]) -> dict[ModuleCall, int]:
-    """The calls that made nodes and the calls around them, in the order they began, with their scope ids."""
+def _kept(
+    calls: Sequence[ModuleCall | None],
+) -> dict[ModuleCall, int]:
+    """The calls that made nodes and the calls around them, in the order they began,
+    with their scope ids.
+    """
     reached: set[ModuleCall] = set()
     for call in calls:
         while call is not None and call not in reached:
             reached.add(call)
             call = call.parent
-    return {call: i for i, call in enumerate(sorted(reached, key=lambda call: call.number))}
+    return {
+        call: i for i, call in enumerate(sorted(reached, key=lambda call: call.number))
+    }
 
 
-def _call_numbers(kept: Mapping[ModuleCall, int]) -> dict[ModuleCall, int]:
-    """Which call of its module each is, those counted too that made nothing of the graph, but for outermost ones."""
-    before: dict[ModuleCall, Counter[SeenModule]] = {}  # by the outermost call around, what earlier ones called
+def _call_numbers(
+    kept: Mapping[ModuleCall, int],
+) -> dict[ModuleCall, int]:
+    """Which call of its module each is, those counted too that made nothing of the
+    graph, but for outermost ones.
+    """
+    # by the outermost call around, what earlier ones called
+    before: dict[ModuleCall, Counter[SeenModule]] = {}
     total: Counter[SeenModule] = Counter()
     numbers = {}
     for call in kept:
@@ -252,34 +350,48 @@ def _output(call: ModuleCall) -> TensorInfo | None:
     if call.output is None:
         return None
     shape, dtype, device, layout = call.output
-    return TensorInfo(shape_of(shape), dtype_name(dtype), device_name(device), str(layout).removeprefix("torch."))
+    return TensorInfo(
+        shape_of(shape),
+        dtype_name(dtype),
+        device_name(device),
+        str(layout).removeprefix("torch."),
+    )
 
 
-# -- doubt -------------------------------------------------------------------------------------------------------------
+# -- doubt -----------------------------------------------------------------------------
 
 
 def _doubtful(bare: BareGraph, several_threads: bool) -> set[int]:
-    """Nodes whose number another thread may have given out, which the recording did not see running Python.
+    """Nodes whose number another thread may have given out, which the recording did not
+    see running Python.
 
-    On an accelerator, a backward with `create_graph=True` makes nodes in the engine's own thread, which counts from 0. They
-    show as numbers that occur twice, and as nodes with a lower number than what they were computed from. A view's
-    regenerated `grad_fn` shows the latter, too, so that alone counts only where other threads are possible.
+    On an accelerator, a backward with `create_graph=True` makes nodes in the engine's
+    own thread, which counts from 0. They show as numbers that occur twice, and as nodes
+    with a lower number than what they were computed from. A view's regenerated
+    `grad_fn` shows the latter, too, so that alone counts only where other threads are
+    possible.
     """
     nodes_of: dict[int, int] = {}
     doubtful: set[int] = set()
+
     for node, number in enumerate(bare.sequences):
         if number != LAST:
             first = nodes_of.setdefault(number, node)
             if first != node:
                 doubtful.update((first, node))
+
     if doubtful or several_threads or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         for edge in bare.edges:
             if bare.sequences[edge.consumer] < bare.sequences[edge.producer] < LAST:
                 doubtful.add(edge.consumer)
+
     return doubtful
 
 
-def _notes(unknown: Counter[str], threads: Sequence[str]) -> tuple[str, ...]:
+def _notes(
+    unknown: Counter[str],
+    threads: Sequence[str],
+) -> tuple[str, ...]:
     why = (
         f"another thread ({few(threads, 3)}) ran part of the time, and lines are recorded only while no other thread can "
         "build a graph, because the two could wait for each other forever"
@@ -296,11 +408,23 @@ def _notes(unknown: Counter[str], threads: Sequence[str]) -> tuple[str, ...]:
             f"{{}} ran outside the recording{' or in another thread' if threads else ''}, and {{}} neither module nor source line",
             "",
         ),
-        (unknown["forgotten"], "the recording was so long that it forgot its beginning: {} {} no source line", ""),
-        (unknown["lost"], "{} {} no source line: ", why if threads else "no Python code outside torch was running"),
+        (
+            unknown["forgotten"],
+            "the recording was so long that it forgot its beginning: {} {} no source line",
+            "",
+        ),
+        (
+            unknown["lost"],
+            "{} {} no source line: ",
+            why if threads else "no Python code outside torch was running",
+        ),
     )
     return tuple(
-        text.format(plural(count, "operation"), verb(count, "has", "have")) + reason
+        text.format(
+            plural(count, "operation"),
+            verb(count, "has", "have"),
+        )
+        + reason
         for count, text, reason in notes
         if count
     )

@@ -1,8 +1,10 @@
-"""What a session notes, by thread and sequence number: lines, module calls, and the modules by identity.
+"""What a session notes, by thread and sequence number: lines, module calls, and the
+modules by identity.
 
-Autograd numbers its nodes upwards, thread by thread. So a value noted together with the next number to be given out holds for
-every node made until the next note. Modules, parameters and tensors are held weakly, so a recording keeps nothing alive. Knows
-no graph.
+Autograd numbers its nodes upwards, thread by thread. So a value noted together with the
+next number to be given out holds for every node made until the next note. Modules,
+parameters and tensors are held weakly, so a recording keeps nothing alive. Knows no
+graph.
 """
 
 from __future__ import annotations
@@ -30,10 +32,11 @@ LIMIT = 2_000_000
 
 
 class IntervalMap(Generic[T]):
-    """Values by sequence number. Notes at one number replace each other: nothing was made between them.
+    """Values by sequence number. Notes at one number replace each other: nothing was
+    made between them.
 
-    Beyond `limit` notes the older half is dropped, so that a long run cannot fill the memory; `dropped` is then the number
-    below which nothing is known any more.
+    Beyond `limit` notes the older half is dropped, so that a long run cannot fill the
+    memory; `dropped` is then the number below which nothing is known any more.
 
     >>> steps = IntervalMap[str](0)
     >>> steps.add(0, "a"), steps.add(3, "b"), steps.add(3, "c")
@@ -51,19 +54,24 @@ class IntervalMap(Generic[T]):
         self.values: list[T | None] = [None]
 
     def add(self, number: int, value: T | None) -> None:
-        """From `number` on, `value` is current. Numbers never go down within one thread."""
+        """From `number` on, `value` is current. Numbers never go down within one
+        thread.
+        """
         numbers = self.numbers
         size = len(numbers)
         if numbers[-1] == number:
             self.values[size - 1] = value
             return
-        self.values[size:] = (value,)  # what an interrupt left half done is written over
+        # what an interrupt left half done is written over
+        self.values[size:] = (value,)
         numbers.append(number)
         if size >= self.limit:
             self._drop(size // 2)
 
     def at(self, number: int) -> T | None:
-        """What was current when `number` was given out, or None when that was before the first note that is kept."""
+        """What was current when `number` was given out, or None when that was before
+        the first note that is kept.
+        """
         i = bisect_right(self.numbers, number) - 1
         return self.values[i] if i >= 0 else None
 
@@ -105,7 +113,9 @@ class LineLog:
         self._steps.forget(number)
 
     def made(self, number: int, site: CallSite | None) -> None:
-        """The node of this number was made at `site`. One that is known already stays as it is."""
+        """The node of this number was made at `site`. One that is known already stays
+        as it is.
+        """
         if number > self.seen:
             self.until(number, None)
         elif number < self.seen:
@@ -116,7 +126,9 @@ class LineLog:
         self.seen = number + 1
 
     def until(self, number: int, site: CallSite | None) -> None:
-        """All nodes before `number` that nobody saw were made at `site`; None when nobody knows."""
+        """All nodes before `number` that nobody saw were made at `site`; None when
+        nobody knows.
+        """
         if number > self.seen:
             if self._site is not site:
                 self._steps.add(self.seen, site)
@@ -129,7 +141,8 @@ class LineLog:
 
 
 _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, some 70 MB
-_MOST_HELD = 1000  # entries of a list or dict that is searched for modules which torch does not know
+# entries of a list or dict that is searched for modules which torch does not know
+_MOST_HELD = 1000
 _EVALUATIONS = 1000  # calls of outermost modules that are kept until somebody asks
 _GIVEN = 1000  # tensors without gradient that modules were given last
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
@@ -138,11 +151,21 @@ _LAST = 8  # completed calls whose outputs a failed forward is shown from
 class SeenModule:
     """A module that was called, by identity, held weakly.
 
-    What its last call was like: the sequence number it began at, the line that called it, whether autograd was recording, and
-    whether it gave a tensor that requires grad. `checkpoint` is the line of the reentrant checkpoint that kept it from recording.
+    What its last call was like: the sequence number it began at, the line that called
+    it, whether autograd was recording, and whether it gave a tensor that requires grad.
+    `checkpoint` is the line of the reentrant checkpoint that kept it from recording.
     """
 
-    __slots__ = ("began", "calls", "checkpoint", "gave_graph", "recording", "ref", "source", "type")
+    __slots__ = (
+        "began",
+        "calls",
+        "checkpoint",
+        "gave_graph",
+        "recording",
+        "ref",
+        "source",
+        "type",
+    )
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.ref = weakref.ref(module)
@@ -154,7 +177,9 @@ class SeenModule:
 
 
 class Tree:
-    """An outermost module: the paths of the modules below it, and who owns which parameter."""
+    """An outermost module: the paths of the modules below it, and who owns which
+    parameter.
+    """
 
     __slots__ = ("owners", "parameters", "paths", "pending", "seen")
 
@@ -173,55 +198,99 @@ class Tree:
 
     def _settle(self) -> None:
         root = self.seen.ref()
-        path_of = {} if root is None else {id(module): path for path, module in submodules(root)}
+        if root is None:
+            path_of = {}
+        else:
+            path_of = {id(module): path for path, module in submodules(root)}
+
         if root is not None:
             self._own("", root)
-        for call in self.pending:  # outer calls come before inner ones, so the parent has its path
+
+        # outer calls come before inner ones, so the parent has its path
+        for call in self.pending:
             module = call.module.ref()
             if call.module not in self.paths:
-                self.paths[call.module] = self._path(call, path_of.get(id(module)) if module is not None else None)
+                self.paths[call.module] = self._path(
+                    call, path_of.get(id(module)) if module is not None else None
+                )
                 if module is not None and id(module) not in path_of:
                     self._own(self.paths[call.module], module)
             if module is not None:
                 self.parameters[call.module] = elements(parameters(module))
+
         self.pending.clear()
 
     def name_of(self, parameter: torch.Tensor) -> str | None:
-        """The name of a parameter below the outermost module; None of a tensor that is not owned here."""
-        reference, name = self.owners.get(id(parameter), (None, None))
+        """The name of a parameter below the outermost module; None of a tensor that is
+        not owned here.
+        """
+        reference, name = self.owners.get(
+            id(parameter),
+            (None, None),
+        )
         return name if reference is not None and reference() is parameter else None
 
     def _path(self, call: ModuleCall, path: str | None) -> str:
-        """A module that is not registered below the outermost one is named as its caller holds it, or else by its class."""
+        """A module that is not registered below the outermost one is named as its
+        caller holds it, or else by its class.
+        """
         if path is not None:
             return path
         caller = call.parent.module if call.parent is not None else None
-        attribute = _held_as(call.module.ref(), caller.ref() if caller is not None else None)
-        return joined(self.paths.get(caller, "") if caller is not None else "", attribute or call.module.type)
+        attribute = _held_as(
+            call.module.ref(), caller.ref() if caller is not None else None
+        )
+        return joined(
+            self.paths.get(caller, "") if caller is not None else "",
+            attribute or call.module.type,
+        )
 
-    def _own(self, prefix: str, module: torch.nn.Module) -> None:
-        for path, inside in submodules(module):  # and not named_parameters(), which may be the user's
+    def _own(
+        self,
+        prefix: str,
+        module: torch.nn.Module,
+    ) -> None:
+        # and not named_parameters(), which may be the user's
+        for path, inside in submodules(module):
             for name, parameter in members(inside, "_parameters"):
-                self.owners.setdefault(id(parameter), (weakref.ref(parameter), joined(prefix, joined(path, name))))
+                self.owners.setdefault(
+                    id(parameter),
+                    (weakref.ref(parameter), joined(prefix, joined(path, name))),
+                )
 
 
-def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> str:
-    """The attribute of `caller` that holds `module` past torch: itself, or in a list, tuple or dict; "" when there is none."""
+def _held_as(
+    module: torch.nn.Module | None,
+    caller: torch.nn.Module | None,
+) -> str:
+    """The attribute of `caller` that holds `module` past torch: itself, or in a list,
+    tuple or dict; "" when there is none.
+    """
     if module is None or caller is None:
         return ""
+
     for name, value in list(vars(caller).items()):
         if value is module:
             return name
-        if name.startswith("_") or type(value) not in (list, tuple, dict) or len(value) > _MOST_HELD:
+        if (
+            name.startswith("_")
+            or type(value) not in (list, tuple, dict)
+            or len(value) > _MOST_HELD
+        ):
             continue  # torch's own tables, and what a replay buffer may hold
-        for key, item in list(value.items() if type(value) is dict else enumerate(value)):
+        for key, item in list(
+            value.items() if type(value) is dict else enumerate(value)
+        ):
             if item is module:
                 return f"{name}[{key!r}]" if type(key) in (int, str) else name
+
     return ""
 
 
 class ModuleCall:
-    """One call of one module. `output` is shape, dtype, device and layout of its first output tensor."""
+    """One call of one module. `output` is shape, dtype, device and layout of its first
+    output tensor.
+    """
 
     __slots__ = (
         "began",
@@ -250,7 +319,8 @@ class ModuleCall:
     parent: ModuleCall | None
     root: ModuleCall | None  # the outermost call around
     nth: int  # which call of its module it is, inside the outermost one
-    calls: Counter[SeenModule]  # of an outermost call: how often each module was called inside
+    # of an outermost call: how often each module was called inside
+    calls: Counter[SeenModule]
     frame: int  # identity of torch's frame that runs the call
     code: CodeType
     place: Place | None  # of the line that called
@@ -271,14 +341,27 @@ class Evaluation(NamedTuple):
 
 
 class EventLog:
-    """What one thread noted: lines and calls by sequence number, and the calls that run now.
+    """What one thread noted: lines and calls by sequence number, and the calls that run
+    now.
 
-    `backward` is the site of the innermost backward call that runs now. `evaluations` are taken out by whoever asks for them.
-    `given` are tensors without gradient that modules were called with, and as what.
-    `ended`: the thread has, so that all of its numbers are known.
+    `backward` is the site of the innermost backward call that runs now. `evaluations`
+    are taken out by whoever asks for them. `given` are tensors without gradient that
+    modules were called with, and as what. `ended`: the thread has, so that all of its
+    numbers are known.
     """
 
-    __slots__ = ("backward", "calls", "ended", "evaluations", "failed", "given", "last", "lines", "stack", "start")
+    __slots__ = (
+        "backward",
+        "calls",
+        "ended",
+        "evaluations",
+        "failed",
+        "given",
+        "last",
+        "lines",
+        "stack",
+        "start",
+    )
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -287,10 +370,14 @@ class EventLog:
         self.backward: CallSite | None = None
         self.calls: IntervalMap[ModuleCall] = IntervalMap(start, limit=_CALL_NOTES)
         self.stack: list[ModuleCall] = []
-        self.last: deque[tuple[ModuleCall, list[weakref.ref[torch.Tensor]]]] = deque(maxlen=_LAST)
+        self.last: deque[tuple[ModuleCall, list[weakref.ref[torch.Tensor]]]] = deque(
+            maxlen=_LAST
+        )
         self.failed: FailedCall | None = None
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
-        self.given: deque[tuple[Given, weakref.ref[torch.Tensor]]] = deque(maxlen=_GIVEN)
+        self.given: deque[tuple[Given, weakref.ref[torch.Tensor]]] = deque(
+            maxlen=_GIVEN
+        )
 
     @property
     def innermost(self) -> ModuleCall | None:
@@ -299,16 +386,23 @@ class EventLog:
 
     def note_call(self, number: int) -> None:
         """From `number` on, nodes are made in the innermost call."""
-        self.calls.add(max(number, self.calls.numbers[-1]), self.innermost)
+        self.calls.add(
+            max(number, self.calls.numbers[-1]),
+            self.innermost,
+        )
 
     def forget(self, number: int) -> None:
-        """Drop what is known of nodes below `number`: a long run would fill the memory with it."""
+        """Drop what is known of nodes below `number`: a long run would fill the memory
+        with it.
+        """
         self.lines.forget(number)
         self.calls.forget(number)
 
     @property
     def end(self) -> int:
-        """The last sequence number noted: every node made under an earlier one is covered."""
+        """The last sequence number noted: every node made under an earlier one is
+        covered.
+        """
         return max(self.lines.seen, self.calls.numbers[-1])
 
 
@@ -323,6 +417,12 @@ class FailedCall:
 
     __slots__ = ("arguments", "call", "error", "reached")
 
-    def __init__(self, call: ModuleCall, error: int, arguments: list[weakref.ref[torch.Tensor]]) -> None:
+    def __init__(
+        self,
+        call: ModuleCall,
+        error: int,
+        arguments: list[weakref.ref[torch.Tensor]],
+    ) -> None:
         self.call, self.error, self.arguments = call, error, arguments
-        self.reached = call  # the outermost call that the same exception has left so far
+        # the outermost call that the same exception has left so far
+        self.reached = call

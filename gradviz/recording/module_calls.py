@@ -1,6 +1,8 @@
-"""Notes which call of which module is running, from sequence number to sequence number, while foreign code runs.
+"""Notes which call of which module is running, from sequence number to sequence number,
+while foreign code runs.
 
-Owns the global module hooks, the calls seen, and the modules by identity. Does not know source lines or graphs.
+Owns the global module hooks, the calls seen, and the modules by identity. Does not know
+source lines or graphs.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ import torch
 from torch.utils.checkpoint import CheckpointFunction
 
 from gradviz.packages import UserCode, frames_from
-from gradviz.recording.event_log import Evaluation, EventLog, FailedCall, ModuleCall, SeenModule, Tree
+from gradviz.recording.event_log import (
+    Evaluation,
+    EventLog,
+    FailedCall,
+    ModuleCall,
+    SeenModule,
+    Tree,
+)
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.description import Given
@@ -30,15 +39,21 @@ _FORWARD = getattr(CheckpointFunction.forward, "__code__", None)
 
 
 def bare_checkpoint(frame: FrameType | None, outer: int) -> FrameType | None:
-    """The innermost such checkpoint between a module's call and the call around it, which runs in frame `outer`."""
+    """The innermost such checkpoint between a module's call and the call around it,
+    which runs in frame `outer`.
+    """
     for around in frames_from(frame):
         if id(around) == outer:
             break
         if around.f_code is _FORWARD:
             inputs: Any = local_variables(around).get("args", ())
             with torch._C.DisableTorchFunction():
-                bare = not any(is_a(value, torch.Tensor) and value.requires_grad for value in inputs)
+                bare = not any(
+                    is_a(value, torch.Tensor) and value.requires_grad
+                    for value in inputs
+                )
             return around if bare else None
+
     return None
 
 
@@ -50,7 +65,11 @@ _without_functions = torch._C.DisableTorchFunction  # runs nobody's `__torch_fun
 class ModuleCalls:
     """The hooks. `event_log` gives that of the running thread."""
 
-    def __init__(self, event_log: Callable[[], EventLog], user: UserCode) -> None:
+    def __init__(
+        self,
+        event_log: Callable[[], EventLog],
+        user: UserCode,
+    ) -> None:
         self._event_log = event_log
         self._user = user
         self._seen: dict[int, SeenModule] = {}
@@ -74,15 +93,23 @@ class ModuleCalls:
     def _hook(self) -> None:
         register = torch.nn.modules.module
         self._handles.append(register.register_module_forward_pre_hook(self._enter))
-        self._handles.append(register.register_module_forward_hook(self._leave, always_call=True))
+        self._handles.append(
+            register.register_module_forward_hook(self._leave, always_call=True)
+        )
         self._handles.append(hide_global_hooks({handle.id for handle in self._handles}))
 
     def _unhook(self) -> None:
         while self._handles:
             self._handles.pop().remove()
 
-    def _exports(self, *_: Any, **__: Any) -> Ended | None:
-        """An export begins, which global hooks would become a part of, or end. Those inside another one meet none."""
+    def _exports(
+        self,
+        *_: Any,
+        **__: Any,
+    ) -> Ended | None:
+        """An export begins, which global hooks would become a part of, or end. Those
+        inside another one meet none.
+        """
         if not self._handles:
             return None
         self._unhook()
@@ -99,51 +126,94 @@ class ModuleCalls:
             tree.settle()
         return list(self._trees.values())
 
-    # The two hooks return None, so that torch leaves arguments and result as they are. Under torch.compile they must do
-    # nothing at all, or what they do is compiled into the user's function.
+    # The two hooks return None, so that torch leaves arguments and result as they are.
+    # Under torch.compile they must do nothing at all, or what they do is compiled into
+    # the user's function.
 
     @uninterrupted
-    def _enter(self, module: torch.nn.Module, arguments: Any) -> None:
+    def _enter(
+        self,
+        module: torch.nn.Module,
+        arguments: Any,
+    ) -> None:
         if torch.compiler.is_compiling():
             return
+
         event_log = self._event_log()
         stack, frame = event_log.stack, sys._getframe(1)
         while stack:  # does this call run inside the one that began last?
             outer, code, around = stack[-1].frame, stack[-1].code, frame.f_back
-            while around is not None and (id(around) != outer or around.f_code is not code):
+            while around is not None and (
+                id(around) != outer or around.f_code is not code
+            ):
                 around = around.f_back
             if around is not None:
                 break
-            stack.pop()  # no: an interrupt ended that one. Hooks run for exceptions, but not for KeyboardInterrupt.
+            # no: an interrupt ended that one. Hooks run for exceptions, but not for
+            # KeyboardInterrupt.
+            stack.pop()
+
         call = self._begin(event_log, module, frame, peek_sequence())
         if call.module.recording:  # else no graph has what it is given
-            _note_given(event_log, module, arguments, frame if call.parent is None else None)
+            _note_given(
+                event_log, module, arguments, frame if call.parent is None else None
+            )
+
         call.entered = self.clock()
 
-    def _begin(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, made: int) -> ModuleCall:
+    def _begin(
+        self,
+        event_log: EventLog,
+        module: torch.nn.Module,
+        frame: FrameType,
+        made: int,
+    ) -> ModuleCall:
         """A call that runs in this frame begins, before node number `made`."""
         outer, seen = event_log.innermost, self.seen(module)
         site = self._user.site(frame.f_back, outer)
         place = site.place if site is not None else None
         if seen is None:
             seen = self._seen[id(module)] = SeenModule(module)
+
         call = _new(ModuleCall)
-        call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
-        call.place, call.site, call.began, call.parent, call.seconds = place, site, made, outer, None
-        call.tree = outer.tree if outer is not None else self._trees.setdefault(seen, Tree(seen))
+        call.module, call.frame, call.code, call.output = (
+            seen,
+            id(frame),
+            frame.f_code,
+            None,
+        )
+        call.place, call.site, call.began, call.parent, call.seconds = (
+            place,
+            site,
+            made,
+            outer,
+            None,
+        )
+
+        if outer is not None:
+            call.tree = outer.tree
+        else:
+            call.tree = self._trees.setdefault(seen, Tree(seen))
+
         self._count = call.number = self._count + 1
         call.root = root = None if outer is None else outer.root or outer
         if root is None:
             call.calls = Counter()
+
         calls = (root or call).calls
         calls[seen] += 1
         call.nth = calls[seen]
         if seen not in call.tree.parameters:
             call.tree.parameters[seen] = None
             call.tree.pending.append(call)
+
         event_log.stack.append(call)
         seen.calls += 1
-        seen.began, seen.recording, seen.source = made, grad_enabled(), place.source if place is not None else None
+        seen.began, seen.recording, seen.source = (
+            made,
+            grad_enabled(),
+            place.source if place is not None else None,
+        )
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
         event_log.note_call(made)
         return call
@@ -158,34 +228,63 @@ class ModuleCalls:
         return place.source if place is not None else None
 
     @uninterrupted
-    def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
+    def _leave(
+        self,
+        module: torch.nn.Module,
+        arguments: Any,
+        *result: Any,
+    ) -> None:
         if torch.compiler.is_compiling():
             return
+
         event_log, now = self._event_log(), self.clock()
         call = _closed(event_log.stack, module)
         if call is None:
             return
+
         call.seconds = now - call.entered
         number = peek_sequence()
         event_log.note_call(number)
         output = result[-1]
         if output is not None and _records_nothing(call, number):
             return
+
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
             _note_failure(event_log, call, error, arguments)
-        elif torch._C._get_tracing_state() is None:  # torch.jit.trace would record that a shape is read
+        elif torch._C._get_tracing_state() is None:
+            # torch.jit.trace would record that a shape is read
             _note_outputs(event_log, call, output)
-        # autocast records how it casts weights under no_grad(), too: nodes alone do not say that the call was recorded
-        recorded = call.parent is None and number > call.began and call.module.gave_graph
-        if recorded and call.place is not None and module.__dict__.get("training") is False:
-            event_log.evaluations.append(Evaluation(call.module.type, call.place, call.began, number))
-        if call.parent is None and call.tree.pending and torch._C._get_tracing_state() is None:
+
+        # autocast records how it casts weights under no_grad(), too: nodes alone do not
+        # say that the call was recorded
+        recorded = (
+            call.parent is None and number > call.began and call.module.gave_graph
+        )
+        if (
+            recorded
+            and call.place is not None
+            and module.__dict__.get("training") is False
+        ):
+            event_log.evaluations.append(
+                Evaluation(call.module.type, call.place, call.began, number)
+            )
+
+        if (
+            call.parent is None
+            and call.tree.pending
+            and torch._C._get_tracing_state() is None
+        ):
             call.tree.settle()
 
 
-def _closed(stack: list[ModuleCall], module: torch.nn.Module) -> ModuleCall | None:
-    """Take the innermost call of `module` from the stack, and whatever was left open inside it."""
+def _closed(
+    stack: list[ModuleCall],
+    module: torch.nn.Module,
+) -> ModuleCall | None:
+    """Take the innermost call of `module` from the stack, and whatever was left open
+    inside it.
+    """
     for i in range(len(stack) - 1, -1, -1):
         if stack[i].module.ref() is module:
             call = stack[i]
@@ -195,12 +294,16 @@ def _closed(stack: list[ModuleCall], module: torch.nn.Module) -> ModuleCall | No
 
 
 def _records_nothing(call: ModuleCall, number: int) -> bool:
-    """Whether a call is in no graph, as in a rollout, and its module's path is known already."""
+    """Whether a call is in no graph, as in a rollout, and its module's path is known
+    already.
+    """
     return number == call.began and not call.module.recording and not call.tree.pending
 
 
 def _error_that_left(frame: FrameType) -> BaseException | None:
-    """The exception that a module call is ending with, when the hook runs for that: its traceback begins in that call."""
+    """The exception that a module call is ending with, when the hook runs for that: its
+    traceback begins in that call.
+    """
     error = sys.exc_info()[1]
     trace = error.__traceback__ if error is not None else None
     return error if trace is not None and trace.tb_frame is frame else None
@@ -210,37 +313,64 @@ def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
     """Note the tensors of a result; the first one stands for its shape."""
     tensors = tensors_in(output)
     with _without_functions():
-        call.module.gave_graph = not tensors or any(tensor.requires_grad for tensor in tensors)
+        call.module.gave_graph = not tensors or any(
+            tensor.requires_grad for tensor in tensors
+        )
         for first in tensors[:1]:
             try:
-                call.output = (first.shape, first.dtype, first.device, first.layout)
+                call.output = (
+                    first.shape,
+                    first.dtype,
+                    first.device,
+                    first.layout,
+                )
             except RuntimeError:  # a strided nested tensor has no shape
                 pass
+
     event_log.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
 
 
-def _note_given(event_log: EventLog, module: torch.nn.Module, arguments: Any, frame: FrameType | None) -> None:
-    """Note the data that a module is called with, as the parameters of its forward are called.
+def _note_given(
+    event_log: EventLog,
+    module: torch.nn.Module,
+    arguments: Any,
+    frame: FrameType | None,
+) -> None:
+    """Note the data that a module is called with, as the parameters of its forward are
+    called.
 
     Arguments by keyword are read from torch's frame, where that is given.
     """
     with _without_functions():
-        given = [i for i, value in enumerate(arguments) if type(value) is torch.Tensor and not value.requires_grad]
+        given = [
+            i
+            for i, value in enumerate(arguments)
+            if type(value) is torch.Tensor and not value.requires_grad
+        ]
         keywords = local_variables(frame).get("kwargs") if frame is not None else None
         if given:
             code = getattr(class_attribute(type(module), "forward"), "__code__", None)
             names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
             for i in (i for i in given if i < len(names)):
-                event_log.given.append((Given(names[i], frame is None), weakref.ref(arguments[i])))
+                event_log.given.append(
+                    (Given(names[i], frame is None), weakref.ref(arguments[i]))
+                )
+
         for name, value in keywords.items() if type(keywords) is dict else ():
             if type(value) is torch.Tensor and not value.requires_grad:
                 event_log.given.append((Given(name, False), weakref.ref(value)))
 
 
-def _note_failure(event_log: EventLog, call: ModuleCall, error: BaseException, arguments: Any) -> None:
+def _note_failure(
+    event_log: EventLog, call: ModuleCall, error: BaseException, arguments: Any
+) -> None:
     known = event_log.failed
     around = known.reached.parent if known is not None else None
     if known is not None and known.error == id(error) and around is call:
         known.reached = call
     else:
-        event_log.failed = FailedCall(call, id(error), [weakref.ref(tensor) for tensor in tensors_in(arguments)])
+        event_log.failed = FailedCall(
+            call,
+            id(error),
+            [weakref.ref(tensor) for tensor in tensors_in(arguments)],
+        )

@@ -1,9 +1,10 @@
-"""The threads beside the one that records: which of them may make nodes, seen before they run and until they have ended.
+"""The threads beside the one that records: which of them may make nodes, seen before
+they run and until they have ended.
 
 Owns the functions that begin a thread while somebody looks. Does not know nodes.
 
-What a thread is given to run goes in a partial call, which Python holds until that has returned: so its end is noticed, too, and
-no frame of ours lies in the thread.
+What a thread is given to run goes in a partial call, which Python holds until that has
+returned: so its end is noticed, too, and no frame of ours lies in the thread.
 """
 
 from __future__ import annotations
@@ -24,13 +25,22 @@ from gradviz.packages import frames_from, is_foundation, package_of
 from gradviz.walker.private import OWN_THREADS, peek_sequence
 from gradviz.wording import visible
 
-_BEGIN = ("start_new_thread", "start_new", "start_joinable_thread", "_start_new_thread", "_start_joinable_thread")
+_BEGIN = (
+    "start_new_thread",
+    "start_new",
+    "start_joinable_thread",
+    "_start_new_thread",
+    "_start_joinable_thread",
+)
 _NO_NODES = (
     "gradviz",
     *("tqdm", "rich"),  # progress
-    *("torch.utils.data", "multiprocessing.queues", "multiprocessing.resource_sharer"),  # DataLoader
-    *("torch.utils.tensorboard", "tensorboard", "tensorboardX", "wandb", "logging"),  # log writers
-    *("ipykernel", "IPython.core.history", "zmq", "tornado", "jupyter_client"),  # the notebook's kernel
+    # DataLoader
+    *("torch.utils.data", "multiprocessing.queues", "multiprocessing.resource_sharer"),
+    # log writers
+    *("torch.utils.tensorboard", "tensorboard", "tensorboardX", "wandb", "logging"),
+    # the notebook's kernel
+    *("ipykernel", "IPython.core.history", "zmq", "tornado", "jupyter_client"),
     "torch._inductor",  # compiles
     "concurrent.futures",  # what its workers are given is looked at when it is given
 )
@@ -41,18 +51,27 @@ _LEAVE = 0.1  # seconds
 
 
 class _Started(functools.partial[Any]):
-    """What a thread runs, or a worker of a pool. Lives until that has returned; shown as what the user gave."""
+    """What a thread runs, or a worker of a pool. Lives until that has returned; shown
+    as what the user gave.
+    """
 
     def __repr__(self) -> str:
         return repr(self.func)
 
 
 class OtherThreads:
-    """True while one of them runs. `changed` is called when one begins, before it can run, and when it ends, in it."""
+    """True while one of them runs. `changed` is called when one begins, before it can
+    run, and when it ends, in it.
+    """
 
-    def __init__(self, changed: Callable[[], None], ends: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        ends: Callable[[], None],
+    ) -> None:
         self._changed, self._ends = changed, ends
-        self._begun: dict[weakref.ref[_Started], int] = {}  # with the next number of the thread that began it
+        # with the next number of the thread that began it
+        self._begun: dict[weakref.ref[_Started], int] = {}
         self._users: set[int] = set()  # threads that were there before
         self._first = 0
         self._undo = ExitStack()
@@ -69,7 +88,9 @@ class OtherThreads:
 
     @property
     def numbers(self) -> int:
-        """Below this number, one of them that runs may have numbered nodes as the thread that began it had done before."""
+        """Below this number, one of them that runs may have numbered nodes as the
+        thread that began it had done before.
+        """
         return max(self._begun.values(), default=0)
 
     def start(self) -> None:
@@ -80,9 +101,15 @@ class OtherThreads:
                 original = getattr(home, name, None)
                 if original is not None:
                     self._replace(home, name, self._noticing(original))
-        self._replace(ThreadPoolExecutor, "submit", self._noticing_work(ThreadPoolExecutor.submit))
-        with columns.paused():  # up to Python 3.11 a collection in there may wait for a lock that its own thread holds
+
+        self._replace(
+            ThreadPoolExecutor, "submit", self._noticing_work(ThreadPoolExecutor.submit)
+        )
+        # up to Python 3.11 a collection in there may wait for a lock that its own
+        # thread holds
+        with columns.paused():
             frames = sys._current_frames()
+
         self.older = frozenset(frames)
         for thread in self.older - {self._first, *OWN_THREADS}:
             if _is_users(frames[thread]):
@@ -93,24 +120,43 @@ class OtherThreads:
         """Leave everything as it was."""
         self._undo.close()
 
-    def _noticing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _noticing(
+        self,
+        original: Callable[..., Any],
+    ) -> Callable[..., Any]:
         @functools.wraps(original)
-        def begin(function: Any, *arguments: Any, **options: Any) -> Any:
+        def begin(
+            function: Any,
+            *arguments: Any,
+            **options: Any,
+        ) -> Any:
             return original(self._noticed(function), *arguments, **options)
 
         return begin
 
-    def _noticing_work(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _noticing_work(
+        self,
+        original: Callable[..., Any],
+    ) -> Callable[..., Any]:
         @functools.wraps(original)
-        def submit(pool: ThreadPoolExecutor, function: Any, /, *arguments: Any, **options: Any) -> Any:
+        def submit(
+            pool: ThreadPoolExecutor, function: Any, /, *arguments: Any, **options: Any
+        ) -> Any:
             return original(pool, self._noticed(function), *arguments, **options)
 
         return submit
 
     def _noticed(self, function: Any) -> Any:
-        return self._begins(function) if callable(function) and _may_make_nodes(_runs(function)) else function
+        if callable(function) and _may_make_nodes(_runs(function)):
+            return self._begins(function)
+        return function
 
-    def _replace(self, home: object, name: str, mine: object) -> None:
+    def _replace(
+        self,
+        home: object,
+        name: str,
+        mine: object,
+    ) -> None:
         self._undo.callback(setattr, home, name, getattr(home, name))
         setattr(home, name, mine)
 
@@ -120,7 +166,8 @@ class OtherThreads:
         self._begun[weakref.ref(started, self._ended)] = peek_sequence()
         self._changed()
         if alone and threading.get_ident() != self._first:
-            # The first thread may be making a node at this moment, and wait for the interpreter to say so. It gets it now.
+            # The first thread may be making a node at this moment, and wait for the
+            # interpreter to say so. It gets it now.
             threading.Event().wait(_LEAVE)
         return started
 
@@ -151,7 +198,10 @@ def _may_make_nodes(module: str) -> bool:
 
 
 def _is_of(module: str, packages: tuple[str, ...]) -> bool:
-    return module.startswith(tuple(f"{package}." for package in packages)) or module in packages
+    return (
+        module.startswith(tuple(f"{package}." for package in packages))
+        or module in packages
+    )
 
 
 def _is_users(innermost: FrameType) -> bool:

@@ -1,4 +1,6 @@
-"""Why backward gives a tensor no gradient: it is frozen, a line cut it off, its module was never called, or nothing uses it."""
+"""Why backward gives a tensor no gradient: it is frozen, a line cut it off, its module
+was never called, or nothing uses it.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +23,43 @@ if TYPE_CHECKING:
 
 
 class Reason(NamedTuple):
-    """`words` complete "it gets no gradient because"; `source` is the line that they are about."""
+    """`words` complete "it gets no gradient because"; `source` is the line that they
+    are about.
+    """
 
     words: str
     source: SourceLine | None = None
 
 
 class SeenCuts(Protocol):
-    """What knows the lines that cut tensors off, where a feature watched for them (`gradviz.cuts`)."""
+    """What knows the lines that cut tensors off, where a feature watched for them
+    (`gradviz.cuts`).
+    """
 
-    def reason(self, tensor: torch.Tensor, name: str) -> Reason | None:
+    def reason(
+        self,
+        tensor: torch.Tensor,
+        name: str,
+    ) -> Reason | None:
         """The line that cut a tensor off; None when none was seen."""
 
     @property
     def capture(self) -> Callable[..., Graph]:
-        """Walks as `gradviz.walker.walk.capture` does, and puts what was cut off beside it."""
+        """Walks as `gradviz.walker.walk.capture` does, and puts what was cut off beside
+        it.
+        """
 
 
 class Reasons:
-    """Of one moment of a program. Hold it no longer than its tensors. `cuts` and `recording` tell more where they are there."""
+    """Of one moment of a program. Hold it no longer than its tensors. `cuts` and
+    `recording` tell more where they are there.
+    """
 
     def __init__(
-        self, variables: Sequence[Namespace], recording: Recording | None, cuts: SeenCuts | None = None
+        self,
+        variables: Sequence[Namespace],
+        recording: Recording | None,
+        cuts: SeenCuts | None = None,
     ) -> None:
         self._recording, self._cuts = recording, cuts
         self._modules = dict(below(outermost(scan(variables))))
@@ -53,13 +70,18 @@ class Reasons:
             for _, tensor in members(module, table)
         }
 
-    def owner(self, tensor: torch.Tensor) -> tuple[str, torch.nn.Module] | None:
+    def owner(
+        self,
+        tensor: torch.Tensor,
+    ) -> tuple[str, torch.nn.Module] | None:
         """The module that registered a tensor, and its path."""
         path = self._owner.get(id(tensor))
         return None if path is None else (path, self._modules[path])
 
     def reason(self, tensor: torch.Tensor, name: str) -> Reason:
-        """Why a tensor that the loss does not lead to gets no gradient. `name` is what the caller calls it."""
+        """Why a tensor that the loss does not lead to gets no gradient. `name` is what
+        the caller calls it.
+        """
         cut = self._cuts.reason(tensor, name) if self._cuts is not None else None
         if not tensor.requires_grad:
             frozen = "frozen: " if isinstance(tensor, torch.nn.Parameter) else ""
@@ -67,10 +89,15 @@ class Reasons:
         unused = Reason("no path leads to it from the loss")
         return self._of_module(tensor, cut is not None) or cut or unused
 
-    def _of_module(self, tensor: torch.Tensor, cut: bool) -> Reason | None:
+    def _of_module(
+        self,
+        tensor: torch.Tensor,
+        cut: bool,
+    ) -> Reason | None:
         owner = self.owner(tensor)
         if owner is None or self._recording is None:
             return None
+
         path, module = owner
         run = self._recording.run_of(module)
         called_at = with_text(run.source) if run.source is not None else None
@@ -79,14 +106,22 @@ class Reasons:
             return Reason(f"{what} was never called", self._created(path))
         if run.calls and not run.recording:
             return Reason(f"{what} ran with gradients off (torch.no_grad())", called_at)
+
         if run.calls and not cut:
-            return Reason(f"{what} ran, but the loss does not use its result", called_at)
+            return Reason(
+                f"{what} ran, but the loss does not use its result", called_at
+            )
+
         return None
 
     def _created(self, path: str) -> SourceLine | None:
         """The line that makes a module an attribute of the one around it."""
         outer, _, attribute = path.rpartition(".")
-        code = getattr(class_attribute(type(self._modules.get(outer)), "__init__"), "__code__", None)
+        code = getattr(
+            class_attribute(type(self._modules.get(outer)), "__init__"),
+            "__code__",
+            None,
+        )
         return _stored(code, attribute) if code is not None else None
 
 
@@ -97,13 +132,21 @@ def without_gradient(walked: Walked, reasons: Reasons) -> Iterator[Absent]:
         could = tensor.requires_grad or walked.names.kind(tensor) == "parameter"
         is_leaf = could and grad_fn_of(tensor) is None and not tensor._is_view()
         if is_leaf and id(tensor) not in inside:
-            yield Absent(names, tensor_info(tensor), *reasons.reason(tensor, names[0]))
+            yield Absent(
+                names,
+                tensor_info(tensor),
+                *reasons.reason(tensor, names[0]),
+            )
 
 
 def _stored(code: Any, attribute: str) -> SourceLine | None:
     for instruction in dis.get_instructions(code):
         if instruction.opname == "STORE_ATTR" and instruction.argval == attribute:
-            lines = (line for start, end, line in code.co_lines() if start <= instruction.offset < end)
+            lines = (
+                line
+                for start, end, line in code.co_lines()
+                if start <= instruction.offset < end
+            )
             line = next(lines, None)
             return with_text(code_line(code, line)) if line else None
     return None

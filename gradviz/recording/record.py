@@ -1,8 +1,10 @@
-"""`record()`: notes module calls and source lines while the user's code runs, for the graphs made meanwhile.
+"""`record()`: notes module calls and source lines while the user's code runs, for the
+graphs made meanwhile.
 
-Puts together the session, what it noted, and the walker, and says what a forward had computed when an exception ended it.
-Changes no result, no random number and no graph; everything is undone on exit. Holds tensors weakly: while the exception's
-traceback exists it holds them, afterwards nobody does.
+Puts together the session, what it noted, and the walker, and says what a forward had
+computed when an exception ended it. Changes no result, no random number and no graph;
+everything is undone on exit. Holds tensors weakly: while the exception's traceback
+exists it holds them, afterwards nobody does.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ from gradviz.walker.walk import capture
 
 
 class LastOutputs(NamedTuple):
-    """`outputs` by what they are ("h", "input of encoder.1", "output of encoder.0"), only those with a graph.
+    """`outputs` by what they are ("h", "input of encoder.1", "output of encoder.0"),
+    only those with a graph.
 
-    `module` is the path of the innermost module whose call failed, in the caller's names; None outside every module.
+    `module` is the path of the innermost module whose call failed, in the caller's
+    names; None outside every module.
     """
 
     outputs: dict[str, torch.Tensor]
@@ -52,18 +56,32 @@ class _Unfinished:
     error: str
     source: SourceLine | None
     call: ModuleCall | None
-    candidates: list[tuple[str, weakref.ref[torch.Tensor], ModuleCall | None]] = field(default_factory=list)
+    candidates: list[tuple[str, weakref.ref[torch.Tensor], ModuleCall | None]] = field(
+        default_factory=list
+    )
 
-    def last_outputs(self, session: Session, module_paths: Mapping[int, str]) -> LastOutputs:
-        """The candidates that are alive and have a graph, each tensor once. The caller's module paths are by identity."""
+    def last_outputs(
+        self, session: Session, module_paths: Mapping[int, str]
+    ) -> LastOutputs:
+        """The candidates that are alive and have a graph, each tensor once. The
+        caller's module paths are by identity.
+        """
         session.calls.trees()  # settles the paths
         outputs: dict[str, torch.Tensor] = {}
+
         for what, reference, call in self.candidates:
             tensor = reference()
-            if tensor is None or any(tensor is known for known in outputs.values()) or not _has_graph(tensor):
+            if (
+                tensor is None
+                or any(tensor is known for known in outputs.values())
+                or not _has_graph(tensor)
+            ):
                 continue
             name = f"{what} {_path(call, module_paths)}" if call is not None else what
-            outputs.setdefault(name if name not in outputs else f"{name} ({len(outputs)})", tensor)
+            outputs.setdefault(
+                name if name not in outputs else f"{name} ({len(outputs)})", tensor
+            )
+
         module = _path(self.call, module_paths) if self.call is not None else None
         return LastOutputs(outputs, module, self.source, self.error)
 
@@ -71,39 +89,62 @@ class _Unfinished:
 def _unfinished(session: Session, error: BaseException) -> _Unfinished:
     """What is known about a failure, in the thread where it happened.
 
-    Sources, the nearest first: what the failing module was given, variables of the user's function that failed, outputs
-    of the module calls completed last.
+    Sources, the nearest first: what the failing module was given, variables of the
+    user's function that failed, outputs of the module calls completed last.
     """
     event_log = session.event_log()
     source, local = _failing_code(error)
-    failed, passed = event_log.failed, {id(frame) for frame, _ in walk_tb(error.__traceback__)}
+    failed, passed = (
+        event_log.failed,
+        {id(frame) for frame, _ in walk_tb(error.__traceback__)},
+    )
     if failed is not None and failed.call.frame not in passed:
         failed = None
-    result = _Unfinished(f"{type(error).__name__}: {text_of(error)}", source, failed.call if failed else None)
+
+    result = _Unfinished(
+        f"{type(error).__name__}: {text_of(error)}",
+        source,
+        failed.call if failed else None,
+    )
     if failed is not None:
-        result.candidates += [("input of", reference, failed.call) for reference in failed.arguments]
+        result.candidates += [
+            ("input of", reference, failed.call) for reference in failed.arguments
+        ]
+
     result.candidates += [(name, weakref.ref(tensor), None) for name, tensor in local]
     result.candidates += _completed(event_log, result.call)
     return result
 
 
-def _failing_code(error: BaseException) -> tuple[SourceLine | None, list[tuple[str, torch.Tensor]]]:
-    """The innermost line of the user's in the traceback, and the tensors among its local variables."""
+def _failing_code(
+    error: BaseException,
+) -> tuple[SourceLine | None, list[tuple[str, torch.Tensor]]]:
+    """The innermost line of the user's in the traceback, and the tensors among its
+    local variables.
+    """
     users = [
-        (frame, line) for frame, line in walk_tb(error.__traceback__) if not is_foundation(frame.f_code.co_filename)
+        (frame, line)
+        for frame, line in walk_tb(error.__traceback__)
+        if not is_foundation(frame.f_code.co_filename)
     ]
     if not users:
         return None, []
+
     frame, line = users[-1]
     variables = namespaces(frame)[0]
-    tensors = [(name, value) for name, value in variables.items() if is_a(value, torch.Tensor)]
+    tensors = [
+        (name, value) for name, value in variables.items() if is_a(value, torch.Tensor)
+    ]
+
     return with_text(code_line(frame.f_code, line)), tensors
 
 
 def _completed(
     event_log: EventLog, failed: ModuleCall | None
 ) -> list[tuple[str, weakref.ref[torch.Tensor], ModuleCall | None]]:
-    """Outputs of the last completed calls, the latest first. After a failed call only those of calls beside or above it."""
+    """Outputs of the last completed calls, the latest first. After a failed call only
+    those of calls beside or above it.
+    """
     outer = {None, *_around(failed)}
     return [
         ("output of", reference, done)
@@ -123,7 +164,9 @@ def _around(call: ModuleCall | None) -> list[ModuleCall]:
 
 
 def _path(call: ModuleCall, module_paths: Mapping[int, str]) -> str:
-    """The caller's name for the module, else its path below the outermost one, else its class."""
+    """The caller's name for the module, else its path below the outermost one, else its
+    class.
+    """
     module = call.module.ref()
     known = module_paths.get(id(module)) if module is not None else None
     return known or call.tree.paths.get(call.module, "") or call.module.type
@@ -138,22 +181,28 @@ def _has_graph(tensor: torch.Tensor) -> bool:
 
 
 class ModuleRun(NamedTuple):
-    """What a recording saw of one module. All but `calls` is of its last call with tensors."""
+    """What a recording saw of one module. All but `calls` is of its last call with
+    tensors.
+    """
 
     calls: int
     recording: bool = True  # whether autograd was recording when it was called
     gave_graph: bool = True  # whether a tensor that it returned requires grad
     source: SourceLine | None = None  # the line that called it
-    began: int = 0  # the sequence number that the next node would have got when it was called
-    checkpoint: SourceLine | None = None  # that of a reentrant checkpoint around it of which no input requires grad
+    # the sequence number that the next node would have got when it was called
+    began: int = 0
+    # that of a reentrant checkpoint around it of which no input requires grad
+    checkpoint: SourceLine | None = None
 
 
 def record() -> Recording:
-    """Note, for every node made inside the `with`, the module call and the source line that made it.
+    """Note, for every node made inside the `with`, the module call and the source line
+    that made it.
 
     Returns:
-        A context manager. Its `graph(outputs)` is `gradviz.walk(outputs)` plus what was noted; it works inside the `with`
-        and after it. Nothing of the user's is kept alive by it.
+        A context manager. Its `graph(outputs)` is `gradviz.walk(outputs)` plus what was
+        noted; it works inside the `with` and after it. Nothing of the user's is kept
+        alive by it.
 
     >>> import torch, gradviz
     >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
@@ -163,7 +212,8 @@ def record() -> Recording:
     >>> [(node.op, graph.scopes[node.scope].type) for node in graph.nodes[1:3]]
     [('ReluBackward0', 'ReLU'), ('AddmmBackward0', 'Linear')]
 
-    Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.modules.module.register_module_forward_hook.html
+    Source:
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.modules.module.register_module_forward_hook.html
     """
     return Recording()
 
@@ -172,7 +222,9 @@ _open: list[Recording] = []
 
 
 def open_recording() -> Recording | None:
-    """The one that has been open for the longest, and so knows most; None while nothing is recorded."""
+    """The one that has been open for the longest, and so knows most; None while nothing
+    is recorded.
+    """
     return next(iter(_open), None)
 
 
@@ -192,16 +244,25 @@ class Recording:
 
     def __enter__(self) -> Recording:
         if self._session is not None:
-            raise GradvizError("this recording has been used already: call gradviz.record() for another one")
+            raise GradvizError(
+                "this recording has been used already: call gradviz.record() for another one"
+            )
+
         if not CAN_RECORD:
-            raise GradvizError(f"torch {torch.__version__} does not tell the sequence number of the next node")
+            raise GradvizError(
+                f"torch {torch.__version__} does not tell the sequence number of the next node"
+            )
+
         self._session = session = sessions.enter()
         self._starts = session.ends()
         _open.append(self)
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         session = self._running()
         _open.remove(self)
@@ -220,25 +281,39 @@ class Recording:
         *,
         saved: bool = True,
     ) -> Graph:
-        """The graph behind `outputs` with module calls and source lines. Arguments and errors: `gradviz.walk`.
+        """The graph behind `outputs` with module calls and source lines. Arguments and
+        errors: `gradviz.walk`.
 
-        Module paths begin with the name that `model` or the caller's variables give the outermost module. Calls are
-        counted within the graph: `Scope.call` is 2 at the second of the module's calls that led to `outputs`.
+        Module paths begin with the name that `model` or the caller's variables give the
+        outermost module. Calls are counted within the graph: `Scope.call` is 2 at the
+        second of the module's calls that led to `outputs`.
         """
         variables = callers_variables(sys._getframe(1))
         attribution = self.attribution(model, variables)
-        return capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=attribution)
+        return capture(
+            outputs,
+            model=model,
+            params=params,
+            variables=variables,
+            saved=saved,
+            attribution=attribution,
+        )
 
     def last_outputs(
-        self, error: BaseException | None = None, variables: Sequence[Namespace] | None = None
+        self,
+        error: BaseException | None = None,
+        variables: Sequence[Namespace] | None = None,
     ) -> LastOutputs:
-        """What a forward had computed when it failed, to be given to `graph`, and where it failed.
+        """What a forward had computed when it failed, to be given to `graph`, and where
+        it failed.
 
         Args:
-            error: the exception, when the user's code caught it inside the `with`; else it is the one that ended the `with`.
+            error: the exception, when the user's code caught it inside the `with`; else
+            it is the one that ended the `with`.
             variables: namespaces that name the modules; without it the caller's.
 
-        The tensors are held weakly: they are there as long as the exception's traceback, or the user, holds them.
+        The tensors are held weakly: they are there as long as the exception's
+        traceback, or the user, holds them.
 
         >>> import torch, gradviz
         >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(2, 1))
@@ -253,21 +328,36 @@ class Recording:
         session = self._running()
         failure = self._failure if error is None else _unfinished(session, error)
         if failure is None:
-            raise GradvizError("no exception ended this recording, so nothing is unfinished: use graph(outputs)")
+            raise GradvizError(
+                "no exception ended this recording, so nothing is unfinished: use graph(outputs)"
+            )
         if variables is None:
             variables = namespaces(sys._getframe(1))
         return failure.last_outputs(session, module_paths(None, variables))
 
     def attribution(
-        self, model: torch.nn.Module | None = None, variables: Sequence[Namespace] = (), timed: bool = False
+        self,
+        model: torch.nn.Module | None = None,
+        variables: Sequence[Namespace] = (),
+        timed: bool = False,
     ) -> Recorded:
-        """What `capture` needs to place nodes. The namespaces name the outermost modules."""
+        """What `capture` needs to place nodes. The namespaces name the outermost
+        modules.
+        """
         session = self._running()
         paths = module_paths(model, variables)
-        return Recorded(self._spans(session), session.calls.trees(), paths, tuple(session.others.names), timed)
+        return Recorded(
+            self._spans(session),
+            session.calls.trees(),
+            paths,
+            tuple(session.others.names),
+            timed,
+        )
 
     def forget(self, number: int) -> int:
-        """Drop what is known of this thread's nodes below a number. Returns the number that its next node would get."""
+        """Drop what is known of this thread's nodes below a number. Returns the number
+        that its next node would get.
+        """
         self._running().event_log().forget(number)
         following: int = peek_sequence()
         return following
@@ -277,7 +367,9 @@ class Recording:
         self._running().calls.clock = clock
 
     def with_modules(self, variables: Sequence[Namespace]) -> list[Namespace]:
-        """The namespaces, and one more of the outermost modules that ran and that they do not lead to, by class."""
+        """The namespaces, and one more of the outermost modules that ran and that they
+        do not lead to, by class.
+        """
         known = module_paths(None, variables)
         modules: dict[str, object] = {}
         for tree in self._running().calls.trees():
@@ -291,14 +383,27 @@ class Recording:
         seen = self._running().calls.seen(module)
         if seen is None:
             return ModuleRun(0)
+
         checkpoint = with_text(seen.checkpoint) if seen.checkpoint is not None else None
-        return ModuleRun(seen.calls, seen.recording, seen.gave_graph, seen.source, seen.began, checkpoint)
+        return ModuleRun(
+            seen.calls,
+            seen.recording,
+            seen.gave_graph,
+            seen.source,
+            seen.began,
+            checkpoint,
+        )
 
     def _running(self) -> Session:
         if self._session is None:
-            raise GradvizError("this recording has not begun: use it as `with gradviz.record() as recording:`")
+            raise GradvizError(
+                "this recording has not begun: use it as `with gradviz.record() as recording:`"
+            )
         return self._session
 
     def _spans(self, session: Session) -> list[Span]:
         ends = self._ends if self._ends is not None else session.ends()
-        return [Span(event_log, self._starts.get(event_log, event_log.start), end) for event_log, end in ends.items()]
+        return [
+            Span(event_log, self._starts.get(event_log, event_log.start), end)
+            for event_log, end in ends.items()
+        ]

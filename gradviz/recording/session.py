@@ -1,7 +1,9 @@
-"""Where recording is switched on: the hooks of modules and nodes, shared by all recordings that are open.
+"""Where recording is switched on: the hooks of modules and nodes, shared by all
+recordings that are open.
 
-Recordings may overlap in time, nest, and be opened in several threads; the first one switches on, the last one switches off.
-What was noted lives as long as a recording refers to it. Does not know graphs.
+Recordings may overlap in time, nest, and be opened in several threads; the first one
+switches on, the last one switches off. What was noted lives as long as a recording
+refers to it. Does not know graphs.
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from gradviz.packages import UserCode
 from gradviz.recording.event_log import EventLog, LocalEventLog
 from gradviz.recording.module_calls import ModuleCalls
 from gradviz.recording.other_threads import OtherThreads
-from gradviz.walker.private import LAST, OWN_THREADS, peek_sequence, wrappers_are_preserved
+from gradviz.walker.private import (
+    LAST,
+    OWN_THREADS,
+    peek_sequence,
+    wrappers_are_preserved,
+)
 from gradviz.walker.signals import HANDLERS, uninterrupted
 from gradviz.walker.taps import Ended, tapped
 
@@ -29,59 +36,93 @@ NO_STACK: list[str] = []
 """The answer that costs nothing: one object for all nodes."""
 
 Made = Callable[[], list[str]]
-"""Called for each node, by torch itself, in the thread that makes it. Answers `NO_STACK`, and must not raise."""
+"""Called for each node, by torch itself, in the thread that makes it. Answers
+`NO_STACK`, and must not raise.
+"""
 
 Around = Callable[["FrameType | None"], Callable[[], None]]
-"""Called with the frame that starts a backward. What it returns is called when the engine has ended."""
+"""Called with the frame that starts a backward. What it returns is called when the
+engine has ended.
+"""
 
-_set, _is_on, _checks_nan = torch.set_anomaly_enabled, torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
+_set, _is_on, _checks_nan = (
+    torch.set_anomaly_enabled,
+    torch.is_anomaly_enabled,
+    torch.is_anomaly_check_nan_enabled,
+)
 
 
-def _by_number(made: Callable[[dict[int, list[str]], int], list[str]]) -> Made:
-    """`made` for each number that the next node would get, once; nothing of Python runs where it is the latest one.
+def _by_number(
+    made: Callable[[dict[int, list[str]], int], list[str]],
+) -> Made:
+    """`made` for each number that the next node would get, once; nothing of Python runs
+    where it is the latest one.
 
-    So none runs for an AccumulateGrad, which takes no number: a signal handler that Python called at such a moment, and that uses
-    the same leaf, would wait for the lock that its own thread holds.
+    So none runs for an AccumulateGrad, which takes no number: a signal handler that
+    Python called at such a moment, and that uses the same leaf, would wait for the lock
+    that its own thread holds.
     """
     latest = type("Latest", (dict,), {"__missing__": made})()
     return map(latest.__getitem__, iter(peek_sequence, None)).__next__
 
 
 class NodeWatch:
-    """Between `start` and `stop`, `made` is called for every node of this process and `around` for every backward.
+    """Between `start` and `stop`, `made` is called for every node of this process and
+    `around` for every backward.
 
-    With anomaly mode on, torch asks `torch.fx.traceback.format_stack` for the stack of each node that it makes, from Python 3.10
-    to 3.13 and torch 2.6 to 2.15 alike. That is the one place where torch tells of a node without wrapping or running anything,
-    so this switches the mode on, answers that call, and hides both: user code that asks for the mode sees, and sets, its
-    own. While backward runs the mode is the user's, since the engine would then print more when it fails, and hold more.
+    With anomaly mode on, torch asks `torch.fx.traceback.format_stack` for the stack of
+    each node that it makes, from Python 3.10 to 3.13 and torch 2.6 to 2.15 alike. That
+    is the one place where torch tells of a node without wrapping or running anything,
+    so this switches the mode on, answers that call, and hides both: user code that asks
+    for the mode sees, and sets, its own. While backward runs the mode is the user's,
+    since the engine would then print more when it fails, and hold more.
 
-    While another thread may make nodes it is the user's, too. Torch makes the AccumulateGrad of a leaf under a lock of that leaf,
-    and a thread that is asked for its stack meanwhile waits for the interpreter. Another one holds that and waits for the lock,
-    in any operation on the same leaf: for ever.
+    While another thread may make nodes it is the user's, too. Torch makes the
+    AccumulateGrad of a leaf under a lock of that leaf, and a thread that is asked for
+    its stack meanwhile waits for the interpreter. Another one holds that and waits for
+    the lock, in any operation on the same leaf: for ever.
 
     Source: https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection
     """
 
-    def __init__(self, made: Made, around: Around, thread_ends: Callable[[], None]) -> None:
+    def __init__(
+        self, made: Made, around: Around, thread_ends: Callable[[], None]
+    ) -> None:
         self._made, self._around = made, around
         self._open = False
-        self._lock = threading.RLock()  # a signal handler, and what is collected, come back to it
+        # a signal handler, and what is collected, come back to it
+        self._lock = threading.RLock()
         self.others = OtherThreads(self._changed, thread_ends)
         self._running = 0  # backward calls
-        self._users_on, self._users_check = False, True  # the mode as the user has it: on, and looking for nan
+        # the mode as the user has it: on, and looking for nan
+        self._users_on, self._users_check = False, True
         self._undo = ExitStack()
 
     def start(self) -> None:
         self._users_on, self._users_check = _is_on(), _checks_nan()
         self._undo.enter_context(HANDLERS.replaced())
         self._stack_of_the_users = torch.fx.traceback.format_stack
-        self._replace(torch.fx.traceback, "format_stack", self._with_stack if self._users_on else self._made)
         self._replace(
-            torch, "set_anomaly_enabled", wraps(_set)(lambda *given, **options: self._users_set(*given, **options))
+            torch.fx.traceback,
+            "format_stack",
+            self._with_stack if self._users_on else self._made,
         )
-        self._replace(torch, "is_anomaly_enabled", wraps(_is_on)(lambda: self._users_on))
-        self._replace(torch, "is_anomaly_check_nan_enabled", wraps(_checks_nan)(lambda: self._users_check))
-        self._undo.enter_context(tapped(torch.autograd.graph._engine_run_backward, self._backward_began))
+        self._replace(
+            torch,
+            "set_anomaly_enabled",
+            wraps(_set)(lambda *given, **options: self._users_set(*given, **options)),
+        )
+        self._replace(
+            torch, "is_anomaly_enabled", wraps(_is_on)(lambda: self._users_on)
+        )
+        self._replace(
+            torch,
+            "is_anomaly_check_nan_enabled",
+            wraps(_checks_nan)(lambda: self._users_check),
+        )
+        self._undo.enter_context(
+            tapped(torch.autograd.graph._engine_run_backward, self._backward_began)
+        )
         self.others.start()
         self._open = True
         self._changed()
@@ -93,7 +134,12 @@ class NodeWatch:
         self._open = False
         self._changed()
 
-    def _replace(self, home: Any, name: str, mine: Any) -> None:
+    def _replace(
+        self,
+        home: Any,
+        name: str,
+        mine: Any,
+    ) -> None:
         self._undo.callback(setattr, home, name, getattr(home, name))
         setattr(home, name, mine)
 
@@ -107,12 +153,16 @@ class NodeWatch:
     def _users_set(self, enabled: bool, check_nan: bool = True) -> None:
         with self._lock:
             self._users_on, self._users_check = bool(enabled), bool(check_nan)
-            torch.fx.traceback.format_stack = self._with_stack if self._users_on else self._made
+            if self._users_on:
+                torch.fx.traceback.format_stack = self._with_stack
+            else:
+                torch.fx.traceback.format_stack = self._made
             self._apply()
 
     def _apply(self) -> None:
         done = None
-        while done != (mode := self._mode()):  # a signal handler may change it in between
+        # a signal handler may change it in between
+        while done != (mode := self._mode()):
             _set(*mode)
             done = mode
 
@@ -127,7 +177,12 @@ class NodeWatch:
             self._apply()
 
     @uninterrupted
-    def _backward_began(self, engine: FrameType, *_: Any, **__: Any) -> Ended:
+    def _backward_began(
+        self,
+        engine: FrameType,
+        *_: Any,
+        **__: Any,
+    ) -> Ended:
         after = self._around(engine.f_back)
         self._count(1)
 
@@ -150,15 +205,20 @@ class Session:
     def __init__(self) -> None:
         self.event_logs: list[EventLog] = []
         self._local = LocalEventLog()
-        self._unseen = EventLog(0)  # of threads that run and never called anything that is seen
+        # of threads that run and never called anything that is seen
+        self._unseen = EventLog(0)
         self.user = UserCode()
         self.calls = ModuleCalls(self.event_log, self.user)
-        self._nodes = NodeWatch(self._noticing(), self._around_backward, self._thread_ends)
+        self._nodes = NodeWatch(
+            self._noticing(), self._around_backward, self._thread_ends
+        )
         self.others = self._nodes.others
         self._open = 0
 
     def event_log(self, first: int = 0) -> EventLog:
-        """The event log of the calling thread. Of its nodes those from number `first` on may be this session's."""
+        """The event log of the calling thread. Of its nodes those from number `first`
+        on may be this session's.
+        """
         event_log = self._local.event_log
         if event_log is None:
             event_log = self._local.event_log = EventLog(first)
@@ -167,7 +227,8 @@ class Session:
         return event_log
 
     def ends(self) -> dict[EventLog, int]:
-        """The number up to which the nodes of each thread have been made, as far as the calling thread knows.
+        """The number up to which the nodes of each thread have been made, as far as the
+        calling thread knows.
 
         Another one that has made nodes and still runs may have made any number of them.
         """
@@ -187,28 +248,45 @@ class Session:
             event_log.ended = True
 
     def _noticing(self) -> Made:
-        """What torch calls for every node. Written flat: a loop of small operations meets it every few microseconds."""
+        """What torch calls for every node. Written flat: a loop of small operations
+        meets it every few microseconds.
+        """
         local, site, frame = self._local, self.user.site, sys._getframe
 
         @uninterrupted
-        def made(latest: dict[int, list[str]], following: int) -> list[str]:
+        def made(
+            latest: dict[int, list[str]],
+            following: int,
+        ) -> list[str]:
             latest.clear()
             latest[following] = NO_STACK
             try:
                 event_log = local.event_log or self.event_log()
                 log = event_log.lines
-                if following > log.seen:  # else it is an AccumulateGrad, which takes no number
+                # else it is an AccumulateGrad, which takes no number
+                if following > log.seen:
                     stack, maker = event_log.stack, frame().f_back
-                    log.made(following - 1, site(maker, stack[-1] if stack else None))
-            except RecursionError:  # which the user's code is about to meet, or not: this node stays without a line
+                    log.made(
+                        following - 1,
+                        site(maker, stack[-1] if stack else None),
+                    )
+            except RecursionError:
+                # which the user's code is about to meet, or not: this node stays
+                # without a line
                 pass
+
             return NO_STACK
 
         return _by_number(made)
 
     @uninterrupted
-    def _around_backward(self, frame: FrameType | None) -> Callable[[], None]:
-        """The calling thread runs a backward: the nodes that it makes come from the line that called it."""
+    def _around_backward(
+        self,
+        frame: FrameType | None,
+    ) -> Callable[[], None]:
+        """The calling thread runs a backward: the nodes that it makes come from the
+        line that called it.
+        """
         event_log = self.event_log()
         log, outer = event_log.lines, event_log.backward
         event_log.backward = site = self.user.site(frame, event_log.innermost)
@@ -226,16 +304,23 @@ class Session:
         self._open += 1
         try:
             if self._open == 1:
-                wrappers_are_preserved()  # makes a node of its own, which must not come between those of the user's
+                # makes a node of its own, which must not come between those of the
+                # user's
+                wrappers_are_preserved()
                 self.calls.start()
                 self._nodes.start()
-            self.event_log(peek_sequence() if threading.get_ident() in self.others.older else 0)
+
+            self.event_log(
+                peek_sequence() if threading.get_ident() in self.others.older else 0
+            )
         except BaseException:
             self.close()
             raise
 
     def close(self) -> bool:
-        """One recording less. Returns whether it was the last, after which this session notes nothing more."""
+        """One recording less. Returns whether it was the last, after which this session
+        notes nothing more.
+        """
         self._open -= 1
         if self._open:
             return False

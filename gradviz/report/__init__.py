@@ -1,1 +1,3 @@
-"""How results are told: the words for parts of a graph, terminal tables, plain text, HTML tables."""
+"""How results are told: the words for parts of a graph, terminal tables, plain text,
+HTML tables.
+"""

@@ -1,4 +1,5 @@
-"""A result as HTML for a notebook: tables with bars, and text around them as it is printed, in the colours of the notebook.
+"""A result as HTML for a notebook: tables with bars, and text around them as it is
+printed, in the colours of the notebook.
 
 Static: no script runs. All text goes through rich, which escapes it.
 """
@@ -20,20 +21,30 @@ _WIDTH = 140  # columns of a notebook's cell
 _FONT = "font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace;line-height:1.3"
 _TONE = "light-dark(#4a7ebb,#7fb0e6)"
 _SHARE = re.compile(r"([\d.]+) %")
-_CELL = "padding:1px 10px 1px 0;border:0;background:none;white-space:pre;vertical-align:top"
+_CELL = (
+    "padding:1px 10px 1px 0;border:0;background:none;white-space:pre;vertical-align:top"
+)
 _COLOR = re.compile('(?<=[ "]color: )#([0-9a-f]{6})')
 
 
 def html(what: RenderableType) -> str:
     """A renderable as one element."""
-    parts = groupby(_parts(what), key=lambda part: isinstance(part, FittedTable))
-    body = "".join("".join(map(_table, group)) if tables else _text(Group(*group)) for tables, group in parts)
+    parts = groupby(
+        _parts(what),
+        key=lambda part: isinstance(part, FittedTable),
+    )
+    body = "".join(
+        "".join(map(_table, group)) if tables else _text(Group(*group))
+        for tables, group in parts
+    )
     return f'{FOLLOWS}<div class="{OUTPUT}" style="{_FONT}">{body}</div>'
 
 
 def _parts(what: RenderableType) -> Iterator[RenderableType]:
     """What is shown one below the other."""
-    return chain.from_iterable(map(_parts, what.renderables)) if isinstance(what, Group) else iter((what,))
+    if isinstance(what, Group):
+        return chain.from_iterable(map(_parts, what.renderables))
+    return iter((what,))
 
 
 def _text(what: RenderableType) -> str:
@@ -42,23 +53,44 @@ def _text(what: RenderableType) -> str:
 
 def _colored(what: RenderableType) -> str:
     """Text with its colours, each also in a lighter tone for a dark notebook."""
-    recorder = console(io.StringIO(), width=_WIDTH, record=True, color_system="truecolor")
+    recorder = console(
+        io.StringIO(), width=_WIDTH, record=True, color_system="truecolor"
+    )
     recorder.print(what, soft_wrap=isinstance(what, Text), end="")
-    return _COLOR.sub(_for_both, recorder.export_html(inline_styles=True, code_format="{code}"))
+    return _COLOR.sub(
+        _for_both, recorder.export_html(inline_styles=True, code_format="{code}")
+    )
 
 
 def _for_both(color: re.Match[str]) -> str:
     return (
-        f"light-dark({color[0]}, #{int(color[1], 16) >> 1 & 0x7F7F7F | 0x808080:06x})"  # half of it and half of white
+        # half of it and half of white
+        f"light-dark({color[0]}, #{int(color[1], 16) >> 1 & 0x7F7F7F | 0x808080:06x})"
     )
 
 
 def _table(table: RenderableType) -> str:
     assert isinstance(table, FittedTable)
-    kinds = ["share" if column.title == "share" else column.kind for column in table.columns]
-    head = _row(kinds, [Text(column.title, "bold") for column in table.columns], "th") if table.header else ""
-    rows = zip(chain(table.rows, table.summary), chain(table.styles, repeat("")))
-    body = "".join(_row(kinds, [_styled(cell, style) for cell in row]) for row, style in rows)
+    kinds = [
+        "share" if column.title == "share" else column.kind for column in table.columns
+    ]
+    if table.header:
+        head = _row(
+            kinds,
+            [Text(column.title, "bold") for column in table.columns],
+            "th",
+        )
+    else:
+        head = ""
+
+    rows = zip(
+        chain(table.rows, table.summary),
+        chain(table.styles, repeat("")),
+    )
+    body = "".join(
+        _row(kinds, [_styled(cell, style) for cell in row]) for row, style in rows
+    )
+
     return f'<table style="border-collapse:collapse;border:0;font:inherit;margin:.4em {table.indent}ch">{head}{body}</table>'
 
 
@@ -68,7 +100,11 @@ def _styled(cell: Text, style: str) -> Text:
     return styled
 
 
-def _row(kinds: Sequence[str], cells: Sequence[Text], tag: str = "td") -> str:
+def _row(
+    kinds: Sequence[str],
+    cells: Sequence[Text],
+    tag: str = "td",
+) -> str:
     return f'<tr style="background:none">{"".join(_cell(kind, cell, tag) for kind, cell in zip(kinds, cells))}</tr>'
 
 

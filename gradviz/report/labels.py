@@ -1,6 +1,8 @@
-"""The words for parts of a graph that every output shares: names, titles, kinds, states, flags.
+"""The words for parts of a graph that every output shares: names, titles, kinds,
+states, flags.
 
-Everything here returns one line of plain text. Each format escapes that text itself. This module knows no format.
+Everything here returns one line of plain text. Each format escapes that text itself.
+This module knows no format.
 """
 
 from __future__ import annotations
@@ -46,18 +48,21 @@ FLAG_WORDS: dict[NodeFlag, str] = {
     "hidden": "state that Python cannot read",
     "cut": "cut off: no gradient passes",
 }
-ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")  # what backward stumbles over; the others only tell what a node is
+# what backward stumbles over; the others only tell what a node is
+ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")
 # what only a tooltip says: nothing follows from it for the reader of a picture
 REMARKS: tuple[NodeFlag, ...] = ("hidden", "cut")
 RECOMPUTED = "checkpoint: computed again"
 NOT_FINITE = "gradient not finite"
 
 
-# -- numbers ---------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------
 
 
 def slot_bytes_text(nbytes: int | None, storage: int | None) -> str:
-    """Bytes of a saved tensor, and of its storage where that is another number: `16 B of a 3.9 KiB storage`."""
+    """Bytes of a saved tensor, and of its storage where that is another number:
+    `16 B of a 3.9 KiB storage`.
+    """
     if nbytes is None or storage is None:
         return bytes_text(storage if nbytes is None else nbytes)
     if nbytes == storage:
@@ -80,12 +85,14 @@ def more(count: int) -> str:
     return f"+{count_text(count)} more"
 
 
-# -- tensors ---------------------------------------------------------------------------------------------------------
+# -- tensors ---------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
 def outputs_line(outputs: tuple[TensorInfo | None, ...]) -> str:
-    """The tensors that a node's op made: up to three of them, equal ones as `12 × (3,) float32`."""
+    """The tensors that a node's op made: up to three of them, equal ones as
+    `12 × (3,) float32`.
+    """
     lines = [tensor_line(output) for output in outputs]
     if len(lines) > 1 and len(set(lines)) == 1:
         return f"{count_text(len(lines))} × {lines[0]}"
@@ -93,16 +100,20 @@ def outputs_line(outputs: tuple[TensorInfo | None, ...]) -> str:
 
 
 def kind_text(saved: SavedTensor) -> str:
-    """What a saved tensor is: `activation`, `view of parameter`, "" where that is not known."""
+    """What a saved tensor is: `activation`, `view of parameter`, "" where that is not
+    known.
+    """
     return ("view of " if saved.view else "") + saved.kind if saved.kind else ""
 
 
 def state_text(state: SavedState) -> str:
     """State of a saved slot in words: `freed`, `modified in place`, `packed by a hook`."""
-    return {"modified": "modified in place", "packed": "packed by a hook"}.get(state, state)
+    return {"modified": "modified in place", "packed": "packed by a hook"}.get(
+        state, state
+    )
 
 
-# -- names -----------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------
 
 
 def names_text(names: Iterable[str]) -> str:
@@ -114,7 +125,9 @@ _NAME_GOES_ON = re.compile(r"[\w.\]]\Z")
 
 
 def relative(text: str, around: str) -> str:
-    """Names inside a module as one says them there: `fc.weight` for `net.fc.weight` inside `net`."""
+    """Names inside a module as one says them there: `fc.weight` for `net.fc.weight`
+    inside `net`.
+    """
     before, *pieces = text.split(f"{around}.") if around else [text]
     kept = [before]
     for piece in pieces:
@@ -133,23 +146,37 @@ class OpTitle(NamedTuple):
     op: str = ""
 
 
-def op_title(graph: Graph, node: Node, around: str = "", names: OpNames = "variable") -> OpTitle:
-    """The variable that holds what an op made, else the module that returns it, else the op; of a folded node the group's title.
+def op_title(
+    graph: Graph, node: Node, around: str = "", names: OpNames = "variable"
+) -> OpTitle:
+    """The variable that holds what an op made, else the module that returns it, else
+    the op; of a folded node the group's title.
 
-    `around` is the path of the module that it is shown in; names leave that out, here and below. `names`: call it by its op of the
-    forward pass instead, or by its backward function as PyTorch writes it.
+    `around` is the path of the module that it is shown in; names leave that out, here
+    and below. `names`: call it by its op of the forward pass instead, or by its
+    backward function as PyTorch writes it.
     """
     if node.folded is not None:
         return OpTitle(group_title(node.folded, around))
-    op = one_line(node.op if names == "backward" else op_text(node)).strip() or "unnamed"
-    name = (_variable(graph, node, around) or _module(graph, node, around)) if names == "variable" else ""
+    op = (
+        one_line(node.op if names == "backward" else op_text(node)).strip() or "unnamed"
+    )
+    if names == "variable":
+        name = _variable(graph, node, around) or _module(graph, node, around)
+    else:
+        name = ""
     return OpTitle(name, op) if name else OpTitle(op)
 
 
 def _variable(graph: Graph, node: Node, around: str) -> str:
-    """The variable that the line assigns, else those that hold the tensor. An output has a box of its own with its name."""
+    """The variable that the line assigns, else those that hold the tensor. An output
+    has a box of its own with its name.
+    """
     outputs = {root.name for root in graph.roots_of.get(node.id, ())}
-    names = (node.assigned,) if node.assigned and node.assigned not in outputs else node.names
+    if node.assigned and node.assigned not in outputs:
+        names = (node.assigned,)
+    else:
+        names = node.names
     return names_text(relative(name, around) for name in names if name not in outputs)
 
 
@@ -159,13 +186,19 @@ def _module(graph: Graph, node: Node, around: str) -> str:
     if scope is None or not scope.type or scope.path == around:
         return ""
     users = (graph.nodes[edge.consumer].scope for edge in graph.consumers(node.id))
-    if node.id not in graph.roots_of and all(_is_inside(graph, user, node.scope) for user in users):
+    if node.id not in graph.roots_of and all(
+        _is_inside(graph, user, node.scope) for user in users
+    ):
         return ""
     attribute = re.search(r"[^.]+(\.\d+)*$", scope.path)
     return one_line(attribute.group()) if attribute is not None else ""
 
 
-def _is_inside(graph: Graph, inner: int | None, outer: int | None) -> bool:
+def _is_inside(
+    graph: Graph,
+    inner: int | None,
+    outer: int | None,
+) -> bool:
     """Whether one module call ran inside another, or is the same."""
     while inner is not None and inner != outer:
         inner = graph.scopes[inner].parent
@@ -173,7 +206,9 @@ def _is_inside(graph: Graph, inner: int | None, outer: int | None) -> bool:
 
 
 def group_title(group: Group, around: str = "") -> str:
-    """A folded group: `Linear ×12` (same parameters again), `Block, 12 alike`, `MulBackward0, 40 in a row`."""
+    """A folded group: `Linear ×12` (same parameters again), `Block, 12 alike`,
+    `MulBackward0, 40 in a row`.
+    """
     title = one_line(relative(group.title, around)).strip() or group.kind
     if group.count == 1:
         return title
@@ -185,8 +220,13 @@ def group_title(group: Group, around: str = "") -> str:
 
 
 def group_line(group: Group) -> str:
-    """What is inside a folded group: `12 ops, 1,024 parameters, 4.0 KiB`; each parameter counts in one box only."""
-    words = [plural(group.ops, "op")] if group.ops else [plural(len(group.nodes), "leaf", "leaves")]
+    """What is inside a folded group: `12 ops, 1,024 parameters, 4.0 KiB`; each
+    parameter counts in one box only.
+    """
+    if group.ops:
+        words = [plural(group.ops, "op")]
+    else:
+        words = [plural(len(group.nodes), "leaf", "leaves")]
     if group.parameters:
         words.append(plural(group.parameters, "parameter"))
     if group.nbytes:
@@ -195,18 +235,27 @@ def group_line(group: Group) -> str:
 
 
 def parameters_line(group: Group) -> str:
-    """How many parameters are inside a folded group: `1,024 parameters`; "" when there are none."""
+    """How many parameters are inside a folded group: `1,024 parameters`; "" when there
+    are none.
+    """
     return plural(group.parameters, "parameter") if group.parameters else ""
 
 
 def same_line(group: Group) -> str:
-    """Where the parameters of a folded group are drawn when not in it: `same parameters as call 1`."""
-    return f"same parameters as call {count_text(group.same_as)}" if group.same_as is not None else ""
+    """Where the parameters of a folded group are drawn when not in it:
+    `same parameters as call 1`.
+    """
+    if group.same_as is not None:
+        return f"same parameters as call {count_text(group.same_as)}"
+    return ""
 
 
 def leaf_title(leaf: Leaf, around: str = "") -> str:
     """The leaf's names, or what kind of tensor it is when it has none."""
-    return names_text(relative(name, around) for name in leaf.names) or f"unnamed {leaf.kind}"
+    return (
+        names_text(relative(name, around) for name in leaf.names)
+        or f"unnamed {leaf.kind}"
+    )
 
 
 def root_title(root: Root) -> str:
@@ -222,35 +271,60 @@ def function_line(function: Function) -> str:
 
 @lru_cache(maxsize=4096)
 def source_text(source: SourceLine) -> str:
-    """`train.py:12`: the file without its folders, and the line; `transformers: modeling_bert.py:127` for a library's."""
+    """`train.py:12`: the file without its folders, and the line;
+    `transformers: modeling_bert.py:127` for a library's.
+    """
     package = f"{one_line(source.package)}: " if source.package else ""
-    return package + place_text(one_line(source.file.replace(chr(92), "/").rsplit("/", 1)[-1]), source.line)
+    return package + place_text(
+        one_line(
+            source.file.replace(chr(92), "/").rsplit(
+                "/",
+                1,
+            )[-1]
+        ),
+        source.line,
+    )
 
 
 def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:
-    """Flags of a node in words: `freed`, `compiled: 80 operations`. What only checkpoints packed is said to be theirs."""
+    """Flags of a node in words: `freed`, `compiled: 80 operations`. What only
+    checkpoints packed is said to be theirs.
+    """
     words = {flag: FLAG_WORDS[flag] for flag in node.flags}
     if "packed" in words and _is_checkpointed(graph, node):
         words["packed"] = RECOMPUTED
     if "compiled" in words and "operations" in node.attributes:
         del words["custom"]  # of torch's own
-        words["compiled"] = f"compiled: {plural(node.attributes['operations'], 'operation')}"
+        words["compiled"] = (
+            f"compiled: {plural(node.attributes['operations'], 'operation')}"
+        )
     return words
 
 
 def placed_text(node: Node) -> str:
-    """How a node's tensor lies on a mesh of processes: `S(0) on tp=2`, "" where it is not distributed."""
+    """How a node's tensor lies on a mesh of processes: `S(0) on tp=2`, "" where it is
+    not distributed.
+    """
     return one_line(str(node.attributes.get("placements", "")))
 
 
 def moved_text(node: Node) -> str:
-    """The collective that a node implies, with its bytes: `all_reduce 48 B`; "" where it implies none."""
-    name, nbytes = node.attributes.get("collective"), node.attributes.get("collective bytes")
-    return f"{one_line(str(name))} {bytes_text(nbytes)}" if name and isinstance(nbytes, int) else ""
+    """The collective that a node implies, with its bytes: `all_reduce 48 B`; "" where
+    it implies none.
+    """
+    name, nbytes = (
+        node.attributes.get("collective"),
+        node.attributes.get("collective bytes"),
+    )
+    if name and isinstance(nbytes, int):
+        return f"{one_line(str(name))} {bytes_text(nbytes)}"
+    return ""
 
 
 def mark_words(marks: Iterable[Mark]) -> tuple[str, ...]:
-    """Findings at a box or an edge: `1. stale-saved`, as they are numbered under the picture."""
+    """Findings at a box or an edge: `1. stale-saved`, as they are numbered under the
+    picture.
+    """
     return tuple(f"{mark.number}. {mark.id}" for mark in marks)
 
 
@@ -260,11 +334,22 @@ def attribute_line(name: str, value: object) -> str:
 
 
 def _is_checkpointed(graph: Graph, node: Node) -> bool:
-    """Whether checkpoints packed all that hooks packed in a node, or in what a folded box stands for."""
+    """Whether checkpoints packed all that hooks packed in a node, or in what a folded
+    box stands for.
+    """
     if "packed" not in node.flags:
         return False
+
     inside = [node]
-    if node.group is not None:  # a folded graph read from a file does not know what was folded
-        inside = [graph.original.nodes[member] for member in node.group.nodes] if graph.original is not None else []
-    packed = [slot for member in inside for slot in member.saved if slot.state == "packed"]
+    # a folded graph read from a file does not know what was folded
+    if node.group is not None:
+        if graph.original is not None:
+            inside = [graph.original.nodes[member] for member in node.group.nodes]
+        else:
+            inside = []
+
+    packed = [
+        slot for member in inside for slot in member.saved if slot.state == "packed"
+    ]
+
     return bool(packed) and all(slot.packing == "recompute" for slot in packed)

@@ -1,6 +1,8 @@
-"""Text to paste into an issue or an assistant: Markdown in which everything from the user's program is literal.
+"""Text to paste into an issue or an assistant: Markdown in which everything from the
+user's program is literal.
 
-What came from a program stands in code spans and fenced blocks, where Markdown, HTML, links and mentions mean nothing.
+What came from a program stands in code spans and fenced blocks, where Markdown, HTML,
+links and mentions mean nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ def span(text: str) -> str:
     """
     line = one_line(text)
     fence = _fence(line, 1)
-    apart = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
+    if line.startswith("`") or line.endswith("`") or not line.strip():
+        apart = " "
+    else:
+        apart = ""
     return f"{fence}{apart}{line}{apart}{fence}"
 
 
@@ -33,4 +38,11 @@ def block(lines: Iterable[str]) -> str:
 
 
 def _fence(text: str, least: int) -> str:
-    return "`" * max(least, 1 + max(map(len, _TICKS.findall(text)), default=0))
+    return "`" * max(
+        least,
+        1
+        + max(
+            map(len, _TICKS.findall(text)),
+            default=0,
+        ),
+    )

@@ -1,6 +1,8 @@
-"""How what a notebook shows follows its theme: what the page around an output says of it, and the rules for our elements.
+"""How what a notebook shows follows its theme: what the page around an output says of
+it, and the rules for our elements.
 
-JupyterLab, VS Code, Colab and marimo mark an element around all outputs. Where there is no mark, the reader's own setting counts.
+JupyterLab, VS Code, Colab and marimo mark an element around all outputs. Where there is
+no mark, the reader's own setting counts.
 """
 
 from __future__ import annotations
@@ -21,4 +23,6 @@ FOLLOWS = (
     f"<style>.{OUTPUT}{{color-scheme:light dark}}"
     f"{LIGHT} .{OUTPUT}{{color-scheme:light}}{DARK} .{OUTPUT}{{color-scheme:dark}}</style>"
 )
-"""Gives them the notebook's colour scheme, which `light-dark()` and the pictures in them follow."""
+"""Gives them the notebook's colour scheme, which `light-dark()` and the pictures in
+them follow.
+"""

@@ -1,6 +1,8 @@
-"""How results show themselves: a table in the terminal, in `print` and in a notebook, and the same data as JSON.
+"""How results show themselves: a table in the terminal, in `print` and in a notebook,
+and the same data as JSON.
 
-All consoles are made by `console`: one that notices Jupyter displays what it writes, as an output of its own.
+All consoles are made by `console`: one that notices Jupyter displays what it writes, as
+an output of its own.
 
 rich, which makes the tables, is imported when the first is shown.
 """
@@ -26,7 +28,8 @@ SAVED_ROWS, FLOW_ROWS, PATHS_ROWS = 10, 50, 10  # of a table, unless told otherw
 
 
 def displayed(table: str) -> Callable[[T], T]:
-    """A class decorator. `table` is the whole name of what makes the rich table of a result; its `repr` is a line of its own.
+    """A class decorator. `table` is the whole name of what makes the rich table of a
+    result; its `repr` is a line of its own.
 
     >>> @displayed("gradviz.memory.table.saved_table")
     ... class Result: ...
@@ -78,11 +81,19 @@ def _html(what: RenderableType) -> str:
     return html(what)
 
 
-def write_table(stream: TextIO, table: RenderableType, title: str = "") -> None:
-    """A line that says what is looked at, and a table: in colour and as wide as the terminal, or plain and as wide as it needs."""
+def write_table(
+    stream: TextIO,
+    table: RenderableType,
+    title: str = "",
+) -> None:
+    """A line that says what is looked at, and a table: in colour and as wide as the
+    terminal, or plain and as wide as it needs.
+    """
     from gradviz.report.rich_parts import Group, Text
 
-    shown = Group(*([Text(one_line(title), overflow="fold"), Text()] if title else []), table)
+    shown = Group(
+        *([Text(one_line(title), overflow="fold"), Text()] if title else []), table
+    )
     if stream.isatty():
         console(stream).print(shown)
     else:
@@ -95,7 +106,8 @@ def write_json(stream: TextIO, data: Any) -> None:
 
 
 def json_ready(value: Any) -> Any:
-    """Plain data: a record as a dict of its fields, and text for NaN and infinity, which JSON has no number for.
+    """Plain data: a record as a dict of its fields, and text for NaN and infinity,
+    which JSON has no number for.
 
     >>> json_ready({"norm": float("inf"), "values": [1.0, float("nan")], "count": 2})
     {'norm': 'inf', 'values': [1.0, 'nan'], 'count': 2}

@@ -1,7 +1,9 @@
-"""The one table of every result: which columns it has, and what gives way to what where a terminal is narrow.
+"""The one table of every result: which columns it has, and what gives way to what where
+a terminal is narrow.
 
-A number is never cut: its column is shown whole or not at all, and a line below the table says which are not. Titles break into
-lines first; then columns leave in the order of their `leaves`; then code is cut from the right and names from the left.
+A number is never cut: its column is shown whole or not at all, and a line below the
+table says which are not. Titles break into lines first; then columns leave in the order
+of their `leaves`; then code is cut from the right and names from the left.
 """
 
 from __future__ import annotations
@@ -18,23 +20,39 @@ from typing import Literal, NamedTuple, TextIO, TypeVar
 from rich.cells import cell_len
 
 from gradviz.report.results import console
-from gradviz.report.rich_parts import Console, ConsoleOptions, Group, RenderableType, RenderResult, Text
+from gradviz.report.rich_parts import (
+    Console,
+    ConsoleOptions,
+    Group,
+    RenderableType,
+    RenderResult,
+    Text,
+)
 
 T = TypeVar("T")
 
 Kind = Literal["number", "word", "bar", "name", "code", "text"]
-_LEAST: dict[Kind, int] = {"name": 16, "code": 16, "text": 24}
-"""Cells that a column keeps while others can leave, of the kinds that need not be whole; what is left over goes to the first."""
+_LEAST: dict[Kind, int] = {
+    "name": 16,
+    "code": 16,
+    "text": 24,
+}
+"""Cells that a column keeps while others can leave, of the kinds that need not be
+whole; what is left over goes to the first.
+"""
 _APART = 40  # cells that a column of names may keep so that no two of them look alike
 _FEWEST = 8  # cells of such a column when nothing more can leave
 _GAP = 2
 _ELLIPSIS = "…"
 _DIGITS = re.compile(r"^[\d.,_]+")
-_PART = re.compile(r"[^.:/\s\d]*[.:/\s]+(?=[^\W\d])")  # what a name can do without: no index, and a letter comes next
+# what a name can do without: no index, and a letter comes next
+_PART = re.compile(r"[^.:/\s\d]*[.:/\s]+(?=[^\W\d])")
 
 
 class Column(NamedTuple):
-    """One column. Of those that `leaves` ranks, 1 leaves first; 0 stays whatever the width is."""
+    """One column. Of those that `leaves` ranks, 1 leaves first; 0 stays whatever the
+    width is.
+    """
 
     title: str
     kind: Kind = "word"
@@ -46,14 +64,20 @@ class Amount(Text):
 
     __slots__ = ("value",)
 
-    def __init__(self, value: float | None, words: str, style: str = "") -> None:
+    def __init__(
+        self,
+        value: float | None,
+        words: str,
+        style: str = "",
+    ) -> None:
         super().__init__(words, style)
         self.value = value
 
 
 @dataclass(frozen=True)
 class FittedTable:
-    """Rows of cells for rich, fitted to the width that there is. A cell is one line of text. `styles` are those of whole rows.
+    """Rows of cells for rich, fitted to the width that there is. A cell is one line of
+    text. `styles` are those of whole rows.
 
     `summary` are rows about the others, such as their sum.
     """
@@ -65,7 +89,9 @@ class FittedTable:
     styles: Sequence[str] = ()
     summary: Sequence[Sequence[Text]] = ()
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
         yield from self.lines(options.max_width)
 
     def lines(self, width: int) -> Iterator[Text]:
@@ -74,120 +100,238 @@ class FittedTable:
         every = (*self.rows, *self.summary)
         bodies = [[row[i].plain for row in every] for i in range(len(self.columns))]
         titles = self._titles(bodies, room)
-        fitted = self._fitted([_width(*column) for column in zip(titles, bodies)], bodies, room)
-        above = max((len(titles[i]) for i in fitted), default=0)
-        heads = {i: [Text()] * (above - len(titles[i])) + [*map(Text, titles[i])] for i in fitted}
+        fitted = self._fitted(
+            [_width(*column) for column in zip(titles, bodies)],
+            bodies,
+            room,
+        )
+        above = max(
+            (len(titles[i]) for i in fitted),
+            default=0,
+        )
+        heads = {
+            i: [Text()] * (above - len(titles[i])) + [*map(Text, titles[i])]
+            for i in fitted
+        }
         yield from self._lines(fitted, heads, "bold")
+
         for row, style in zip(every, self.styles or repeat("")):
-            yield from self._lines(fitted, {i: _cell(row[i], self.columns[i].kind, fitted[i]) for i in fitted}, style)
-        hidden = [column.title for i, column in enumerate(self.columns) if i not in fitted]
+            yield from self._lines(
+                fitted,
+                {
+                    i: _cell(
+                        row[i],
+                        self.columns[i].kind,
+                        fitted[i],
+                    )
+                    for i in fitted
+                },
+                style,
+            )
+
+        hidden = [
+            column.title for i, column in enumerate(self.columns) if i not in fitted
+        ]
         if hidden:
             yield Text(f"hidden to fit {width} columns: {', '.join(hidden)}", "dim")
 
-    def _titles(self, bodies: Sequence[Sequence[str]], room: int) -> list[list[str]]:
+    def _titles(
+        self,
+        bodies: Sequence[Sequence[str]],
+        room: int,
+    ) -> list[list[str]]:
         """The lines of each title: one, unless it must be broken."""
         if not self.header:
             return [[] for _ in self.columns]
         whole = [[column.title] for column in self.columns]
         if _together([_width(*column) for column in zip(whole, bodies)]) <= room:
             return whole
-        return [_broken(column.title, body) for column, body in zip(self.columns, bodies)]
+        return [
+            _broken(column.title, body) for column, body in zip(self.columns, bodies)
+        ]
 
-    def _fitted(self, widths: Sequence[int], bodies: Sequence[Sequence[str]], room: int) -> dict[int, int]:
-        """The columns that are shown, by number, and the cells of each: what is left over goes to names first."""
+    def _fitted(
+        self,
+        widths: Sequence[int],
+        bodies: Sequence[Sequence[str]],
+        room: int,
+    ) -> dict[int, int]:
+        """The columns that are shown, by number, and the cells of each: what is left
+        over goes to names first.
+        """
         if _together(widths) <= room:
             return dict(enumerate(widths))
-        fitted = {i: _least(self.columns[i].kind, width, bodies[i]) for i, width in enumerate(widths)}
-        for i in sorted((i for i in fitted if self.columns[i].leaves), key=lambda i: self.columns[i].leaves):
+
+        fitted = {
+            i: _least(
+                self.columns[i].kind,
+                width,
+                bodies[i],
+            )
+            for i, width in enumerate(widths)
+        }
+        for i in sorted(
+            (i for i in fitted if self.columns[i].leaves),
+            key=lambda i: self.columns[i].leaves,
+        ):
             if _together(fitted.values()) <= room:
                 break
             del fitted[i]
+
         left = room - _together(fitted.values())
         for kind in _LEAST:
             for i in (i for i in fitted if self.columns[i].kind == kind):
-                more = max(min(left, widths[i] - fitted[i]), min(_FEWEST, widths[i]) - fitted[i])
+                more = max(
+                    min(left, widths[i] - fitted[i]),
+                    min(_FEWEST, widths[i]) - fitted[i],
+                )
                 fitted[i] += more
                 left -= more
+
         return fitted
 
-    def _lines(self, widths: Mapping[int, int], cells: Mapping[int, Sequence[Text]], style: str = "") -> Iterator[Text]:
+    def _lines(
+        self,
+        widths: Mapping[int, int],
+        cells: Mapping[int, Sequence[Text]],
+        style: str = "",
+    ) -> Iterator[Text]:
         """One row, in as many lines as its longest cell has."""
         for n in range(max(map(len, cells.values()), default=0)):
             line = Text(" " * self.indent, style, overflow="fold")
             for i, lines in cells.items():
                 text = lines[n] if n < len(lines) else Text()
                 blank = " " * (widths[i] - text.cell_len)
-                before, behind = (blank, "") if self.columns[i].kind == "number" else ("", blank)
+                if self.columns[i].kind == "number":
+                    before, behind = (blank, "")
+                else:
+                    before, behind = ("", blank)
                 line.append(before).append_text(text).append(behind + " " * _GAP)
+
             line.rstrip()
             yield line
 
 
-def table_of(columns: Iterable[tuple[Column, Callable[[T], Text]]], items: Sequence[T]) -> FittedTable:
+def table_of(
+    columns: Iterable[tuple[Column, Callable[[T], Text]]],
+    items: Sequence[T],
+) -> FittedTable:
     """A row for each item, from columns that each know their cell of it."""
     chosen = tuple(columns)
-    return FittedTable([column for column, _ in chosen], [[cell(item) for _, cell in chosen] for item in items])
+    return FittedTable(
+        [column for column, _ in chosen],
+        [[cell(item) for _, cell in chosen] for item in items],
+    )
 
 
 def write_csv(stream: TextIO, table: RenderableType) -> None:
-    """The first table with a header, as comma-separated values: every row with exact numbers, no bars and no summary."""
+    """The first table with a header, as comma-separated values: every row with exact
+    numbers, no bars and no summary.
+    """
     parts = table.renderables if isinstance(table, Group) else (table,)
     rows = csv.writer(stream, lineterminator="\n")
     for part in parts:
         if isinstance(part, FittedTable) and part.header:
             told = [i for i, column in enumerate(part.columns) if column.kind != "bar"]
             rows.writerow(part.columns[i].title for i in told)
-            rows.writerows([getattr(row[i], "value", row[i].plain) for i in told] for row in part.rows)
+            rows.writerows(
+                [getattr(row[i], "value", row[i].plain) for i in told]
+                for row in part.rows
+            )
             return
 
 
-def _cell(text: Text, kind: Kind, width: int) -> Sequence[Text]:
+def _cell(
+    text: Text,
+    kind: Kind,
+    width: int,
+) -> Sequence[Text]:
     """The lines of a cell as they fit its column. What names are indented by stays."""
     if kind == "text":
         return list(text.wrap(console(io.StringIO()), width))
+
     cut = _CUT.get(kind)
     if cut is None or text.cell_len <= width:
         return [text]
+
     inside = text.plain.lstrip()
     indent = len(text.plain) - len(inside)
-    return [Text(" " * indent + cut(inside, max(width - indent, _FEWEST)), text.style)]
+    return [
+        Text(
+            " " * indent + cut(inside, max(width - indent, _FEWEST)),
+            text.style,
+        )
+    ]
 
 
 def _together(widths: Collection[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def _width(title: Sequence[str], body: Sequence[str]) -> int:
-    return max(map(cell_len, (*title, *body)), default=0)
+def _width(
+    title: Sequence[str],
+    body: Sequence[str],
+) -> int:
+    return max(
+        map(cell_len, (*title, *body)),
+        default=0,
+    )
 
 
-def _broken(title: str, body: Sequence[str]) -> list[str]:
-    """The title in lines that are no wider than what is below it, as far as its words allow that."""
-    return wrap(title, _width(title.split(), body), break_long_words=False) if title else []
+def _broken(
+    title: str,
+    body: Sequence[str],
+) -> list[str]:
+    """The title in lines that are no wider than what is below it, as far as its words
+    allow that.
+    """
+    if title:
+        return wrap(
+            title,
+            _width(title.split(), body),
+            break_long_words=False,
+        )
+    return []
 
 
-def _least(kind: Kind, width: int, body: Sequence[str]) -> int:
+def _least(
+    kind: Kind,
+    width: int,
+    body: Sequence[str],
+) -> int:
     """The cells that a column keeps while others can leave."""
     if kind != "name":
         return min(width, _LEAST.get(kind, width))
     names = set(body)
     for least in range(_LEAST[kind], min(width, _APART)):
-        if len({_cell(Text(name), kind, least)[0].plain for name in names}) == len(names):
+        if len({_cell(Text(name), kind, least)[0].plain for name in names}) == len(
+            names
+        ):
             return least
     return min(width, _APART)
 
 
 def end_of(name: str, width: int) -> str:
-    """The end of a name in at most so many cells, from a part of it on where there is room for that.
+    """The end of a name in at most so many cells, from a part of it on where there is
+    room for that.
 
     >>> end_of("encoder.layer.0.weight", 18), end_of("encoder.layer.0.weight", 12), end_of("conv1024.bias", 9)
     ('…layer.0.weight', '…er.0.weight', '…bias')
     """
     if cell_len(name) <= width:
         return name
-    end = _DIGITS.sub("", _start(name[::-1], width - 1)[::-1])
+
+    end = _DIGITS.sub(
+        "",
+        _start(
+            name[::-1],
+            width - 1,
+        )[::-1],
+    )
     part = _PART.match(end)
-    return _ELLIPSIS + (end[part.end() :] if part is not None and part.end() <= len(end) // 3 else end)
+    return _ELLIPSIS + (
+        end[part.end() :] if part is not None and part.end() <= len(end) // 3 else end
+    )
 
 
 def start_of(code: str, width: int) -> str:
@@ -196,7 +340,9 @@ def start_of(code: str, width: int) -> str:
     >>> start_of("x = torch.randn(1024)", 19), start_of("x = f(y)", 8)
     ('x = torch.randn(…', 'x = f(y)')
     """
-    return code if cell_len(code) <= width else _start(code, width - 1).rstrip("0123456789._ ") + _ELLIPSIS
+    if cell_len(code) <= width:
+        return code
+    return _start(code, width - 1).rstrip("0123456789._ ") + _ELLIPSIS
 
 
 _CUT: dict[Kind, Callable[[str, int], str]] = {"name": end_of, "code": start_of}

@@ -1,1 +1,3 @@
-"""Runs the user's program and picks the graph to read: target, script, backward calls, failure."""
+"""Runs the user's program and picks the graph to read: target, script, backward calls,
+failure.
+"""

@@ -1,7 +1,9 @@
-"""A notebook as a program: the text of its code cells, without what only IPython runs. Reads the file as JSON and knows no kernel.
+"""A notebook as a program: the text of its code cells, without what only IPython runs.
+Reads the file as JSON and knows no kernel.
 
-Each cell is code of a file name of its own, `train.ipynb, cell 3`, which `linecache` has the text of, so tracebacks and readers
-of source see the cell. Cells are numbered as Jupyter numbers them when all run from the top: empty ones do not count.
+Each cell is code of a file name of its own, `train.ipynb, cell 3`, which `linecache`
+has the text of, so tracebacks and readers of source see the cell. Cells are numbered as
+Jupyter numbers them when all run from the top: empty ones do not count.
 """
 
 from __future__ import annotations
@@ -30,11 +32,16 @@ class Notebook(NamedTuple):
     @property
     def said(self) -> str:
         """What is left out, in one sentence; "" when nothing is."""
-        return f"gradviz leaves out what only IPython runs: {', '.join(self.left_out)}" if self.left_out else ""
+        if self.left_out:
+            return (
+                f"gradviz leaves out what only IPython runs: {', '.join(self.left_out)}"
+            )
+        return ""
 
 
 def read_notebook(path: str, place: str, text: bytes) -> Notebook:
-    """The program in the text of a notebook; its cells stand in `linecache` from then on.
+    """The program in the text of a notebook; its cells stand in `linecache` from then
+    on.
 
     Args:
         path: of the file, from the root on.
@@ -44,17 +51,32 @@ def read_notebook(path: str, place: str, text: bytes) -> Notebook:
     """
     cells: dict[str, str] = {}
     left_out: list[str] = []
-    for number, source in enumerate(filter(str.strip, _code(place, text)), 1):
+
+    for number, source in enumerate(
+        filter(str.strip, _code(place, text)),
+        1,
+    ):
         file = f"{path}{CELL}{number}"
         python, lines = _python(source)
         cells[file] = python
-        left_out += [f"`{clip(line.strip())}` ({place_text(file, at)})" for at, line in lines]
-        linecache.cache[file] = len(cells[file]), None, cells[file].splitlines(keepends=True), file
+        left_out += [
+            f"`{clip(line.strip())}` ({place_text(file, at)})" for at, line in lines
+        ]
+        linecache.cache[file] = (
+            len(cells[file]),
+            None,
+            cells[file].splitlines(keepends=True),
+            file,
+        )
+
     return Notebook(cells, tuple(left_out))
 
 
-def place_in_file(path: str, columns: tuple[int, int], code: str) -> tuple[int, tuple[int, int]] | None:
-    """Where a part of a cell's line, whose code is this, stands in the notebook's own file: its line there, and its columns.
+def place_in_file(
+    path: str, columns: tuple[int, int], code: str
+) -> tuple[int, tuple[int, int]] | None:
+    """Where a part of a cell's line, whose code is this, stands in the notebook's own
+    file: its line there, and its columns.
 
     None where the file does not have that line exactly once.
     """
@@ -62,16 +84,22 @@ def place_in_file(path: str, columns: tuple[int, int], code: str) -> tuple[int, 
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return None
+
     for ascii in (True, False):  # both ways in which JSON may write it
         before, inside, whole = (
             json.dumps(part, ensure_ascii=ascii)[1:-1]
-            for part in (code[: columns[0] - 1], code[columns[0] - 1 : columns[1] - 1], code)
+            for part in (
+                code[: columns[0] - 1],
+                code[columns[0] - 1 : columns[1] - 1],
+                code,
+            )
         )
         if text.count(whole) == 1:
             found = text.index(whole)
             start = text.rfind("\n", 0, found) + 1
             column = found - start + len(before) + 1
             return text.count("\n", 0, start) + 1, (column, column + len(inside))
+
     return None
 
 
@@ -79,30 +107,53 @@ def _code(place: str, text: bytes) -> list[str]:
     """The texts of the code cells."""
     try:
         content = json.loads(text)
-        language = content.get("metadata", {}).get("kernelspec", {}).get("language", "python")
-        worksheets: list[Any] = content.get("worksheets") or [content]  # a list of them up to version 3 of the format
-        cells = [cell for sheet in worksheets for cell in sheet["cells"] if cell["cell_type"] == "code"]
-        sources = ["".join(cell["source"] if "source" in cell else cell["input"]) for cell in cells]
+        language = (
+            content.get("metadata", {}).get("kernelspec", {}).get("language", "python")
+        )
+        # a list of them up to version 3 of the format
+        worksheets: list[Any] = content.get("worksheets") or [content]
+        cells = [
+            cell
+            for sheet in worksheets
+            for cell in sheet["cells"]
+            if cell["cell_type"] == "code"
+        ]
+        sources = [
+            "".join(cell["source"] if "source" in cell else cell["input"])
+            for cell in cells
+        ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise TargetError(f"{place!r} is not a notebook that can be read: {type(error).__name__}: {error}") from error
+        raise TargetError(
+            f"{place!r} is not a notebook that can be read: {type(error).__name__}: {error}"
+        ) from error
+
     if language != "python":
-        raise TargetError(f"{place!r} is a notebook in {language!r}. gradviz runs notebooks in Python.")
+        raise TargetError(
+            f"{place!r} is a notebook in {language!r}. gradviz runs notebooks in Python."
+        )
+
     return sources
 
 
-def _python(source: str) -> tuple[str, list[tuple[int, str]]]:
-    """A cell as Python, with as many lines, and the lines that are no Python, by number.
+def _python(
+    source: str,
+) -> tuple[str, list[tuple[int, str]]]:
+    """A cell as Python, with as many lines, and the lines that are no Python, by
+    number.
 
-    Python's own parser says which these are: a `%` that continues an expression is none, nor is one in a text.
+    Python's own parser says which these are: a `%` that continues an expression is
+    none, nor is one in a text.
     """
     lines, left_out = source.split("\n"), list[tuple[int, str]]()
     first = next(i for i, line in enumerate(lines) if line.strip())
+
     if lines[first].lstrip().startswith("%%"):
         if _AROUND_PYTHON.match(lines[first].lstrip()):
             lines[first] = ""
         else:
             left_out.append((first + 1, lines[first]))
             lines[first:] = [""] * (len(lines) - first)
+
     while (at := _mistake("\n".join(lines))) is not None:
         if at >= len(lines) or not _ONLY_IPYTHON.match(lines[at]):
             break  # the user's own mistake, which Python tells when it runs
@@ -111,9 +162,13 @@ def _python(source: str) -> tuple[str, list[tuple[int, str]]]:
             continue
         left_out.append((at + 1, lines[at]))
         while lines[at].endswith("\\") and at + 1 < len(lines):
-            lines[at + 1], lines[at] = lines[at][: _indent(lines[at])] + lines[at + 1].lstrip(), ""
+            lines[at + 1], lines[at] = (
+                lines[at][: _indent(lines[at])] + lines[at + 1].lstrip(),
+                "",
+            )
             at += 1
         lines[at] = f"{lines[at][: _indent(lines[at])]}pass  # {lines[at].lstrip()}"
+
     return "\n".join(lines) + "\n", left_out
 
 

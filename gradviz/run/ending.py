@@ -1,4 +1,5 @@
-"""How a run of a user's script ended: what was read, how it failed, and its own traceback as plain Python would show it.
+"""How a run of a user's script ended: what was read, how it failed, and its own
+traceback as plain Python would show it.
 
 Knows nothing of torch or graphs.
 """
@@ -28,7 +29,8 @@ _HANDING_OVER = "handle_torch_function"
 
 
 class Stopped(BaseException):
-    """Ends the user's script where it called backward. Not an Exception, so that `except Exception` lets it through.
+    """Ends the user's script where it called backward. Not an Exception, so that
+    `except Exception` lets it through.
 
     A trainer may log it.
     """
@@ -39,7 +41,9 @@ class Stopped(BaseException):
 
 @dataclass(frozen=True)
 class Failure:
-    """The exception that ended the script, and who shows it: the script's own `sys.excepthook`."""
+    """The exception that ended the script, and who shows it: the script's own
+    `sys.excepthook`.
+    """
 
     error: BaseException
     show_with: Callable[[type[BaseException], BaseException, TracebackType | None], Any]
@@ -47,46 +51,75 @@ class Failure:
 
     @property
     def exit_code(self) -> int | None:
-        """The code that the script asked to exit with, None when it raised something else."""
+        """The code that the script asked to exit with, None when it raised something
+        else.
+        """
         if not isinstance(self.error, SystemExit):
             return None
         code = self.error.code
         return 0 if code is None else code if isinstance(code, int) else 1
 
     def show(self) -> None:
-        """Print what plain Python would print: the user's own traceback, or the message of a `sys.exit`."""
+        """Print what plain Python would print: the user's own traceback, or the message
+        of a `sys.exit`.
+        """
         if isinstance(self.error, SystemExit):
             if self.error.code is not None and not isinstance(self.error.code, int):
                 print(self.error.code, file=sys.stderr)
             return
+
         sys.stderr.write(self.explanation)
         for link in _chain(self.error):
             with suppress(TypeError, AttributeError):  # an exception class may refuse
                 link.__traceback__ = users_part(link.__traceback__)
+
         try:
-            self.show_with(type(self.error), self.error, self.error.__traceback__)
+            self.show_with(
+                type(self.error),
+                self.error,
+                self.error.__traceback__,
+            )
         except Exception:
-            sys.__excepthook__(type(self.error), self.error, self.error.__traceback__)
+            sys.__excepthook__(
+                type(self.error),
+                self.error,
+                self.error.__traceback__,
+            )
 
     def raise_error(self, target: Target, before: str = "") -> None:
-        """Show it, then raise ScriptError, which has a message only where the script's own output says too little.
+        """Show it, then raise ScriptError, which has a message only where the script's
+        own output says too little.
 
-        That torch is not there is raised as it is: gradviz needs it, too, and the command line says how to get it.
+        That torch is not there is raised as it is: gradviz needs it, too, and the
+        command line says how to get it.
         """
         if isinstance(self.error, ModuleNotFoundError) and self.error.name == "torch":
             raise self.error
         self.show()
         if self.exit_code is None:
             raise ScriptError(_hint(self.error, target)) from self.error
-        raise ScriptError(f"{target.short} exited with code {self.exit_code}{before}") from self.error
+        raise ScriptError(
+            f"{target.short} exited with code {self.exit_code}{before}"
+        ) from self.error
 
 
 def _hint(error: BaseException, target: Target) -> str:
-    """What to do about a script of a package that was started as if it were none, "" otherwise."""
-    if target.kind != "script" or not isinstance(error, ImportError) or "relative import" not in text_of(error):
+    """What to do about a script of a package that was started as if it were none, ""
+    otherwise.
+    """
+    if (
+        target.kind != "script"
+        or not isinstance(error, ImportError)
+        or "relative import" not in text_of(error)
+    ):
         return ""
+
     folder, name = as_module(target.place)
-    where = "" if os.path.samefile(folder, os.getcwd()) else f" in {folder!r}"
+    if os.path.samefile(folder, os.getcwd()):
+        where = ""
+    else:
+        where = f" in {folder!r}"
+
     return f"{target.short} imports from its own package. Run it as python -m does{where}: -m {name}"
 
 
@@ -97,29 +130,36 @@ class RunResult(Generic[T]):
     result: T
     target: Target
     failure: Failure | None = None
-    later: tuple[T, ...] = ()  # what was read at further calls of backward, when more than one was asked for
+    # what was read at further calls of backward, when more than one was asked for
+    later: tuple[T, ...] = ()
     unread: str = ""  # why a further call could not be read
     calls: int = 0  # backward calls that were seen
     until: str = ""  # what ended the script before it did: the time limit, or Ctrl-C
 
     def raise_failure(self) -> None:
-        """Show the user's own traceback and raise ScriptError, when the script failed. Write the result before."""
+        """Show the user's own traceback and raise ScriptError, when the script failed.
+        Write the result before.
+        """
         if self.failure is not None:
             self.failure.raise_error(self.target)
 
 
 @dataclass
 class Outcome:
-    """What became of a piece of user code. `failure` is None when it ended normally or was stopped by us."""
+    """What became of a piece of user code. `failure` is None when it ended normally or
+    was stopped by us.
+    """
 
     failure: Failure | None = None
 
 
 @contextmanager
 def users_code() -> Iterator[Outcome]:
-    """Runs user code and says how it ended. Lets only KeyboardInterrupt through, and TargetError: that there is none to run.
+    """Runs user code and says how it ended. Lets only KeyboardInterrupt through, and
+    TargetError: that there is none to run.
 
-    In a process that the user's code forked off, an end is that process's end, as it would be under plain Python.
+    In a process that the user's code forked off, an end is that process's end, as it
+    would be under plain Python.
     """
     outcome, process = Outcome(), os.getpid()
     try:
@@ -130,8 +170,11 @@ def users_code() -> Iterator[Outcome]:
     except BaseException as error:
         failure = Failure(error, sys.excepthook)
         # the user's code may have caught our stop and raised another in its place
-        if failure.exit_code != 0 and not any(isinstance(link, Stopped) for link in _chain(error)):
+        if failure.exit_code != 0 and not any(
+            isinstance(link, Stopped) for link in _chain(error)
+        ):
             outcome.failure = failure
+
     if os.getpid() != process:
         _end_of_fork(outcome.failure)
 
@@ -147,35 +190,53 @@ def _chain(error: BaseException) -> list[BaseException]:
     """The exception with all that it came from, and the members of exception groups."""
     links: list[BaseException] = []
     waiting: list[BaseException | None] = [error]
+
     while waiting:
         link = waiting.pop()
         if link is not None and not any(link is known for known in links):
             links.append(link)
-            waiting += [link.__cause__, link.__context__, *getattr(link, "exceptions", ())]
+            waiting += [
+                link.__cause__,
+                link.__context__,
+                *getattr(link, "exceptions", ()),
+            ]
+
     return links
 
 
 def users_part(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of this package's running, and of the import machinery that led to them."""
+    """The traceback without the frames of this package's running, and of the import
+    machinery that led to them.
+    """
     kept: list[TracebackType] = []
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         if runs_around_user(file):
-            if kept and kept[-1].tb_frame.f_code.co_name == _HANDING_OVER:  # and the function of torch that asked it
+            # and the function of torch that asked it
+            if kept and kept[-1].tb_frame.f_code.co_name == _HANDING_OVER:
                 del kept[-2:]
             while kept and kept[-1].tb_frame.f_code.co_filename.startswith(_IMPORTING):
                 kept.pop()
         else:
             kept.append(traceback)
         traceback = traceback.tb_next
+
     made: TracebackType | None = None
     for link in reversed(kept):
-        made = TracebackType(made, link.tb_frame, link.tb_lasti, link.tb_lineno or 0)  # some instructions have none
+        # some instructions have none
+        made = TracebackType(
+            made,
+            link.tb_frame,
+            link.tb_lasti,
+            link.tb_lineno or 0,
+        )
+
     return made
 
 
 def outlast_launcher() -> None:
-    """Ignore SIGTERM from now on where this is one of several ranks: a launcher ends all when one fails.
+    """Ignore SIGTERM from now on where this is one of several ranks: a launcher ends
+    all when one fails.
 
     The script has ended, and what was read of it is still to be written.
     """
@@ -183,9 +244,10 @@ def outlast_launcher() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-# Stops the main thread from another one, where the system can. By a real-time signal, which nobody else uses and
-# which also wakes a thread that waits. Setting an exception asynchronously would be simpler, but up to Python 3.11
-# every other thread whose lines are traced then stands still until the main thread has taken it, and the main thread
+# Stops the main thread from another one, where the system can. By a real-time signal,
+# which nobody else uses and which also wakes a thread that waits. Setting an exception
+# asynchronously would be simpler, but up to Python 3.11 every other thread whose lines
+# are traced then stands still until the main thread has taken it, and the main thread
 # may be waiting for one of them.
 
 _SIGNAL: int | None = getattr(signal, "SIGRTMAX", None)
@@ -193,7 +255,8 @@ _SIGNAL: int | None = getattr(signal, "SIGRTMAX", None)
 
 @contextmanager
 def stoppable_main() -> Iterator[Callable[[], None]]:
-    """Yields a function that raises `Stopped` in this thread, if this is the main one. Elsewhere it does nothing.
+    """Yields a function that raises `Stopped` in this thread, if this is the main one.
+    Elsewhere it does nothing.
 
     Where there are no real-time signals it does nothing either.
     """

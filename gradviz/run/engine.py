@@ -1,8 +1,10 @@
-"""Sees every call of `backward()`, `torch.autograd.backward` and `torch.autograd.grad` just before the engine runs.
+"""Sees every call of `backward()`, `torch.autograd.backward` and `torch.autograd.grad`
+just before the engine runs.
 
-All three meet in one function of torch, which is tapped while user code runs: from the moment that the code imports torch, for
-importing it earlier would change what a script sees that sets environment variables before. Knows nothing of scripts or of what
-is done with a call.
+All three meet in one function of torch, which is tapped while user code runs: from the
+moment that the code imports torch, for importing it earlier would change what a script
+sees that sets environment variables before. Knows nothing of scripts or of what is done
+with a call.
 """
 
 from __future__ import annotations
@@ -22,14 +24,18 @@ from gradviz.variables.scanner import Namespace, name_of
 from gradviz.wording import place_text
 
 Afterwards = Callable[["bool | None"], None]
-"""Called when the engine has ended, with whether it has filled the `.grad` of all leaves; None when it raised."""
+"""Called when the engine has ended, with whether it has filled the `.grad` of all
+leaves; None when it raised.
+"""
 
 
 class EngineCall(NamedTuple):
-    """The tensors that backward begins at, the frame that torch called the engine from, and how it was called.
+    """The tensors that backward begins at, the frame that torch called the engine from,
+    and how it was called.
 
-    `accumulates` is whether gradients go to `.grad`, which they do unless `torch.autograd.grad` asked for them; `retains` whether
-    the code said that the graph stays.
+    `accumulates` is whether gradients go to `.grad`, which they do unless
+    `torch.autograd.grad` asked for them; `retains` whether the code said that the graph
+    stays.
     """
 
     outputs: Sequence[Any]
@@ -48,12 +54,18 @@ _COMPILERS = ("torch._dynamo.", "torch._functorch._aot_autograd.", "torch._induc
 
 @contextmanager
 def watching_backward(seen: OnBackward) -> Iterator[None]:
-    """Call `seen` before each backward that the user's code starts in this process. What `seen` raises goes to the user's code.
+    """Call `seen` before each backward that the user's code starts in this process.
+    What `seen` raises goes to the user's code.
 
-    Left out: backward calls from inside a running backward (a checkpoint recomputing), those of a compiler or of `make_fx` that
-    trace the user's function, those inside a transform of torch.func, whose tensors have no numbers, and those of forked processes.
+    Left out: backward calls from inside a running backward (a checkpoint recomputing),
+    those of a compiler or of `make_fx` that trace the user's function, those inside a
+    transform of torch.func, whose tensors have no numbers, and those of forked
+    processes.
     """
-    with ExitStack() as until, when_imported("torch", lambda: _watch(seen, until)):
+    with (
+        ExitStack() as until,
+        when_imported("torch", lambda: _watch(seen, until)),
+    ):
         yield
 
 
@@ -70,21 +82,35 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
         )
     process = os.getpid()
 
-    def began(engine: FrameType, outputs: Sequence[Any], *arguments: Any, **options: Any) -> Ended | None:
+    def began(
+        engine: FrameType,
+        outputs: Sequence[Any],
+        *arguments: Any,
+        **options: Any,
+    ) -> Ended | None:
         frame = engine.f_back
         ours = os.getpid() == process and torch._C._current_graph_task_id() == -1
         if not ours or frame is None or is_traced() or _compiling(frame):
             return None
-        create_graph = arguments[2] if len(arguments) > 2 else options.get("create_graph")
+
+        if len(arguments) > 2:
+            create_graph = arguments[2]
+        else:
+            create_graph = options.get("create_graph")
+
         compiler = pause_compiler()
         try:
             retains = len(arguments) > 1 and bool(arguments[1])
             accumulates = bool(options.get("accumulate_grad"))
-            afterwards = seen(EngineCall(outputs, frame, bool(create_graph), accumulates, retains))
+            afterwards = seen(
+                EngineCall(outputs, frame, bool(create_graph), accumulates, retains)
+            )
         finally:
             pause_compiler(compiler)
+
         if afterwards is None:
             return None
+
         chosen = arguments[3] if len(arguments) > 3 else options.get("inputs")
         filled = bool(options.get("accumulate_grad")) and not chosen
         return lambda returned, _: afterwards(filled if returned else None)
@@ -93,13 +119,18 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
 
 
 def _compiling(frame: FrameType | None) -> bool:
-    """Whether torch's compiler is what called: its frames lie between the engine and the nearest code outside torch.
+    """Whether torch's compiler is what called: its frames lie between the engine and
+    the nearest code outside torch.
 
-    Or a pipeline that learns the shapes of gradients, from tensors whose numbers nobody set.
+    Or a pipeline that learns the shapes of gradients, from tensors whose numbers nobody
+    set.
     """
     for around in frames_from(frame):
         name = _module(around)
-        if name.startswith(_COMPILERS) or (name, around.f_code.co_name) == _LEARNS_SHAPES:
+        if (
+            name.startswith(_COMPILERS)
+            or (name, around.f_code.co_name) == _LEARNS_SHAPES
+        ):
             return True
         if not name.startswith("torch."):
             break
@@ -110,37 +141,55 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-# -- once a module is there ---------------------------------------------------------------------------------------------
+# -- once a module is there ------------------------------------------------------------
 
 
 class _Watcher:
-    """A finder that finds nothing itself: it lets the others find the module and watches its loader."""
+    """A finder that finds nothing itself: it lets the others find the module and
+    watches its loader.
+    """
 
-    def __init__(self, name: str, action: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        action: Callable[[], None],
+    ) -> None:
         self._name = name
         self._action = action
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self,
+        name: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
+
         sys.meta_path.remove(self)  # its work is done, unless nobody finds the module
         for finder in list(sys.meta_path):
-            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+            if hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+            else:
+                spec = None
             if spec is not None:
                 self._watch(spec.loader)
                 return spec
+
         sys.meta_path.insert(0, self)
         return None
 
     def _watch(self, loader: Any) -> None:
         if not hasattr(loader, "exec_module"):
             return
-        load, before = loader.exec_module, getattr(loader, "__dict__", {}).get("exec_module")
+        load, before = (
+            loader.exec_module,
+            getattr(loader, "__dict__", {}).get("exec_module"),
+        )
 
         def load_and_act(module: ModuleType) -> None:
-            if before is None:  # the loader is as it was before the module's own code runs
+            # the loader is as it was before the module's own code runs
+            if before is None:
                 del loader.exec_module
             else:
                 loader.exec_module = before
@@ -154,8 +203,13 @@ class _Watcher:
 
 
 @contextmanager
-def when_imported(name: str, action: Callable[[], None]) -> Iterator[None]:
-    """Run `action` once module `name` has been imported: now if it already is, else as soon as it is, or never."""
+def when_imported(
+    name: str,
+    action: Callable[[], None],
+) -> Iterator[None]:
+    """Run `action` once module `name` has been imported: now if it already is, else as
+    soon as it is, or never.
+    """
     if name in sys.modules:
         action()
         yield
@@ -169,33 +223,45 @@ def when_imported(name: str, action: Callable[[], None]) -> Iterator[None]:
             sys.meta_path.remove(watcher)
 
 
-# -- what a call is called ---------------------------------------------------------------------------------------------
+# -- what a call is called -------------------------------------------------------------
 
 _NAMED = 3  # outputs of one call that are named
-_CALLED_ON = re.compile(r"(?<![\w.)\]])([A-Za-z_][\w.]*(?:\[\w+\])?)\.backward\(")  # `out.loss`, `losses[0]`; no call
+# `out.loss`, `losses[0]`; no call
+_CALLED_ON = re.compile(r"(?<![\w.)\]])([A-Za-z_][\w.]*(?:\[\w+\])?)\.backward\(")
 
 
-def call_words(call: EngineCall, variables: Sequence[Namespace], outermost: CodeType) -> str:
-    """The call as the user writes it: `out.loss.backward()`, `autograd.grad(y)`, or `backward()` of what has no name."""
+def call_words(
+    call: EngineCall, variables: Sequence[Namespace], outermost: CodeType
+) -> str:
+    """The call as the user writes it: `out.loss.backward()`, `autograd.grad(y)`, or
+    `backward()` of what has no name.
+    """
     names = ", ".join(_names(call.outputs, variables))
     if not call.accumulates:
         return f"autograd.grad({names})"
-    if call.frame.f_back is not None and _module(call.frame.f_back) == "torch._tensor":  # `tensor.backward()`
+    # `tensor.backward()`
+    if call.frame.f_back is not None and _module(call.frame.f_back) == "torch._tensor":
         names = names or _called_on(calling(call.frame, outermost))
         return f"{names}.backward()" if names else "backward()"
     return f"autograd.backward({names})"
 
 
 def call_place(frame: FrameType, outermost: CodeType) -> str:
-    """`file.py:12`, where the script's own code called; the nearest other code where none of the script's is on the stack."""
+    """`file.py:12`, where the script's own code called; the nearest other code where
+    none of the script's is on the stack.
+    """
     nearest = calling(frame, outermost)
-    return (
-        place_text(os.path.basename(nearest.f_code.co_filename), nearest.f_lineno or 0) if nearest is not None else ""
-    )
+    if nearest is not None:
+        return place_text(
+            os.path.basename(nearest.f_code.co_filename), nearest.f_lineno or 0
+        )
+    return ""
 
 
 def calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
-    """The frame of the user's own code that led here; the nearest of a library's where there is none."""
+    """The frame of the user's own code that led here; the nearest of a library's where
+    there is none.
+    """
     nearest = None
     for around in frames_from(frame, outermost):
         file = around.f_code.co_filename
@@ -207,14 +273,22 @@ def calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
 
 
 def _called_on(frame: FrameType | None) -> str:
-    """What the line says `backward` is called on, if it is said once and without a call."""
-    called = (
-        _CALLED_ON.findall(linecache.getline(frame.f_code.co_filename, frame.f_lineno)) if frame is not None else []
-    )
+    """What the line says `backward` is called on, if it is said once and without a
+    call.
+    """
+    if frame is not None:
+        called = _CALLED_ON.findall(
+            linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        )
+    else:
+        called = []
     return called[0] if len(called) == 1 else ""
 
 
-def _names(outputs: Sequence[Any], variables: Sequence[Namespace]) -> list[str]:
+def _names(
+    outputs: Sequence[Any],
+    variables: Sequence[Namespace],
+) -> list[str]:
     names = [name_of(output, variables) for output in outputs[:_NAMED]]
     if not all(names):
         return []

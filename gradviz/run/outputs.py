@@ -1,6 +1,8 @@
-"""The outputs to look at: found by a name, or as the tensors that nothing depends on, and read while they are alive.
+"""The outputs to look at: found by a name, or as the tensors that nothing depends on,
+and read while they are alive.
 
-Reads live variables and calls a function that the user named; knows nothing of how the script was run.
+Reads live variables and calls a function that the user named; knows nothing of how the
+script was run.
 """
 
 from __future__ import annotations
@@ -30,13 +32,16 @@ _INDEX = re.compile(r"""\[\s*(["']?)([^]"'.]+)\1\s*\]""")
 
 @dataclass(frozen=True, slots=True)
 class LiveOutputs:
-    """The outputs that were looked for, while they are alive. Keep nothing of it: the script's tensors must die with the script.
+    """The outputs that were looked for, while they are alive. Keep nothing of it: the
+    script's tensors must die with the script.
 
-    `variables` are the namespaces that know names, innermost first. `names` are names for the outputs where no variable
-    holds them all. `recording` knows module calls and source lines; it is None when nothing was recorded. `notes` is what a
-    reader of the graph must know about how it was found.
-    `frame` is the one that torch called the engine from at backward call `call`; both are None when the script has ended.
-    `create_graph` and `accumulates` are those of the call; `ran` is whether the engine has run already.
+    `variables` are the namespaces that know names, innermost first. `names` are names
+    for the outputs where no variable holds them all. `recording` knows module calls and
+    source lines; it is None when nothing was recorded. `notes` is what a reader of the
+    graph must know about how it was found. `frame` is the one that torch called the
+    engine from at backward call `call`; both are None when the script has ended.
+    `create_graph` and `accumulates` are those of the call; `ran` is whether the engine
+    has run already.
     """
 
     outputs: Any
@@ -54,36 +59,62 @@ class LiveOutputs:
     @property
     def attribution(self) -> Attribution | None:
         """Which module call and line made each node, where that was recorded."""
-        return self.recording.attribution(None, self.variables) if self.recording is not None else None
+        if self.recording is not None:
+            return self.recording.attribution(None, self.variables)
+        return None
 
 
-def lookup(name: str, namespaces: Sequence[Namespace], place: str) -> object:
-    """The value of a dotted name (`net[0]` as `net.0`), the innermost namespace first. Raises TargetError with near names."""
+def lookup(
+    name: str,
+    namespaces: Sequence[Namespace],
+    place: str,
+) -> object:
+    """The value of a dotted name (`net[0]` as `net.0`), the innermost namespace first.
+    Raises TargetError with near names.
+    """
     first, *rest = _INDEX.sub(r".\2", name).split(".")
     value = value_of(first, namespaces, _ABSENT)
+
     if value is _ABSENT:
-        names = [known for space in namespaces for known, item in space.items() if _worth_naming(known, item, space)]
-        raise TargetError(f"{place} has no variable {first!r}. {did_you_mean(first, names, what='variables')}")
+        names = [
+            known
+            for space in namespaces
+            for known, item in space.items()
+            if _worth_naming(known, item, space)
+        ]
+        raise TargetError(
+            f"{place} has no variable {first!r}. {did_you_mean(first, names, what='variables')}"
+        )
+
     path = first
     for part in rest:
         inner = _step(value, part)
         if inner is _ABSENT:
             hint = did_you_mean(part, _parts(value), what="attributes")
-            raise TargetError(f"{path} in {place} is a {type(value).__name__} and has no {part!r}. {hint}")
+            raise TargetError(
+                f"{path} in {place} is a {type(value).__name__} and has no {part!r}. {hint}"
+            )
         value, path = inner, f"{path}.{part}"
+
     return value
 
 
 def outputs_of(value: object, name: str, place: str) -> object:
-    """The tensors of a value: itself, or what it returns when it is a function. Runs the user's function.
+    """The tensors of a value: itself, or what it returns when it is a function. Runs
+    the user's function.
 
-    Raises TargetError when the function needs arguments and NotATensorError when there is no tensor.
+    Raises TargetError when the function needs arguments and NotATensorError when there
+    is no tensor.
     """
     import torch
 
     from gradviz.walker.names import is_node
 
-    if not callable(value) or isinstance(value, (type, torch.nn.Module, torch.Tensor)) or is_node(value):
+    if (
+        not callable(value)
+        or isinstance(value, (type, torch.nn.Module, torch.Tensor))
+        or is_node(value)
+    ):
         return value
     needed = _needed_arguments(value)
     if needed:
@@ -95,55 +126,81 @@ def outputs_of(value: object, name: str, place: str) -> object:
 
 
 def check_tensors(outputs: object, name: str, place: str) -> None:
-    """Raises NotATensorError, which says what `outputs` is, when there is no tensor in it."""
+    """Raises NotATensorError, which says what `outputs` is, when there is no tensor in
+    it.
+    """
     from gradviz.walker.names import flatten
 
     if isinstance(outputs, type):
-        raise NotATensorError(f"{name} in {place}: this is a class ({outputs.__name__}), not a tensor")
+        raise NotATensorError(
+            f"{name} in {place}: this is a class ({outputs.__name__}), not a tensor"
+        )
     try:
         flatten(outputs)
     except NotATensorError as error:
         raise NotATensorError(f"{name} in {place}: {error}") from None
 
 
-def final_tensors(namespace: Namespace, lead: str, *advice: str) -> dict[str, Any]:
-    """The tensors with a graph among global variables that no other such tensor depends on, by name.
+def final_tensors(
+    namespace: Namespace,
+    lead: str,
+    *advice: str,
+) -> dict[str, Any]:
+    """The tensors with a graph among global variables that no other such tensor depends
+    on, by name.
 
-    Raises NoGraphError between `lead` and `advice`, which lists the tensors seen and why each has no graph.
+    Raises NoGraphError between `lead` and `advice`, which lists the tensors seen and
+    why each has no graph.
     """
     named_tensors = [named for named in scan([namespace]) if named.kind == "tensor"]
     seen = _distinct(named_tensors)
-    outputs = _not_depended_on(_distinct(named for named in named_tensors if not named.level)) or _not_depended_on(seen)
+    outputs = _not_depended_on(
+        _distinct(named for named in named_tensors if not named.level)
+    ) or _not_depended_on(seen)
     if not outputs:
         raise NoGraphError(_no_graph(seen, lead, advice))
     return outputs
 
 
-def _not_depended_on(tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _not_depended_on(
+    tensors: Mapping[str, Any],
+) -> dict[str, Any]:
     """Those with a graph that are not part of another one's graph."""
     from gradviz.walker.walk import capture
 
     if not tensors:
         return {}
-    graph = capture(list(tensors.values()), saved=False, need_graph=False)
+    graph = capture(
+        list(tensors.values()),
+        saved=False,
+        need_graph=False,
+    )
     used = {(edge.producer, edge.output) for edge in graph.edges}
     return {
         name: tensor
         for (name, tensor), root in zip(tensors.items(), graph.roots)
-        if root.node is not None and root.node not in graph.leaf_of and (root.node, root.output) not in used
+        if root.node is not None
+        and root.node not in graph.leaf_of
+        and (root.node, root.output) not in used
     }
 
 
 def _worth_naming(name: str, value: object, space: Namespace) -> bool:
-    """Whether a variable could be meant: not private, no module or class, no function that was imported."""
+    """Whether a variable could be meant: not private, no module or class, no function
+    that was imported.
+    """
     kind = type(value)
     if name.startswith("_") or issubclass(kind, (ModuleType, type)):
         return False
-    return not issubclass(kind, _ROUTINES) or getattr(value, "__module__", None) == space.get("__name__")
+    return not issubclass(kind, _ROUTINES) or getattr(
+        value, "__module__", None
+    ) == space.get("__name__")
 
 
 def _step(value: object, part: str) -> object:
-    """An attribute, a key or an element; of a wrapper of data parallel also what the module in it has."""
+    """An attribute, a key or an element; of a wrapper of data parallel also what the
+    module in it has.
+    """
     own = _own(value, part)
     inside = unwrapped(value) if own is _ABSENT else value
     return own if inside is value else _own(inside, part)
@@ -155,12 +212,16 @@ def _own(value: object, part: str) -> object:
     if part.isdigit():
         if isinstance(value, (list, tuple)) and int(part) < len(value):
             return value[int(part)]
-        return getattr(value, "_modules", {}).get(part, _ABSENT)  # a numbered child of a Sequential
+        # a numbered child of a Sequential
+        return getattr(value, "_modules", {}).get(part, _ABSENT)
     return getattr(value, part, _ABSENT)
 
 
 def _parts(value: object) -> list[str]:
-    names = [str(key) for key in value] if isinstance(value, Mapping) else list(getattr(value, "__dict__", ()))
+    if isinstance(value, Mapping):
+        names = [str(key) for key in value]
+    else:
+        names = list(getattr(value, "__dict__", ()))
     for hidden in ("_parameters", "_buffers", "_modules"):
         names += getattr(value, hidden, ())
     return [name for name in names if not name.startswith("_")]
@@ -172,7 +233,11 @@ def _needed_arguments(function: Any) -> list[str]:
     except (TypeError, ValueError):  # some built-in functions do not tell
         return []
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [item.name for item in parameters if item.default is item.empty and item.kind not in optional]
+    return [
+        item.name
+        for item in parameters
+        if item.default is item.empty and item.kind not in optional
+    ]
 
 
 def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:
@@ -183,22 +248,31 @@ def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:
     return {named.name: named.value for named in first.values()}
 
 
-def _no_graph(seen: Mapping[str, Any], lead: str, advice: Sequence[str]) -> str:
+def _no_graph(
+    seen: Mapping[str, Any],
+    lead: str,
+    advice: Sequence[str],
+) -> str:
     from gradviz.walker.isolation import isolated
     from gradviz.walker.tensors import why_no_graph
 
     with isolated():
-        lines = few_lines([f"{name} {why_no_graph(tensor)}" for name, tensor in seen.items()], _SHOWN)
+        lines = few_lines(
+            [f"{name} {why_no_graph(tensor)}" for name, tensor in seen.items()], _SHOWN
+        )
     what = "tensor with a graph. Seen:" if seen else "variable that holds a tensor."
     return "\n".join([f"{lead} {what}", *lines, *advice])
 
 
 def no_graph_words(target: Target, processes: int) -> list[str]:
-    """The lead of the message for a target in which no tensor is left, and its advice. It started that many processes."""
+    """The lead of the message for a target in which no tensor is left, and its advice.
+    It started that many processes.
+    """
     place = target.short
     if target.cell is not None:
         advice = "Call backward() in it, or end it with a tensor that has a graph."
         return [f"{place} called no backward() and assigned no", advice]
+
     words = [
         f"{place} called no backward() and has no global",
         f"Name what to look at ({place}:NAME, a tensor or a function that returns one), or call backward() on it.",
@@ -209,4 +283,5 @@ def no_graph_words(target: Target, processes: int) -> list[str]:
             "backward() in there cannot be seen from here. Have it train in its own process (many scripts have an option for the "
             "number of workers), or name a function of it that returns the loss (script.py:NAME)."
         )
+
     return words

@@ -1,8 +1,9 @@
 """The program that a TARGET of the command line names, and running it as Python would.
 
-A target is spelled `script.py`, `script.py:name`, `train.ipynb`, `package.module:name`, `-m package.module`, or is a saved
-`graph.json`. Owns what such code sees of the interpreter (`__main__`, argv, sys.path, cwd, standard streams) and puts all of it
-back. Knows nothing of torch or graphs.
+A target is spelled `script.py`, `script.py:name`, `train.ipynb`, `package.module:name`,
+`-m package.module`, or is a saved `graph.json`. Owns what such code sees of the
+interpreter (`__main__`, argv, sys.path, cwd, standard streams) and puts all of it back.
+Knows nothing of torch or graphs.
 """
 
 from __future__ import annotations
@@ -50,9 +51,11 @@ class RunningCell(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to look at. `place` is a path as it was given, or a module's dotted name; `name` is "" when none was given.
+    """What to look at. `place` is a path as it was given, or a module's dotted name;
+    `name` is "" when none was given.
 
-    A "main" is a module that runs as `python -m` runs it, a "module" one that is imported.
+    A "main" is a module that runs as `python -m` runs it, a "module" one that is
+    imported.
     """
 
     kind: Literal["script", "main", "module", "graph", "cell"]
@@ -63,7 +66,9 @@ class Target:
     @property
     def short(self) -> str:
         """The script's or module's name, for messages and titles: "train.py"."""
-        return self.place if self.kind in ("main", "module", "cell") else os.path.basename(self.place)
+        if self.kind in ("main", "module", "cell"):
+            return self.place
+        return os.path.basename(self.place)
 
     @property
     def is_notebook(self) -> bool:
@@ -84,31 +89,51 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """The target that `text` spells. Raises TargetError when it names no file, or no module and name."""
+    """The target that `text` spells. Raises TargetError when it names no file, or no
+    module and name.
+    """
     place, name = _split(text)
     suffix = os.path.splitext(place)[1].lower()
+
     if os.path.isdir(place):
-        raise TargetError(f"{place!r} is a folder. Give a script in it, such as {os.path.join(place, 'train.py')!r}.")
+        raise TargetError(
+            f"{place!r} is a folder. Give a script in it, such as {os.path.join(place, 'train.py')!r}."
+        )
+
     if _is_device(place):
         raise TargetError(
             f"{place!r} is a device, not a Python script (.py), a notebook (.ipynb) or a saved graph (.json)."
         )
+
     if suffix == ".json" and name:
-        raise TargetError(f"{place!r} is a saved graph, which holds no variable {name!r}. Leave out ':{name}'.")
+        raise TargetError(
+            f"{place!r} is a saved graph, which holds no variable {name!r}. Leave out ':{name}'."
+        )
+
     if os.path.exists(place):
         if suffix not in (*_SCRIPT_SUFFIXES, ".json"):
-            raise TargetError(f"{place!r} is not a Python script (.py), a notebook (.ipynb) or a saved graph (.json).")
+            raise TargetError(
+                f"{place!r} is not a Python script (.py), a notebook (.ipynb) or a saved graph (.json)."
+            )
         return Target("graph" if suffix == ".json" else "script", place, name)
-    is_path = "/" in place or os.sep in place or place.endswith((".py", ".pyw", NOTEBOOK))
+
+    is_path = (
+        "/" in place or os.sep in place or place.endswith((".py", ".pyw", NOTEBOOK))
+    )
     if name and not is_path and _is_dotted(place):
         return Target("module", place, name)
+
     raise TargetError(_missing(place, name))
 
 
 def parse_module(text: str) -> Target:
-    """The target that `-m text` spells: "package.train" or "package.train:name". Raises TargetError when it is no such name."""
+    """The target that `-m text` spells: "package.train" or "package.train:name". Raises
+    TargetError when it is no such name.
+    """
     place, _, name = text.partition(":")
-    if not all(part.isidentifier() for part in place.split(".")) or (name and not _is_dotted(name)):
+    if not all(part.isidentifier() for part in place.split(".")) or (
+        name and not _is_dotted(name)
+    ):
         raise TargetError(
             f"{text!r} is not a module's name. Write it as for python -m, such as package.train or package.train:loss."
         )
@@ -116,7 +141,9 @@ def parse_module(text: str) -> Target:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Path or module, and the name after the last colon. A file whose own name holds a colon is taken whole."""
+    """Path or module, and the name after the last colon. A file whose own name holds a
+    colon is taken whole.
+    """
     place, colon, name = text.rpartition(":")
     if not colon or not place or os.path.exists(text):
         return text, ""
@@ -141,7 +168,9 @@ def _is_device(place: str) -> bool:
 def _is_dotted(name: str) -> bool:
     """Whether this is a name with attributes: "loss", "out.loss", "outs.0"."""
     first, *rest = name.split(".")
-    return first.isidentifier() and all(part.isidentifier() or _DIGITS.fullmatch(part) for part in rest)
+    return first.isidentifier() and all(
+        part.isidentifier() or _DIGITS.fullmatch(part) for part in rest
+    )
 
 
 def _missing(place: str, name: str) -> str:
@@ -150,29 +179,42 @@ def _missing(place: str, name: str) -> str:
             f"there is no file {place!r}. To run a module: -m {place}. To import one, say what to look at in it: {place}:NAME. "
             f"For a script give its file, such as {place}.py."
         )
+
     folder, base = os.path.split(place)
     try:
-        entries = [entry for entry in os.listdir(folder or ".") if entry.endswith(_TARGETS)]
+        entries = [
+            entry for entry in os.listdir(folder or ".") if entry.endswith(_TARGETS)
+        ]
     except OSError:
         return f"there is no file {place!r}, because there is no folder {folder!r}."
-    hint = did_you_mean(base, entries, what=f"scripts, notebooks and saved graphs in {folder or 'this folder'}")
+
+    hint = did_you_mean(
+        base,
+        entries,
+        what=f"scripts, notebooks and saved graphs in {folder or 'this folder'}",
+    )
+
     return f"there is no file {place!r}. {hint}"
 
 
-# -- running it --------------------------------------------------------------------------------------------------------
+# -- running it ------------------------------------------------------------------------
 
 
 def main_module(name: str) -> tuple[ModuleSpec, CodeType]:
-    """The spec and the code of a module, or of `NAME.__main__` for a package. Imports the packages around it.
+    """The spec and the code of a module, or of `NAME.__main__` for a package. Imports
+    the packages around it.
 
-    Raises what importing these raises, and TargetError when there is no such module, or no Python code of it.
+    Raises what importing these raises, and TargetError when there is no such module, or
+    no Python code of it.
     """
     parent = name.rpartition(".")[0]
     if parent:
         _import(parent)
+
     spec = find_spec(name)
     if spec is None:
         raise _none(name)
+
     if spec.submodule_search_locations is not None:
         _import(name)
         spec = find_spec(f"{name}.__main__")
@@ -180,16 +222,25 @@ def main_module(name: str) -> tuple[ModuleSpec, CodeType]:
             raise TargetError(
                 f"{name!r} is a package without a __main__ module, so there is nothing to run. Name one of its modules."
             )
-    code = getattr(spec.loader, "get_code", lambda name: None)(spec.name)
+
+    code = getattr(
+        spec.loader,
+        "get_code",
+        lambda name: None,
+    )(spec.name)
     if code is None:
         raise TargetError(f"{spec.name!r} has no Python code to run ({spec.origin})")
+
     return spec, code
 
 
 def as_module(path: str) -> tuple[str, str]:
-    """The folder to be in and the name to give so that `python -m` runs this file as part of its package: "pkg.train"."""
+    """The folder to be in and the name to give so that `python -m` runs this file as
+    part of its package: "pkg.train".
+    """
     folder, base = os.path.split(os.path.realpath(path))
-    folder, package = os.path.split(folder)  # at least one, for packages need no __init__.py
+    # at least one, for packages need no __init__.py
+    folder, package = os.path.split(folder)
     parts = [package, os.path.splitext(base)[0]]
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder, package = os.path.split(folder)
@@ -199,7 +250,8 @@ def as_module(path: str) -> tuple[str, str]:
 
 def _import(name: str) -> None:
     try:
-        __import__(name)  # and not importlib, whose frames would stand in the user's traceback
+        # and not importlib, whose frames would stand in the user's traceback
+        __import__(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise _none(error.name) from error
@@ -207,23 +259,36 @@ def _import(name: str) -> None:
 
 
 def _none(name: str) -> TargetError:
-    return TargetError(f"there is no module {name!r} in {os.getcwd()!r} nor on Python's path")
+    return TargetError(
+        f"there is no module {name!r} in {os.getcwd()!r} nor on Python's path"
+    )
 
 
 _COUNTER = re.compile(r"count\((\d+)")
 
 
 def _processes() -> int:
-    """How many processes this one has started with multiprocessing, those included that have ended and been forgotten."""
-    counter = getattr(sys.modules.get("multiprocessing.process"), "_process_counter", None)
-    counted = _COUNTER.match(repr(counter))  # taking a value from it would change the names of processes to come
+    """How many processes this one has started with multiprocessing, those included that
+    have ended and been forgotten.
+    """
+    counter = getattr(
+        sys.modules.get("multiprocessing.process"), "_process_counter", None
+    )
+    # taking a value from it would change the names of processes to come
+    counted = _COUNTER.match(repr(counter))
     return int(counted[1]) - 1 if counted is not None else 0
 
 
 def _around_scripts() -> FunctionType:
-    """`exec`, called from the line that Python makes up beyond a script: a warning with a large `stacklevel` names it."""
-    module = compile("def execute(code, variables, exec): exec(code, variables)", BEYOND, "exec")
-    code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
+    """`exec`, called from the line that Python makes up beyond a script: a warning with
+    a large `stacklevel` names it.
+    """
+    module = compile(
+        "def execute(code, variables, exec): exec(code, variables)", BEYOND, "exec"
+    )
+    code = next(
+        constant for constant in module.co_consts if isinstance(constant, CodeType)
+    )
     return FunctionType(code, vars(sys), argdefs=(exec,))
 
 
@@ -231,7 +296,9 @@ _execute = _around_scripts()
 
 
 class Program:
-    """The user's code, ready to run once: the `parts` of a script, by file. `namespace` fills while it runs."""
+    """The user's code, ready to run once: the `parts` of a script, by file. `namespace`
+    fills while it runs.
+    """
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -239,9 +306,14 @@ class Program:
         self._main = _main(target)
         self.parts: dict[str, bytes | str | ast.Module] = {}
         self._said, self._folder = "", os.getcwd()
+
         if target.kind == "script":
             self._folder = os.path.dirname(os.path.realpath(target.place))
-            file, text = os.path.join(os.getcwd(), target.place), _read(target.place)  # not normalised, as in Python
+            # not normalised, as in Python
+            file, text = (
+                os.path.join(os.getcwd(), target.place),
+                _read(target.place),
+            )
             self.parts[file] = text
             if target.is_notebook:
                 notebook = read_notebook(file, target.place, text)
@@ -257,48 +329,73 @@ class Program:
 
     @property
     def made(self) -> dict[str, Any]:
-        """What of it may be looked at when the code has ended: of a notebook's cell what that made."""
-        return self._target.cell.made if self._target.cell is not None else self.namespace
+        """What of it may be looked at when the code has ended: of a notebook's cell
+        what that made.
+        """
+        if self._target.cell is not None:
+            return self._target.cell.made
+        return self.namespace
 
     @property
     def processes(self) -> int:
-        """How many processes it has started with multiprocessing: what runs in them cannot be seen from here."""
+        """How many processes it has started with multiprocessing: what runs in them
+        cannot be seen from here.
+        """
         return _processes() - self._processes
 
     def run(self) -> None:
-        """Run the code to its end. Raises what it raises, and TargetError where there is none. Call it inside `interpreter()`."""
+        """Run the code to its end. Raises what it raises, and TargetError where there
+        is none. Call it inside `interpreter()`.
+        """
         if self._target.cell is not None:
             self._target.cell.run()
             return
         if self._main is None:
             _import(self._target.place)
             return
+
         variables = vars(self._main)
         if self._target.kind == "main":
             spec, code = main_module(self._target.place)
-            variables |= {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
+            variables |= {
+                "__file__": spec.origin,
+                "__cached__": spec.cached,
+                "__loader__": spec.loader,
+            }
             variables |= {"__package__": spec.parent, "__spec__": spec}
             sys.argv[0] = str(spec.origin)
             _execute(code, variables)
+
         if self._said and sys.stderr is not None:
             print(self._said, file=sys.stderr)
+
         for file, part in self.parts.items():
             _execute(compile(part, file, "exec", dont_inherit=True), variables)
 
     @contextmanager
     def interpreter(self, arguments: Sequence[str]) -> Iterator[None]:
-        """The interpreter as the code expects to find it; put back as it was before, whatever the code did to it."""
+        """The interpreter as the code expects to find it; put back as it was before,
+        whatever the code did to it.
+        """
         if self._target.cell is not None:
             yield
             return
-        with _put_back(), _as_ipython(self._folder) if self._target.is_notebook else nullcontext():
-            sys.argv = ["-m" if self._target.kind == "main" else self._target.place, *arguments]
+
+        with (
+            _put_back(),
+            _as_ipython(self._folder) if self._target.is_notebook else nullcontext(),
+        ):
+            sys.argv = [
+                "-m" if self._target.kind == "main" else self._target.place,
+                *arguments,
+            ]
             if not getattr(sys.flags, "safe_path", False):
                 sys.path[:1] = [self._folder]
             if self._main is not None:
                 sys.modules["__main__"] = self._main
             known, handlers = set(sys.modules), _handlers()
-            shared = self._folder in sys.path[1:]  # a folder of installed packages, which stay
+            # a folder of installed packages, which stay
+            shared = self._folder in sys.path[1:]
             try:
                 yield
             finally:
@@ -306,7 +403,13 @@ class Program:
                 if self._main is not None and _handlers() > handlers:
                     own["__main__"] = self._main
                     with suppress(OSError):  # the folder may be gone
-                        left = own, sys.argv, list(sys.path), os.getcwd(), sys.excepthook
+                        left = (
+                            own,
+                            sys.argv,
+                            list(sys.path),
+                            os.getcwd(),
+                            sys.excepthook,
+                        )
                         atexit.register(_back_to, *left)  # the last comes first
 
 
@@ -315,8 +418,14 @@ _BUILTINS = dict(vars(builtins))
 
 @contextmanager
 def usual_builtins() -> Iterator[None]:
-    """Inside, `len` and `open` are Python's own, whatever a script has put in their place."""
-    replaced = {name: value for name, value in vars(builtins).items() if _BUILTINS.get(name, value) is not value}
+    """Inside, `len` and `open` are Python's own, whatever a script has put in their
+    place.
+    """
+    replaced = {
+        name: value
+        for name, value in vars(builtins).items()
+        if _BUILTINS.get(name, value) is not value
+    }
     vars(builtins).update((name, _BUILTINS[name]) for name in replaced)
     try:
         yield
@@ -325,20 +434,30 @@ def usual_builtins() -> Iterator[None]:
 
 
 def _main(target: Target) -> ModuleType | None:
-    """An empty `__main__` with the attributes that Python gives it before the first line runs; None for an import."""
+    """An empty `__main__` with the attributes that Python gives it before the first
+    line runs; None for an import.
+    """
     if target.kind in ("module", "cell"):
         return None
+
     main = ModuleType("__main__")
     attributes: dict[str, Any] = {"__builtins__": builtins}
     if target.is_notebook:
-        attributes |= {"display": print, "get_ipython": lambda: None}  # what IPython adds, as it is outside of IPython
+        # what IPython adds, as it is outside of IPython
+        attributes |= {"display": print, "get_ipython": lambda: None}
     elif target.kind == "script":
         file = os.path.join(os.getcwd(), target.place)
-        attributes |= {"__file__": file, "__loader__": SourceFileLoader("__main__", file)}
+        attributes |= {
+            "__file__": file,
+            "__loader__": SourceFileLoader("__main__", file),
+        }
+
     if sys.version_info < (3, 14):
         attributes["__annotations__"] = {}
+
     if sys.version_info < (3, 15):
         attributes["__cached__"] = None
+
     vars(main).update(attributes)
     return main
 
@@ -358,10 +477,12 @@ def _put_back() -> Iterator[None]:
     streams = sys.stdin, sys.stdout, sys.stderr
     hooks = sys.excepthook, threading.excepthook
     own_builtins = dict(vars(builtins))
+
     try:
         yield
     finally:
-        vars(builtins).update(own_builtins)  # a script may have replaced `sum` or `open`, which the report needs
+        # a script may have replaced `sum` or `open`, which the report needs
+        vars(builtins).update(own_builtins)
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # the user may have closed or replaced it
                 stream.flush()
@@ -377,7 +498,9 @@ def _put_back() -> Iterator[None]:
 
 @contextmanager
 def _as_ipython(folder: str) -> Iterator[None]:
-    """A notebook runs in its own folder and draws into itself: plt.show() must not wait for somebody to close a window."""
+    """A notebook runs in its own folder and draws into itself: plt.show() must not wait
+    for somebody to close a window.
+    """
     window = os.environ.get("MPLBACKEND")
     os.chdir(folder)
     os.environ.setdefault("MPLBACKEND", "agg")
@@ -390,7 +513,9 @@ def _as_ipython(folder: str) -> Iterator[None]:
 
 
 def _handlers() -> int:
-    """How many functions Python calls when the process ends. Only a script that adds one is kept until then."""
+    """How many functions Python calls when the process ends. Only a script that adds
+    one is kept until then.
+    """
     return getattr(atexit, "_ncallbacks", int)()
 
 
@@ -401,7 +526,9 @@ def _back_to(
     folder: str,
     hook: Callable[..., object],
 ) -> None:
-    """What the handlers of the script find, as its end left it: pickle looks up classes in `__main__` by name."""
+    """What the handlers of the script find, as its end left it: pickle looks up classes
+    in `__main__` by name.
+    """
     sys.modules.update(modules)
     sys.argv, sys.path[:] = argv, path
     sys.excepthook = hook
@@ -409,12 +536,23 @@ def _back_to(
         os.chdir(folder)
 
 
-def _forget_neighbours(known: set[str], folder: str) -> dict[str, ModuleType]:
-    """Drop the modules that were imported from the script's own folder, so that another script finds its own neighbours."""
+def _forget_neighbours(
+    known: set[str],
+    folder: str,
+) -> dict[str, ModuleType]:
+    """Drop the modules that were imported from the script's own folder, so that another
+    script finds its own neighbours.
+    """
     tops = {
-        name for name in set(sys.modules) - known if "." not in name and _folder_of(sys.modules.get(name)) == folder
+        name
+        for name in set(sys.modules) - known
+        if "." not in name and _folder_of(sys.modules.get(name)) == folder
     }
-    dropped = [name for name in list(sys.modules) if name not in known and name.partition(".")[0] in tops]
+    dropped = [
+        name
+        for name in list(sys.modules)
+        if name not in known and name.partition(".")[0] in tops
+    ]
     return {name: sys.modules.pop(name) for name in dropped}
 
 
@@ -423,5 +561,9 @@ def _folder_of(module: ModuleType | None) -> str:
     spec = getattr(module, "__spec__", None)
     if spec is None:
         return ""
-    places = list(spec.submodule_search_locations or ()) or ([spec.origin] if spec.has_location else [])
-    return os.path.dirname(os.path.abspath(places[0])) if places and isinstance(places[0], str) else ""
+    places = list(spec.submodule_search_locations or ()) or (
+        [spec.origin] if spec.has_location else []
+    )
+    if places and isinstance(places[0], str):
+        return os.path.dirname(os.path.abspath(places[0]))
+    return ""

@@ -1,6 +1,7 @@
 """Which of a script's backward calls are read.
 
-A selection is told of every call, says which it wants, and when it has had enough. Knows nothing of how a call is read.
+A selection is told of every call, says which it wants, and when it has had enough.
+Knows nothing of how a call is read.
 """
 
 from __future__ import annotations
@@ -15,54 +16,81 @@ from typing import Any, Protocol
 from gradviz.run.engine import EngineCall
 
 PARTS = 4
-"""Of several calls, at most this many for each: a call with `create_graph` is a part of a step, read with the one that ends it."""
+"""Of several calls, at most this many for each: a call with `create_graph` is a part of
+a step, read with the one that ends it.
+"""
 
 SECONDS = (5.0, 60.0)
-"""How long a script runs on after what was read, to see what follows: as long as it took to get there, within these bounds."""
+"""How long a script runs on after what was read, to see what follows: as long as it
+took to get there, within these bounds.
+"""
 
 CALLS = 1000
 """For how many calls of `autograd.grad` at most."""
 
 
 class Look(Protocol):
-    """What follows calls that are not read, at little cost. `seen_enough`: whatever comes now follows from what was read."""
+    """What follows calls that are not read, at little cost. `seen_enough`: whatever
+    comes now follows from what was read.
+    """
 
     seen_enough: bool
 
-    def before(self, number: int, call: EngineCall, reading: bool) -> bool:
-        """Whether call `number`, which is about to run, is to be read; `reading` when it is anyway."""
+    def before(
+        self,
+        number: int,
+        call: EngineCall,
+        reading: bool,
+    ) -> bool:
+        """Whether call `number`, which is about to run, is to be read; `reading` when
+        it is anyway.
+        """
 
     def after(self, filled: bool | None) -> bool:
         """The same when it has run. `filled` as in `Afterwards`."""
 
 
 class Selection:
-    """Wants no call. `standing_in` says that what was read gives way to a later call, if one comes.
+    """Wants no call. `standing_in` says that what was read gives way to a later call,
+    if one comes.
 
     `timed_out`: it had enough because there was no time left.
-    `out_of_patience` is called from a thread of its own where `_wait_for_more` was called and nothing has settled it in time.
+    `out_of_patience` is called from a thread of its own where `_wait_for_more` was
+    called and nothing has settled it in time.
     """
 
     standing_in = timed_out = False
 
-    def __init__(self, out_of_patience: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        out_of_patience: Callable[[], None] = lambda: None,
+    ) -> None:
         self.enough = False
         self._out_of_patience = out_of_patience
         self._began = time.monotonic()
         self._over = threading.Event()
 
     def wants(self, number: int, call: EngineCall) -> bool:
-        """Whether to read call `number`, counted from 1. Not asked once it was `enough`."""
+        """Whether to read call `number`, counted from 1. Not asked once it was
+        `enough`.
+        """
         return False
 
     def took(self, call: EngineCall) -> None:
         """The call was read, or reading it failed."""
 
     def ended(self, filled: bool | None) -> bool:
-        """The engine has ended after a call that was not read. Whether to read it now: its tensors are there still."""
+        """The engine has ended after a call that was not read. Whether to read it now:
+        its tensors are there still.
+        """
         return False
 
-    def remarks(self, number: int, call: EngineCall, place: str) -> tuple[str, ...]:
+    def remarks(
+        self,
+        number: int,
+        call: EngineCall,
+        place: str,
+    ) -> tuple[str, ...]:
         """What to know about a call that is to be read and that nobody chose."""
         return ()
 
@@ -77,7 +105,15 @@ class Selection:
 
     def _wait_for_more(self) -> None:
         least, most = SECONDS
-        _thread.start_new_thread(self._wait, (min(max(least, time.monotonic() - self._began), most),))
+        _thread.start_new_thread(
+            self._wait,
+            (
+                min(
+                    max(least, time.monotonic() - self._began),
+                    most,
+                ),
+            ),
+        )
 
     def _wait(self, seconds: float) -> None:
         if not self._over.wait(seconds):
@@ -103,7 +139,12 @@ class Chosen(Selection):
 class InARow(Selection):
     """So many steps, from call `first` on."""
 
-    def __init__(self, first: int, steps: int, out_of_patience: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        first: int,
+        steps: int,
+        out_of_patience: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(out_of_patience)
         self._first = first
         self._steps = steps
@@ -119,13 +160,20 @@ class InARow(Selection):
 
 
 class RunOn(InARow):
-    """So many steps, and after those the calls that `look` asks for, until the time is over (`SECONDS`), or `to_end` of the script.
+    """So many steps, and after those the calls that `look` asks for, until the time is
+    over (`SECONDS`), or `to_end` of the script.
 
-    When it is over, the next call ends the run; `out_of_patience` is called from a thread of its own where none comes.
+    When it is over, the next call ends the run; `out_of_patience` is called from a
+    thread of its own where none comes.
     """
 
     def __init__(
-        self, first: int, steps: int, look: Look, out_of_patience: Callable[[], None], to_end: bool = False
+        self,
+        first: int,
+        steps: int,
+        look: Look,
+        out_of_patience: Callable[[], None],
+        to_end: bool = False,
     ) -> None:
         super().__init__(first, steps, out_of_patience)
         self._look, self._to_end = look, to_end
@@ -155,9 +203,15 @@ class RunOn(InARow):
 
 
 class FirstStep(Selection):
-    """No call, but the moment when an optimizer has stepped first. The first call stands in for it, if `condition` holds there."""
+    """No call, but the moment when an optimizer has stepped first. The first call
+    stands in for it, if `condition` holds there.
+    """
 
-    def __init__(self, condition: Callable[[], bool], stepped: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        condition: Callable[[], bool],
+        stepped: Callable[[], None],
+    ) -> None:
         super().__init__()
         self._condition, self._stepped = condition, stepped
         self._unhook: Callable[[], None] = lambda: None
@@ -176,10 +230,12 @@ class FirstStep(Selection):
 
 
 class FirstBackward(Selection):
-    """The first backward(). A call of `autograd.grad` before it stands in for it, for as long as the step lasts.
+    """The first backward(). A call of `autograd.grad` before it stands in for it, for
+    as long as the step lasts.
 
-    The step is over when an optimizer has stepped, after `SECONDS` and after `CALLS`. `out_of_patience` is called where no
-    call of backward would tell: by an optimizer, or from a thread of its own.
+    The step is over when an optimizer has stepped, after `SECONDS` and after `CALLS`.
+    `out_of_patience` is called where no call of backward would tell: by an optimizer,
+    or from a thread of its own.
     """
 
     def __init__(self, out_of_patience: Callable[[], None]) -> None:
@@ -201,24 +257,45 @@ class FirstBackward(Selection):
             self._unhook = _after_optimizer_step(self._out_of_patience)
             self._wait_for_more()
 
-    def remarks(self, number: int, call: EngineCall, place: str) -> tuple[str, ...]:
+    def remarks(
+        self,
+        number: int,
+        call: EngineCall,
+        place: str,
+    ) -> tuple[str, ...]:
         """Which calls were passed over for it, or what it stands in for."""
         if not call.accumulates:
             self._first_place = place
-            return ("no backward() followed it in the same step; --at 2 shows the next call, if there is one",)
+            return (
+                "no backward() followed it in the same step; --at 2 shows the next call, if there is one",
+            )
+
         if number == 1:
             return ()
-        before = f"{number - 1} calls of autograd.grad" if number > 2 else "a call of autograd.grad"
-        return (f"{before} came before this backward(), the first at {self._first_place}: --at 1 shows it",)
+
+        if number > 2:
+            before = f"{number - 1} calls of autograd.grad"
+        else:
+            before = "a call of autograd.grad"
+
+        return (
+            f"{before} came before this backward(), the first at {self._first_place}: --at 1 shows it",
+        )
 
     def close(self) -> None:
         super().close()
         self._unhook()  # not before, for torch may be going through the hooks
 
 
-def _after_optimizer_step(action: Callable[[], None]) -> Callable[[], None]:
+def _after_optimizer_step(
+    action: Callable[[], None],
+) -> Callable[[], None]:
     """Act when any optimizer has stepped. Returns what ends that."""
-    hook = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
+    hook = getattr(
+        sys.modules.get("torch.optim.optimizer"),
+        "register_optimizer_step_post_hook",
+        None,
+    )
     if hook is None:
         return lambda: None
 

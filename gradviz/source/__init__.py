@@ -1,1 +1,3 @@
-"""The one static reader of the user's code: lines, statements, and how a tensor came about. Runs nothing."""
+"""The one static reader of the user's code: lines, statements, and how a tensor came
+about. Runs nothing.
+"""

@@ -1,4 +1,6 @@
-"""Reads a single line of the user's code, as far as it can be read alone: what it assigns, adds to, reads and changes in place."""
+"""Reads a single line of the user's code, as far as it can be read alone: what it
+assigns, adds to, reads and changes in place.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,15 @@ def assigned(source: SourceLine | None) -> tuple[str, ...]:
     >>> assigned(SourceLine("a.py", 1, "f", "out, (h, self.c) = cell(x, state)"))
     ('out', 'h', 'self.c')
     """
-    targets = (target for statement in parsed(source) for target in targets_of(statement))
+    targets = (
+        target for statement in parsed(source) for target in targets_of(statement)
+    )
     return tuple(name for target in targets for name in names_in(target))
 
 
 def wrapped(source: SourceLine | None, function: str) -> str:
-    """The line with what it assigns given to a function, "" when it is no assignment that can be read alone.
+    """The line with what it assigns given to a function, "" when it is no assignment
+    that can be read alone.
 
     >>> [wrapped(SourceLine("a.py", 1, "f", text), "List") for text in ("self.a = []", "self.a = [f(i) for i in x]", "a.b()")]
     ['self.a = List()', 'self.a = List([f(i) for i in x])', '']
@@ -42,7 +47,8 @@ def wrapped(source: SourceLine | None, function: str) -> str:
 
 
 def adds_to(source: SourceLine | None, name: str) -> bool | None:
-    """Whether a line adds something to a variable, as a running total does. None when the line gives it no value.
+    """Whether a line adds something to a variable, as a running total does. None when
+    the line gives it no value.
 
     >>> [adds_to(SourceLine("a.py", 1, "f", text), "a") for text in ("a += b", "a = a + b", "a = f(a)", "b.append(a)")]
     [True, True, False, None]
@@ -69,21 +75,30 @@ def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
     ('h',)
     """
     return tuple(
-        dict.fromkeys(name for _, piece in in_place_pieces(source) for name in names_in(without_index(piece.changed)))
+        dict.fromkeys(
+            name
+            for _, piece in in_place_pieces(source)
+            for name in names_in(without_index(piece.changed))
+        )
     )
 
 
 def in_place_part(source: SourceLine | None) -> str:
-    """The code in a line that changes something in place, "" when its text does not show any.
+    """The code in a line that changes something in place, "" when its text does not
+    show any.
 
     >>> [in_place_part(SourceLine("a.py", 1, "f", text)) for text in ("h += 1", "h[0] = f(h)", "y = self.h.add_(1) * 2")]
     ['h += 1', 'h[0]', 'self.h.add_(1)']
     """
-    return next((ast.unparse(piece.node) for _, piece in in_place_pieces(source)), "")
+    return next(
+        (ast.unparse(piece.node) for _, piece in in_place_pieces(source)),
+        "",
+    )
 
 
 def with_copies(source: SourceLine | None) -> str:
-    """A line that sets a part of a tensor from other parts of it, written so that it reads copies; "" for other lines.
+    """A line that sets a part of a tensor from other parts of it, written so that it
+    reads copies; "" for other lines.
 
     >>> with_copies(SourceLine("a.py", 1, "f", "x[:, t] = cell(x[:, t - 1])"))
     'x[:, t] = cell(x[:, t - 1].clone())'
@@ -92,18 +107,25 @@ def with_copies(source: SourceLine | None) -> str:
     """
     for statement in parsed(source):
         if isinstance(statement, ast.Assign):
-            parts = (target for target in statement.targets if isinstance(target, ast.Subscript))
+            parts = (
+                target
+                for target in statement.targets
+                if isinstance(target, ast.Subscript)
+            )
             copies = _Copies({ast.unparse(without_index(part)) for part in parts})
             statement.value = copies.visit(statement.value)
             if copies.made:
                 return ast.unparse(statement)
+
     return ""
 
 
 def without_graph(source: SourceLine | None, depth: int = 1) -> str:
-    """A line that puts one thing into a container, or adds it to a total, written so that it adds a detached tensor.
+    """A line that puts one thing into a container, or adds it to a total, written so
+    that it adds a detached tensor.
 
-    `depth`: how many steps lead from the variable to the tensor; where the line fills a part less deep, "": it adds no tensor.
+    `depth`: how many steps lead from the variable to the tensor; where the line fills a
+    part less deep, "": it adds no tensor.
 
     >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append(l)", "a.append(f(l) / 2)", "a[i] = l")]
     ['a.append(l.detach())', 'a.append((f(l) / 2).detach())', 'a[i] = l.detach()']
@@ -115,38 +137,77 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     statements = parsed(source)
     statement = statements[0] if len(statements) == 1 else None
     value = getattr(statement, "value", None)
+
     if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
         value.args, into = _one_detached(value.args), [value.func]
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
         statement.value, into = _detached(statement.value), targets_of(statement)
     else:
         return ""
-    steps = sum(isinstance(part, ast.Subscript) for target in into for part in ast.walk(target))
-    fits = isinstance(statement, ast.AugAssign) or steps + isinstance(statement, ast.Expr) in (depth, depth or 1)
+
+    steps = sum(
+        isinstance(part, ast.Subscript) for target in into for part in ast.walk(target)
+    )
+    fits = isinstance(statement, ast.AugAssign) or steps + isinstance(
+        statement, ast.Expr
+    ) in (depth, depth or 1)
     text = ast.unparse(statement)
     return text if fits and text != ast.unparse(parsed(source)[0]) else ""
 
 
-def _one_detached(given: list[ast.expr]) -> list[ast.expr]:
-    """The same arguments, of which the one that may be a tensor is detached, if there is one only."""
-    tensors = [one for one in given if not isinstance(one, (ast.Call, ast.Constant))] or given
+def _one_detached(
+    given: list[ast.expr],
+) -> list[ast.expr]:
+    """The same arguments, of which the one that may be a tensor is detached, if there
+    is one only.
+    """
+    tensors = [
+        one for one in given if not isinstance(one, (ast.Call, ast.Constant))
+    ] or given
     return [_detached(one) if [one] == tensors else one for one in given]
 
 
 def _detached(value: ast.expr) -> ast.expr:
-    """The same without its graph, where it is one thing that may be a tensor with one, as far as the text tells."""
-    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Call, ast.IfExp))
-    cut = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("item", "detach", "tolist", "numpy")
+    """The same without its graph, where it is one thing that may be a tensor with one,
+    as far as the text tells.
+    """
+    plain = isinstance(
+        value,
+        (
+            ast.Name,
+            ast.Attribute,
+            ast.Subscript,
+            ast.BinOp,
+            ast.Call,
+            ast.IfExp,
+        ),
+    )
+    cut = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in (
+        "item",
+        "detach",
+        "tolist",
+        "numpy",
+    )
+
     return _calls(value, "detach") if plain and not cut else value
 
 
-def _calls(value: ast.expr, method: str, *arguments: ast.expr) -> ast.Call:
+def _calls(
+    value: ast.expr,
+    method: str,
+    *arguments: ast.expr,
+) -> ast.Call:
     """The call of a method of an expression."""
-    return ast.Call(ast.Attribute(value, method, ast.Load()), [*arguments], [])
+    return ast.Call(
+        ast.Attribute(value, method, ast.Load()),
+        [*arguments],
+        [],
+    )
 
 
 def in_place(source: SourceLine | None) -> tuple[str, str]:
-    """A line that computes a new value of a variable from the old one, written so that what it holds stays a leaf.
+    """A line that computes a new value of a variable from the old one, written so that
+    what it holds stays a leaf.
 
     The variable as the line spells it, and the code; both "" for other lines.
 
@@ -166,35 +227,58 @@ def in_place(source: SourceLine | None) -> tuple[str, str]:
             setattr(value, one, _calls(getattr(value, one), "requires_grad_"))
             return name, ast.unparse(statement)
         if isinstance(value, ast.BinOp) and ast.unparse(value.left) == name:
-            sign = {ast.Add: "+=", ast.Sub: "-="}.get(type(value.op))
+            sign = {
+                ast.Add: "+=",
+                ast.Sub: "-=",
+            }.get(type(value.op))
             if sign is not None:
                 return name, f"{name} {sign} {ast.unparse(value.right)}"
         return name, f"{name}.copy_({ast.unparse(value)})"
+
     return "", ""
 
 
-def passing(source: SourceLine | None, functions: Sequence[str], keyword: str, value: str) -> str:
-    """A line in which the one call of these functions passes this keyword argument; "" for other lines.
+def passing(
+    source: SourceLine | None,
+    functions: Sequence[str],
+    keyword: str,
+    value: str,
+) -> str:
+    """A line in which the one call of these functions passes this keyword argument; ""
+    for other lines.
 
     >>> line = SourceLine("a.py", 1, "f", "loss = nn.CrossEntropyLoss(weight=w)(x, y)")
     >>> passing(line, ["CrossEntropyLoss"], "ignore_index", "0"), passing(line, ["CrossEntropyLoss"], "weight", "v")
-    ('loss = nn.CrossEntropyLoss(weight=w, ignore_index=0)(x, y)', 'loss = nn.CrossEntropyLoss(weight=v)(x, y)')
+    ('loss = nn.CrossEntropyLoss(weight=w, ignore_index=0)(x, y)', 'loss =
+    nn.CrossEntropyLoss(weight=v)(x, y)')
     """
     if source is None:
         return ""
-    comma = "," if source.text.endswith("),") else ""  # one of several arguments, on a line of its own
+
+    # one of several arguments, on a line of its own
+    comma = "," if source.text.endswith("),") else ""
     statements = parsed(source._replace(text=source.text.removesuffix(",")))
     parts = [part for one in statements for part in ast.walk(one)]
-    calls = [part for part in parts if isinstance(part, ast.Call) and called(part) in functions]
+    calls = [
+        part
+        for part in parts
+        if isinstance(part, ast.Call) and called(part) in functions
+    ]
+
     for call in calls if len(calls) == len(statements) == 1 else ():
         kept = [other for other in call.keywords if other.arg != keyword]
-        call.keywords = [*kept, ast.keyword(keyword, ast.Name(value))]
+        call.keywords = [
+            *kept,
+            ast.keyword(keyword, ast.Name(value)),
+        ]
         return ast.unparse(statements[0]) + comma
+
     return ""
 
 
 def calling(source: SourceLine | None, *names: str) -> str:
-    """A line with a call of what has one of these names, where it is named alone or only made; "" for other lines.
+    """A line with a call of what has one of these names, where it is named alone or
+    only made; "" for other lines.
 
     >>> [calling(SourceLine("a.py", 1, "f", text), "L1Loss", "item") for text in ("l = nn.L1Loss(x, y)", "t += l.item", "f(x)")]
     ['l = nn.L1Loss()(x, y)', 't += l.item()', '']
@@ -206,9 +290,14 @@ def calling(source: SourceLine | None, *names: str) -> str:
             if isinstance(part, ast.Call) and called(part) in names and part.args:
                 part.func = ast.Call(part.func, [], [])
                 return ast.unparse(statement)
-            if isinstance(part, ast.Attribute) and part.attr in names and part not in done:
+            if (
+                isinstance(part, ast.Attribute)
+                and part.attr in names
+                and part not in done
+            ):
                 part.attr += "()"
                 return ast.unparse(statement)
+
     return ""
 
 
@@ -226,7 +315,9 @@ class _Copies(ast.NodeTransformer):
         return _calls(node, "clone")
 
 
-def in_place_pieces(source: SourceLine | None) -> Iterator[tuple[ast.stmt, InPlace]]:
+def in_place_pieces(
+    source: SourceLine | None,
+) -> Iterator[tuple[ast.stmt, InPlace]]:
     """The pieces of a line that change something in place, each with its statement."""
     for statement in flattened(parsed(source)):
         for piece in pieces_in_place(statement.node):
@@ -237,7 +328,9 @@ def read(source: SourceLine | None) -> Iterator[str]:
     """The names that a line of code reads."""
     for statement in parsed(source):
         for node in ast.walk(statement):
-            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(
+                node.ctx, ast.Load
+            ):
                 yield ast.unparse(node)
         if isinstance(statement, ast.AugAssign):
             yield ast.unparse(statement.target)

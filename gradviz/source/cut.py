@@ -1,4 +1,6 @@
-"""Lines at which a tensor loses its graph, as plain data: seen while they ran, or read in the code."""
+"""Lines at which a tensor loses its graph, as plain data: seen while they ran, or read
+in the code.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +23,26 @@ DetachKind = Literal[
     "written",
     "deepcopy",
 ]
-"""How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like; `.numpy()`; `torch.tensor(...)` of
-something; an integer or boolean result; made under `torch.no_grad()`; made in `torch.inference_mode()`; `.sample()` of a
-distribution; wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed without `create_graph`; written
-into a leaf; a leaf that `copy.deepcopy` copies."""
+"""How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like;
+`.numpy()`; `torch.tensor(...)` of something; an integer or boolean result; made under
+`torch.no_grad()`; made in `torch.inference_mode()`; `.sample()` of a distribution;
+wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed without
+`create_graph`; written into a leaf; a leaf that `copy.deepcopy` copies.
+"""
 
 
 class Cut(NamedTuple):
     """A line that drops a graph.
 
-    `source` is the script's own line, and `inside` the function, or the library and line, that cut there. `operation` is
-    what was called, where that was seen, and `at` the sequence number that the next node would have got. `via` are the
-    lines of the user's that led there, innermost first.
+    `source` is the script's own line, and `inside` the function, or the library and
+    line, that cut there. `operation` is what was called, where that was seen, and `at`
+    the sequence number that the next node would have got. `via` are the lines of the
+    user's that led there, innermost first.
 
-    `leaf` are the names of what was cut off when it was a leaf, `behind` those of the leaves that its graph led to. `of`
-    is the expression that loses it, as the code spells it, and `off` the block or decorator that had switched recording
-    off. `alive`: what goes in is known to have a graph, so that the graph ends here.
+    `leaf` are the names of what was cut off when it was a leaf, `behind` those of the
+    leaves that its graph led to. `of` is the expression that loses it, as the code
+    spells it, and `off` the block or decorator that had switched recording off.
+    `alive`: what goes in is known to have a graph, so that the graph ends here.
     """
 
     kind: DetachKind

@@ -1,4 +1,6 @@
-"""What goes into what a line computes, as the text says it: from line to line of a function, and out of functions that it calls."""
+"""What goes into what a line computes, as the text says it: from line to line of a
+function, and out of functions that it calls.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from gradviz.source.search import ADDING, FOLLOWED
-from gradviz.source.statements import Body, assigned, body_around, covers, method_calls, names_in, names_of
+from gradviz.source.statements import (
+    Body,
+    assigned,
+    body_around,
+    covers,
+    method_calls,
+    names_in,
+    names_of,
+)
 
 Line = tuple[str, int]
 """File and number."""
@@ -17,13 +27,20 @@ _PLAIN = (ast.Name, ast.Attribute, ast.Constant)
 
 
 def _computing(node: ast.stmt) -> Sequence[ast.AST]:
-    """The parts of a statement in which something can run: not `aux` of `return net(h), aux`."""
+    """The parts of a statement in which something can run: not `aux` of
+    `return net(h), aux`.
+    """
     value = getattr(node, "value", None)
-    parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else ()
+    if isinstance(value, (ast.Tuple, ast.List)):
+        parts = value.elts
+    else:
+        parts = ()
     return [part for part in parts if not isinstance(part, _PLAIN)] or [node]
 
 
-def feeding(line: Line, computed: Collection[Line] = (), term: str = "") -> frozenset[Line]:
+def feeding(
+    line: Line, computed: Collection[Line] = (), term: str = ""
+) -> frozenset[Line]:
     """The lines whose result goes into what a line computes, or a term in it, with none
     between them that is `computed`.
 
@@ -32,14 +49,22 @@ def feeding(line: Line, computed: Collection[Line] = (), term: str = "") -> froz
     file, number = line
     body = body_around(file, number)
     own = _simple(body, number)
-    code = [ast.parse(term)] if term else [part for node in own for part in _computing(node)]
+    if term:
+        code = [ast.parse(term)]
+    else:
+        code = [part for node in own for part in _computing(node)]
     wanted = {name for node in code for name in _read_in(node)}
     found, followed = set[Line](), 0
 
     for statement in reversed(body.statements):
         node = statement.node
         names, value = _gives(node)
-        if value is None or node in own or not wanted.intersection(names) or followed >= FOLLOWED:
+        if (
+            value is None
+            or node in own
+            or not wanted.intersection(names)
+            or followed >= FOLLOWED
+        ):
             continue
         span = _span(file, value if _is_block(node) else node)
         if span.isdisjoint(computed):
@@ -53,23 +78,41 @@ def feeding(line: Line, computed: Collection[Line] = (), term: str = "") -> froz
 def statement_at(line: Line) -> frozenset[Line]:
     """All lines of the simple statement that a line is in."""
     file, number = line
-    return frozenset({line}.union(*(_span(file, node) for node in _simple(body_around(file, number), number))))
+    return frozenset(
+        {line}.union(
+            *(_span(file, node) for node in _simple(body_around(file, number), number))
+        )
+    )
 
 
 def given_at(line: Line) -> set[str]:
     """The plain names that the statement of a line gives a value to."""
-    return {name for node in _simple(body_around(*line), line[1]) for name in assigned(node)[0]}
+    return {
+        name
+        for node in _simple(body_around(*line), line[1])
+        for name in assigned(node)[0]
+    }
 
 
 def _simple(body: Body, number: int) -> list[ast.stmt]:
-    return [one.node for one in body.statements if covers(one.node, number) and not _is_block(one.node)]
+    return [
+        one.node
+        for one in body.statements
+        if covers(one.node, number) and not _is_block(one.node)
+    ]
 
 
 def _read_in(node: ast.AST) -> Iterator[str]:
     """The plain and dotted names that a piece of code reads."""
     into = getattr(node, "target", None) if isinstance(node, ast.AugAssign) else None
-    parts = (part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute)))
-    return (ast.unparse(part) for part in parts if isinstance(part.ctx, ast.Load) or part is into)
+    parts = (
+        part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute))
+    )
+    return (
+        ast.unparse(part)
+        for part in parts
+        if isinstance(part.ctx, ast.Load) or part is into
+    )
 
 
 def _is_block(node: ast.stmt) -> bool:
@@ -77,14 +120,27 @@ def _is_block(node: ast.stmt) -> bool:
 
 
 def _span(file: str, node: Any) -> set[Line]:
-    return {(file, number) for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    return {
+        (file, number)
+        for number in range(
+            node.lineno,
+            (node.end_lineno or node.lineno) + 1,
+        )
+    }
 
 
-def _gives(node: ast.stmt) -> tuple[Sequence[str], ast.expr | None]:
-    """The plain names that a statement gives a value to, or puts one into, and the expression that they get it from."""
+def _gives(
+    node: ast.stmt,
+) -> tuple[Sequence[str], ast.expr | None]:
+    """The plain names that a statement gives a value to, or puts one into, and the
+    expression that they get it from.
+    """
     if isinstance(node, (ast.For, ast.AsyncFor)):
         return tuple(names_in(node.target)), node.iter
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+    if isinstance(node, ast.Assign) and isinstance(
+        node.targets[0],
+        ast.Subscript,
+    ):
         return tuple(names_of(node.targets[0].value)), node.value
     for call, method in method_calls(node):
         if method.attr in ADDING and isinstance(node, ast.Expr):

@@ -1,7 +1,9 @@
-"""Finds lines of code by what their text says they do: assign to something, call it, change it in place, compute for nobody.
+"""Finds lines of code by what their text says they do: assign to something, call it,
+change it in place, compute for nobody.
 
-In a file, around a line, or in the function where the user's code is at. Reads text only and runs nothing; whether such a line
-ran, and on what, is for whoever asks to find out.
+In a file, around a line, or in the function where the user's code is at. Reads text
+only and runs nothing; whether such a line ran, and on what, is for whoever asks to find
+out.
 """
 
 from __future__ import annotations
@@ -41,36 +43,82 @@ FOLLOWED = 20  # lines that are followed upwards from one
 
 
 def sets_attribute(file: str, ending: str) -> SourceLine | None:
-    """The first line of a file that assigns to something that ends so, such as "head.weight" for `self.head.weight = ...`."""
-    targets = (target for statement in nodes_of(file, ast.Assign) for target in statement.targets)
+    """The first line of a file that assigns to something that ends so, such as
+    "head.weight" for `self.head.weight = ...`.
+    """
+    targets = (
+        target
+        for statement in nodes_of(file, ast.Assign)
+        for target in statement.targets
+    )
     attributes = (target for target in targets if isinstance(target, ast.Attribute))
-    return _first(file, (target.lineno for target in attributes if f".{ast.unparse(target)}".endswith(f".{ending}")))
+
+    return _first(
+        file,
+        (
+            target.lineno
+            for target in attributes
+            if f".{ast.unparse(target)}".endswith(f".{ending}")
+        ),
+    )
 
 
 def freezes(file: str) -> SourceLine | None:
     """The first line of a file that sets `requires_grad` of something to False."""
     assigned = sets_attribute(file, "requires_grad")
     calls = (call for call in _calls_of(file, "requires_grad_") if call.args)
-    called_with = _first(file, (call.lineno for call in calls if getattr(call.args[0], "value", None) is False))
-    return assigned if assigned is not None and assigned.text.endswith("False") else called_with
+    called_with = _first(
+        file,
+        (
+            call.lineno
+            for call in calls
+            if getattr(call.args[0], "value", None) is False
+        ),
+    )
+    if assigned is not None and assigned.text.endswith("False"):
+        return assigned
+
+    return called_with
 
 
 def changes_gradients(source: SourceLine | None) -> bool:
-    """Whether the file of a line assigns to a `.grad`, or calls a method of one whose name ends in `_`."""
+    """Whether the file of a line assigns to a `.grad`, or calls a method of one whose
+    name ends in `_`.
+    """
     file = source.file if source is not None else ""
     targets: Iterator[Any] = (
-        target for node in nodes_of(file, ast.Assign, ast.AugAssign) for target in targets_of(node)
+        target
+        for node in nodes_of(file, ast.Assign, ast.AugAssign)
+        for target in targets_of(node)
     )
     functions = (call.func for call in nodes_of(file, ast.Call))
-    owners = (function.value for function in functions if getattr(function, "attr", "").endswith("_"))
-    return any(getattr(part, "attr", "") == "grad" for node in (*targets, *owners) for part in ast.walk(node))
+    owners = (
+        function.value
+        for function in functions
+        if getattr(function, "attr", "").endswith("_")
+    )
+
+    return any(
+        getattr(part, "attr", "") == "grad"
+        for node in (*targets, *owners)
+        for part in ast.walk(node)
+    )
 
 
 def sets_item(file: str, key: str) -> SourceLine | None:
-    """The first line of a file that assigns to an item with this key, such as "lr" for `group["lr"] = 0.1`."""
-    targets = (target for kind in nodes_of(file, ast.Assign, ast.AugAssign) for target in targets_of(kind))
+    """The first line of a file that assigns to an item with this key, such as "lr" for
+    `group["lr"] = 0.1`.
+    """
+    targets = (
+        target
+        for kind in nodes_of(file, ast.Assign, ast.AugAssign)
+        for target in targets_of(kind)
+    )
     items = (target for target in targets if isinstance(target, ast.Subscript))
-    return _first(file, (item.lineno for item in items if getattr(item.slice, "value", None) == key))
+    return _first(
+        file,
+        (item.lineno for item in items if getattr(item.slice, "value", None) == key),
+    )
 
 
 def _first(file: str, numbers: Iterable[int]) -> SourceLine | None:
@@ -81,8 +129,14 @@ def _calls_of(file: str, name: str) -> Iterator[Any]:
     return (call for call in nodes_of(file, ast.Call) if called(call) == name)
 
 
-def passes(file: str, keyword: str, *values: str) -> list[SourceLine]:
-    """The lines of a file that pass a keyword argument with one of these values, as the code spells them."""
+def passes(
+    file: str,
+    keyword: str,
+    *values: str,
+) -> list[SourceLine]:
+    """The lines of a file that pass a keyword argument with one of these values, as the
+    code spells them.
+    """
     lines = {
         argument.value.lineno
         for call in nodes_of(file, ast.Call)
@@ -92,18 +146,32 @@ def passes(file: str, keyword: str, *values: str) -> list[SourceLine]:
     return [line_of(file, number) for number in sorted(lines)]
 
 
-def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
-    """The lines of the same function that give a value to what a line, or a term in it, reads, and to what those read in turn."""
+def lines_behind(
+    source: SourceLine | None,
+    term: str = "",
+) -> list[SourceLine]:
+    """The lines of the same function that give a value to what a line, or a term in it,
+    reads, and to what those read in turn.
+    """
     if source is None:
         return []
-    parts = (part for part in expressions_at(source.file, source.line) if isinstance(part, ast.Name))
-    wanted = set(names_of(ast.parse(term))) or {part.id for part in parts if isinstance(part.ctx, ast.Load)}
+
+    parts = (
+        part
+        for part in expressions_at(source.file, source.line)
+        if isinstance(part, ast.Name)
+    )
+    wanted = set(names_of(ast.parse(term))) or {
+        part.id for part in parts if isinstance(part.ctx, ast.Load)
+    }
     body, lines = body_around(source.file, source.line), list[SourceLine]()
+
     for statement in reversed(body.statements):
         names, value = assigned(statement.node)
         if value is not None and wanted.intersection(names) and len(lines) < FOLLOWED:
             lines.append(body.source(statement.node))
             wanted.update(names_of(value))
+
     return lines
 
 
@@ -116,18 +184,30 @@ def step_begins(source: SourceLine | None) -> SourceLine | None:
 
 
 def returned_by(source: SourceLine) -> SourceLine:
-    """Where the function that begins at a line returns, if at one place only; else that line."""
+    """Where the function that begins at a line returns, if at one place only; else that
+    line.
+    """
     body = body_at(source.file, source.function, source.line)
-    returns = [node.value for node, _ in body.statements if isinstance(node, ast.Return) and node.value is not None]
+    returns = [
+        node.value
+        for node, _ in body.statements
+        if isinstance(node, ast.Return) and node.value is not None
+    ]
     return body.source(returns[0]) if len(returns) == 1 else source
 
 
 def keeps_on_first_argument(code: CodeType) -> SourceLine | None:
-    """The first line of a function that reads an attribute of its first argument which is not what torch puts there, as `ctx.x`."""
+    """The first line of a function that reads an attribute of its first argument which
+    is not what torch puts there, as `ctx.x`.
+    """
     first, body = code.co_varnames[0], body_of(code)
     for statement in body.statements:
         for part in own_parts(statement.node):
-            if isinstance(part, ast.Attribute) and ast.unparse(part.value) == first and part.attr not in _TORCHS:
+            if (
+                isinstance(part, ast.Attribute)
+                and ast.unparse(part.value) == first
+                and part.attr not in _TORCHS
+            ):
                 return body.source(part)
     return None
 
@@ -136,19 +216,32 @@ _TORCHS = ("saved_tensors", "needs_input_grad", "saved_variables")
 
 
 def taken_over(source: SourceLine) -> dict[str, SourceLine]:
-    """What statements around a line both read and give a value, as `out, state = cell(x, state)` does with `state`."""
+    """What statements around a line both read and give a value, as
+    `out, state = cell(x, state)` does with `state`.
+    """
     body = body_around(source.file, source.line)
     lines: dict[str, SourceLine] = {}
+
     for statement in body.statements:
-        loaded = (part for part in own_parts(statement.node) if isinstance(getattr(part, "ctx", None), ast.Load))
+        loaded = (
+            part
+            for part in own_parts(statement.node)
+            if isinstance(getattr(part, "ctx", None), ast.Load)
+        )
         read = set(map(ast.unparse, loaded))
-        for name in filter(read.__contains__, assigned(statement.node)[0]):
+        for name in filter(
+            read.__contains__,
+            assigned(statement.node)[0],
+        ):
             lines.setdefault(name, body.source(statement.node))
+
     return lines
 
 
 def switch_around(file: str, number: int) -> SourceLine | None:
-    """The innermost `with torch.no_grad():` that a line stands in, or `@torch.no_grad()` above its function."""
+    """The innermost `with torch.no_grad():` that a line stands in, or
+    `@torch.no_grad()` above its function.
+    """
     around = [
         switch.lineno
         for node, switch, _ in switches(file)
@@ -164,7 +257,9 @@ def inference_modes(file: str) -> list[SourceLine]:
 
 
 def draws_by_chance(file: str) -> list[SourceLine]:
-    """The lines of modules and checkpointed functions that ask Python's or NumPy's generator for a number, and not torch's."""
+    """The lines of modules and checkpointed functions that ask Python's or NumPy's
+    generator for a number, and not torch's.
+    """
     calls = [(ast.unparse(call.func), call) for call in nodes_of(file, ast.Call)]
     rerun = {
         ast.unparse(arg).rpartition(".")[2]
@@ -173,12 +268,21 @@ def draws_by_chance(file: str) -> list[SourceLine]:
         for arg in call.args[:1]
     }
     generators = ("random.", "np.random.", "numpy.random.")
-    drawn = {call.lineno for name, call in calls if name.startswith(generators) and not name.endswith("seed")}
-    inside = (number for number in sorted(drawn) if body_around(file, number).function in {"forward", *rerun})
+    drawn = {
+        call.lineno
+        for name, call in calls
+        if name.startswith(generators) and not name.endswith("seed")
+    }
+    inside = (
+        number
+        for number in sorted(drawn)
+        if body_around(file, number).function in {"forward", *rerun}
+    )
+
     return [line_of(file, number) for number in inside]
 
 
-# -- where the code is at ----------------------------------------------------------------------------------------------
+# -- where the code is at --------------------------------------------------------------
 
 
 class CodeLocation(NamedTuple):
@@ -198,22 +302,34 @@ class Change(NamedTuple):
 
 
 def changes(body: Body) -> Iterator[Change]:
-    """The statements that change a tensor in place, or take a step, as far as their text shows it."""
+    """The statements that change a tensor in place, or take a step, as far as their
+    text shows it.
+    """
     source = body.source
     for statement in body.statements:
         for piece in pieces_in_place(statement.node):
-            whole = statement.node if isinstance(piece.node, ast.Subscript) else piece.node
+            if isinstance(piece.node, ast.Subscript):
+                whole = statement.node
+            else:
+                whole = piece.node
             yield Change(source(piece.node), piece.name, text_of(whole))
+
         for call, method in method_calls(statement.node):
             if method.attr == "step":
-                yield Change(source(call), ast.unparse(method.value), text_of(call))
+                yield Change(
+                    source(call),
+                    ast.unparse(method.value),
+                    text_of(call),
+                )
 
 
 ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
 
 
 def additions(body: Body) -> dict[str, SourceLine]:
-    """Where the code puts something into a container, by the container's name: `losses.append(loss)`, `losses[step] = loss`."""
+    """Where the code puts something into a container, by the container's name:
+    `losses.append(loss)`, `losses[step] = loss`.
+    """
     lines: dict[str, SourceLine] = {}
     for statement in body.statements:
         node = statement.node
@@ -221,14 +337,22 @@ def additions(body: Body) -> dict[str, SourceLine]:
         into = [target.value for target in targets if isinstance(target, ast.Subscript)]
         if is_empty(getattr(node, "value", None)):
             into = []  # an empty list for a key is filled elsewhere
-        into += [called.value for _, called in method_calls(node) if called.attr in ADDING]
+        into += [
+            called.value for _, called in method_calls(node) if called.attr in ADDING
+        ]
         for container in into:
-            lines.setdefault(ast.unparse(without_index(container)), body.source(node))
+            lines.setdefault(
+                ast.unparse(without_index(container)),
+                body.source(node),
+            )
+
     return lines
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:
-    """The first line of a file that puts something into a container with this last name, in whichever function: `self.values`."""
+    """The first line of a file that puts something into a container with this last
+    name, in whichever function: `self.values`.
+    """
     last = name.rpartition(".")[2]
     for body in bodies(file):
         for container, source in additions(body).items():
@@ -242,6 +366,14 @@ def grad_reads(body: Body) -> dict[str, SourceLine]:
     lines: dict[str, SourceLine] = {}
     for statement in body.statements:
         for node in own_parts(statement.node):
-            if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
-                lines.setdefault(ast.unparse(node.value), body.source(node))
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr == "grad"
+                and isinstance(node.ctx, ast.Load)
+            ):
+                lines.setdefault(
+                    ast.unparse(node.value),
+                    body.source(node),
+                )
+
     return lines

@@ -1,6 +1,8 @@
-"""Reads the user's source text: which statements a function has, in which order, what they assign and what they change in place.
+"""Reads the user's source text: which statements a function has, in which order, what
+they assign and what they change in place.
 
-Only parses; runs nothing and imports nothing. Text that is not there or does not parse gives no statements.
+Only parses; runs nothing and imports nothing. Text that is not there or does not parse
+gives no statements.
 """
 
 from __future__ import annotations
@@ -20,20 +22,34 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (*FUNCTION, ast.Lambda, ast.ClassDef)
 _OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
-_LIBRARIES = ("copy", "torch", "autograd", "F", "nn", "functional", "init", "np", "numpy")
+_LIBRARIES = (
+    "copy",
+    "torch",
+    "autograd",
+    "F",
+    "nn",
+    "functional",
+    "init",
+    "np",
+    "numpy",
+)
 _CONTAINERS = ("list", "dict", "deque", "OrderedDict", "Counter")
 _parsed: dict[str, tuple[str, ast.Module]] = {}
 
 
 class Statement(NamedTuple):
-    """One statement, and the mode that it is in: "no_grad" or "inference" inside such a block, else ""."""
+    """One statement, and the mode that it is in: "no_grad" or "inference" inside such a
+    block, else "".
+    """
 
     node: ast.stmt
     off: str
 
 
 class Body(NamedTuple):
-    """The statements of one function or of a module's top level, in the order of the text. Nested functions are left out."""
+    """The statements of one function or of a module's top level, in the order of the
+    text. Nested functions are left out.
+    """
 
     file: str
     function: str
@@ -52,14 +68,23 @@ def body_of(code: CodeType) -> Body:
     return body_at(code.co_filename, code.co_name, code.co_firstlineno)
 
 
-def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body:
-    """The body of the function `name` that begins at `first_line`, or of the module's top level; empty where there is none."""
+def body_at(
+    file: str,
+    name: str = "<module>",
+    first_line: int = 0,
+) -> Body:
+    """The body of the function `name` that begins at `first_line`, or of the module's
+    top level; empty where there is none.
+    """
     if name == "<module>":
         return _body(file, name, tree_of(file).body, "")
     for node in nodes_of(file, *FUNCTION):
         lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
         if node.name == name and min(lines) <= first_line <= max(lines):
-            off = next(filter(None, map(recording_off, node.decorator_list)), "")
+            off = next(
+                filter(None, map(recording_off, node.decorator_list)),
+                "",
+            )
             return _body(file, name, node.body, off)
     return Body(file, name, ())
 
@@ -77,29 +102,47 @@ def expressions_at(file: str, line: int) -> Sequence[ast.expr]:
 
 
 @lru_cache(maxsize=1_000)
-def _expressions_at(tree: ast.Module, line: int) -> tuple[ast.expr, ...]:
-    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.expr) and covers(node, line))
+def _expressions_at(
+    tree: ast.Module,
+    line: int,
+) -> tuple[ast.expr, ...]:
+    return tuple(
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.expr) and covers(node, line)
+    )
 
 
 def body_around(file: str, number: int) -> Body:
     """The body of the innermost function around a line, or of the module's top level."""
     functions = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
     inner = max(functions, key=lambda node: node.lineno, default=None)
-    return _body(file, inner.name, inner.body, "") if inner is not None else body_at(file)
+    if inner is not None:
+        return _body(file, inner.name, inner.body, "")
+    return body_at(file)
 
 
 def loops_around(file: str, line: int) -> tuple[int, ...]:
-    """The first lines of the loops around a line of a file, within the function that it is in: the outermost first."""
+    """The first lines of the loops around a line of a file, within the function that it
+    is in: the outermost first.
+    """
     loops: list[int] = []
     inside: Sequence[ast.AST] = tree_of(file).body
+
     while inside:
-        blocks = (part for part in inside if isinstance(part, (ast.stmt, ast.excepthandler)))
-        node = next((block for block in blocks if covers(block, line)), None)
+        blocks = (
+            part for part in inside if isinstance(part, (ast.stmt, ast.excepthandler))
+        )
+        node = next(
+            (block for block in blocks if covers(block, line)),
+            None,
+        )
         if isinstance(node, FUNCTION):
             loops = []
         elif isinstance(node, LOOP):
             loops.append(node.lineno)
         inside = list(ast.iter_child_nodes(node)) if node is not None else ()
+
     return tuple(loops)
 
 
@@ -108,12 +151,19 @@ def covers(node: Any, line: int) -> bool:
     return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
 
 
-def line_of(file: str, number: int, function: str = "") -> SourceLine:
+def line_of(
+    file: str,
+    number: int,
+    function: str = "",
+) -> SourceLine:
     """A line of a file, with its text."""
     return with_text(SourceLine(file, number, function, package=package_of(file)))
 
 
-def nodes_of(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
+def nodes_of(
+    file: str,
+    *kinds: type[ast.AST],
+) -> Iterator[Any]:
     """All nodes of these kinds in a file, from the outermost inwards."""
     return (node for node in ast.walk(tree_of(file)) if isinstance(node, kinds))
 
@@ -132,11 +182,19 @@ def tree_of(file: str) -> ast.Module:
     return known[1]
 
 
-def _body(file: str, name: str, statements: Sequence[ast.stmt], off: str) -> Body:
+def _body(
+    file: str,
+    name: str,
+    statements: Sequence[ast.stmt],
+    off: str,
+) -> Body:
     return Body(file, name, tuple(flattened(statements, off)))
 
 
-def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Statement]:
+def flattened(
+    statements: Sequence[ast.stmt],
+    off: str = "",
+) -> Iterator[Statement]:
     """All statements in the order of the text, those inside blocks included."""
     waiting = [(node, off) for node in reversed(statements)]
     while waiting:
@@ -144,49 +202,90 @@ def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Stateme
         yield Statement(node, mode)
         if isinstance(node, _FUNCTIONS):
             continue
+
         if isinstance(node, (ast.With, ast.AsyncWith)):
-            mode = next(filter(None, (recording_off(item.context_expr) for item in node.items)), mode)
+            mode = next(
+                filter(
+                    None,
+                    (recording_off(item.context_expr) for item in node.items),
+                ),
+                mode,
+            )
+
         inner: list[ast.stmt] = []
         for name in ("body", "handlers", "orelse", "finalbody", "cases"):
             for child in getattr(node, name, ()):
-                inner += child.body if isinstance(child, (ast.ExceptHandler, ast.match_case)) else [child]
+                inner += (
+                    child.body
+                    if isinstance(child, (ast.ExceptHandler, ast.match_case))
+                    else [child]
+                )
+
         waiting += [(child, mode) for child in reversed(inner)]
 
 
 def recording_off(node: ast.expr) -> str:
     """ "no_grad" or "inference" for an expression such as `torch.no_grad()`, else ""."""
-    first = next((getattr(argument, "value", None) for argument in getattr(node, "args", ())), None)
+    first = next(
+        (getattr(argument, "value", None) for argument in getattr(node, "args", ())),
+        None,
+    )
     name = last_name(getattr(node, "func", node))
     if first is False:
         return "no_grad" if name == "set_grad_enabled" else ""
     return _OFF.get(name, "")
 
 
-def switches(file: str) -> Iterator[tuple[Any, ast.expr, str]]:
-    """What switches recording off in a file: the block, function or class, the expression that does, and how."""
-    for node in nodes_of(file, ast.With, ast.AsyncWith, *FUNCTION, ast.ClassDef):
+def switches(
+    file: str,
+) -> Iterator[tuple[Any, ast.expr, str]]:
+    """What switches recording off in a file: the block, function or class, the
+    expression that does, and how.
+    """
+    for node in nodes_of(
+        file,
+        ast.With,
+        ast.AsyncWith,
+        *FUNCTION,
+        ast.ClassDef,
+    ):
         items = [item.context_expr for item in getattr(node, "items", ())]
         for switch in getattr(node, "decorator_list", items):
             if how := recording_off(switch):
                 yield node, switch, how
 
 
-def assigned(statement: ast.stmt) -> tuple[tuple[str, ...], ast.expr | None]:
-    """The plain names that a statement gives a value to, and the expression they get it from."""
-    if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+def assigned(
+    statement: ast.stmt,
+) -> tuple[tuple[str, ...], ast.expr | None]:
+    """The plain names that a statement gives a value to, and the expression they get it
+    from.
+    """
+    if not isinstance(
+        statement,
+        (ast.Assign, ast.AugAssign, ast.AnnAssign),
+    ):
         return (), None
-    return tuple(name for target in targets_of(statement) for name in names_in(target)), statement.value
+    return tuple(
+        name for target in targets_of(statement) for name in names_in(target)
+    ), statement.value
 
 
 def targets_of(statement: ast.stmt) -> list[ast.expr]:
-    """What a statement gives a value to, as `a, h[0]` is in `a, h[0] = f()` and `x` in `for x in data:`."""
+    """What a statement gives a value to, as `a, h[0]` is in `a, h[0] = f()` and `x` in
+    `for x in data:`.
+    """
     if isinstance(statement, ast.Assign):
         return statement.targets
-    return [target] if (target := getattr(statement, "target", None)) is not None else []
+    if (target := getattr(statement, "target", None)) is not None:
+        return [target]
+    return []
 
 
 def names_in(target: ast.expr) -> Iterator[str]:
-    """The names that a target of an assignment gives a value to: `a` and `self.b` of `(a, self.b)`, none of `c[0]`."""
+    """The names that a target of an assignment gives a value to: `a` and `self.b` of
+    `(a, self.b)`, none of `c[0]`.
+    """
     if isinstance(target, ast.Name):
         yield target.id
     elif isinstance(target, (ast.Tuple, ast.List)):
@@ -204,7 +303,9 @@ def names_of(node: ast.AST) -> Iterator[str]:
 
 
 def own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
-    """All parts of the expressions that belong to a statement itself, not to the statements inside it."""
+    """All parts of the expressions that belong to a statement itself, not to the
+    statements inside it.
+    """
     for value in ast.iter_child_nodes(statement):
         if isinstance(value, (ast.expr, ast.withitem)):
             yield from ast.walk(getattr(value, "context_expr", value))
@@ -221,16 +322,25 @@ def called(node: ast.AST) -> str:
 
 
 def subject(call: ast.Call) -> Sequence[ast.expr]:
-    """What a call is about: the object of a method, or the first argument of a function, if it has one."""
-    if isinstance(call.func, ast.Attribute) and last_name(call.func.value) not in _LIBRARIES:
+    """What a call is about: the object of a method, or the first argument of a
+    function, if it has one.
+    """
+    if (
+        isinstance(call.func, ast.Attribute)
+        and last_name(call.func.value) not in _LIBRARIES
+    ):
         return [call.func.value]
     return call.args[:1]
 
 
 def is_empty(value: ast.AST | None) -> bool:
-    """Whether an expression makes a new container with nothing in it: `[]`, `deque(maxlen=9)`."""
+    """Whether an expression makes a new container with nothing in it: `[]`,
+    `deque(maxlen=9)`.
+    """
     if isinstance(value, ast.Call):
-        return called(value) == "defaultdict" or (called(value) in _CONTAINERS and not value.args)
+        return called(value) == "defaultdict" or (
+            called(value) in _CONTAINERS and not value.args
+        )
     return isinstance(value, (ast.List, ast.Dict)) and not (
         getattr(value, "elts", None) or getattr(value, "keys", None)
     )
@@ -242,25 +352,31 @@ def text_of(node: ast.AST, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-# -- what changes in place ----------------------------------------------------------------------------------------------
+# -- what changes in place -------------------------------------------------------------
 
-_METHOD = re.compile(r"_?[a-z](\w*[a-z0-9])?_")  # `add_`, as torch names what changes a tensor
+# `add_`, as torch names what changes a tensor
+_METHOD = re.compile(r"_?[a-z](\w*[a-z0-9])?_")
 
 
 class InPlace(NamedTuple):
-    """A piece of code that changes something in place: a whole statement, a target such as `h[0]`, or a call."""
+    """A piece of code that changes something in place: a whole statement, a target such
+    as `h[0]`, or a call.
+    """
 
     node: ast.AST
     changed: ast.expr
 
     @property
     def name(self) -> str:
-        """What holds the tensor that is changed, as the code calls it: "self.h" of `self.h.data[0] += 1`."""
+        """What holds the tensor that is changed, as the code calls it: "self.h" of
+        `self.h.data[0] += 1`.
+        """
         return ast.unparse(without_index(self.changed))
 
 
 def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
-    """The pieces of a statement that change something in place, but not of the statements inside it.
+    """The pieces of a statement that change something in place, but not of the
+    statements inside it.
 
     >>> [(one.name, ast.unparse(one.node)) for one in pieces_in_place(ast.parse("h[0] = g.add_(torch.relu_(f))").body[0])]
     [('h', 'h[0]'), ('g', 'g.add_(torch.relu_(f))'), ('f', 'torch.relu_(f)')]
@@ -275,15 +391,23 @@ def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
             yield from (InPlace(call, changed) for changed in subject(call))
 
 
-def method_calls(statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
-    """The calls of methods, and of functions of modules, that a statement itself makes, each with what it calls."""
+def method_calls(
+    statement: ast.stmt,
+) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+    """The calls of methods, and of functions of modules, that a statement itself makes,
+    each with what it calls.
+    """
     for node in own_parts(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield node, node.func
 
 
 def without_index(target: ast.expr) -> ast.expr:
-    """What a part, or the bare numbers, of a tensor are taken of: `h` of `h[0]` and of `h.data`."""
-    while isinstance(target, ast.Subscript) or (isinstance(target, ast.Attribute) and target.attr == "data"):
+    """What a part, or the bare numbers, of a tensor are taken of: `h` of `h[0]` and of
+    `h.data`.
+    """
+    while isinstance(target, ast.Subscript) or (
+        isinstance(target, ast.Attribute) and target.attr == "data"
+    ):
         target = target.value
     return target

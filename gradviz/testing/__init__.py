@@ -3,7 +3,8 @@
     from gradviz.testing import assert_all_get_gradients
     assert_all_get_gradients(loss, net)
 
-Owns what they say when they fail. The pytest plugin is `gradviz.testing.plugin`. Nothing of torch is imported before one is called.
+Owns what they say when they fail. The pytest plugin is `gradviz.testing.plugin`.
+Nothing of torch is imported before one is called.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["assert_all_get_gradients", "assert_no_findings", "assert_saved_at_most"]
 
 
-def assert_no_findings(outputs: object, *, model: torch.nn.Module | None = None) -> None:
+def assert_no_findings(
+    outputs: object, *, model: torch.nn.Module | None = None
+) -> None:
     """Fail with the report of `gradviz.check` if it has an error or a warning.
 
     Args:
-        outputs: a tensor with a graph, or any nesting of tensors, before its backward call.
+        outputs: a tensor with a graph, or any nesting of tensors, before its backward
+        call.
         model: the module that made it.
 
     Raises:
@@ -37,12 +41,15 @@ def assert_no_findings(outputs: object, *, model: torch.nn.Module | None = None)
 
 
 def assert_saved_at_most(outputs: object, limit: int | str) -> None:
-    """Fail if the graph of `outputs` holds more bytes for backward than `limit`: a number of bytes, or "2 GiB".
+    """Fail if the graph of `outputs` holds more bytes for backward than `limit`: a
+    number of bytes, or "2 GiB".
 
-    Parameters and buffers are not counted, nor what a hook packed into something of unknown size.
+    Parameters and buffers are not counted, nor what a hook packed into something of
+    unknown size.
 
     Raises:
-        AssertionError: it holds more; the message has the table of `gradviz.saved`. Or backward() has freed it already.
+        AssertionError: it holds more; the message has the table of `gradviz.saved`. Or
+        backward() has freed it already.
         ValueError: `limit` is no size.
     """
     __tracebackhide__ = True
@@ -51,25 +58,30 @@ def assert_saved_at_most(outputs: object, limit: int | str) -> None:
 
     most = parse_size(str(limit))
     if most is None or (not isinstance(limit, str) and most != limit):
-        raise ValueError(f"{limit!r} is no size: write a whole number of bytes, or one with a unit, as '2 GiB'")
+        raise ValueError(
+            f"{limit!r} is no size: write a whole number of bytes, or one with a unit, as '2 GiB'"
+        )
     table = saved(walk(outputs))
     if table.totals.freed_slots:
-        raise AssertionError("backward() has freed what this graph kept: call assert_saved_at_most before it")
+        raise AssertionError(
+            "backward() has freed what this graph kept: call assert_saved_at_most before it"
+        )
     held = table.total.held
     if held > most:
-        told = (
-            f"the graph keeps {bytes_text(held)} for backward, {bytes_text(held - most)} more than {bytes_text(most)}"
-        )
+        told = f"the graph keeps {bytes_text(held)} for backward, {bytes_text(held - most)} more than {bytes_text(most)}"
         raise AssertionError(f"{told}\n\n{table}")
 
 
 def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
-    """Fail if the graph of `outputs` does not lead to a parameter of `model` that requires a gradient.
+    """Fail if the graph of `outputs` does not lead to a parameter of `model` that
+    requires a gradient.
 
-    A parameter that only a reentrant checkpoint uses is not in the graph, and fails, too.
+    A parameter that only a reentrant checkpoint uses is not in the graph, and fails,
+    too.
 
     Raises:
-        AssertionError: the graph does not lead to some; the message names them. `gradviz.why` says why.
+        AssertionError: the graph does not lead to some; the message names them.
+        `gradviz.why` says why.
     """
     __tracebackhide__ = True
     from gradviz.walker.walk import Walked, capture
@@ -77,8 +89,14 @@ def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
     walks: list[Walked] = []
     capture(outputs, saved=False, inspect=walks.append)
     reached = {id(leaf) for leaf in walks[0].variables.values()}
-    wanted = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    missing = [name for name, parameter in wanted.items() if id(parameter) not in reached]
+    wanted = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+    missing = [
+        name for name, parameter in wanted.items() if id(parameter) not in reached
+    ]
     if missing:
         told = f"no gradient reaches {len(missing)} of {plural(len(wanted), 'parameter')}: {few(missing)}"
         raise AssertionError(f"{told}\ngradviz.why(outputs, parameter) says why")

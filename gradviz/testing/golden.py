@@ -1,7 +1,8 @@
 """A graph as a text that a test can keep: equal for two runs of one program.
 
-Owns what stands in it: no ids, no numbers of autograd's, no version of torch. "strict" has the ops, which differ between
-releases of torch; "loose" has modules, parameters and their bytes only.
+Owns what stands in it: no ids, no numbers of autograd's, no version of torch. "strict"
+has the ops, which differ between releases of torch; "loose" has modules, parameters and
+their bytes only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Level = Literal["strict", "loose"]
 
 
 def golden_text(graph: Graph, level: Level = "strict") -> str:
-    """The text, its modules in the order of the forward pass. Raises FormatError where there is no such level.
+    """The text, its modules in the order of the forward pass. Raises FormatError where
+    there is no such level.
 
     >>> import torch, gradviz
     >>> w = torch.ones(2, requires_grad=True)
@@ -31,7 +33,9 @@ def golden_text(graph: Graph, level: Level = "strict") -> str:
       w (2,) float32
     """
     if level not in get_args(Level):
-        raise FormatError(f"level cannot be {level!r}. {did_you_mean(str(level), get_args(Level), what='levels')}")
+        raise FormatError(
+            f"level cannot be {level!r}. {did_you_mean(str(level), get_args(Level), what='levels')}"
+        )
     return "".join(f"{line}\n" for line in _lines(graph, level))
 
 
@@ -39,15 +43,25 @@ def _lines(graph: Graph, level: Level) -> Iterator[str]:
     yield f"graph, {level}"
     for root in graph.roots:
         yield f"output {tensor_line(root.tensor)}"
+
     if level == "strict":
         leaves = len(graph.leaves)
         yield f"{plural(len(graph.nodes) - leaves, 'backward function')}, {plural(leaves, 'leaf', 'leaves')}"
-        held = "unknown" if why_not_shown(graph) else plural(saved(graph).total.held, "byte")
+        if why_not_shown(graph):
+            held = "unknown"
+        else:
+            held = plural(saved(graph).total.held, "byte")
         yield f"saved for backward: {held}"
-    parameters = [tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if leaf.kind == "parameter"]
+
+    parameters = [
+        tensor_bytes(leaf.tensor) or 0
+        for leaf in graph.leaves
+        if leaf.kind == "parameter"
+    ]
     yield f"parameters: {plural(sum(parameters), 'byte')}"
     for leaf in sorted(graph.leaves, key=lambda leaf: leaf.names):
         yield f"  {' = '.join(leaf.names) or 'no name'} {tensor_line(leaf.tensor)}"
+
     yield from _calls(graph, level)
 
 

@@ -1,6 +1,8 @@
-"""The pytest plugin: the fixture `gradviz_graph`, which compares a graph with a text beside the test.
+"""The pytest plugin: the fixture `gradviz_graph`, which compares a graph with a text
+beside the test.
 
-Owns the texts' place and the option `--gradviz-update`. Imports neither torch nor the rest of gradviz before a test asks for it.
+Owns the texts' place and the option `--gradviz-update`. Imports neither torch nor the
+rest of gradviz before a test asks for it.
 """
 
 from __future__ import annotations
@@ -29,42 +31,78 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--gradviz-update`. Called by pytest."""
     group = parser.getgroup("gradviz")
     group.addoption(
-        "--gradviz-update", action="store_true", help="write the texts of gradviz_graph anew instead of comparing"
+        "--gradviz-update",
+        action="store_true",
+        help="write the texts of gradviz_graph anew instead of comparing",
     )
 
 
 @pytest.fixture
 def gradviz_graph(request: pytest.FixtureRequest) -> GraphTexts:
-    """Compares graphs with texts that stand beside the test: `gradviz_graph.matches(loss, model=net)`."""
+    """Compares graphs with texts that stand beside the test:
+    `gradviz_graph.matches(loss, model=net)`.
+    """
     test, _, parameters = request.node.name.partition("[")
-    classes = [parent.name for parent in request.node.listchain() if isinstance(parent, pytest.Class)]
-    name = ".".join([*classes, test]) + (f"-{_legal(parameters[:-1])}" if parameters else "")
+    classes = [
+        parent.name
+        for parent in request.node.listchain()
+        if isinstance(parent, pytest.Class)
+    ]
+    name = ".".join([*classes, test]) + (
+        f"-{_legal(parameters[:-1])}" if parameters else ""
+    )
     file = request.path.parent / FOLDER / request.path.stem / name
     claimed = request.config.stash.setdefault(_CLAIMED, {})
-    return GraphTexts(file, request.config.getoption("--gradviz-update"), request.node.nodeid, claimed)
+
+    return GraphTexts(
+        file, request.config.getoption("--gradviz-update"), request.node.nodeid, claimed
+    )
 
 
 class GraphTexts:
-    """The texts of one test: the first is called after it, each further one has a number."""
+    """The texts of one test: the first is called after it, each further one has a
+    number.
+    """
 
-    def __init__(self, stem: Path, update: bool, test: str, claimed: dict[Path, str]) -> None:
-        self._stem, self._update, self._test, self._claimed = stem, update, test, claimed
+    def __init__(
+        self,
+        stem: Path,
+        update: bool,
+        test: str,
+        claimed: dict[Path, str],
+    ) -> None:
+        self._stem, self._update, self._test, self._claimed = (
+            stem,
+            update,
+            test,
+            claimed,
+        )
         self._files: list[Path] = []
 
     def matches(
-        self, outputs: object, *, model: torch.nn.Module | None = None, level: Level = "strict", name: str = ""
+        self,
+        outputs: object,
+        *,
+        model: torch.nn.Module | None = None,
+        level: Level = "strict",
+        name: str = "",
     ) -> None:
-        """Compare the graph behind `outputs`, or write its text with `--gradviz-update`.
+        """Compare the graph behind `outputs`, or write its text with
+        `--gradviz-update`.
 
         Args:
             outputs: a tensor, any nesting of tensors, or a `gradviz.Graph`.
             model: names parameters and modules.
-            level: "strict" has each op; "loose" has modules, parameters and their bytes only.
-            name: of the text, where a test compares several. Without it they are numbered.
+            level: "strict" has each op; "loose" has modules, parameters and their bytes
+            only.
+            name: of the text, where a test compares several. Without it they are
+            numbered.
 
         Raises:
-            AssertionError: they differ, or there is no text yet. The message shows where, and what `gradviz.check` finds.
-            ValueError: another call or test compares with the same file, or there is no such level.
+            AssertionError: they differ, or there is no text yet. The message shows
+            where, and what `gradviz.check` finds.
+            ValueError: another call or test compares with the same file, or there is no
+            such level.
         """
         __tracebackhide__ = True
         from gradviz.api import walk
@@ -84,19 +122,39 @@ class GraphTexts:
             )
         before = file.read_text(encoding="utf-8")
         if before != text:
-            lines = unified_diff(before.splitlines(), text.splitlines(), shown, "the graph now", lineterm="")
+            lines = unified_diff(
+                before.splitlines(),
+                text.splitlines(),
+                shown,
+                "the graph now",
+                lineterm="",
+            )
             told = "\n".join(lines)
             advice = "If that is meant: pytest --gradviz-update"
-            raise AssertionError(f"the graph differs from {shown}\n\n{told}\n\n{_found(outputs, graph, model)}{advice}")
+            raise AssertionError(
+                f"the graph differs from {shown}\n\n{told}\n\n{_found(outputs, graph, model)}{advice}"
+            )
 
     def _file(self, name: str) -> Path:
-        """That of the next call, which no other test has, and no other call of this one."""
+        """That of the next call, which no other test has, and no other call of this
+        one.
+        """
         __tracebackhide__ = True
         suffix = _legal(name) or (str(len(self._files) + 1) if self._files else "")
-        file = self._stem.with_name(f"{self._stem.name}{'.' if suffix else ''}{suffix}.txt")
-        owner = self._test if file in self._files else self._claimed.setdefault(file, self._test)
+        file = self._stem.with_name(
+            f"{self._stem.name}{'.' if suffix else ''}{suffix}.txt"
+        )
+
+        if file in self._files:
+            owner = self._test
+        else:
+            owner = self._claimed.setdefault(file, self._test)
+
         if file in self._files or owner != self._test:
-            raise ValueError(f"{owner} compares with {os.path.relpath(file)} already: give each graph another name=")
+            raise ValueError(
+                f"{owner} compares with {os.path.relpath(file)} already: give each graph another name="
+            )
+
         self._files.append(file)
         return file
 
@@ -113,7 +171,11 @@ def _write(file: Path, text: str) -> None:
     new.replace(file)
 
 
-def _found(outputs: object, graph: Graph, model: torch.nn.Module | None) -> str:
+def _found(
+    outputs: object,
+    graph: Graph,
+    model: torch.nn.Module | None,
+) -> str:
     """The report of the checks, where they find something."""
     from gradviz.checks.check import check
 

@@ -1,1 +1,3 @@
-"""The one scanner of the user's variables. Looks at types only, and runs no code of the user's."""
+"""The one scanner of the user's variables. Looks at types only, and runs no code of the
+user's.
+"""

@@ -1,4 +1,6 @@
-"""What objects and modules hold, read past their classes: no property, `__getattr__` or override of the user's runs."""
+"""What objects and modules hold, read past their classes: no property, `__getattr__` or
+override of the user's runs.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ _MOST_PATHS = 100_000
 
 _mro = type.__dict__["__mro__"].__get__
 _name = type.__dict__["__name__"].__get__
-_own = type.__dict__["__dict__"].__get__  # what a class defines, past a metaclass of the user's
+# what a class defines, past a metaclass of the user's
+_own = type.__dict__["__dict__"].__get__
 
 
 _Reader = TypeVar("_Reader", bound=Callable[..., Any])
 
 
 class _Memory(threading.local):
-    """What this thread has read since `reading_once`, with what it was read from, so that an identity means one thing."""
+    """What this thread has read since `reading_once`, with what it was read from, so
+    that an identity means one thing.
+    """
 
     answers: dict[tuple[object, ...], tuple[object, Any]] | None = None
 
@@ -32,7 +37,9 @@ _memory = _Memory()
 
 
 class reading_once:
-    """Inside, every module and class is read once: for a stretch in which nothing of the user's runs. May be nested."""
+    """Inside, every module and class is read once: for a stretch in which nothing of
+    the user's runs. May be nested.
+    """
 
     def __enter__(self) -> None:
         self._outer = _memory.answers
@@ -43,7 +50,9 @@ class reading_once:
 
 
 def _once(function: _Reader) -> _Reader:
-    """Remember what a function reads from its first argument, inside `reading_once`. Nobody may change such an answer."""
+    """Remember what a function reads from its first argument, inside `reading_once`.
+    Nobody may change such an answer.
+    """
 
     @wraps(function)
     def read(value: object, *more: object) -> Any:
@@ -60,14 +69,24 @@ def _once(function: _Reader) -> _Reader:
 
 
 def own_attributes(value: Any) -> dict[str, Any]:
-    """What an object's `__dict__` and slots hold, without running code of its class: a copy."""
+    """What an object's `__dict__` and slots hold, without running code of its class: a
+    copy.
+    """
     attributes: dict[str, Any] = {}
     for name, slot in _slots(type(value)):
         try:
             attributes[name] = slot.__get__(value)
         except AttributeError:  # not set
             continue
-    attributes.update([(name, item) for name, item in list(_own_dict(value).items()) if type(name) is str])
+
+    attributes.update(
+        [
+            (name, item)
+            for name, item in list(_own_dict(value).items())
+            if type(name) is str
+        ]
+    )
+
     return attributes
 
 
@@ -76,13 +95,18 @@ def _slots(kind: type) -> list[tuple[str, Any]]:
     """The slots of a class and its bases, the bases' first."""
     defined = [_own(base) for base in reversed(_mro(kind)) if "__slots__" in _own(base)]
     slots = [item for own in defined for item in list(own.items())]
-    return [(name, slot) for name, slot in slots if type(slot) is MemberDescriptorType and not name.startswith("__")]
+    return [
+        (name, slot)
+        for name, slot in slots
+        if type(slot) is MemberDescriptorType and not name.startswith("__")
+    ]
 
 
 def _own_dict(value: Any) -> dict[Any, Any]:
     """The `__dict__` of an object itself."""
     reader = class_attribute(type(value), "__dict__")
-    own = reader.__get__(value) if type(reader) is GetSetDescriptorType else None  # a class may put a property there
+    # a class may put a property there
+    own = reader.__get__(value) if type(reader) is GetSetDescriptorType else None
     return own if type(own) is dict else {}
 
 
@@ -92,8 +116,12 @@ _WRAPPER = "DistributedDataParallel"
 _Kind = TypeVar("_Kind")
 
 
-def is_a(value: object, kind: type[_Kind]) -> TypeGuard[_Kind]:
-    """Whether a value's own type is this one or derived from it. `isinstance` asks the value, too: a proxy would run.
+def is_a(
+    value: object,
+    kind: type[_Kind],
+) -> TypeGuard[_Kind]:
+    """Whether a value's own type is this one or derived from it. `isinstance` asks the
+    value, too: a proxy would run.
 
     >>> class Proxy:
     ...     __class__ = property(lambda self: print("runs") or int)
@@ -105,7 +133,9 @@ def is_a(value: object, kind: type[_Kind]) -> TypeGuard[_Kind]:
 
 
 def tensors_in(value: object) -> list[torch.Tensor]:
-    """The tensors in what a function is given or returns: itself, or in a list, tuple or dict, one container deep."""
+    """The tensors in what a function is given or returns: itself, or in a list, tuple
+    or dict, one container deep.
+    """
     import torch
 
     if is_a(value, torch.Tensor):
@@ -120,8 +150,13 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 
 @_once
 def class_attribute(kind: type, name: str) -> Any:
-    """What the class or a base of it defines under a name, itself and not bound; None when nobody does."""
-    return next((_own(base)[name] for base in _mro(kind) if name in _own(base)), None)
+    """What the class or a base of it defines under a name, itself and not bound; None
+    when nobody does.
+    """
+    return next(
+        (_own(base)[name] for base in _mro(kind) if name in _own(base)),
+        None,
+    )
 
 
 def own_class(kind: type) -> dict[str, Any]:
@@ -134,8 +169,11 @@ def class_name(kind: type) -> str:
     return str(_name(kind))
 
 
-def submodules(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """A module ("" is its path) and those inside it, each once, as `named_modules` but for overrides of it.
+def submodules(
+    module: torch.nn.Module,
+) -> Iterator[tuple[str, torch.nn.Module]]:
+    """A module ("" is its path) and those inside it, each once, as `named_modules` but
+    for overrides of it.
 
     A wrapper of data parallel is left out: the module in it has its path.
     """
@@ -146,13 +184,17 @@ def submodules(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]
             yield path, inside
 
 
-def every_path(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+def every_path(
+    module: torch.nn.Module,
+) -> Iterator[tuple[str, torch.nn.Module]]:
     """The same with every path of a module that several others hold."""
     return ((path, inside) for path, inside, _ in _every_path(module))
 
 
 @_once
-def _every_path(module: torch.nn.Module) -> Sequence[tuple[str, torch.nn.Module, tuple[int, ...]]]:
+def _every_path(
+    module: torch.nn.Module,
+) -> Sequence[tuple[str, torch.nn.Module, tuple[int, ...]]]:
     """And with the identities of the modules on the path, the last one's included."""
     found: list[tuple[str, torch.nn.Module, tuple[int, ...]]] = []
     stack: list[tuple[str, Any, tuple[int, ...]]] = [("", module, ())]
@@ -166,10 +208,14 @@ def _every_path(module: torch.nn.Module) -> Sequence[tuple[str, torch.nn.Module,
     return found
 
 
-def children(path: str, module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+def children(
+    path: str,
+    module: torch.nn.Module,
+) -> list[tuple[str, torch.nn.Module]]:
     """The modules directly inside a module at `path`, with their paths.
 
-    What `torch.compile(module)` wraps has the wrapper's own path: code may leave the attribute between them out, too.
+    What `torch.compile(module)` wraps has the wrapper's own path: code may leave the
+    attribute between them out, too.
     """
     modules = members(module, "_modules")
     if is_compiled(module):
@@ -178,12 +224,18 @@ def children(path: str, module: torch.nn.Module) -> list[tuple[str, torch.nn.Mod
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether a module is the wrapper that `torch.compile(module)` puts around another one."""
-    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch.")
+    """Whether a module is the wrapper that `torch.compile(module)` puts around another
+    one.
+    """
+    return type(module).__name__ == "OptimizedModule" and type(
+        module
+    ).__module__.startswith("torch.")
 
 
 def unwrapped(module: Any) -> Any:
-    """The module in a `DistributedDataParallel`, where nobody thinks of "module" as a part of the path; else the module."""
+    """The module in a `DistributedDataParallel`, where nobody thinks of "module" as a
+    part of the path; else the module.
+    """
     while _wraps(type(module)):
         inside = dict(members(module, "_modules")).get("module")
         if inside is None:
@@ -194,34 +246,57 @@ def unwrapped(module: Any) -> Any:
 
 @_once
 def _wraps(kind: type) -> bool:
-    return any(base.__name__ == _WRAPPER and base.__module__.startswith("torch.") for base in _mro(kind))
+    return any(
+        base.__name__ == _WRAPPER and base.__module__.startswith("torch.")
+        for base in _mro(kind)
+    )
 
 
 @_once
-def members(module: torch.nn.Module, table: Table) -> list[tuple[str, Any]]:
-    """The modules, parameters or buffers that a module itself registered. Reads its tables, calls nothing of its class."""
+def members(
+    module: torch.nn.Module,
+    table: Table,
+) -> list[tuple[str, Any]]:
+    """The modules, parameters or buffers that a module itself registered. Reads its
+    tables, calls nothing of its class.
+    """
     import torch
 
-    if issubclass(type(module), torch.jit.ScriptModule):  # has tables of torch's own kind
-        return [(name, value) for name, value in getattr(module, table).items() if value is not None]
+    # has tables of torch's own kind
+    if issubclass(type(module), torch.jit.ScriptModule):
+        return [
+            (name, value)
+            for name, value in getattr(module, table).items()
+            if value is not None
+        ]
     held: Any = _own_dict(module).get(table)
     items = list(dict.items(held)) if issubclass(type(held), dict) else []
-    return [(name, value) for name, value in items if type(name) is str and value is not None]
+    return [
+        (name, value)
+        for name, value in items
+        if type(name) is str and value is not None
+    ]
 
 
 def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
     """The parameters of a module and of those inside it, each once."""
     by_identity = {
-        id(parameter): parameter for _, inside in submodules(module) for _, parameter in members(inside, "_parameters")
+        id(parameter): parameter
+        for _, inside in submodules(module)
+        for _, parameter in members(inside, "_parameters")
     }
     return list(by_identity.values())
 
 
-def parameters_of_each(module: torch.nn.Module) -> dict[int, dict[int, torch.Tensor]]:
+def parameters_of_each(
+    module: torch.nn.Module,
+) -> dict[int, dict[int, torch.Tensor]]:
     """The parameters of a module and of each one inside it, both by identity."""
     found: dict[int, dict[int, torch.Tensor]] = {}
     for _, inside, around in _every_path(module):
-        own = {id(parameter): parameter for _, parameter in members(inside, "_parameters")}
+        own = {
+            id(parameter): parameter for _, parameter in members(inside, "_parameters")
+        }
         for outer in around:
             found.setdefault(outer, {}).update(own)
     return found

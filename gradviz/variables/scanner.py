@@ -1,8 +1,10 @@
-"""The one scanner of the user's variables: modules, tensors and optimizers, in containers and objects too, with their names.
+"""The one scanner of the user's variables: modules, tensors and optimizers, in
+containers and objects too, with their names.
 
-Breadth first from the variables, bounded in depth and number. Runs nothing of the user's: asks `type(x)` and never
-`isinstance`, reads `__dict__` and slots past the class, and so wakes no lazy proxy, no property and no `__getattr__`.
-Leaves nothing behind. Knows nothing of what the names are for.
+Breadth first from the variables, bounded in depth and number. Runs nothing of the
+user's: asks `type(x)` and never `isinstance`, reads `__dict__` and slots past the
+class, and so wakes no lazy proxy, no property and no `__getattr__`. Leaves nothing
+behind. Knows nothing of what the names are for.
 """
 
 from __future__ import annotations
@@ -12,36 +14,68 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType as PythonModule
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    MethodType,
+    ModuleType as PythonModule,
+)
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gradviz.packages import frames_from, is_foundation, package_of
-from gradviz.variables.objects import class_attribute, joined, own_attributes, own_class, submodules
+from gradviz.variables.objects import (
+    class_attribute,
+    joined,
+    own_attributes,
+    own_class,
+    submodules,
+)
 
 if TYPE_CHECKING:
     import torch
 
 Namespace = Mapping[str, object]
 Kind = Literal["tensor", "module", "optimizer", "container", "object", ""]
-"""Functions are given to who asks for them. The last three are on the way only: nobody is given one."""
+"""Functions are given to who asks for them. The last three are on the way only: nobody
+is given one.
+"""
 
 _DEEPEST = 5  # steps from a variable: `trainer.agents[0].policy` is three
 _MOST = 100_000  # values that are looked into or named
 _LONG = (
-    1_000  # entries of a container, with those of all containers and objects in it, above which only tensors, modules
+    # entries of a container, with those of all containers and objects in it, above
+    # which only tensors, modules
+    1_000
 )
 # and optimizers among further ones are named: it holds data
 _LONGEST = 10_000  # entries of a container that are read
-_SELF_COMES = 2  # the level at which the object is entered whose method runs: shorter names for it are better
+# the level at which the object is entered whose method runs: shorter names for it are
+# better
+_SELF_COMES = 2
 _LONGEST_KEY = 80
-_NAMING_KEYS = (str, int, float, bool, type(None))  # others have a `repr` of unknown length and effect
+# others have a `repr` of unknown length and effect
+_NAMING_KEYS = (str, int, float, bool, type(None))
 ITSELF = ("self", "cls")
 _NOBODYS = re.compile(r"__.*|_\d*|_i+\d*|In|Out")  # Python's own, and IPython's history
 _OPTIMIZED = 0x1  # CO_OPTIMIZED: a function's frame, whose locals live in fast slots
 
 _OPAQUE = (
     *(type, PythonModule, FunctionType, BuiltinFunctionType, MethodType),
-    *(str, bytes, bytearray, int, float, complex, type(None), set, frozenset, range, slice),
+    *(
+        str,
+        bytes,
+        bytearray,
+        int,
+        float,
+        complex,
+        type(None),
+        set,
+        frozenset,
+        range,
+        slice,
+    ),
 )
 _ITERATE: dict[type, Callable[[Any], Iterator[Any]]] = {
     list: list.__iter__,
@@ -51,10 +85,12 @@ _ITERATE: dict[type, Callable[[Any], Iterator[Any]]] = {
 
 
 class NamedValue(NamedTuple):
-    """A tensor, module or optimizer that a variable leads to, and the name that leads there.
+    """A tensor, module or optimizer that a variable leads to, and the name that leads
+    there.
 
-    `level` is 0 for a variable and one more for every step into a container or object. `space` is the number of the
-    namespace. `private`: a part of the name begins with `_`.
+    `level` is 0 for a variable and one more for every step into a container or object.
+    `space` is the number of the namespace. `private`: a part of the name begins with
+    `_`.
     """
 
     name: str
@@ -66,16 +102,21 @@ class NamedValue(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """Smaller for the better of two names: a public one, a short one, one that does not end in a mere index."""
+        """Smaller for the better of two names: a public one, a short one, one that does
+        not end in a mere index.
+        """
         index = self.name.endswith("]") and not self.name.endswith(("']", '"]'))
         return self.private, self.level + 2 * index, self.space
 
 
-def scan(namespaces: Sequence[Namespace], model: torch.nn.Module | None = None) -> list[NamedValue]:
-    """Everything that the variables lead to, shorter names first. Modules inside modules are not listed: see `submodules`.
+def scan(
+    namespaces: Sequence[Namespace], model: torch.nn.Module | None = None
+) -> list[NamedValue]:
+    """Everything that the variables lead to, shorter names first. Modules inside
+    modules are not listed: see `submodules`.
 
-    What several names lead to is listed several times, but a container or object is entered once. `model` is a module
-    whose name is left out of the names inside it.
+    What several names lead to is listed several times, but a container or object is
+    entered once. `model` is a module whose name is left out of the names inside it.
 
     >>> import torch
     >>> class Agent: pass
@@ -98,26 +139,41 @@ class _Scanner:
             (torch.nn.Module, "module"),
             (torch.optim.Optimizer, "optimizer"),
         )
-        self._known: dict[int, tuple[type, Kind]] = {}  # by identity, since a metaclass may define `__hash__`
+        # by identity, since a metaclass may define `__hash__`
+        self._known: dict[int, tuple[type, Kind]] = {}
         self._found: list[NamedValue] = []
-        self._entered: dict[int, Any] = {}  # keeps alive what was entered, so that an id means one thing
+        # keeps alive what was entered, so that an id means one thing
+        self._entered: dict[int, Any] = {}
         self._levels: list[list[NamedValue]] = [[] for _ in range(_DEEPEST + 1)]
-        self._later: list[NamedValue] | None = []  # private names, until public ones lead no further
+        # private names, until public ones lead no further
+        self._later: list[NamedValue] | None = []
         self._left = _MOST
-        self._counters: dict[int, list[int]] = {}  # of what lies in a container: entries of the outermost one so far
+        # of what lies in a container: entries of the outermost one so far
+        self._counters: dict[int, list[int]] = {}
 
-    def scan(self, namespaces: Sequence[Namespace], model: Any) -> list[NamedValue]:
+    def scan(
+        self,
+        namespaces: Sequence[Namespace],
+        model: Any,
+    ) -> list[NamedValue]:
         if model is not None:
             self._wait("", model, 0, 0, False)
+
         for space, namespace in enumerate(namespaces):
             for name, value in list(namespace.items()):
-                if type(name) is str and name.isidentifier() and not _NOBODYS.fullmatch(name):
+                if (
+                    type(name) is str
+                    and name.isidentifier()
+                    and not _NOBODYS.fullmatch(name)
+                ):
                     level = _SELF_COMES if name in ITSELF else 0
                     self._wait(name, value, level, space, name.startswith("_"))
+
         self._run()
         later, self._later = self._later or [], None
         for value in later:
             self._levels[value.level].append(value)
+
         self._run()
         return self._found
 
@@ -126,28 +182,45 @@ class _Scanner:
             for value in level:
                 if value.kind not in ("container", "object"):
                     self._found.append(value)
-                if value.kind not in ("tensor", "optimizer") and id(value.value) not in self._entered:
+                if (
+                    value.kind not in ("tensor", "optimizer")
+                    and id(value.value) not in self._entered
+                ):
                     self._entered[id(value.value)] = value.value
                     self._enter(value)
             level.clear()
 
-    def _wait(self, name: str, value: Any, level: int, space: int, private: bool) -> None:
+    def _wait(
+        self,
+        name: str,
+        value: Any,
+        level: int,
+        space: int,
+        private: bool,
+    ) -> None:
         kind = self._kind(type(value))
         if not kind or level > _DEEPEST or not self._left:
             return
         self._left -= 1
-        into = self._later if private and self._later is not None else self._levels[level]
+        if private and self._later is not None:
+            into = self._later
+        else:
+            into = self._levels[level]
         into.append(NamedValue(name, value, kind, level, space, private))
 
     def _enter(self, holder: NamedValue) -> None:
         if holder.kind == "module":
-            inside = [(joined(holder.name, path), module) for path, module in submodules(holder.value)]
+            inside = [
+                (joined(holder.name, path), module)
+                for path, module in submodules(holder.value)
+            ]
             self._entered.update((id(module), module) for _, module in inside)
             steps: Iterable[tuple[str, Any, bool]] = (
                 (joined(path, part), value, False)
                 for path, module in inside
                 for part, value in own_attributes(module).items()
-                if part[:1] != "_" and self._kind(type(value))  # else one of torch's own tables
+                # else one of torch's own tables
+                if part[:1] != "_" and self._kind(type(value))
             )
         elif holder.kind == "object":
             steps = (
@@ -156,14 +229,28 @@ class _Scanner:
                 if not part.startswith("__")
             )
         else:
-            steps = ((holder.name + step, value, False) for step, value in self._entries(holder.value))
-        counter = self._counters.get(id(holder.value), [0] if holder.kind == "container" else None)
+            steps = (
+                (holder.name + step, value, False)
+                for step, value in self._entries(holder.value)
+            )
+
+        counter = self._counters.get(
+            id(holder.value), [0] if holder.kind == "container" else None
+        )
         for name, value, private in list(steps):
             if counter is None or self._is_within_bounds(value, counter):
-                self._wait(name, value, holder.level + 1, holder.space, holder.private or private)
+                self._wait(
+                    name,
+                    value,
+                    holder.level + 1,
+                    holder.space,
+                    holder.private or private,
+                )
 
     def _is_within_bounds(self, value: Any, counter: list[int]) -> bool:
-        """Whether to look into what lies in a container; `counter` has how much of that was looked into."""
+        """Whether to look into what lies in a container; `counter` has how much of that
+        was looked into.
+        """
         if self._kind(type(value)) not in ("container", "object"):
             return True
         counter[0] += 1
@@ -172,8 +259,13 @@ class _Scanner:
         self._counters[id(value)] = counter
         return True
 
-    def _entries(self, value: Any) -> Iterator[tuple[str, Any]]:
-        """The entries of a container that are worth a look, with the step to each as Python writes it."""
+    def _entries(
+        self,
+        value: Any,
+    ) -> Iterator[tuple[str, Any]]:
+        """The entries of a container that are worth a look, with the step to each as
+        Python writes it.
+        """
         kind = type(value)
         keys: Iterable[Any] = ()
         if issubclass(kind, dict):
@@ -184,8 +276,12 @@ class _Scanner:
 
         met = self._worth_a_look(items)
         if not met:
-            return  # a list of a million numbers, or of as many pairs, is nothing unusual
-        steps = _keys(kind, keys) if issubclass(kind, dict) else _indices(kind, len(items))
+            # a list of a million numbers, or of as many pairs, is nothing unusual
+            return
+        if issubclass(kind, dict):
+            steps = _keys(kind, keys)
+        else:
+            steps = _indices(kind, len(items))
         for step, item in zip(steps, items):
             if step and self._kind(type(item)) in met:
                 yield step, item
@@ -208,16 +304,24 @@ class _Scanner:
         for base, kind in self._torch:
             if issubclass(type, base):
                 return kind
-        if issubclass(type, _OPAQUE) or str(own_class(type).get("__module__")).startswith("gradviz.graph."):
-            return ""  # a graph of gradviz's that is kept in a variable has many records
+        if issubclass(type, _OPAQUE) or str(
+            own_class(type).get("__module__")
+        ).startswith("gradviz.graph."):
+            # a graph of gradviz's that is kept in a variable has many records
+            return ""
         return "container" if issubclass(type, (dict, *_ITERATE)) else "object"
 
 
-def _keys(kind: type, keys: Iterable[Any]) -> Iterator[str]:
+def _keys(
+    kind: type,
+    keys: Iterable[Any],
+) -> Iterator[str]:
     """The step to each entry of a dict, "" for a key that no name is made of."""
     dotted = class_attribute(kind, "__dataclass_fields__") is not None  # a model output
     for key in keys:
-        if type(key) not in _NAMING_KEYS or (type(key) is str and len(key) > _LONGEST_KEY):
+        if type(key) not in _NAMING_KEYS or (
+            type(key) is str and len(key) > _LONGEST_KEY
+        ):
             yield ""
         else:
             yield f".{key}" if dotted and type(key) is str else f"[{key!r}]"
@@ -234,30 +338,48 @@ def _base(kind: type) -> type:
     return next(base for base in _ITERATE if issubclass(kind, base))
 
 
-# -- namespaces ---------------------------------------------------------------------------------------------------------
+# -- namespaces ------------------------------------------------------------------------
 
 
 def name_of(value: object, namespaces: Sequence[Namespace]) -> str:
     """The variable that holds this very value, "" when none does."""
-    named = (name for space in namespaces for name, item in space.items() if item is value and not name.startswith("_"))
+    named = (
+        name
+        for space in namespaces
+        for name, item in space.items()
+        if item is value and not name.startswith("_")
+    )
     return next(named, "")
 
 
-def value_of(name: str, namespaces: Sequence[Namespace], absent: object = None) -> Any:
+def value_of(
+    name: str,
+    namespaces: Sequence[Namespace],
+    absent: object = None,
+) -> Any:
     """What the innermost variable of this name holds."""
-    return next((space[name] for space in namespaces if name in space), absent)
+    return next(
+        (space[name] for space in namespaces if name in space),
+        absent,
+    )
 
 
 def as_written(name: str, namespaces: Sequence[Namespace]) -> str:
-    """The same name as the innermost code writes it: `self.total` in a method of what is `trainer.total` outside."""
+    """The same name as the innermost code writes it: `self.total` in a method of what
+    is `trainer.total` outside.
+    """
     first, dot, rest = name.partition(".")
     value = value_of(first, namespaces)
     here = name_of(value, namespaces[:1]) if dot and value is not None else ""
     return f"{here}.{rest}" if here else name
 
 
-def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
-    """Copies of the local and global variables of a frame, inner first. Leaves nothing behind in the frame."""
+def namespaces(
+    frame: FrameType | None,
+) -> list[dict[str, object]]:
+    """Copies of the local and global variables of a frame, inner first. Leaves nothing
+    behind in the frame.
+    """
     if frame is None:
         return []
     local = local_variables(frame)
@@ -267,19 +389,26 @@ def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
 
 
 def first_argument(frame: FrameType) -> Any:
-    """What the first argument of a running function is now, `self` in a method. Leaves nothing behind in the frame."""
+    """What the first argument of a running function is now, `self` in a method. Leaves
+    nothing behind in the frame.
+    """
     return local_variables(frame).get(frame.f_code.co_varnames[0])
 
 
 def local_variables(frame: FrameType) -> dict[str, object]:
     """A copy of the local variables.
 
-    Up to Python 3.12 reading `f_locals` of a running function fills a dict that the frame keeps until it ends, so a later
-    `del y` of the user's would free nothing. It is emptied again, unless the user holds it from a `locals()` call.
+    Up to Python 3.12 reading `f_locals` of a running function fills a dict that the
+    frame keeps until it ends, so a later `del y` of the user's would free nothing. It
+    is emptied again, unless the user holds it from a `locals()` call.
     """
     live = frame.f_locals  # read once: reading it again would fill it again
     local = dict(live)
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMIZED and sys.getrefcount(live) <= 3:
+    if (
+        sys.version_info < (3, 13)
+        and frame.f_code.co_flags & _OPTIMIZED
+        and sys.getrefcount(live) <= 3
+    ):
         live.clear()
     return local
 
@@ -287,15 +416,20 @@ def local_variables(frame: FrameType) -> dict[str, object]:
 _CALLERS = 30  # functions around the one that asks
 
 
-def variables_at(frame: FrameType | None, main: Namespace, outermost: CodeType) -> list[Namespace]:
-    """Local variables of the user's frames from the backward call outwards, their modules' globals, `main`, then models.
+def variables_at(
+    frame: FrameType | None, main: Namespace, outermost: CodeType
+) -> list[Namespace]:
+    """Local variables of the user's frames from the backward call outwards, their
+    modules' globals, `main`, then models.
 
-    The models are local variables of an installed library's functions, such as a trainer's: they may have no other name.
-    Frames of torch, gradviz and Python are left out, and so is everything from the frame of `outermost` on.
+    The models are local variables of an installed library's functions, such as a
+    trainer's: they may have no other name. Frames of torch, gradviz and Python are left
+    out, and so is everything from the frame of `outermost` on.
     """
     local: list[Namespace] = []
     outer: dict[int, Namespace] = {}
     models: list[Namespace] = []
+
     for around in frames_from(frame, outermost):
         file = around.f_code.co_filename
         if is_foundation(file):
@@ -305,20 +439,31 @@ def variables_at(frame: FrameType | None, main: Namespace, outermost: CodeType) 
             models.append(_models(inner) if rest else {})
             continue
         if around.f_globals is not main:
-            outer.setdefault(id(around.f_globals), rest[0] if rest else inner)
+            outer.setdefault(
+                id(around.f_globals),
+                rest[0] if rest else inner,
+            )
         if rest:
             local.append(inner)
-    return [*local, *outer.values(), main, *filter(None, models)]
+
+    return [
+        *local,
+        *outer.values(),
+        main,
+        *filter(None, models),
+    ]
 
 
 def callers_variables(frame: FrameType) -> list[Namespace]:
-    """Variables of the function that asks, then those of the user's functions around it, each with its module's globals.
+    """Variables of the function that asks, then those of the user's functions around
+    it, each with its module's globals.
 
-    A helper such as `report(loss)` is told the names that its caller has. Installed libraries in between are left out, such as
-    a test runner or a trainer.
+    A helper such as `report(loss)` is told the names that its caller has. Installed
+    libraries in between are left out, such as a test runner or a trainer.
     """
     variables: list[Namespace] = list(namespaces(frame))
     known = {id(frame.f_globals)}
+
     for outer in islice(frames_from(frame.f_back), _CALLERS):
         file = outer.f_code.co_filename
         if not package_of(file) and not is_foundation(file):
@@ -328,10 +473,15 @@ def callers_variables(frame: FrameType) -> list[Namespace]:
             if id(outer.f_globals) not in known:
                 known.add(id(outer.f_globals))
                 variables.append(rest[0] if rest else inner)
+
     return variables
 
 
 def _models(variables: Namespace) -> Namespace:
     import torch
 
-    return {name: value for name, value in variables.items() if issubclass(type(value), torch.nn.Module)}
+    return {
+        name: value
+        for name, value in variables.items()
+        if issubclass(type(value), torch.nn.Module)
+    }

@@ -1,1 +1,3 @@
-"""From live autograd objects to a Graph: traversal, saved tensors, names, and torch's private corners."""
+"""From live autograd objects to a Graph: traversal, saved tensors, names, and torch's
+private corners.
+"""

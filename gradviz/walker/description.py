@@ -1,4 +1,6 @@
-"""Reads live roots, nodes and leaves into records, while all of them are alive, and asks an attribution where each came from."""
+"""Reads live roots, nodes and leaves into records, while all of them are alive, and
+asks an attribution where each came from.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,13 @@ from gradviz.walker.tensors import (
 )
 from gradviz.wording import few_lines
 
-# -- where a walk begins -----------------------------------------------------------------------------------------------
+# -- where a walk begins ---------------------------------------------------------------
 
 
 class LiveRoot(NamedTuple):
-    """An output and the node that made it, while both are alive. `tensor` is None where only the node was given; `base` is the
-    tensor that it is a view of."""
+    """An output and the node that made it, while both are alive. `tensor` is None where
+    only the node was given; `base` is the tensor that it is a view of.
+    """
 
     name: str
     tensor: torch.Tensor | None
@@ -49,26 +52,40 @@ def find_root(name: str, output: Output) -> LiveRoot:
     """The node that made an output, or why there is none."""
     if not isinstance(output, torch.Tensor):
         return LiveRoot(name, None, None, output.node, output.output_nr)
+
     base = base_of(output)
     try:
         node = grad_fn_of(output, asked_for=True)
-    except RuntimeError as error:  # torch refuses: a view whose base was modified in a way it does not allow
+    except RuntimeError as error:
+        # torch refuses: a view whose base was modified in a way it does not allow
         why = f"has a grad_fn that torch refuses to give: {str(error).splitlines()[0]}"
         return LiveRoot(name, output, base, None, why=why)
+
     if node is None:
         return LiveRoot(name, output, base, None, why=why_no_graph(output))
+
     return LiveRoot(name, output, base, node, output.output_nr)
 
 
-def root_name(variable: str, path: str, output: Output, names: Names) -> str:
-    """The variable's name plus the path inside it: "y", "out['loss']"; "output" where there is no variable.
+def root_name(
+    variable: str,
+    path: str,
+    output: Output,
+    names: Names,
+) -> str:
+    """The variable's name plus the path inside it: "y", "out['loss']"; "output" where
+    there is no variable.
 
     What is known by its node only is called as the tensor that the node made.
     """
     if variable:
         return variable + path
     if not isinstance(output, torch.Tensor):
-        made = (name for number, name in names.results.get(output.node, ()) if number == output.output_nr)
+        made = (
+            name
+            for number, name in names.results.get(output.node, ())
+            if number == output.output_nr
+        )
         return next(made, "output" + path)
     known = names.leaf(output)
     return known[0] if known and not path else "output" + path
@@ -83,12 +100,16 @@ def no_graph(roots: Sequence[LiveRoot]) -> str:
 
 
 def starts(roots: Sequence[LiveRoot]) -> list[Node]:
-    """Where a walk begins: the nodes of the roots, then those of the tensors that roots are views of."""
+    """Where a walk begins: the nodes of the roots, then those of the tensors that roots
+    are views of.
+    """
     bases = [grad_fn_of(root.base) for root in roots if root.base is not None]
-    return [node for node in (*(root.node for root in roots), *bases) if node is not None]
+    return [
+        node for node in (*(root.node for root in roots), *bases) if node is not None
+    ]
 
 
-# -- what a walk found, and who knows more of it -----------------------------------------------------------------------
+# -- what a walk found, and who knows more of it ---------------------------------------
 
 
 class Traversal(NamedTuple):
@@ -102,10 +123,12 @@ class Traversal(NamedTuple):
 
 
 class BareGraph(NamedTuple):
-    """What a walk found: sequence numbers by node id, edges, and the tensor behind each AccumulateGrad by node id.
+    """What a walk found: sequence numbers by node id, edges, and the tensor behind each
+    AccumulateGrad by node id.
 
-    `checkpoints` are the modules that a reentrant checkpoint may have run, by the id of its node; `kinds` the types of all nodes,
-    `modules` the outermost ones that the caller knows, with their names; `none_inputs` counts inputs that need no gradient.
+    `checkpoints` are the modules that a reentrant checkpoint may have run, by the id of
+    its node; `kinds` the types of all nodes, `modules` the outermost ones that the
+    caller knows, with their names; `none_inputs` counts inputs that need no gradient.
     """
 
     sequences: Sequence[int]
@@ -118,17 +141,21 @@ class BareGraph(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The parameter of a module's forward that data was passed as, and whether another module called that module."""
+    """The parameter of a module's forward that data was passed as, and whether another
+    module called that module.
+    """
 
     name: str
     inner: bool
 
 
 class Places(NamedTuple):
-    """Scopes, and for every node the id of its scope, its source line and the script's own line, where known.
+    """Scopes, and for every node the id of its scope, its source line and the script's
+    own line, where known.
 
-    `names` are those of leaves by node id, for the leaves that no variable of the caller leads to; `assigned` are names that
-    lines of code give what their last ops make; `given` are parameters of modules that data was passed as, by its identity.
+    `names` are those of leaves by node id, for the leaves that no variable of the
+    caller leads to; `assigned` are names that lines of code give what their last ops
+    make; `given` are parameters of modules that data was passed as, by its identity.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -156,7 +183,8 @@ _UNDEFINED = TensorInfo((), "float32", "cpu")
 
 
 class Description:
-    """The records of what was traversed: `nodes`, `leaves`, `roots`, and `storages` where what is saved was read.
+    """The records of what was traversed: `nodes`, `leaves`, `roots`, and `storages`
+    where what is saved was read.
 
     `variables` are the tensors behind AccumulateGrad nodes, by node id.
     """
@@ -172,16 +200,23 @@ class Description:
         self._live, self._names, self._saved = traversal, names, saved
         self.variables: dict[int, torch.Tensor] = {}
         for i, sequence in enumerate(traversal.sequences):
-            if sequence == LAST:  # other kinds of leaf, such as a received gradient, have the number too
+            # other kinds of leaf, such as a received gradient, have the number too
+            if sequence == LAST:
                 variable = getattr(traversal.nodes[i], "variable", None)
                 if variable is not None:
                     self.variables[i] = variable
-        self._leaf_ids = {id(variable): node for node, variable in self.variables.items()}
+
+        self._leaf_ids = {
+            id(variable): node for node, variable in self.variables.items()
+        }
         self.storages = Storages(self._owners())
         self.data: tuple[Data, ...] = ()
         self.places = Places()
+
         if attribution is not None:
-            checkpoints = nodes_of(traversal.nodes, lambda kind: kind.__name__ == CHECKPOINT)
+            checkpoints = nodes_of(
+                traversal.nodes, lambda kind: kind.__name__ == CHECKPOINT
+            )
             modules = {i: modules_behind(node) for i, node in checkpoints.items()}
             kinds = list(map(type, traversal.nodes))
             bare = BareGraph(
@@ -194,12 +229,17 @@ class Description:
                 traversal.none_inputs,
             )
             self.places = attribution.places(bare)
+
         self.nodes = self._nodes(roots)
-        self.leaves = [self._leaf(node, variable) for node, variable in self.variables.items()]
+        self.leaves = [
+            self._leaf(node, variable) for node, variable in self.variables.items()
+        ]
         self.roots = [self._root(root) for root in roots]
 
     def _owners(self) -> Mapping[int, str]:
-        """Who owns each storage that is known beforehand: the caller's tensors, then the graph's own leaves."""
+        """Who owns each storage that is known beforehand: the caller's tensors, then
+        the graph's own leaves.
+        """
         owners = dict(self._names.owner_of)
         for variable in self.variables.values():
             storage = storage_of(variable)
@@ -207,45 +247,70 @@ class Description:
                 owners[storage[0]] = self._names.kind(variable)
         return owners
 
-    # -- nodes -------------------------------------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------
 
     def _nodes(self, roots: Sequence[LiveRoot]) -> NodeColumns:
         """The facts of every node, a column at a time."""
         nodes, made, places = self._live.nodes, NodeColumns(), self.places
         types = {type: node_type(type) for type in set(map(type, nodes))}
         made.type = [types[type] for type in map(type, nodes)]
-        if not all(type.op for type in types.values()):  # it does not tell, so the node is asked
-            made.type = [type if type.op else type._replace(op=node.name()) for type, node in zip(made.type, nodes)]
+
+        # it does not tell, so the node is asked
+        if not all(type.op for type in types.values()):
+            made.type = [
+                type if type.op else type._replace(op=node.name())
+                for type, node in zip(made.type, nodes)
+            ]
+
         with Stage("read", "nodes", made.outputs.__len__, len(nodes)):
             self._add_outputs(made)
+
         if any(type.function is not None for type in types.values()):
             self._leave_out_undefined(made, roots)
+
         made.sequence, made.none_inputs = self._live.sequences, self._live.none_inputs
         made.scope = list(islice(places.scope_of, len(nodes)))
         made.source, made.script_line = (
-            list(islice(lines, len(nodes))) for lines in (places.source_of, places.script_line_of)
+            list(islice(lines, len(nodes)))
+            for lines in (places.source_of, places.script_line_of)
         )
         made.assigned = dict(places.assigned)
+
         if self._saved:
-            with Stage("saved", "nodes", made.saved.first.__len__, len(nodes)):
+            with Stage(
+                "saved",
+                "nodes",
+                made.saved.first.__len__,
+                len(nodes),
+            ):
                 reader = SavedReader(self._leaf_ids, self.storages, made, places.given)
                 reader.read(nodes)
             self.storages.name(self._names.named())
             self.data = self._data(reader)
         else:
             made.read_nothing()
+
         self._add_what_is_known_by_name(made)
-        edges = zip(self._live.edges.consumer, self._live.edges.producer)
-        for i, more in placements(nodes, made.type, edges, self.variables, self._names.shards).items():
+        edges = zip(
+            self._live.edges.consumer,
+            self._live.edges.producer,
+        )
+        for i, more in placements(
+            nodes, made.type, edges, self.variables, self._names.shards
+        ).items():
             made.attributes[i] = {**made.attributes[i], **more}
+
         return made
 
     def _add_outputs(self, into: NodeColumns) -> None:
-        """Shape, dtype and device of the outputs of each node's forward. Equal ones are one object."""
+        """Shape, dtype and device of the outputs of each node's forward. Equal ones are
+        one object.
+        """
         nodes, made = self._live.nodes, into.outputs
         if not private.HAS_METADATA:
             made.extend([()] * len(nodes))
             return
+
         known: dict[Any, tuple[TensorInfo | None, ...]] = {}
         find, add = known.get, made.append
         for node in nodes:
@@ -255,17 +320,26 @@ class Description:
                     (output,) = metadata
                     key: Any = (*output.shape, output.dtype, output.device)
                 else:
-                    key = tuple([(*output.shape, output.dtype, output.device) for output in metadata])
+                    key = tuple(
+                        [
+                            (*output.shape, output.dtype, output.device)
+                            for output in metadata
+                        ]
+                    )
                 infos = find(key)
-            except (RuntimeError, TypeError):  # a strided nested tensor has no shape; symbolic sizes have no hash
+            except (RuntimeError, TypeError):
+                # a strided nested tensor has no shape; symbolic sizes have no hash
                 add(tuple(map(metadata_info, metadata)))
                 continue
             if infos is None:
                 infos = known[key] = tuple(map(metadata_info, metadata))
             add(infos)
 
-    def _leave_out_undefined(self, made: NodeColumns, roots: Sequence[LiveRoot]) -> None:
-        """None for results of a custom Function that have no gradient: torch describes them all as one float32 number.
+    def _leave_out_undefined(
+        self, made: NodeColumns, roots: Sequence[LiveRoot]
+    ) -> None:
+        """None for results of a custom Function that have no gradient: torch describes
+        them all as one float32 number.
 
         A result that something uses is a real one.
         """
@@ -273,44 +347,84 @@ class Description:
         doubtful = [
             i
             for i, type in enumerate(made.type)
-            if type.function is not None and len(outputs[i]) > 1 and _UNDEFINED in outputs[i]
+            if type.function is not None
+            and len(outputs[i]) > 1
+            and _UNDEFINED in outputs[i]
         ]
         used = set(zip(edges.producer, edges.output)) if doubtful else set()
-        used |= {(self._live.position_of[root.node], root.output) for root in roots if root.node}
+        used |= {
+            (self._live.position_of[root.node], root.output)
+            for root in roots
+            if root.node
+        }
+
         for i in doubtful:
             infos = enumerate(outputs[i])
-            outputs[i] = tuple([None if info == _UNDEFINED and (i, at) not in used else info for at, info in infos])
+            outputs[i] = tuple(
+                [
+                    None if info == _UNDEFINED and (i, at) not in used else info
+                    for at, info in infos
+                ]
+            )
 
     def _add_what_is_known_by_name(self, made: NodeColumns) -> None:
-        """Names and hooks, which few nodes have: those of tensors that the caller holds, and of leaves."""
+        """Names and hooks, which few nodes have: those of tensors that the caller
+        holds, and of leaves.
+        """
         names, position_of = self._names, self._live.position_of
         for node in names.results:
             if node in position_of:
                 made.names[position_of[node]] = names.result(node)
+
         hooked = [position_of[node] for node in names.hooked if node in position_of]
         for i, variable in self.variables.items():
             made.names[i] = self._leaf_names(i, variable)
             if _hooks(variable):
                 hooked.append(i)
+
         for i in hooked:
-            made.flags[i] = (*made.flags.get(i, made.type[i].flags), "hooks")
+            made.flags[i] = (
+                *made.flags.get(
+                    i,
+                    made.type[i].flags,
+                ),
+                "hooks",
+            )
 
     def _data(self, reader: SavedReader) -> tuple[Data, ...]:
-        """One record for each tensor that has a name; a view without a name counts for its base, or for who shares its memory."""
+        """One record for each tensor that has a name; a view without a name counts for
+        its base, or for who shares its memory.
+        """
         found: dict[object, Data] = {}
         for tensor, slot, nodes in reader.given():
             tensor, names, inner = self._data_names(tensor)
             storage = self.storages.known(tensor)
             key = id(tensor) if names else ("storage", storage)
             if not names:
-                names = self.storages.columns.names.get(storage, ()) if storage is not None else ()
+                if storage is not None:
+                    names = self.storages.columns.names.get(storage, ())
+                else:
+                    names = ()
                 inner = not names
-            data = found.setdefault(key, Data(names or (slot,), tensor_info(tensor), (), storage, inner))
+            data = found.setdefault(
+                key,
+                Data(
+                    names or (slot,),
+                    tensor_info(tensor),
+                    (),
+                    storage,
+                    inner,
+                ),
+            )
             found[key] = data._replace(nodes=tuple(sorted({*data.nodes, *nodes})))
+
         return tuple(found.values())
 
-    def _data_names(self, tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[str, ...], bool]:
-        """What the caller calls data, or what it is a view of; else the parameter of the module that either was passed as.
+    def _data_names(
+        self, tensor: torch.Tensor
+    ) -> tuple[torch.Tensor, tuple[str, ...], bool]:
+        """What the caller calls data, or what it is a view of; else the parameter of
+        the module that either was passed as.
 
         With it, whether only a module inside another one was called with it.
         """
@@ -319,17 +433,25 @@ class Description:
         for one in both:
             if names := self._names.leaf(one):
                 return one, names, False
+
         passed = [
-            (given.inner, i, given.name) for i, one in enumerate(both) if (given := self.places.given.get(id(one)))
+            (given.inner, i, given.name)
+            for i, one in enumerate(both)
+            if (given := self.places.given.get(id(one)))
         ]
         if not passed:
             return tensor, (), True
+
         inner, i, name = min(passed)
         return both[i], (name,), inner
 
-    # -- leaves and roots --------------------------------------------------------------------------------------------
+    # -- leaves and roots --------------------------------------------------------------
 
-    def _leaf_names(self, node: int, variable: torch.Tensor) -> tuple[str, ...]:
+    def _leaf_names(
+        self,
+        node: int,
+        variable: torch.Tensor,
+    ) -> tuple[str, ...]:
         """What the caller calls a leaf, else what the recording does."""
         told = self.places.names.get(node)
         return self._names.leaf(variable) or ((told,) if told is not None else ())
@@ -340,7 +462,8 @@ class Description:
             names=self._leaf_names(node, variable),
             tensor=tensor_info(variable),
             kind=self._names.kind(variable),  # type: ignore[arg-type]
-            has_grad=variable.is_leaf and variable.grad is not None,  # reading it elsewhere warns
+            # reading it elsewhere warns
+            has_grad=variable.is_leaf and variable.grad is not None,
             hooks=_hooks(variable),
             storage=self.storages.number(variable) if self._saved else None,
             base=self._base(base_of(variable)),
@@ -349,40 +472,81 @@ class Description:
     def _base(self, base: torch.Tensor | None) -> Base | None:
         if base is None:
             return None
+
         node = grad_fn_of(base)
-        at = self._live.position_of.get(node) if node is not None else self._leaf_ids.get(id(base))
-        return Base(tensor_info(base), at, base.output_nr if node is not None else 0, self._names.leaf(base))
+        if node is not None:
+            at = self._live.position_of.get(node)
+        else:
+            at = self._leaf_ids.get(id(base))
+
+        return Base(
+            tensor_info(base),
+            at,
+            base.output_nr if node is not None else 0,
+            self._names.leaf(base),
+        )
 
     def _root(self, root: LiveRoot) -> Root:
         tensor = root.tensor
         if tensor is None:
-            return Root(self._live.position_of[root.node], root.output, root.name, _result_info(root))
+            return Root(
+                self._live.position_of[root.node],
+                root.output,
+                root.name,
+                _result_info(root),
+            )
+
         info, base = tensor_info(tensor), self._base(root.base)
         if root.node is not None:
-            return Root(self._live.position_of[root.node], root.output, root.name, info, base)
-        if base is not None or not tensor.requires_grad or not tensor.is_leaf:  # of a view it may raise
+            return Root(
+                self._live.position_of[root.node],
+                root.output,
+                root.name,
+                info,
+                base,
+            )
+
+        # of a view it may raise
+        if base is not None or not tensor.requires_grad or not tensor.is_leaf:
             return Root(None, 0, root.name, info, base, root.why)
-        return Root(self._leaf_node(tensor, info), 0, root.name, info)
+
+        return Root(
+            self._leaf_node(tensor, info),
+            0,
+            root.name,
+            info,
+        )
 
     def _leaf_node(self, tensor: torch.Tensor, info: TensorInfo) -> int:
-        """The AccumulateGrad of an output that is itself a leaf. Torch makes it when it is first used; the model has it always."""
+        """The AccumulateGrad of an output that is itself a leaf. Torch makes it when it
+        is first used; the model has it always.
+        """
         known = self._leaf_ids.get(id(tensor))
         if known is not None:
             return known
+
         node = self._leaf_ids[id(tensor)] = len(self.nodes)
         self.variables[node] = tensor
         flags: tuple[Literal["hooks"], ...] = ("hooks",) if _hooks(tensor) else ()
-        self.nodes.add(NodeType(ACCUMULATE, flags, None), (info,), self._names.leaf(tensor))
+        self.nodes.add(
+            NodeType(ACCUMULATE, flags, None),
+            (info,),
+            self._names.leaf(tensor),
+        )
         self.leaves.append(self._leaf(node, tensor))
         return node
 
 
 def _hooks(tensor: torch.Tensor) -> int:
     """How many hooks the user put on a tensor."""
-    return len(tensor._backward_hooks or ()) + len(getattr(tensor, "_post_accumulate_grad_hooks", None) or ())
+    return len(tensor._backward_hooks or ()) + len(
+        getattr(tensor, "_post_accumulate_grad_hooks", None) or ()
+    )
 
 
 def _result_info(root: LiveRoot) -> TensorInfo:
     """What is known of a result whose tensor was not given."""
     made = getattr(root.node, "_input_metadata", ())
-    return metadata_info(made[root.output]) if root.output < len(made) else TensorInfo(None, "unknown", "unknown")
+    if root.output < len(made):
+        return metadata_info(made[root.output])
+    return TensorInfo(None, "unknown", "unknown")

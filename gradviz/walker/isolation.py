@@ -1,8 +1,10 @@
-"""The guard around what gradviz does itself while the user's code is under way: nothing of the user's runs inside.
+"""The guard around what gradviz does itself while the user's code is under way: nothing
+of the user's runs inside.
 
-No mode sees an operation of gradviz's, no class of tensors is asked for an attribute, and no signal handler runs in its midst: one
-that a signal asks for meanwhile runs right after, where what it raises reaches the user's code. A class with a
-`__torch_dispatch__` still computes its own numbers, so nobody may ask it for one (`values.why_unreadable`).
+No mode sees an operation of gradviz's, no class of tensors is asked for an attribute,
+and no signal handler runs in its midst: one that a signal asks for meanwhile runs right
+after, where what it raises reaches the user's code. A class with a `__torch_dispatch__`
+still computes its own numbers, so nobody may ask it for one (`values.why_unreadable`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _count_modes, _pop_mode, _push_mode = (
 
 
 class unseen:
-    """Inside, no mode and no class of tensors of the user's sees an operation; a signal handler may run. Takes a microsecond."""
+    """Inside, no mode and no class of tensors of the user's sees an operation; a signal
+    handler may run. Takes a microsecond.
+    """
 
     __slots__ = ("_functions", "_modes")
 

@@ -1,10 +1,13 @@
-"""Tensors and their names, found without asking the user for them: those in what a model returned, and what is called how.
+"""Tensors and their names, found without asking the user for them: those in what a
+model returned, and what is called how.
 
-`flatten` understands everything torch's pytree knows, and also what it does not: dataclasses and mappings that nobody registered,
-Hugging Face's ModelOutput, objects with tensors as attributes. Iterative, so nesting may be deep or even circular.
+`flatten` understands everything torch's pytree knows, and also what it does not:
+dataclasses and mappings that nobody registered, Hugging Face's ModelOutput, objects
+with tensors as attributes. Iterative, so nesting may be deep or even circular.
 
-Sources of names, the first that knows a tensor wins: `model=` (parameters and buffers), `params=`, then what the caller's variables
-lead to (`variables.scan`): modules, then tensors, the better name first. Reading the variables creates no autograd node and
+Sources of names, the first that knows a tensor wins: `model=` (parameters and buffers),
+`params=`, then what the caller's variables lead to (`variables.scan`): modules, then
+tensors, the better name first. Reading the variables creates no autograd node and
 leaves no reference behind.
 """
 
@@ -23,23 +26,38 @@ from torch.utils import _pytree
 
 from gradviz.errors import NotATensorError
 from gradviz.graph import StorageKind
-from gradviz.variables.objects import Table, children, every_path, is_compiled, joined, members, submodules, unwrapped
+from gradviz.variables.objects import (
+    Table,
+    children,
+    every_path,
+    is_compiled,
+    joined,
+    members,
+    submodules,
+    unwrapped,
+)
 from gradviz.variables.scanner import ITSELF, NamedValue, Namespace, scan
 from gradviz.walker.isolation import isolated
 from gradviz.walker.private import Node, fsdp_parameters
 from gradviz.walker.tensors import base_of, grad_fn_of, storage_of
 
-_REGISTERED: tuple[tuple[Table, StorageKind], ...] = (("_parameters", "parameter"), ("_buffers", "buffer"))
+_REGISTERED: tuple[tuple[Table, StorageKind], ...] = (
+    ("_parameters", "parameter"),
+    ("_buffers", "buffer"),
+)
 _STRENGTH: tuple[StorageKind, ...] = ("input", "output", "buffer", "parameter")
 
 
 class Names:
-    """Who is called what: `leaf` by the tensor itself, `result` by the node and output that made it.
+    """Who is called what: `leaf` by the tensor itself, `result` by the node and output
+    that made it.
 
-    `owner_of` maps a storage's identity to "parameter", "buffer", "input" or "output" for everything that the caller holds.
-    `modules` are the outermost ones that the caller knows with their names: `model` without one, then those the variables lead to.
-    `results` are the names by node. `shards` has what this process holds of each gathered parameter, by that one's identity.
-    Keeps the named tensors referenced, so it must not outlive the walk.
+    `owner_of` maps a storage's identity to "parameter", "buffer", "input" or "output"
+    for everything that the caller holds. `modules` are the outermost ones that the
+    caller knows with their names: `model` without one, then those the variables lead
+    to. `results` are the names by node. `shards` has what this process holds of each
+    gathered parameter, by that one's identity. Keeps the named tensors referenced, so
+    it must not outlive the walk.
     """
 
     def __init__(
@@ -56,6 +74,7 @@ class Names:
         self.results: dict[Node, list[tuple[int, str]]] = {}
         self.hooked: set[Node] = set()
         self._kinds: dict[int, StorageKind] = {}
+
         with isolated():
             for rank, source in enumerate(self._sources(model, params, variables)):
                 for name, tensor in source:
@@ -63,7 +82,9 @@ class Names:
             self._tell_apart()
             self._index()
 
-    def named(self) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
+    def named(
+        self,
+    ) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
         """Every tensor that has a name, with all its names."""
         for tensor, names, _ in self._tensors.values():
             yield tensor, names
@@ -74,16 +95,26 @@ class Names:
         return entry[1] if entry else ()
 
     def aliases(self, tensor: torch.Tensor) -> tuple[str, ...]:
-        """What else the caller's variables call a tensor: those that are less telling, such as places in a tuple."""
+        """What else the caller's variables call a tensor: those that are less telling,
+        such as places in a tuple.
+        """
         return tuple(self._aliases.get(id(tensor), ()))
 
     def result(self, node: Node) -> tuple[str, ...]:
         """Names of the tensors that `node` made, by output number."""
-        return tuple(name for _, name in sorted(self.results.get(node, ()), key=lambda item: item[0]))
+        return tuple(
+            name
+            for _, name in sorted(
+                self.results.get(node, ()),
+                key=lambda item: item[0],
+            )
+        )
 
     def kind(self, tensor: torch.Tensor) -> StorageKind:
         """Whether a leaf is a "parameter", a "buffer" or an "input"."""
-        return "parameter" if isinstance(tensor, torch.nn.Parameter) else self._kinds.get(id(tensor), "input")
+        if isinstance(tensor, torch.nn.Parameter):
+            return "parameter"
+        return self._kinds.get(id(tensor), "input")
 
     def _sources(
         self,
@@ -93,17 +124,27 @@ class Names:
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
         if model is not None:
             yield self._of_module("", model)
+
         if params is not None:
             yield _checked(params)
+
         values = scan(variables, model)
         self.modules = outermost(values, model)
         others = (named for named in self.modules if named[1] is not model)
-        yield (item for name, module in others for item in self._of_module(name, module))
+        yield (
+            item for name, module in others for item in self._of_module(name, module)
+        )
         named = [item for item in values if item.kind == "tensor"]
-        for _, equals in groupby(sorted(named, key=lambda item: item.rank), key=lambda item: item.rank):
+
+        for _, equals in groupby(
+            sorted(named, key=lambda item: item.rank),
+            key=lambda item: item.rank,
+        ):
             yield ((item.name, item.value) for item in equals)
 
-    def _of_module(self, prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    def _of_module(
+        self, prefix: str, root: torch.nn.Module
+    ) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor, kind in registered(prefix, root):
             if self._kinds.get(id(tensor)) != "parameter":
                 self._kinds[id(tensor)] = kind
@@ -111,26 +152,48 @@ class Names:
         for name, shard, whole in gathered(prefix, root):
             self._kinds |= {id(whole): "parameter", id(shard): "parameter"}
             self.shards[id(whole)] = shard
-            yield from ((name, tensor) for tensor in (whole, shard) if tensor is not None)
+            yield from (
+                (name, tensor) for tensor in (whole, shard) if tensor is not None
+            )
 
-    def _add(self, name: str, tensor: torch.Tensor, rank: int) -> None:
+    def _add(
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        rank: int,
+    ) -> None:
         known = self._tensors.get(id(tensor))
         if known is None:
             self._tensors[id(tensor)] = (tensor, (name,), rank)
-        elif known[2] == rank and name not in known[1]:  # the same source names it twice: a tied parameter
-            self._tensors[id(tensor)] = (tensor, (*known[1], name), rank)
+        elif known[2] == rank and name not in known[1]:
+            # the same source names it twice: a tied parameter
+            self._tensors[id(tensor)] = (
+                tensor,
+                (*known[1], name),
+                rank,
+            )
         elif name not in known[1]:
             self._aliases.setdefault(id(tensor), []).append(name)
 
     def _tell_apart(self) -> None:
-        """Take another name for a tensor whose own one also means another tensor, as the argument of a function may."""
-        meant = Counter(name for _, names, _ in self._tensors.values() for name in names)
+        """Take another name for a tensor whose own one also means another tensor, as
+        the argument of a function may.
+        """
+        meant = Counter(
+            name for _, names, _ in self._tensors.values() for name in names
+        )
         for key, (tensor, names, rank) in list(self._tensors.items()):
             if all(meant[name] > 1 for name in names):
-                other = next((name for name in self._aliases.get(key, ()) if not meant[name]), None)
+                other = next(
+                    (name for name in self._aliases.get(key, ()) if not meant[name]),
+                    None,
+                )
                 if other is not None:
                     self._tensors[key] = (tensor, (other,), rank)
-                    self._aliases[key] = [*names, *(name for name in self._aliases[key] if name != other)]
+                    self._aliases[key] = [
+                        *names,
+                        *(name for name in self._aliases[key] if name != other),
+                    ]
                     meant.update([other])
                     meant.subtract(names)
 
@@ -142,13 +205,22 @@ class Names:
                 owner = self._owner(tensor, node)
                 known = self.owner_of.get(storage[0], owner)
                 self.owner_of[storage[0]] = max(known, owner, key=_STRENGTH.index)
+
             if node is not None:
-                self.results.setdefault(node, []).extend((tensor.output_nr, name) for name in names)
+                self.results.setdefault(node, []).extend(
+                    (tensor.output_nr, name) for name in names
+                )
                 if tensor._backward_hooks:
                     self.hooked.add(node)
 
-    def _owner(self, tensor: torch.Tensor, node: Node | None) -> StorageKind:
-        """Whose memory this is. A view that was computed says nothing by itself: its base does."""
+    def _owner(
+        self,
+        tensor: torch.Tensor,
+        node: Node | None,
+    ) -> StorageKind:
+        """Whose memory this is. A view that was computed says nothing by itself: its
+        base does.
+        """
         if not tensor.requires_grad:
             return self.kind(tensor)
         base = base_of(tensor)
@@ -157,15 +229,23 @@ class Names:
         return "output" if node is not None else self.kind(tensor)
 
 
-def _checked(params: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+def _checked(
+    params: Mapping[str, torch.Tensor],
+) -> Iterator[tuple[str, torch.Tensor]]:
     for name, value in params.items():
         if not isinstance(value, torch.Tensor):
-            raise NotATensorError(f"params[{name!r}] is a {type(value).__name__}, not a tensor")
+            raise NotATensorError(
+                f"params[{name!r}] is a {type(value).__name__}, not a tensor"
+            )
         yield name, value
 
 
-def registered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, StorageKind]]:
-    """Parameters, then buffers of a module and those inside it, under every path that leads to them."""
+def registered(
+    prefix: str, root: torch.nn.Module
+) -> Iterator[tuple[str, torch.Tensor, StorageKind]]:
+    """Parameters, then buffers of a module and those inside it, under every path that
+    leads to them.
+    """
     modules = list(every_path(root))
     for table, kind in _REGISTERED:
         for path, module in modules:
@@ -173,68 +253,137 @@ def registered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.
                 yield joined(prefix, joined(path, name)), tensor, kind
 
 
-def gathered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, torch.Tensor | None]]:
-    """Parameters that FSDP2 shards: the name in the module, the shard, and the whole one that a graph holds, if it was gathered."""
+def gathered(
+    prefix: str, root: torch.nn.Module
+) -> Iterator[tuple[str, torch.Tensor, torch.Tensor | None]]:
+    """Parameters that FSDP2 shards: the name in the module, the shard, and the whole
+    one that a graph holds, if it was gathered.
+    """
     if "torch.distributed.fsdp" not in sys.modules:
         return
     path_of = {id(module): path for path, module in every_path(root)}
     for parameter in fsdp_parameters(root):
         path = path_of.get(id(parameter.owner))
         if path is not None:
-            yield joined(prefix, joined(path, parameter.attribute)), parameter.shard, parameter.whole
+            yield (
+                joined(prefix, joined(path, parameter.attribute)),
+                parameter.shard,
+                parameter.whole,
+            )
 
 
 _Named = list[tuple[str, torch.nn.Module]]
 
 
-def outermost(values: Sequence[NamedValue], model: torch.nn.Module | None = None) -> _Named:
-    """The modules that no other one contains, each under its best name, so that a parameter has one name.
+def outermost(
+    values: Sequence[NamedValue], model: torch.nn.Module | None = None
+) -> _Named:
+    """The modules that no other one contains, each under its best name, so that a
+    parameter has one name.
 
-    `model` comes first, without one. A variable comes before what only an object deep inside others holds, then the larger module.
+    `model` comes first, without one. A variable comes before what only an object deep
+    inside others holds, then the larger module.
     """
-    modules = [(named, list(submodules(named.value))) for named in values if named.kind == "module"]
-    modules.sort(key=lambda item: (item[0].private, item[0].level > 1, -_size(item[1]), item[0].rank))
+    modules = [
+        (named, list(submodules(named.value)))
+        for named in values
+        if named.kind == "module"
+    ]
+    modules.sort(
+        key=lambda item: (
+            item[0].private,
+            item[0].level > 1,
+            -_size(item[1]),
+            item[0].rank,
+        )
+    )
     kept = [("", model)] if model is not None else []
     inside = {id(module) for _, module in below(kept)}
+
     for named, parts in modules:
-        if id(unwrapped(named.value)) not in inside and _wrapped(named.value) not in inside:
-            kept.append((_called(named, (name for name, _ in kept)), named.value))
+        if (
+            id(unwrapped(named.value)) not in inside
+            and _wrapped(named.value) not in inside
+        ):
+            kept.append(
+                (
+                    _called(named, (name for name, _ in kept)),
+                    named.value,
+                )
+            )
             inside.update(id(module) for _, module in parts)
+
     return kept
 
 
-def below(outer: _Named) -> Iterator[tuple[str, torch.nn.Module]]:
+def below(
+    outer: _Named,
+) -> Iterator[tuple[str, torch.nn.Module]]:
     """These modules and those inside them, with the whole path of each."""
-    return ((joined(name, path), module) for name, root in outer for path, module in submodules(root))
+    return (
+        (joined(name, path), module)
+        for name, root in outer
+        for path, module in submodules(root)
+    )
 
 
-def _size(parts: Sequence[tuple[str, torch.nn.Module]]) -> int:
-    """How many modules these are, without torch's wrappers of compiled ones: what a wrapper wraps has the better name."""
+def _size(
+    parts: Sequence[tuple[str, torch.nn.Module]],
+) -> int:
+    """How many modules these are, without torch's wrappers of compiled ones: what a
+    wrapper wraps has the better name.
+    """
     return sum(not is_compiled(module) for _, module in parts)
 
 
 def _wrapped(module: torch.nn.Module) -> int | None:
-    """The identity of the module that torch's wrapper of a compiled one wraps; None for any other module."""
-    return next((id(inside) for _, inside in children("", module)), None) if is_compiled(module) else None
+    """The identity of the module that torch's wrapper of a compiled one wraps; None for
+    any other module.
+    """
+    if is_compiled(module):
+        return next(
+            (id(inside) for _, inside in children("", module)),
+            None,
+        )
+    return None
 
 
 def _called(named: NamedValue, taken: Iterable[str]) -> str:
-    """What a module is called. In its own method it is `self`, and so is every other one in its own: the class tells more."""
-    return distinct(type(named.value).__name__, set(taken)) if named.name in ITSELF else named.name
+    """What a module is called. In its own method it is `self`, and so is every other
+    one in its own: the class tells more.
+    """
+    if named.name in ITSELF:
+        return distinct(type(named.value).__name__, set(taken))
+    return named.name
 
 
 def distinct(name: str, taken: Container[str]) -> str:
     """`name`, or with a number behind it where it is taken."""
-    return next(candidate for candidate in chain([name], (f"{name}_{i}" for i in count(2))) if candidate not in taken)
+    return next(
+        candidate
+        for candidate in chain(
+            [name],
+            (f"{name}_{i}" for i in count(2)),
+        )
+        if candidate not in taken
+    )
 
 
-def outermost_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> _Named:
-    """The modules that the caller knows with their names: `model` without one, then those the variables lead to."""
+def outermost_modules(
+    model: torch.nn.Module | None, variables: Sequence[Namespace]
+) -> _Named:
+    """The modules that the caller knows with their names: `model` without one, then
+    those the variables lead to.
+    """
     return outermost(scan(variables, model), model)
 
 
-def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, str]:
-    """The caller's path for every module it knows, by identity: below `model` as the model names it, else by variable."""
+def module_paths(
+    model: torch.nn.Module | None, variables: Sequence[Namespace]
+) -> dict[int, str]:
+    """The caller's path for every module it knows, by identity: below `model` as the
+    model names it, else by variable.
+    """
     path_of: dict[int, str] = {}
     values = scan(variables, model)
     for path, module in below(outermost(values, model)):
@@ -246,30 +395,45 @@ def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) 
     return path_of
 
 
-# -- what a model returned ---------------------------------------------------------------------------------------------
+# -- what a model returned -------------------------------------------------------------
 
 Output = torch.Tensor | GradientEdge
 """Where a walk may begin: a tensor, or one result of a node."""
 
-_OPAQUE = (str, bytes, bytearray, int, float, complex, type, torch.nn.Module, torch.Generator)
+_OPAQUE = (
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    type,
+    torch.nn.Module,
+    torch.Generator,
+)
 
 _WORTH_ENTERING = (torch.Tensor, list, tuple, deque, Mapping)
 
 _Path = tuple[Any, str] | None
-"""The path to a container and the last step from there. Linked, so that deep nesting does not copy long texts."""
+"""The path to a container and the last step from there. Linked, so that deep nesting
+does not copy long texts.
+"""
 
 _LEAVE = object()
 
 
 def flatten(outputs: object) -> list[tuple[str, Output]]:
-    """All tensors in `outputs` with their paths ("" for a bare tensor, "['loss']", "[0].logits"), in order.
+    """All tensors in `outputs` with their paths ("" for a bare tensor, "['loss']",
+    "[0].logits"), in order.
 
-    A `grad_fn` or a GradientEdge counts as a tensor; that of a leaf becomes the leaf. What is reached twice is listed twice; a
-    container that holds itself is entered once. Raises NotATensorError when there is no tensor in it.
+    A `grad_fn` or a GradientEdge counts as a tensor; that of a leaf becomes the leaf.
+    What is reached twice is listed twice; a container that holds itself is entered
+    once. Raises NotATensorError when there is no tensor in it.
     """
     tensors: list[tuple[str, Output]] = []
     inside: set[int] = set()  # the containers around the current value
     stack: list[tuple[_Path | object, object]] = [(None, outputs)]
+
     while stack:
         path, value = stack.pop()
         if path is _LEAVE:
@@ -284,28 +448,41 @@ def flatten(outputs: object) -> list[tuple[str, Output]]:
                 inside.add(id(value))
                 stack.append((_LEAVE, value))
                 stack.extend(reversed(children))
+
     if not tensors:
         raise NotATensorError(_not_a_tensor(outputs))
+
     return tensors
 
 
 def is_node(value: object) -> bool:
-    """Whether this is a node of the graph, a `grad_fn`. Not all of them are instances of torch's own class of nodes."""
+    """Whether this is a node of the graph, a `grad_fn`. Not all of them are instances
+    of torch's own class of nodes.
+    """
     kind = type(value)
     return hasattr(kind, "next_functions") and hasattr(kind, "register_prehook")
 
 
 def as_tensor(output: Output) -> torch.Tensor:
-    """The tensor, or for a node's result one of its shape, dtype and device with other numbers, and without storage for them."""
+    """The tensor, or for a node's result one of its shape, dtype and device with other
+    numbers, and without storage for them.
+    """
     if isinstance(output, torch.Tensor):
         return output
     made = output.node._input_metadata[output.output_nr]
-    return torch.zeros((), dtype=made.dtype, device=made.device).expand(tuple(made.shape))
+    return torch.zeros(
+        (),
+        dtype=made.dtype,
+        device=made.device,
+    ).expand(tuple(made.shape))
 
 
 def _result(value: Any) -> Output:
     edge = value if isinstance(value, GradientEdge) else GradientEdge(value, 0)
-    variable = getattr(edge.node, "variable", None) if type(edge.node).__name__ == "AccumulateGrad" else None
+    if type(edge.node).__name__ == "AccumulateGrad":
+        variable = getattr(edge.node, "variable", None)
+    else:
+        variable = None
     return edge if variable is None else variable
 
 
@@ -318,30 +495,50 @@ def _written(path: Any) -> str:
 
 
 def _children(value: object) -> Iterable[tuple[str, object]]:
-    """The values inside one container, with the step of the path to each; nothing for an opaque object."""
+    """The values inside one container, with the step of the path to each; nothing for
+    an opaque object.
+    """
     if isinstance(value, _OPAQUE):
         return ()
-    if dataclasses.is_dataclass(value):  # before Mapping: a ModelOutput is both, and people write `.logits`
-        return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+
+    # before Mapping: a ModelOutput is both, and people write `.logits`
+    if dataclasses.is_dataclass(value):
+        return [
+            (f".{field.name}", getattr(value, field.name, None))
+            for field in dataclasses.fields(value)
+        ]
+
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", item) for key, item in value.items()]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [(f".{name}", getattr(value, name)) for name in value._fields]
     if isinstance(value, (list, tuple, deque)):
         return [(f"[{i}]", item) for i, item in enumerate(value)]
+
     registered = _pytree.SUPPORTED_NODES.get(type(value))
     if registered is not None:
-        return [(f"[{i}]", item) for i, item in enumerate(registered.flatten_fn(value)[0])]
-    # Any other object: its own tensors and containers, but not the objects it knows, which could be the whole program.
+        return [
+            (f"[{i}]", item) for i, item in enumerate(registered.flatten_fn(value)[0])
+        ]
+
+    # Any other object: its own tensors and containers, but not the objects it knows,
+    # which could be the whole program.
     attributes = vars(value) if hasattr(value, "__dict__") else {}
-    return [(f".{name}", item) for name, item in attributes.items() if isinstance(item, _WORTH_ENTERING)]
+    return [
+        (f".{name}", item)
+        for name, item in attributes.items()
+        if isinstance(item, _WORTH_ENTERING)
+    ]
 
 
 def _not_a_tensor(outputs: object) -> str:
     kind = type(outputs).__name__
     is_module = isinstance(outputs, torch.nn.Module)
     if is_module or (callable(outputs) and not _children(outputs)):
-        what = f"module ({kind})" if is_module else f"function ({getattr(outputs, '__name__', kind)})"
+        if is_module:
+            what = f"module ({kind})"
+        else:
+            what = f"function ({getattr(outputs, '__name__', kind)})"
         return f"this is a {what}, not a tensor: call it and pass what it returns"
     if isinstance(outputs, (int, float, complex)):
         return f"this is a Python {kind}, which has no graph: pass the tensor itself (without .item() or float())"

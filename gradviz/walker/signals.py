@@ -1,8 +1,11 @@
-"""Puts off signal handlers of the user's while code of gradviz's runs that they must not interrupt, and lets them run right after.
+"""Puts off signal handlers of the user's while code of gradviz's runs that they must
+not interrupt, and lets them run right after.
 
-Python runs a handler between any two instructions of the main thread. In the midst of a reading, what it raises would be taken for
-what the reading raised. In the midst of the making of a node, torch may hold the lock of a leaf, for which an operation of the
-handler's would wait for ever. A handler is put off by another one in its place, which `signal.getsignal` does not show.
+Python runs a handler between any two instructions of the main thread. In the midst of a
+reading, what it raises would be taken for what the reading raised. In the midst of the
+making of a node, torch may hold the lock of a leaf, for which an operation of the
+handler's would wait for ever. A handler is put off by another one in its place, which
+`signal.getsignal` does not show.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def uninterrupted(function: _Function) -> _Function:
-    """Mark what torch calls in the midst of its own work: no handler of the user's runs in there.
+    """Mark what torch calls in the midst of its own work: no handler of the user's runs
+    in there.
 
     >>> @uninterrupted
     ... def hook(module, inputs): ...
@@ -59,7 +63,9 @@ class _Handlers:
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
-        """Inside, handlers can be put off. Only the main thread can do that; in others this does nothing."""
+        """Inside, handlers can be put off. Only the main thread can do that; in others
+        this does nothing.
+        """
         if not _is_main():
             yield
             return
@@ -75,7 +81,10 @@ class _Handlers:
         if self._originals is None:
             self._originals = signal.signal, signal.getsignal
             try:
-                signal.signal, signal.getsignal = self._setter(*self._originals), self._getter(self._originals[1])
+                signal.signal, signal.getsignal = (
+                    self._setter(*self._originals),
+                    self._getter(self._originals[1]),
+                )
                 for number in _NUMBERS:
                     self._take(number)
             except BaseException:  # of a handler that is not replaced yet
@@ -83,7 +92,9 @@ class _Handlers:
                 raise
 
     def restore(self) -> None:
-        """Take back one `replace`. From another thread only counted: what is replaced is put back when the main one comes by."""
+        """Take back one `replace`. From another thread only counted: what is replaced
+        is put back when the main one comes by.
+        """
         self._count(-1)
         self._dropping = False
         self._put_back()
@@ -93,7 +104,8 @@ class _Handlers:
             self._depth += change
 
     def _put_back(self) -> None:
-        originals = self._originals  # read once: a handler that comes between may have put them back
+        # read once: a handler that comes between may have put them back
+        originals = self._originals
         if self._depth == 0 and originals is not None and _is_main():
             signal.signal, signal.getsignal = originals
             self._originals = None
@@ -103,7 +115,9 @@ class _Handlers:
             self._users = {}
 
     def begin(self) -> bool:
-        """From now on they wait. Says whether it is for the caller to `end` that: in the main thread, for the outermost."""
+        """From now on they wait. Says whether it is for the caller to `end` that: in
+        the main thread, for the outermost.
+        """
         if self._reading or not _is_main():
             return False
         self.replace()
@@ -121,7 +135,8 @@ class _Handlers:
 
     def _take(self, number: int) -> None:
         handler = _signal.getsignal(number)
-        own = handler is self._instead or handler is _signal.default_int_handler  # Ctrl-C ends a reading at once
+        # Ctrl-C ends a reading at once
+        own = handler is self._instead or handler is _signal.default_int_handler
         if handler is not None and type(handler) is not int and not own:
             self._users[number] = handler
             _signal.signal(number, self._instead)
@@ -144,7 +159,9 @@ class _Handlers:
             users(number, frame)
 
     def _put_off(self, number: int) -> None:
-        """A profile function sees where torch's work is over. With one of the user's in its place, the handler is tried again."""
+        """A profile function sees where torch's work is over. With one of the user's in
+        its place, the handler is tried again.
+        """
         if sys.getprofile() in (None, self._watch):
             self._waits[number] = None
             sys.setprofile(self._watch)
@@ -152,7 +169,12 @@ class _Handlers:
             self._late.append(number)
             start_new_thread(self._send_later, (number,))
 
-    def _outside(self, frame: FrameType, event: str, _: object) -> None:
+    def _outside(
+        self,
+        frame: FrameType,
+        event: str,
+        _: object,
+    ) -> None:
         into = frame.f_back if event == "return" else frame
         if not self._reading and not _interrupts(frame) and not _is_own(into):
             sys.setprofile(None)
@@ -160,7 +182,9 @@ class _Handlers:
             _send(waiting)
 
     def _send_later(self, number: int) -> None:
-        """In a thread of its own: the main one has to go on. It is woken where it waits."""
+        """In a thread of its own: the main one has to go on. It is woken where it
+        waits.
+        """
         time.sleep(_AGAIN)
         if hasattr(_signal, "pthread_kill"):
             _signal.pthread_kill(threading.main_thread().ident, number)
@@ -168,7 +192,11 @@ class _Handlers:
             _signal.raise_signal(number)
         self._late.remove(number)
 
-    def _setter(self, original: Callable[..., Any], asked: Callable[..., Any]) -> Any:
+    def _setter(
+        self,
+        original: Callable[..., Any],
+        asked: Callable[..., Any],
+    ) -> Any:
         @wraps(original)
         def set_handler(signalnum: Any, handler: Any) -> Any:
             before = self._getter(asked)(signalnum)
@@ -191,22 +219,33 @@ class _Handlers:
 
 
 HANDLERS = _Handlers()
-_TIMERS = {"ITIMER_REAL": "SIGALRM", "ITIMER_VIRTUAL": "SIGVTALRM", "ITIMER_PROF": "SIGPROF"}
+_TIMERS = {
+    "ITIMER_REAL": "SIGALRM",
+    "ITIMER_VIRTUAL": "SIGVTALRM",
+    "ITIMER_PROF": "SIGPROF",
+}
 
 
 @contextmanager
 def handlers_of_script() -> Iterator[None]:
-    """Around a script. When it has ended, what it set is gone, and no timer of its own calls anything in the midst of a report."""
+    """Around a script. When it has ended, what it set is gone, and no timer of its own
+    calls anything in the midst of a report.
+    """
     if not _is_main():
         yield
         return
+
     before = {number: signal.getsignal(number) for number in _NUMBERS}
     HANDLERS.replace()
     try:
         yield
     finally:
         HANDLERS.drop()
-        changed = {number for number in _NUMBERS if signal.getsignal(number) is not before[number]}
+        changed = {
+            number
+            for number in _NUMBERS
+            if signal.getsignal(number) is not before[number]
+        }
         for timer, name in _TIMERS.items():
             if getattr(_signal, name, None) in changed:
                 _signal.setitimer(getattr(_signal, timer), 0)
@@ -234,7 +273,10 @@ _CALLED = _Handlers._called.__code__
 
 def _interrupts(frame: FrameType | None) -> bool:
     """Whether this frame, or one not far above it, is not to be interrupted."""
-    return any(around.f_code in _uninterrupted for around in islice(frames_from(frame), _DEEPEST))
+    return any(
+        around.f_code in _uninterrupted
+        for around in islice(frames_from(frame), _DEEPEST)
+    )
 
 
 def _is_own(frame: FrameType | None) -> bool:

@@ -1,6 +1,8 @@
-"""What live nodes tell without their tensors: their types, attributes such as `dim`, the slots and in which state each is.
+"""What live nodes tell without their tensors: their types, attributes such as `dim`,
+the slots and in which state each is.
 
-No hook runs: only its name and its closure are looked at, as those of a checkpoint's function are.
+No hook runs: only its name and its closure are looked at, as those of a checkpoint's
+function are.
 """
 
 from __future__ import annotations
@@ -22,22 +24,31 @@ from gradviz.variables.objects import is_a, own_attributes
 from gradviz.walker import private
 from gradviz.walker.private import Node
 
-# -- the type of a node ------------------------------------------------------------------------------------------------
+# -- the type of a node ----------------------------------------------------------------
 
 
-def nodes_of(nodes: Sequence[Node], is_meant: Callable[[type], bool]) -> dict[int, Node]:
+def nodes_of(
+    nodes: Sequence[Node], is_meant: Callable[[type], bool]
+) -> dict[int, Node]:
     """The nodes of some types, by number."""
     kinds = {kind for kind in set(map(type, nodes)) if is_meant(kind)}
-    return {i: node for i, node in enumerate(nodes) if type(node) in kinds} if kinds else {}
+    if kinds:
+        return {i: node for i, node in enumerate(nodes) if type(node) in kinds}
+    return {}
 
 
-_HIDES: dict[str, NodeFlag] = {"CheckpointFunctionBackward": "checkpoint", "CompiledFunctionBackward": "compiled"}
+_HIDES: dict[str, NodeFlag] = {
+    "CheckpointFunctionBackward": "checkpoint",
+    "CompiledFunctionBackward": "compiled",
+}
 _OPAQUE = ("CopySlices", "CppFunction")
 _Function = torch.autograd.Function
 
 
 def node_type(type: type) -> NodeType:
-    """Name, flags and class of a type of node. The op is "" where the type does not say it and each node must be asked."""
+    """Name, flags and class of a type of node. The op is "" where the type does not say
+    it and each node must be asked.
+    """
     op = type.__name__
     flags: list[NodeFlag] = []
     function = None
@@ -52,16 +63,21 @@ def node_type(type: type) -> NodeType:
 
 
 def _function(type: Any) -> Function:
-    """The class of a custom Function's node, and where its `backward` is defined when Python can tell."""
+    """The class of a custom Function's node, and where its `backward` is defined when
+    Python can tell.
+    """
     cls = getattr(type, "_forward_cls", None) or type
-    own = cls.vjp if getattr(cls, "vjp", None) is not _Function.vjp else getattr(cls, "backward", None)
+    if getattr(cls, "vjp", None) is not _Function.vjp:
+        own = cls.vjp
+    else:
+        own = getattr(cls, "backward", None)
     backward = unwrap(own or cls)
     code = getattr(backward, "__code__", None)
     definition = code_line(code, code.co_firstlineno) if code is not None else None
     return Function(f"{cls.__module__}.{cls.__qualname__}", definition)
 
 
-# -- attributes --------------------------------------------------------------------------------------------------------
+# -- attributes ------------------------------------------------------------------------
 
 RAW, SAVED = "_raw_saved_", "_saved_"
 FetchAll = Callable[[Node], tuple[Any, ...]]
@@ -70,7 +86,8 @@ FetchAll = Callable[[Node], tuple[Any, ...]]
 class SlotLayout(NamedTuple):
     """How to read the nodes of one type."""
 
-    slots: tuple[tuple[str, Callable[[Node], Any]], ...]  # each tensor slot, and what fetches it
+    # each tensor slot, and what fetches it
+    slots: tuple[tuple[str, Callable[[Node], Any]], ...]
     plain: tuple[str, ...]  # names of the attributes that are no tensors
     values: FetchAll | None  # fetches all of those at once
     custom: bool
@@ -80,16 +97,27 @@ def plan(node: Node) -> SlotLayout:
     """How to read a node's type. `dir` is slow, and the same for all nodes of the type."""
     members = dir(node)
     custom = isinstance(node, private.BackwardCFunction)
-    tensors = ["tensors"] if custom else [name.removeprefix(RAW) for name in members if name.startswith(RAW)]
+
+    if custom:
+        tensors = ["tensors"]
+    else:
+        tensors = [name.removeprefix(RAW) for name in members if name.startswith(RAW)]
+
     saved = [name.removeprefix(SAVED) for name in members if name.startswith(SAVED)]
     plain = tuple([name for name in saved if name not in tensors])
-    slots = tuple([(name, attrgetter(RAW + name)) for name in tensors]) if private.HAS_RAW_DATA else ()
+    if private.HAS_RAW_DATA:
+        slots = tuple([(name, attrgetter(RAW + name)) for name in tensors])
+    else:
+        slots = ()
+
     return SlotLayout(slots, plain, _fetch_all(plain), custom)
 
 
 def plans(nodes: Sequence[Node]) -> dict[type, SlotLayout]:
     """How to read the types of these nodes."""
-    return {type: plan(node) for type, node in {type(node): node for node in nodes}.items()}
+    return {
+        type: plan(node) for type, node in {type(node): node for node in nodes}.items()
+    }
 
 
 def _fetch_all(plain: tuple[str, ...]) -> FetchAll | None:
@@ -103,40 +131,69 @@ _SIGNED_FROM = 2**63
 
 
 class _NothingIn(dict[tuple[str, ...], Mapping[str, Any]]):
-    """The attributes of nodes without plain ones, by the slots that hold nothing: each is None."""
+    """The attributes of nodes without plain ones, by the slots that hold nothing: each
+    is None.
+    """
 
-    def __missing__(self, empty: tuple[str, ...]) -> Mapping[str, Any]:
+    def __missing__(
+        self,
+        empty: tuple[str, ...],
+    ) -> Mapping[str, Any]:
         made = self[empty] = _mapping((), (), empty)
         return made
 
 
 class Attributes:
-    """Reads the attributes of the nodes of one walk; `nothing_in` has those of nodes without plain ones."""
+    """Reads the attributes of the nodes of one walk; `nothing_in` has those of nodes
+    without plain ones.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Any, Mapping[str, Any]] = {}
         self.nothing_in = _NothingIn({(): NO_ATTRIBUTES})
 
     def read(
-        self, node: Node, plain: tuple[str, ...], fetch: FetchAll | None, empty: Sequence[str]
+        self,
+        node: Node,
+        plain: tuple[str, ...],
+        fetch: FetchAll | None,
+        empty: Sequence[str],
     ) -> Mapping[str, Any]:
-        """Plain attributes, as the node's `slots.Plan` has them, and None for the slots in `empty`, which hold nothing."""
+        """Plain attributes, as the node's `slots.Plan` has them, and None for the slots
+        in `empty`, which hold nothing.
+        """
         values: tuple[Any, ...] = ()
         try:
             if fetch is not None:
                 values = fetch(node)
-            key = (plain, values, tuple(map(type, values)), *empty)  # types, because 1 == 1.0 == True
+            # types, because 1 == 1.0 == True
+            key = (
+                plain,
+                values,
+                tuple(map(type, values)),
+                *empty,
+            )
             known = self._known.get(key)
         except RuntimeError:  # one cannot be read: ask one by one
-            return _mapping(plain, tuple([_one(node, name) for name in plain]), empty)
+            return _mapping(
+                plain,
+                tuple([_one(node, name) for name in plain]),
+                empty,
+            )
         except TypeError:  # a list or a symbolic size, which have no hash
             return _mapping(plain, values, empty)
+
         if known is None:
             known = self._known[key] = _mapping(plain, values, empty)
+
         return known
 
-    def with_number(self, attributes: Mapping[str, Any], name: str, value: complex) -> Mapping[str, Any]:
-        """The attributes of a node, which it keeps, with one more; equal ones are one object."""
+    def with_number(
+        self, attributes: Mapping[str, Any], name: str, value: complex
+    ) -> Mapping[str, Any]:
+        """The attributes of a node, which it keeps, with one more; equal ones are one
+        object.
+        """
         key = (id(attributes), name, value, type(value))
         known = self._known.get(key)
         if known is None:
@@ -144,7 +201,11 @@ class Attributes:
         return known
 
 
-def _mapping(plain: tuple[str, ...], values: tuple[Any, ...], empty: Sequence[str]) -> Mapping[str, Any]:
+def _mapping(
+    plain: tuple[str, ...],
+    values: tuple[Any, ...],
+    empty: Sequence[str],
+) -> Mapping[str, Any]:
     values_by_name = dict(zip(plain, map(_decoded, values))) | dict.fromkeys(empty)
     return {name: values_by_name[name] for name in sorted(values_by_name)}
 
@@ -157,7 +218,9 @@ def _one(node: Node, name: str) -> Any:
 
 
 def _decoded(value: Any) -> Any:
-    """A non-tensor attribute as plain data. An int64 that torch hands out as unsigned is made negative again."""
+    """A non-tensor attribute as plain data. An int64 that torch hands out as unsigned
+    is made negative again.
+    """
     kind = type(value)
     if kind is int:
         return value - 2**64 if value >= _SIGNED_FROM else value
@@ -168,7 +231,7 @@ def _decoded(value: Any) -> Any:
     return str(value)
 
 
-# -- the state of a slot -----------------------------------------------------------------------------------------------
+# -- the state of a slot ---------------------------------------------------------------
 
 
 def shown(name: str) -> str:
@@ -177,7 +240,9 @@ def shown(name: str) -> str:
 
 
 def is_freed(node: Node, slot: str) -> bool:
-    """Whether an empty slot without a hook is empty because backward freed it. No hook can run: there is none."""
+    """Whether an empty slot without a hook is empty because backward freed it. No hook
+    can run: there is none.
+    """
     try:
         getattr(node, SAVED + slot)
     except RuntimeError:
@@ -188,23 +253,43 @@ def is_freed(node: Node, slot: str) -> bool:
 _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
 
 
-def state(raw: Any, node: Node | None, slot: str) -> tuple[SavedState, str]:
-    """Whether torch says that an unhooked slot of `node` was modified since it was saved, and what else it says.
+def state(
+    raw: Any,
+    node: Node | None,
+    slot: str,
+) -> tuple[SavedState, str]:
+    """Whether torch says that an unhooked slot of `node` was modified since it was
+    saved, and what else it says.
 
-    Of an element of a list, which has no node, `raw` is asked. Torch refuses to answer for an output of the node itself: unknown.
+    Of an element of a list, which has no node, `raw` is asked. Torch refuses to answer
+    for an output of the node itself: unknown.
     """
     try:
         raw.unpack() if node is None else getattr(node, SAVED + slot)
     except (RuntimeError, AttributeError) as error:
         versions = _VERSIONS.search(str(error))
         if "inplace" in str(error):
-            return "modified", f"saved at version {versions[2]}, now at version {versions[1]}" if versions else ""
-        return "unknown", "modified in place at some time; torch does not tell whether since it was saved"
+            return (
+                "modified",
+                f"saved at version {versions[2]}, now at version {versions[1]}"
+                if versions
+                else "",
+            )
+        return (
+            "unknown",
+            "modified in place at some time; torch does not tell whether since it was saved",
+        )
+
     return "live", ""
 
 
-def tensors_on(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in an attribute of `ctx`, at most one list, tuple or dict deep, with the names of their slots."""
+def tensors_on(
+    name: str,
+    value: Any,
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in an attribute of `ctx`, at most one list, tuple or dict deep, with
+    the names of their slots.
+    """
     items: Any = ((name, value),)
     if is_a(value, list) or is_a(value, tuple):
         items = ((f"{name}[{i}]", item) for i, item in enumerate(value))
@@ -213,7 +298,7 @@ def tensors_on(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     return ((slot, item) for slot, item in items if is_a(item, torch.Tensor))
 
 
-# -- what hooks packed -------------------------------------------------------------------------------------------------
+# -- what hooks packed -----------------------------------------------------------------
 
 _FRAME = "_CheckpointFrame"
 _MODULE = "torch.utils.checkpoint"
@@ -222,13 +307,19 @@ _OFFLOAD_MODULE = "torch.autograd.graph"
 
 def packing_note(packed: Any, hook: Any) -> str:
     """Which hook unpacks a slot, and from what, in words."""
-    name = f"{getattr(hook, '__module__', '')}.{getattr(hook, '__qualname__', type(hook).__qualname__)}".lstrip(".")
-    kind = f"{type(packed).__module__}.{type(packed).__qualname__}".removeprefix("builtins.")
+    name = f"{getattr(hook, '__module__', '')}.{getattr(hook, '__qualname__', type(hook).__qualname__)}".lstrip(
+        "."
+    )
+    kind = f"{type(packed).__module__}.{type(packed).__qualname__}".removeprefix(
+        "builtins."
+    )
     return f"unpacked by {name} from a {kind}"
 
 
 def packed_tensor(packed: Any) -> torch.Tensor | None:
-    """The only tensor among what was packed, as `save_on_cpu` has it: (device, tensor). None where there is not just one."""
+    """The only tensor among what was packed, as `save_on_cpu` has it: (device, tensor).
+    None where there is not just one.
+    """
     items = packed if type(packed) in (tuple, list) else (packed,)
     tensors = [item for item in items if is_a(item, torch.Tensor)]
     return tensors[0] if len(tensors) == 1 else None
@@ -240,19 +331,26 @@ def packing(hook: Any) -> Packing:
     if module == _MODULE:
         return "recompute"
     name = getattr(hook, "__qualname__", "")
-    return "offload" if module == _OFFLOAD_MODULE and name.startswith("save_on_cpu.") else "hook"
+    if module == _OFFLOAD_MODULE and name.startswith("save_on_cpu."):
+        return "offload"
+    return "hook"
 
 
-# What a non-reentrant checkpoint keeps so that it can compute again: the inputs of the wrapped function. They lie in
-# no slot of any node, but in the checkpoint's own frame, which its unpack hook knows. The frame is only looked at: no
-# hook runs and nothing is computed. Where torch changes the names used here, nothing is found.
+# What a non-reentrant checkpoint keeps so that it can compute again: the inputs of the
+# wrapped function. They lie in no slot of any node, but in the checkpoint's own frame,
+# which its unpack hook knows. The frame is only looked at: no hook runs and nothing is
+# computed. Where torch changes the names used here, nothing is found.
 
 
 def checkpoint_behind(hook: Any) -> Any:
-    """The frame of the checkpoint behind an unpack hook, which all its slots share; None for a hook of another kind."""
+    """The frame of the checkpoint behind an unpack hook, which all its slots share;
+    None for a hook of another kind.
+    """
     if getattr(hook, "__module__", None) != _MODULE:
         return None
-    return next((value for value in _captured(hook) if type(value).__name__ == _FRAME), None)
+    return next(
+        (value for value in _captured(hook) if type(value).__name__ == _FRAME), None
+    )
 
 
 def _captured(function: Any) -> Iterator[Any]:
@@ -273,13 +371,18 @@ def cells(function: Any) -> Iterator[Any]:
 
 
 def kept_by(frame: Any) -> Iterator[torch.Tensor]:
-    """The saved inputs: in the frame itself, or in earlier versions of torch as what a helper node saved."""
+    """The saved inputs: in the frame itself, or in earlier versions of torch as what a
+    helper node saved.
+    """
     inputs: Any = getattr(frame, "saved_args", None)
     if inputs is None:
         try:
-            inputs = getattr(getattr(frame, "input_saver", None), "_raw_saved_tensors", ())
+            inputs = getattr(
+                getattr(frame, "input_saver", None), "_raw_saved_tensors", ()
+            )
         except RuntimeError:  # freed
             inputs = ()
+
     for saved in inputs:
         raw = type(saved) is torch._C._autograd.SavedTensor
         if raw and getattr(saved, "unpack_hook", None) is not None:
@@ -293,10 +396,12 @@ _MOST = 20  # functions and cells that are looked at
 
 
 def modules_behind(node: Any) -> list[torch.nn.Module]:
-    """The modules that the function of a checkpoint's node is, is bound to, wraps, closes over or names, in that order.
+    """The modules that the function of a checkpoint's node is, is bound to, wraps,
+    closes over or names, in that order.
 
-    Which module a reentrant checkpoint ran: its ops are hidden behind one node, whose function knows it. Reads the function
-    that torch keeps, past its class, and calls nothing.
+    Which module a reentrant checkpoint ran: its ops are hidden behind one node, whose
+    function knows it. Reads the function that torch keeps, past its class, and calls
+    nothing.
 
     >>> from torch.utils.checkpoint import checkpoint
     >>> x, block = torch.ones(1, requires_grad=True), torch.nn.Linear(1, 1)
@@ -306,6 +411,7 @@ def modules_behind(node: Any) -> list[torch.nn.Module]:
     """
     modules: list[torch.nn.Module] = []
     waiting: list[Any] = [own_attributes(node).get("run_function")]
+
     for value in waiting:
         kind = type(value)
         if len(waiting) > _MOST:
@@ -320,5 +426,8 @@ def modules_behind(node: Any) -> list[torch.nn.Module]:
             waiting += cells(value)
             waiting += value.__defaults__ or ()
             named = [value.__globals__.get(name) for name in value.__code__.co_names]
-            waiting += [value for value in named if issubclass(type(value), torch.nn.Module)]
+            waiting += [
+                value for value in named if issubclass(type(value), torch.nn.Module)
+            ]
+
     return modules

@@ -1,8 +1,11 @@
-"""From output tensors to a `Graph`: visits every node that they lead to, and has what they tell described.
+"""From output tensors to a `Graph`: visits every node that they lead to, and has what
+they tell described.
 
-Two steps. `traverse` visits every node once, breadth first, and makes the edges; ids are the order of discovery, so they are
-deterministic and the first root is node 0. `Description` then reads each node's facts while all of them are held.
-Nothing of the user's graph outlives the walk, and what the walk touched stays safe to delete (`_Keeper`).
+Two steps. `traverse` visits every node once, breadth first, and makes the edges; ids
+are the order of discovery, so they are deterministic and the first root is node 0.
+`Description` then reads each node's facts while all of them are held. Nothing of the
+user's graph outlives the walk, and what the walk touched stays safe to delete
+(`_Keeper`).
 """
 
 from __future__ import annotations
@@ -25,13 +28,23 @@ from gradviz.stages import Stage
 from gradviz.variables.objects import reading_once
 from gradviz.variables.scanner import Namespace, name_of
 from gradviz.walker import private
-from gradviz.walker.description import Attribution, Description, Traversal, find_root, no_graph, root_name, starts
+from gradviz.walker.description import (
+    Attribution,
+    Description,
+    Traversal,
+    find_root,
+    no_graph,
+    root_name,
+    starts,
+)
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import Names, Output, flatten
 from gradviz.walker.private import LAST, Node
 
 RECORDS_UP_TO = 50_000
-"""Above, a graph keeps its nodes, edges and storages in columns: a tenth of the memory, and slower to read one by one."""
+"""Above, a graph keeps its nodes, edges and storages in columns: a tenth of the memory,
+and slower to read one by one.
+"""
 
 _Record = TypeVar("_Record", bound=tuple[Any, ...])
 
@@ -39,8 +52,9 @@ _Record = TypeVar("_Record", bound=tuple[Any, ...])
 class Walked(NamedTuple):
     """What a walk went through, while it is alive. Keep nothing of it.
 
-    `nodes` are the live nodes by id, `position_of` their ids, `variables` the tensors behind AccumulateGrad nodes by id.
-    `storage_id` gives the id of the graph's storage that a tensor is in, None when no saved tensor and no leaf is in it.
+    `nodes` are the live nodes by id, `position_of` their ids, `variables` the tensors
+    behind AccumulateGrad nodes by id. `storage_id` gives the id of the graph's storage
+    that a tensor is in, None when no saved tensor and no leaf is in it.
     """
 
     graph: Graph
@@ -64,19 +78,25 @@ def capture(
     inspect: Callable[[Walked], None] | None = None,
     read_compiled: bool = True,
 ) -> Graph:
-    """The graph behind `outputs`, with names from `model`, else `params`, else `variables` (inner namespace first).
+    """The graph behind `outputs`, with names from `model`, else `params`, else
+    `variables` (inner namespace first).
 
-    `attribution` knows the scopes and source lines of the nodes. With `saved=False` saved tensors and attributes are not
-    read. Raises NotATensorError when there is no tensor in `outputs`, and with `need_graph` NoGraphError when none of them
-    has a graph. `inspect` is shown the live nodes behind the graph before they are let go. With `read_compiled`, compiled
-    functions say what they run, and have no edge to an input that they give no gradient.
+    `attribution` knows the scopes and source lines of the nodes. With `saved=False`
+    saved tensors and attributes are not read. Raises NotATensorError when there is no
+    tensor in `outputs`, and with `need_graph` NoGraphError when none of them has a
+    graph. `inspect` is shown the live nodes behind the graph before they are let go.
+    With `read_compiled`, compiled functions say what they run, and have no edge to an
+    input that they give no gradient.
     """
     with paused(), isolated():
         tensors = flatten(outputs)
         with reading_once():
             names = Names(model, params, variables)
             variable = name_of(outputs, variables)
-            roots = [find_root(root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
+            roots = [
+                find_root(root_name(variable, path, tensor, names), tensor)
+                for path, tensor in tensors
+            ]
             if need_graph and all(root.node is None for root in roots):
                 raise NoGraphError(no_graph(roots))
             traversed = traverse(starts(roots))
@@ -89,52 +109,78 @@ def capture(
                 roots=tuple(described.roots),
                 data=described.data,
                 storages=_kept(described.storages.columns) if saved else (),
-                title=title or ", ".join(root.name for root in roots[:3]) + (", ..." if len(roots) > 3 else ""),
+                title=title
+                or ", ".join(root.name for root in roots[:3])
+                + (", ..." if len(roots) > 3 else ""),
                 scopes=described.places.scopes,
                 torch=str(torch.__version__),
                 attribution=attribution.kind if attribution is not None else "",
                 notes=(*private.missing(), *described.places.notes),
             )
-            with_regions = hook("gradviz.compiled.live:with_regions") if read_compiled else None
+            if read_compiled:
+                with_regions = hook("gradviz.compiled.live:with_regions")
+            else:
+                with_regions = None
             if with_regions is not None:
                 graph = with_regions(graph, traversed.nodes)
+
         if inspect is not None:
             # a leaf that is an output has no live node
-            nodes: list[Node] = [*traversed.nodes, *[None] * (len(graph.nodes) - len(traversed.nodes))]
-            inspect(Walked(graph, nodes, traversed.position_of, described.variables, names, described.storages.known))
+            nodes: list[Node] = [
+                *traversed.nodes,
+                *[None] * (len(graph.nodes) - len(traversed.nodes)),
+            ]
+            inspect(
+                Walked(
+                    graph,
+                    nodes,
+                    traversed.position_of,
+                    described.variables,
+                    names,
+                    described.storages.known,
+                )
+            )
+
         return graph
 
 
 def _kept(columns: Columns[_Record]) -> Sequence[_Record]:
-    """What the graph keeps: the records themselves, quicker to read, or the columns of a graph too large for that."""
+    """What the graph keeps: the records themselves, quicker to read, or the columns of
+    a graph too large for that.
+    """
     return tuple(columns) if len(columns) <= RECORDS_UP_TO else columns
 
 
 def live_nodes(outputs: Sequence[Output]) -> list[Node]:
-    """The nodes that `capture` numbers for these outputs, in the same order. Whoever keeps them keeps the graph alive."""
+    """The nodes that `capture` numbers for these outputs, in the same order. Whoever
+    keeps them keeps the graph alive.
+    """
     with isolated():
         return traverse(starts([find_root("", output) for output in outputs])).nodes
 
 
-# -- visiting ----------------------------------------------------------------------------------------------------------
+# -- visiting --------------------------------------------------------------------------
 
 
 def traverse(starts: Sequence[Node]) -> Traversal:
-    """Visit everything reachable from `starts`. The caller holds the roots, so no node dies on the way.
+    """Visit everything reachable from `starts`. The caller holds the roots, so no node
+    dies on the way.
 
-    Keepers are set at once as each node is visited, so that even an interrupted walk leaves a graph safe to delete. Only a
-    graph that is too small to matter gets none.
+    Keepers are set at once as each node is visited, so that even an interrupted walk
+    leaves a graph safe to delete. Only a graph that is too small to matter gets none.
     """
     nodes = list(dict.fromkeys(starts))
     index = {node: i for i, node in enumerate(nodes)}
     sequences = array("Q", [node._sequence_nr() for node in nodes])
     edges = EdgeColumns()
     none_inputs: dict[int, int] = {}
-    waiting: list[tuple[Node, list[Node]]] = []  # keepers of the first nodes, set when the graph turns out to be large
+    # keepers of the first nodes, set when the graph turns out to be large
+    waiting: list[tuple[Node, list[Node]]] = []
     find, number_next = index.get, sequences.append
     from_consumer, to_producer = edges.consumer.append, edges.producer.append
     at_output, at_position = edges.output.append, edges.position.append
     protect, band, last, small = private.wrappers_are_preserved(), BAND, LAST, SMALL
+
     with Stage("walk", "nodes", nodes.__len__):
         for consumer, node in enumerate(nodes):  # grows while it is read
             sequence = sequences[consumer]
@@ -169,25 +215,34 @@ def traverse(starts: Sequence[Node]) -> Traversal:
                 _keep_all(waiting)
         if len(nodes) > small:
             _keep_all(waiting)
+
     return Traversal(nodes, index, sequences, edges, none_inputs)
 
 
-# Makes a deep graph that was walked safe to delete. From torch 2.12 or 2.13 on, a node's Python wrapper lives as long
-# as the node. `~Node` takes its edges apart iteratively only for children that nobody else refers to; a child with a
-# wrapper is deleted in a nested call, some 200 bytes of stack a level, and a chain of about 40,000 nodes ends the
-# process with a segmentation fault. Walking a graph makes wrappers, so a walk must also make the deletion safe. The
-# scheme: a node whose child lies in another band of `BAND` sequence numbers keeps that child in its `metadata`, which
-# `~Node` drops after its edges. What is kept there is a `_Keeper`, whose `__del__` only puts the children in a queue;
-# the outermost `__del__` of the thread drains it. So the nesting is at most `BAND` deep, whatever CPython's own
-# limits are. Only direct children are kept, which the node's own edges keep anyway: nothing lives longer than it
-# would have. Edges to a later number exist (a view's regenerated `grad_fn`) and are kept, too: between two kept edges the
-# numbers fall strictly inside one band. AccumulateGrad, whose number is the last, has no children to nest into.
+# Makes a deep graph that was walked safe to delete. From torch 2.12 or 2.13 on, a
+# node's Python wrapper lives as long as the node. `~Node` takes its edges apart
+# iteratively only for children that nobody else refers to; a child with a wrapper is
+# deleted in a nested call, some 200 bytes of stack a level, and a chain of about 40,000
+# nodes ends the process with a segmentation fault. Walking a graph makes wrappers, so a
+# walk must also make the deletion safe. The scheme: a node whose child lies in another
+# band of `BAND` sequence numbers keeps that child in its `metadata`, which `~Node`
+# drops after its edges. What is kept there is a `_Keeper`, whose `__del__` only puts
+# the children in a queue; the outermost `__del__` of the thread drains it. So the
+# nesting is at most `BAND` deep, whatever CPython's own limits are. Only direct
+# children are kept, which the node's own edges keep anyway: nothing lives longer than
+# it would have. Edges to a later number exist (a view's regenerated `grad_fn`) and are
+# kept, too: between two kept edges the numbers fall strictly inside one band.
+# AccumulateGrad, whose number is the last, has no children to nest into.
 
 BAND = 64
-"""Sequence numbers in a band. At 64, a thread with a 64 kB stack can still delete the graph."""
+"""Sequence numbers in a band. At 64, a thread with a 64 kB stack can still delete the
+graph.
+"""
 
 SMALL = 128
-"""A graph of so few nodes is safe to delete without keepers, even in a thread with a 64 kB stack."""
+"""A graph of so few nodes is safe to delete without keepers, even in a thread with a 64
+kB stack.
+"""
 
 KEY = "__gradviz_keeper__"
 
@@ -202,7 +257,9 @@ _queue = _Queue()
 
 
 class _Keeper:
-    """Holds children of a node until the node is gone, then lets them go one after another instead of nested."""
+    """Holds children of a node until the node is gone, then lets them go one after
+    another instead of nested.
+    """
 
     __slots__ = ("children",)
 
@@ -221,13 +278,16 @@ class _Keeper:
                     break
                 outermost = _queue.draining = True
                 while waiting:
-                    waiting.pop()  # may delete nodes, whose keepers then only append to `waiting`
+                    # may delete nodes, whose keepers then only append to `waiting`
+                    waiting.pop()
                 _queue.draining = False
                 break
-            except KeyboardInterrupt:  # would be swallowed by __del__: finish first, then raise it again
+            except KeyboardInterrupt:
+                # would be swallowed by __del__: finish first, then raise it again
                 interrupted = True
             except AttributeError:  # an interrupt came before the keeper was made
                 break
+
         if interrupted:
             with suppress(RuntimeError):  # while the interpreter ends
                 _thread.start_new_thread(_interrupt_soon, ())
@@ -237,27 +297,38 @@ class _Keeper:
 
 
 def _interrupt_soon() -> None:
-    """Interrupt the main thread once it has left `__del__`, which would swallow that too."""
+    """Interrupt the main thread once it has left `__del__`, which would swallow that
+    too.
+    """
     time.sleep(0.01)
     _thread.interrupt_main()
 
 
 def _keep_named(names: Names, traversed: Traversal) -> None:
-    """Keep the children of nodes that were asked for their name only, but have a wrapper now, too."""
+    """Keep the children of nodes that were asked for their name only, but have a
+    wrapper now, too.
+    """
     if private.wrappers_are_preserved():
         for node in names.results:
             if node not in traversed.position_of:
-                _keep(node, [child for child, _ in node.next_functions if child is not None])
+                _keep(
+                    node,
+                    [child for child, _ in node.next_functions if child is not None],
+                )
 
 
 def _keep(node: Node, children: Sequence[Node]) -> None:
-    """Keep these direct children of `node` until it is deleted. Once per node: a second call changes nothing."""
+    """Keep these direct children of `node` until it is deleted. Once per node: a second
+    call changes nothing.
+    """
     metadata = node.metadata
     if KEY not in metadata:
         metadata[KEY] = _Keeper(list(children))
 
 
-def _keep_all(waiting: list[tuple[Node, list[Node]]]) -> None:
+def _keep_all(
+    waiting: list[tuple[Node, list[Node]]],
+) -> None:
     """`_keep` for each pair, and empty the list."""
     for node, children in waiting:
         _keep(node, children)

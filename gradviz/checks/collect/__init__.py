@@ -1,1 +1,3 @@
-"""Turns live models, optimizers, tensors and code into the plain facts that the rules look at."""
+"""Turns live models, optimizers, tensors and code into the plain facts that the rules
+look at.
+"""

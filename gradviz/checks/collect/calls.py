@@ -1,4 +1,6 @@
-"""What the watches have in common: functions of torch, of whose calls each is told, facts of living objects, and notes."""
+"""What the watches have in common: functions of torch, of whose calls each is told,
+facts of living objects, and notes.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class Misuses:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, int], Misuse] = {}
-        self._around: dict[tuple[str, str, int], set[Line]] = {}  # for those that are none where a loss is computed
+        # for those that are none where a loss is computed
+        self._around: dict[tuple[str, str, int], set[Line]] = {}
 
     def note(
         self,
@@ -49,15 +52,28 @@ class Misuses:
             key = kind, source.file, source.line
             self._around.setdefault(key, set()).update(around)
             times = self._found[key].times if key in self._found else 0
-            self._found[key] = Misuse(kind, source, tuple(map(str, words)), times + 1, tensors)
+            self._found[key] = Misuse(
+                kind, source, tuple(map(str, words)), times + 1, tensors
+            )
 
-    def result(self, trained_with: Collection[Line] = ()) -> tuple[Misuse, ...]:
-        """All of them, but for those on lines, or called from lines, that a loss is computed from: `trained_with`."""
-        return tuple(misuse for key, misuse in self._found.items() if self._around[key].isdisjoint(trained_with))
+    def result(
+        self,
+        trained_with: Collection[Line] = (),
+    ) -> tuple[Misuse, ...]:
+        """All of them, but for those on lines, or called from lines, that a loss is
+        computed from: `trained_with`.
+        """
+        return tuple(
+            misuse
+            for key, misuse in self._found.items()
+            if self._around[key].isdisjoint(trained_with)
+        )
 
 
 class Observer:
-    """Looks at calls of one run, in one thread. `place` tells the user's line of a frame."""
+    """Looks at calls of one run, in one thread. `place` tells the user's line of a
+    frame.
+    """
 
     def __init__(self, place: PlaceOf, misuses: Misuses) -> None:
         self._place, self._note = place, misuses.note
@@ -68,8 +84,14 @@ class Observer:
 
     def watching(self) -> AbstractContextManager[None]:
         """Inside, it is told of the functions that it taps."""
-        methods = [(getattr(self, name), method) for name, method in vars(type(self)).items() if method in _tapped]
-        return all_tapped((function, told) for told, method in methods for function in _tapped[method])
+        methods = [
+            (getattr(self, name), method)
+            for name, method in vars(type(self)).items()
+            if method in _tapped
+        ]
+        return all_tapped(
+            (function, told) for told, method in methods for function in _tapped[method]
+        )
 
 
 class ByIdentity(Generic[F]):
@@ -88,5 +110,8 @@ class ByIdentity(Generic[F]):
         known[key] = weakref.ref(thing, gone), fact
 
     def of(self, thing: object) -> F | None:
-        ref, fact = self._known.get(id(thing), (None, None))
+        ref, fact = self._known.get(
+            id(thing),
+            (None, None),
+        )
         return fact if ref is not None and ref() is thing else None

@@ -1,4 +1,6 @@
-"""Reads the user's code around a backward call: where it is at, how outputs came about, what changes in place, what is read."""
+"""Reads the user's code around a backward call: where it is at, how outputs came about,
+what changes in place, what is read.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +22,47 @@ from gradviz.variables.scanner import value_of
 def location_of(live: LiveOutputs) -> CodeLocation | None:
     """The line that runs now, or the end of a script whose global variables are left."""
     frame, file = users_frame(live.frame), value_of("__file__", live.variables)
-    body, line = (body_of(frame.f_code), frame.f_lineno) if frame is not None else (body_at(str(file)), None)
+    if frame is not None:
+        body, line = (body_of(frame.f_code), frame.f_lineno)
+    else:
+        body, line = (body_at(str(file)), None)
     return CodeLocation(body, line, live.variables) if body.statements else None
 
 
-def _provenances(context: CheckContext, location: CodeLocation) -> dict[str, Provenance]:
-    """Where the roots without a graph come from, and all of them where a parameter is not used. Cuts that were seen count more."""
-    unused = any(parameter.node is None and parameter.requires_grad for parameter in context.parameters)
+def _provenances(
+    context: CheckContext, location: CodeLocation
+) -> dict[str, Provenance]:
+    """Where the roots without a graph come from, and all of them where a parameter is
+    not used. Cuts that were seen count more.
+    """
+    unused = any(
+        parameter.node is None and parameter.requires_grad
+        for parameter in context.parameters
+    )
     provenances, off = dict(context.provenances), _off(context)
+
     for root in context.graph.roots:
         if root.node is None or unused:
             read = provenance(location, root.name)
             seen = provenances.get(root.name)
-            cuts = seen.cuts if seen is not None else read.cuts or (off if root.node is None else ())
+            if seen is not None:
+                cuts = seen.cuts
+            else:
+                cuts = read.cuts or (off if root.node is None else ())
             provenances[root.name] = read._replace(cuts=cuts)
+
     return provenances
 
 
 def _off(context: CheckContext) -> tuple[Cut, ...]:
-    """The line that called a module with gradients off, where all that were called in this step were."""
-    ran = [one.run for one in context.parameters if one.requires_grad and one.run is not None and one.run.calls]
+    """The line that called a module with gradients off, where all that were called in
+    this step were.
+    """
+    ran = [
+        one.run
+        for one in context.parameters
+        if one.requires_grad and one.run is not None and one.run.calls
+    ]
     here = [run for run in ran if run.began >= context.since and run.source is not None]
     if not here or any(run.recording for run in here) or here[-1].source is None:
         return ()
@@ -52,23 +75,34 @@ def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
     made: tuple[Change, ...] = tuple(changes(location.body)) if stale or by_hand else ()
     reads = grad_reads(location.body)
     named_tensors = tuple(
-        tensor._replace(grad_read=next((reads[name] for name in tensor.names if name in reads), None))
+        tensor._replace(
+            grad_read=next(
+                (reads[name] for name in tensor.names if name in reads), None
+            )
+        )
         for tensor in context.named_tensors
     )
     fate = cache(dropped)
     parameters = tuple(
         parameter._replace(dropped=fate(parameter.run.source))
-        if parameter.node is None and parameter.requires_grad and parameter.run is not None
+        if parameter.node is None
+        and parameter.requires_grad
+        and parameter.run is not None
         else parameter
         for parameter in context.parameters
     )
+
     return replace(
         context,
         provenances=_provenances(context, location),
         changes=made,
         named_tensors=named_tensors,
-        backward=location.body.line(location.line) if context.call is not None and location.line is not None else None,
+        backward=location.body.line(location.line)
+        if context.call is not None and location.line is not None
+        else None,
         parameters=parameters,
         reads_grad=bool(reads),
-        frozen_at=freezes(location.body.file) if all_frozen(context.parameters) else None,
+        frozen_at=freezes(location.body.file)
+        if all_frozen(context.parameters)
+        else None,
     )

@@ -1,7 +1,9 @@
-"""Turns live models, optimizers, tensors and code into the plain facts that health checks look at.
+"""Turns live models, optimizers, tensors and code into the plain facts that health
+checks look at.
 
-One reader serves one run of the user's code, in which several backward calls may be read one after the other. Reads no
-numbers, runs no hook, writes nothing. What to conclude from the facts is none of its business.
+One reader serves one run of the user's code, in which several backward calls may be
+read one after the other. Reads no numbers, runs no hook, writes nothing. What to
+conclude from the facts is none of its business.
 """
 
 from __future__ import annotations
@@ -77,13 +79,17 @@ _WORDS = {
     "cycles": "reference cycles",
     **dict.fromkeys(("values", "fed_zeros", "zero_weights", "poles"), "numbers"),
 }
-"""What parts of a context are called where they could not be read. All others are about cuts."""
+"""What parts of a context are called where they could not be read. All others are about
+cuts.
+"""
 
 
 class Collector:
-    """Reads the context of one run. `model` and `optimizer` as the user gave them; without, the variables are searched.
+    """Reads the context of one run. `model` and `optimizer` as the user gave them;
+    without, the variables are searched.
 
-    `limits` are the thresholds that gradients which a call leaves are judged by; without them, they are not looked at.
+    `limits` are the thresholds that gradients which a call leaves are judged by;
+    without them, they are not looked at.
     """
 
     def __init__(
@@ -101,22 +107,39 @@ class Collector:
         self._rows = RowKeeper(self.recorder)
         code, self.misuses = UserCode(), Misuses()
         known = code.place, self.misuses
-        self.cuts, self.graphs, self.replaced = CutWatch(code), RetainedGraphs(*known), Replaced(*known)
+        self.cuts, self.graphs, self.replaced = (
+            CutWatch(code),
+            RetainedGraphs(*known),
+            Replaced(*known),
+        )
         self.cuts.parts = {} if cuts else None
-        self.observers: list[Observer] = [ModeWatch(*known), WarningWatch(*known), self.replaced]
+        self.observers: list[Observer] = [
+            ModeWatch(*known),
+            WarningWatch(*known),
+            self.replaced,
+        ]
         self.calls = CutCalls(self.cuts, self.cuts.next_step)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
         self._earlier: list[Earlier] = []
         self._call: int | None = None
-        self._parameters: Sequence[torch.Tensor] = ()  # of the call that was read last, until its backward has run
+        # of the call that was read last, until its backward has run
+        self._parameters: Sequence[torch.Tensor] = ()
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
-        self.leaf_names: dict[int, Names] = {}  # of the calls that were read, by identity
+        # of the calls that were read, by identity
+        self.leaf_names: dict[int, Names] = {}
         self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
         self._forgotten = 0  # the sequence number below which nodes are forgotten next
-        self._unread: tuple[int, int] | None = None  # the last call, and the sequence number at it, if it is not read
-        self.dropped: dict[str, str] = {}  # parts of calls that could not be read, and why
+        # the last call, and the sequence number at it, if it is not read
+        self._unread: tuple[int, int] | None = None
+        # parts of calls that could not be read, and why
+        self.dropped: dict[str, str] = {}
 
-    def read(self, live: LiveOutputs, *, scaled: bool = False) -> CheckContext:
+    def read(
+        self,
+        live: LiveOutputs,
+        *,
+        scaled: bool = False,
+    ) -> CheckContext:
         """Everything that is known right now. Raises NotATensorError.
 
         `scaled`: a GradScaler multiplies losses, so gradients need not be finite.
@@ -126,7 +149,10 @@ class Collector:
 
     def _read(self, live: LiveOutputs, scaled: bool) -> CheckContext:
         self._reader.recording, self._call = live.recording, live.call
-        attribution = live.recording.attribution(self._model, live.variables) if live.recording is not None else None
+        if live.recording is not None:
+            attribution = live.recording.attribution(self._model, live.variables)
+        else:
+            attribution = None
         collected: list[tuple[Walked, CheckContext]] = []
         parts = self.cuts.parts_of(attribution, live.outputs, live.frame)
 
@@ -144,35 +170,70 @@ class Collector:
         )
         (walked, context), drawn = collected[0], None
         if parts is not None:
-            reasons = Reasons(live.variables, live.recording, CutLines(watch=self.cuts, calls=self.calls))
+            reasons = Reasons(
+                live.variables,
+                live.recording,
+                CutLines(watch=self.cuts, calls=self.calls),
+            )
             absent = tuple(without_gradient(walked, reasons))
-            drawn = replace(parts.joined(graph, walked.names), absent=absent).with_root_names(live.names)
-        read = replace(context, graph=graph.with_root_names(live.names), drawn=drawn)
+            drawn = replace(
+                parts.joined(graph, walked.names), absent=absent
+            ).with_root_names(live.names)
+        read = replace(
+            context,
+            graph=graph.with_root_names(live.names),
+            drawn=drawn,
+        )
         location = self._part("the script's code", lambda: location_of(live), None)
         if location is not None:
-            read = self._part("the script's code", partial(with_code, read, location), read)
-        if live.call is not None and not live.create_graph:  # that is a part of a step, and does not end one
-            history = partial(self._with_history, read, live.call, live.variables, location, attribution)
+            read = self._part(
+                "the script's code", partial(with_code, read, location), read
+            )
+        # that is a part of a step, and does not end one
+        if live.call is not None and not live.create_graph:
+            history = partial(
+                self._with_history,
+                read,
+                live.call,
+                live.variables,
+                location,
+                attribution,
+            )
             read = self._part("what earlier steps left", history, read)
         return read
 
-    def _part(self, name: str, read: Callable[[], T], without: T) -> T:
-        """One part of what is known at a call. Without it where it cannot be read: the user's script is to run on."""
+    def _part(
+        self,
+        name: str,
+        read: Callable[[], T],
+        without: T,
+    ) -> T:
+        """One part of what is known at a call. Without it where it cannot be read: the
+        user's script is to run on.
+        """
         try:
             return read()
         except Exception as error:
             if signalled(error):
                 raise
             at = f" at call {self._call}" if self._call is not None else ""
-            self.dropped.setdefault(name, f"could not be read{at}: {type(error).__name__}")
+            self.dropped.setdefault(
+                name, f"could not be read{at}: {type(error).__name__}"
+            )
             return without
 
     def passed(self, number: int, reading: bool) -> None:
-        """Backward call `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
+        """Backward call `number` comes, and may not be read. Told of every call, later
+        calls know which ran before them.
+        """
         if self._unread is not None:
             call, boundary = self._unread
             step = self._earlier[-1].step + 1 if self._earlier else 0
-            self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, (), (), step)]
+            self._earlier = [
+                *self._earlier[-KEPT:],
+                Earlier(call, "", boundary, (), (), step),
+            ]
+
         self._unread = None if reading else (number, peek_sequence())
         session = running() if number % REMEMBERED == 0 else None
         if session is not None:
@@ -183,6 +244,7 @@ class Collector:
         """The same context when backward has run, with what it left in `.grad`."""
         live, self._parameters = self._parameters, ()
         leaves, self._leaves = self._leaves, {}
+
         with isolated():
             self.recorder.between.after(bool(filled))
             self._rows.after(bool(filled))
@@ -195,22 +257,41 @@ class Collector:
                 )
                 for parameter, tensor in zip(context.parameters, live)
             )
+
         if self._limits is not None and context.gradients is None:
-            with suppress(Exception):  # gradients of the user's own classes may refuse anything
+            # gradients of the user's own classes may refuse anything
+            with suppress(Exception):
                 left = gradients_left(leaves, self._fresh)
                 context = replace(context, gradients=self._limits._replace(leaves=left))
+
         return replace(context, after=True, parameters=parameters)
 
-    # -- facts about tensors, modules and optimizers --------------------------------------------------------------------
+    # -- facts about tensors, modules and optimizers -----------------------------------
 
-    def _collect(self, walked: Walked, live: LiveOutputs, scaled: bool) -> CheckContext:
-        graph, reading, coming = walked.graph, self._reader.reading(walked, live), live.call is not None
-        parameters, tensors = zip(*reading.parameters) if reading.parameters else ((), ())
+    def _collect(
+        self,
+        walked: Walked,
+        live: LiveOutputs,
+        scaled: bool,
+    ) -> CheckContext:
+        graph, reading, coming = (
+            walked.graph,
+            self._reader.reading(walked, live),
+            live.call is not None,
+        )
+        if reading.parameters:
+            parameters, tensors = zip(*reading.parameters)
+        else:
+            parameters, tensors = ((), ())
+
         self._parameters, loss = (), loss_of(live.outputs) if coming else None
         intervals: Intervals = {}
         if coming:
-            intervals = self._part("gradients", lambda: self._begin(walked, live, tensors), intervals)
+            intervals = self._part(
+                "gradients", lambda: self._begin(walked, live, tensors), intervals
+            )
             self._part("the optimizers", lambda: self._rows.reached(reading), None)
+
         suspicious = self._is_suspicious(reading, loss, scaled)
         context = CheckContext(
             graph,
@@ -218,9 +299,14 @@ class Collector:
             ran=live.ran,
             scaled=scaled,
             call=live.call,
-            after=not coming and (_flagged(graph, "freed") or any(leaf.has_grad for leaf in graph.leaves)),
+            after=not coming
+            and (
+                _flagged(graph, "freed") or any(leaf.has_grad for leaf in graph.leaves)
+            ),
             grad_enabled=torch.is_grad_enabled(),
-            models=tuple(self._reader.facts(name, model) for name, model in reading.models),
+            models=tuple(
+                self._reader.facts(name, model) for name, model in reading.models
+            ),
             parameters=parameters,
             loss=loss,
         )
@@ -235,7 +321,10 @@ class Collector:
             },
             "cycles": lambda: tuple(cycles(walked)),
             "entered": lambda: dict(self._entered(walked)),
-            "numbers": lambda: self._described(walked, self.cuts.this_step("number")),
+            "numbers": lambda: self._described(
+                walked,
+                self.cuts.this_step("number"),
+            ),
             "provenances": lambda: dict(self._cut_roots(walked, live)),
             "values": lambda: values_of(walked, live.outputs) if suspicious else None,
             "fed_zeros": lambda: fed_zeros(walked.nodes) if coming else (),
@@ -243,58 +332,122 @@ class Collector:
             "poles": lambda: all_at_a_pole(walked.nodes) if suspicious else {},
         }
         known = {
-            name: self._part(_WORDS.get(name, "cuts"), fact, getattr(context, name)) for name, fact in parts.items()
+            name: self._part(
+                _WORDS.get(name, "cuts"),
+                fact,
+                getattr(context, name),
+            )
+            for name, fact in parts.items()
         }
+
         return replace(context, **known)
 
-    def _is_suspicious(self, reading: Reading, loss: float | None, scaled: bool) -> bool:
+    def _is_suspicious(
+        self, reading: Reading, loss: float | None, scaled: bool
+    ) -> bool:
         """Whether all numbers are to be read."""
         live = reading.live
         if self._values or is_broken(loss, live.variables, scaled):
             return True
-        return live.call is not None and not live.ran and not scaled and at_a_pole(reading.walked.nodes)
+        return (
+            live.call is not None
+            and not live.ran
+            and not scaled
+            and at_a_pole(reading.walked.nodes)
+        )
 
-    def _begin(self, walked: Walked, live: LiveOutputs, tensors: Sequence[torch.Tensor]) -> Intervals:
-        """A call is about to run: what was done with its leaves since the last one, by node."""
+    def _begin(
+        self, walked: Walked, live: LiveOutputs, tensors: Sequence[torch.Tensor]
+    ) -> Intervals:
+        """A call is about to run: what was done with its leaves since the last one, by
+        node.
+        """
         self._parameters, self._leaves = tensors, dict(walked.variables)
-        self.leaf_names |= {id(leaf): walked.graph.leaf_of[i].names for i, leaf in walked.variables.items()}
-        intervals = self.recorder.between.before(walked.variables) if self._unread is None else {}
-        self._fresh = {i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, intervals.get(i))}
+        self.leaf_names |= {
+            id(leaf): walked.graph.leaf_of[i].names
+            for i, leaf in walked.variables.items()
+        }
+
+        if self._unread is None:
+            intervals = self.recorder.between.before(walked.variables)
+        else:
+            intervals = {}
+
+        self._fresh = {
+            i
+            for i, leaf in walked.variables.items()
+            if live.ran or _is_empty(leaf, intervals.get(i))
+        }
+
         return intervals
 
-    # -- what was cut off -------------------------------------------------------------------------------------------------
+    # -- what was cut off --------------------------------------------------------------
 
-    def _entered(self, walked: Walked) -> Iterator[tuple[int, tuple[Cut, ...]]]:
+    def _entered(
+        self,
+        walked: Walked,
+    ) -> Iterator[tuple[int, tuple[Cut, ...]]]:
         """The nodes of the graph that take in what was cut off."""
         nodes = walked.graph.nodes
-        numbers = [number if number is not None else LAST for number in column(nodes, "sequence")]
-        others = {i: count for i, count in enumerate(column(nodes, "none_inputs")) if count}
+        numbers = [
+            number if number is not None else LAST
+            for number in column(nodes, "sequence")
+        ]
+        others = {
+            i: count for i, count in enumerate(column(nodes, "none_inputs")) if count
+        }
         taken = takers(numbers, walked.graph.edges, others)
         entered: dict[int, list[CutEvent]] = {}
         for where, places in self.cuts.entering(taken).items():
             for node in places:
                 entered.setdefault(node, []).append(self.cuts.last(where))
+
         for i, leaf in walked.variables.items():
             if given := self.cuts.given_to(leaf):
                 entered[i] = given
+
         for node, events in entered.items():
             yield node, self._described(walked, events)
 
-    def _cut_roots(self, walked: Walked, live: LiveOutputs) -> Iterator[tuple[str, Provenance]]:
-        """The outputs that were cut off themselves, as lines before the call have cut in this step."""
-        leaves, names = walked.variables, live.names or tuple(root.name for root in walked.graph.roots)
-        lost = [name for name, root in zip(names, walked.graph.roots) if root.node is None or root.node in leaves]
-        cuts = self._described(walked, self.cuts.on(lines_before(live.frame))) if lost else ()
+    def _cut_roots(
+        self, walked: Walked, live: LiveOutputs
+    ) -> Iterator[tuple[str, Provenance]]:
+        """The outputs that were cut off themselves, as lines before the call have cut
+        in this step.
+        """
+        leaves, names = (
+            walked.variables,
+            live.names or tuple(root.name for root in walked.graph.roots),
+        )
+        lost = [
+            name
+            for name, root in zip(names, walked.graph.roots)
+            if root.node is None or root.node in leaves
+        ]
+
+        if lost:
+            cuts = self._described(
+                walked,
+                self.cuts.on(lines_before(live.frame)),
+            )
+        else:
+            cuts = ()
+
         off = self.cuts.off if not torch.is_grad_enabled() else None
         if off is not None:
             cuts = (Cut("no_grad", off, "set_grad_enabled", via=(off,)),)
+
         for name in lost if cuts else ():
             yield name, Provenance(cuts)
 
-    def _described(self, walked: Walked, cuts: Iterable[CutEvent]) -> tuple[Cut, ...]:
+    def _described(
+        self,
+        walked: Walked,
+        cuts: Iterable[CutEvent],
+    ) -> tuple[Cut, ...]:
         return tuple(described(self.cuts.cut(cut, walked.names.leaf)) for cut in cuts)
 
-    # -- from call to call ----------------------------------------------------------------------------------------------
+    # -- from call to call -------------------------------------------------------------
 
     def _with_history(
         self,
@@ -304,47 +457,97 @@ class Collector:
         location: CodeLocation | None,
         attribution: Attribution | None,
     ) -> CheckContext:
-        """What reaches back behind the last call of the step before; then this call becomes an earlier one."""
+        """What reaches back behind the last call of the step before; then this call
+        becomes an earlier one.
+        """
         earlier = tuple(self._earlier)
-        if self._unread is not None:  # calls in between were not read, so what grows cannot be told
-            return replace(context, earlier=earlier, since=earlier[-1].boundary, step=earlier[-1].step + 1)
+        # calls in between were not read, so what grows cannot be told
+        if self._unread is not None:
+            return replace(
+                context,
+                earlier=earlier,
+                since=earlier[-1].boundary,
+                step=earlier[-1].step + 1,
+            )
+
         step = self._step(context)
-        since = max((known.boundary for known in earlier if known.step < step), default=0)
-        retained = list(carried(context, variables, since, attribution)) if since else []
+        since = max(
+            (known.boundary for known in earlier if known.step < step), default=0
+        )
+        if since:
+            retained = list(carried(context, variables, since, attribution))
+        else:
+            retained = []
+
         if location is not None and retained:
             added, file = additions(location.body), location.body.file
             for i, history in enumerate(retained):
                 if history.name:
-                    owner = history.name.rpartition(".")[0]  # `meter.update(loss)` adds to `meter.total`
-                    put = added.get(history.name) or added.get(owner) or addition_to(file, history.name)
+                    # `meter.update(loss)` adds to `meter.total`
+                    owner = history.name.rpartition(".")[0]
+                    put = (
+                        added.get(history.name)
+                        or added.get(owner)
+                        or addition_to(file, history.name)
+                    )
                     retained[i] = history._replace(added=put)
-        leaves = all_names(leaf for leaf in context.graph.leaves if leaf.kind == "input")
+
+        leaves = all_names(
+            leaf for leaf in context.graph.leaves if leaf.kind == "input"
+        )
         output = ", ".join(root.name for root in context.graph.roots[:3])
-        context = replace(context, retained=tuple(retained), earlier=earlier, step=step, since=since)
-        self._earlier.append(Earlier(call, output, peek_sequence(), context.retained, leaves, step))
+        context = replace(
+            context,
+            retained=tuple(retained),
+            earlier=earlier,
+            step=step,
+            since=since,
+        )
+        self._earlier.append(
+            Earlier(call, output, peek_sequence(), context.retained, leaves, step)
+        )
+
         return context
 
     def _step(self, context: CheckContext) -> int:
-        """The step that this call belongs to: that of the call before, if nothing was updated since.
+        """The step that this call belongs to: that of the call before, if nothing was
+        updated since.
 
-        An update that nobody can see, as `w = w - lr * gradient` is one, is taken for granted where no optimizer holds a leaf of
-        this graph and none was ever changed in place.
+        An update that nobody can see, as `w = w - lr * gradient` is one, is taken for
+        granted where no optimizer holds a leaf of this graph and none was ever changed
+        in place.
         """
         updated = self.recorder.between.updated()
         if not self._earlier:
             return 0
-        return self._earlier[-1].step + (updated or not (context.optimized or self.recorder.between.saw_updates))
+        return self._earlier[-1].step + (
+            updated or not (context.optimized or self.recorder.between.saw_updates)
+        )
 
 
-def _homes(graph: Graph, listed: Sequence[Parameter], models: Models) -> dict[int, Home]:
+def _homes(
+    graph: Graph, listed: Sequence[Parameter], models: Models
+) -> dict[int, Home]:
     known = {parameter.node for parameter in listed}
-    lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known]
-    return {leaf.node: place for leaf in lost if (place := home(leaf.names, models)) is not None}
+    lost = [
+        leaf
+        for leaf in graph.leaves
+        if leaf.kind == "parameter" and leaf.node not in known
+    ]
+    return {
+        leaf.node: place
+        for leaf in lost
+        if (place := home(leaf.names, models)) is not None
+    }
 
 
 def _is_empty(leaf: torch.Tensor, intervals: Names | None) -> bool:
-    """Whether nothing is in the `.grad` of a leaf before a call, so that what is there afterwards is of that call."""
-    return (leaf.is_leaf and leaf.grad is None) or bool(intervals and "z" in intervals[-1])
+    """Whether nothing is in the `.grad` of a leaf before a call, so that what is there
+    afterwards is of that call.
+    """
+    return (leaf.is_leaf and leaf.grad is None) or bool(
+        intervals and "z" in intervals[-1]
+    )
 
 
 def _flagged(graph: Graph, flag: str) -> bool:
@@ -353,18 +556,25 @@ def _flagged(graph: Graph, flag: str) -> bool:
 
 def _named_tensors(reading: Reading) -> Iterator[NamedTensor]:
     """The named tensors that are not parameters of a model."""
-    walked, parameters = reading.walked, {id(tensor) for _, tensor in reading.parameters}
+    walked, parameters = (
+        reading.walked,
+        {id(tensor) for _, tensor in reading.parameters},
+    )
     for tensor, names in walked.names.named():
         if id(tensor) in parameters:
             continue
+
         try:
             function = grad_fn_of(tensor)
             leaf, retains = tensor.is_leaf, tensor.retains_grad
         except RuntimeError:  # a view that torch refuses to follow
             continue
+
         yield NamedTensor(
             names=names,
-            node=walked.position_of.get(function) if function is not None else reading.leaf_of.get(id(tensor)),
+            node=walked.position_of.get(function)
+            if function is not None
+            else reading.leaf_of.get(id(tensor)),
             storage=walked.storage_id(tensor),
             leaf=leaf,
             requires_grad=tensor.requires_grad,

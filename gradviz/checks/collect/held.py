@@ -1,7 +1,9 @@
-"""What graphs hold that should be gone: parts of earlier steps, and references in a circle.
+"""What graphs hold that should be gone: parts of earlier steps, and references in a
+circle.
 
-Sequence numbers decide what is of an earlier step: a node made before the previous backward call has a lower number than the
-call. Leaves have none and are no history. Reads attributes and closures; runs nothing, and asks the garbage collector nothing.
+Sequence numbers decide what is of an earlier step: a node made before the previous
+backward call has a lower number than the call. Leaves have none and are no history.
+Reads attributes and closures; runs nothing, and asks the garbage collector nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +27,14 @@ from gradviz.graph import Graph, SourceLine, column
 from gradviz.graph.amounts import COMPUTED
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.source.statements import loops_around
-from gradviz.variables.objects import class_attribute, class_name, is_a, own_attributes, own_class, tensors_in
+from gradviz.variables.objects import (
+    class_attribute,
+    class_name,
+    is_a,
+    own_attributes,
+    own_class,
+    tensors_in,
+)
 from gradviz.variables.scanner import as_written, scan
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import Names
@@ -35,7 +44,9 @@ from gradviz.walker.walk import Walked, capture
 
 
 def cycles(walked: Walked) -> Iterator[Cycle]:
-    """All of a graph. Each keeps the part of the graph behind it alive when nothing else does any more."""
+    """All of a graph. Each keeps the part of the graph behind it alive when nothing
+    else does any more.
+    """
     with isolated():
         yield from _functions(walked)
         yield from _hooks(walked)
@@ -47,7 +58,9 @@ def _made_by(walked: Walked, tensor: torch.Tensor) -> int | None:
 
 
 def _functions(walked: Walked) -> Iterator[Cycle]:
-    """Custom Functions of which an attribute of `ctx` is an output: that leads to the node, which is `ctx`."""
+    """Custom Functions of which an attribute of `ctx` is an output: that leads to the
+    node, which is `ctx`.
+    """
     for i, node in enumerate(walked.nodes):
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             for attribute, value in own_attributes(node).items():
@@ -58,37 +71,68 @@ def _functions(walked: Walked) -> Iterator[Cycle]:
 
 
 def _set(kind: Any, attribute: str) -> SourceLine | None:
-    """Where the forward() of a custom Function sets an attribute of its first argument, or setup_context() does."""
-    methods = (getattr(class_attribute(kind, method), "__func__", None) for method in ("forward", "setup_context"))
-    lines = (assignment_in(getattr(method, "__code__", None), attribute) for method in methods)
+    """Where the forward() of a custom Function sets an attribute of its first argument,
+    or setup_context() does.
+    """
+    methods = (
+        getattr(class_attribute(kind, method), "__func__", None)
+        for method in ("forward", "setup_context")
+    )
+    lines = (
+        assignment_in(getattr(method, "__code__", None), attribute)
+        for method in methods
+    )
     return next(filter(None, lines), None)
 
 
 def _hooks(walked: Walked) -> Iterator[Cycle]:
-    """Hooks on results that take with them, from the function around, that result or something that was computed from it."""
+    """Hooks on results that take with them, from the function around, that result or
+    something that was computed from it.
+    """
     for tensor, names in walked.names.named():
         node = _made_by(walked, tensor)
         hooks = tensor._backward_hooks if node is not None else None
         for hook in list(hooks.values()) if hooks else ():
             function = hook.__func__ if type(hook) is MethodType else hook
-            if node is None or type(function) is not FunctionType or _is_made_in_a_loop(function):
+            if (
+                node is None
+                or type(function) is not FunctionType
+                or _is_made_in_a_loop(function)
+            ):
                 continue
+
             for variable, value in _closed_over(function):
-                if any(node in behind(walked.graph, [_made_by(walked, kept)]) for kept in tensors_in(value)):
-                    yield Cycle("hook", variable, node, names[0], definition_of(function.__code__))
+                if any(
+                    node in behind(walked.graph, [_made_by(walked, kept)])
+                    for kept in tensors_in(value)
+                ):
+                    yield Cycle(
+                        "hook",
+                        variable,
+                        node,
+                        names[0],
+                        definition_of(function.__code__),
+                    )
 
 
 def _closed_over(function: FunctionType) -> Iterator[tuple[str, object]]:
     """What a function takes from the function around it."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+    for name, cell in zip(
+        function.__code__.co_freevars,
+        function.__closure__ or (),
+    ):
         with suppress(ValueError):  # not set yet
             yield name, cell.cell_contents
 
 
 def _is_made_in_a_loop(function: FunctionType) -> bool:
-    """Whether the next round gives the variable that the hook takes from its function another value, and lets go of this one."""
+    """Whether the next round gives the variable that the hook takes from its function
+    another value, and lets go of this one.
+    """
     code = function.__code__
-    return is_foundation(code.co_filename) or bool(loops_around(code.co_filename, code.co_firstlineno))
+    return is_foundation(code.co_filename) or bool(
+        loops_around(code.co_filename, code.co_firstlineno)
+    )
 
 
 _WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak
@@ -97,57 +141,94 @@ _STEP = re.compile(r"\.\w+|\[[^\]]*\]")
 _FIELD = re.compile(r"(?<=\[)(\d+\]).*\..*$")  # of an element of a list
 
 
-def carried(context: CheckContext, variables: Variables, since: int, attribution: Any) -> Iterator[RetainedHistory]:
-    """The part of the graph of the outputs that is older than `since`, with the edges that lead into it.
+def carried(
+    context: CheckContext, variables: Variables, since: int, attribution: Any
+) -> Iterator[RetainedHistory]:
+    """The part of the graph of the outputs that is older than `since`, with the edges
+    that lead into it.
 
-    Then the same for each variable, and attribute of an object, that holds a graph which is not part of the outputs' graph.
+    Then the same for each variable, and attribute of an object, that holds a graph
+    which is not part of the outputs' graph.
 
     A list counts as one.
     """
     history = _older(context.graph, since, "")
     if history is not None:
         yield history
+
     for name, held in _beside(context, variables).items():
-        graph = capture(held.tensors, title=name, need_graph=False, attribution=attribution)
+        graph = capture(
+            held.tensors, title=name, need_graph=False, attribution=attribution
+        )
         history = _older(replace(graph, roots=()), since, name)
         if history is not None:
-            newest = next((root.node for root in graph.roots if root.node is not None), None)
-            number = max(sequence for sequence in column(graph.nodes, "sequence") if sequence is not None)
+            newest = next(
+                (root.node for root in graph.roots if root.node is not None), None
+            )
+            number = max(
+                sequence
+                for sequence in column(graph.nodes, "sequence")
+                if sequence is not None
+            )
             source = graph.nodes[newest].source if newest is not None else None
             yield history._replace(source=source, newest=number, depth=held.depth)
 
 
 def _beside(context: CheckContext, variables: Variables) -> dict[str, Held]:
-    """What variables hold with a graph beside that of the outputs; windows over the last steps are left out."""
-    named = (tensor for tensor in context.named_tensors if tensor.node is None and not tensor.leaf)
+    """What variables hold with a graph beside that of the outputs; windows over the
+    last steps are left out.
+    """
+    named = (
+        tensor
+        for tensor in context.named_tensors
+        if tensor.node is None and not tensor.leaf
+    )
     beside = {tensor.names for tensor in named if tensor.requires_grad}
     groups: dict[str, Held] = {}
+
     for tensor, names in Names(None, None, variables).named() if beside else ():
         if names in beside and _function(tensor) is not None:
-            groups.setdefault(as_written(_holder(names[0]), variables), Held()).add(tensor, names[0])
+            groups.setdefault(
+                as_written(_holder(names[0]), variables),
+                Held(),
+            ).add(tensor, names[0])
+
     current = set(column(context.graph.nodes, "sequence"))
     for name, held in held_elsewhere(variables).items():
         made = ((tensor, _function(tensor)) for tensor in held.tensors)
-        held.tensors = [tensor for tensor, node in made if node and node._sequence_nr() not in current]
+        held.tensors = [
+            tensor
+            for tensor, node in made
+            if node and node._sequence_nr() not in current
+        ]
         if held.tensors:
             groups.setdefault(as_written(name, variables), held)
-    return {name: held for name, held in groups.items() if not is_window(name, variables)}
+
+    return {
+        name: held for name, held in groups.items() if not is_window(name, variables)
+    }
 
 
 @dataclass
 class Held:
-    """The tensors with a graph that one variable holds, and the most steps that lead to one from it: two to `[3].h`."""
+    """The tensors with a graph that one variable holds, and the most steps that lead to
+    one from it: two to `[3].h`.
+    """
 
     tensors: list[torch.Tensor] = field(default_factory=list)
     depth: int = 0
 
     def add(self, tensor: torch.Tensor, name: str) -> None:
         self.tensors.append(tensor)
-        self.depth = max(self.depth, len(_STEP.findall(name[len(_holder(name)) :])))
+        self.depth = max(
+            self.depth,
+            len(_STEP.findall(name[len(_holder(name)) :])),
+        )
 
 
 def _holder(name: str) -> str:
-    """The variable or attribute that holds all of a list: `agent.memory` of `agent.memory[3].value`.
+    """The variable or attribute that holds all of a list: `agent.memory` of
+    `agent.memory[3].value`.
 
     >>> [_holder(name) for name in ("losses[1]", "agent.memory[3].value", "kept['a'][0]", "states['a'].h", "a.b")]
     ['losses', 'agent.memory', 'kept', "states['a'].h", 'a.b']
@@ -156,11 +237,19 @@ def _holder(name: str) -> str:
 
 
 def held_by(variables: Variables) -> dict[str, Held]:
-    """The tensors with a graph that each variable, or attribute of an object, holds. A list counts as one."""
+    """The tensors with a graph that each variable, or attribute of an object, holds. A
+    list counts as one.
+    """
     groups: dict[str, Held] = {}
     for variable in scan(variables):
-        if variable.kind == "tensor" and variable.value.requires_grad and _function(variable.value) is not None:
-            groups.setdefault(_holder(variable.name), Held()).add(variable.value, variable.name)
+        if (
+            variable.kind == "tensor"
+            and variable.value.requires_grad
+            and _function(variable.value) is not None
+        ):
+            groups.setdefault(_holder(variable.name), Held()).add(
+                variable.value, variable.name
+            )
     return groups
 
 
@@ -172,26 +261,37 @@ def held_elsewhere(variables: Variables) -> dict[str, Held]:
 def is_window(name: str, variables: Variables) -> bool:
     """Whether a name is that of a deque of a few elements, which lets go of the oldest."""
     first, *attributes = name.split(".")
-    value: object = next((space[first] for space in variables if first in space), None)
+    value: object = next(
+        (space[first] for space in variables if first in space),
+        None,
+    )
     for attribute in attributes:
         value = own_attributes(value).get(attribute)
     return is_a(value, deque) and value.maxlen is not None and value.maxlen <= _WINDOW
 
 
 class _Owner:
-    """Stands for what variables do not lead to: its attributes are those of a class, a function or a module."""
+    """Stands for what variables do not lead to: its attributes are those of a class, a
+    function or a module.
+    """
 
 
 def beyond(variables: Variables) -> dict[str, object]:
-    """What functions, classes and modules of the user's hold that the variables lead to, by the name of the variable.
+    """What functions, classes and modules of the user's hold that the variables lead
+    to, by the name of the variable.
 
-    That is attributes of classes, global variables of modules, and what functions have as defaults and take from around them.
+    That is attributes of classes, global variables of modules, and what functions have
+    as defaults and take from around them.
     """
     owners: dict[str, object] = {}
     seen = {id(value) for space in variables for value in space.values()}
 
     def hold(name: str, attributes: Mapping[str, object]) -> None:
-        known = {key: value for key, value in attributes.items() if id(value) not in seen and not key.startswith("__")}
+        known = {
+            key: value
+            for key, value in attributes.items()
+            if id(value) not in seen and not key.startswith("__")
+        }
         if known and name.isidentifier():
             owner = owners.setdefault(name, _Owner())
             vars(owner).update(known)
@@ -209,26 +309,41 @@ def beyond(variables: Variables) -> dict[str, object]:
             else:
                 kind = value if is_a(value, type) else type(value)
                 module = class_attribute(kind, "__module__")
-                if module == "__main__" or _is_users(_variables_of(module).get("__file__")):
-                    own = {key: item for key, item in own_class(kind).items() if not is_a(item, property)}
+                if module == "__main__" or _is_users(
+                    _variables_of(module).get("__file__")
+                ):
+                    own = {
+                        key: item
+                        for key, item in own_class(kind).items()
+                        if not is_a(item, property)
+                    }
                     hold(class_name(kind), own)
                     hold(*_module_of(module, variables))
     return owners
 
 
 def _inside(function: FunctionType) -> dict[str, object]:
-    """What a function carries along: from the function around it, as defaults, and as attributes."""
+    """What a function carries along: from the function around it, as defaults, and as
+    attributes.
+    """
     inside = dict(vars(function)) | dict(_closed_over(function))
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     defaults = function.__defaults__ or ()
     return inside | dict(zip(names[len(names) - len(defaults) :], defaults))
 
 
-def _module_of(name: str, variables: Variables) -> tuple[str, Mapping[str, object]]:
+def _module_of(
+    name: str,
+    variables: Variables,
+) -> tuple[str, Mapping[str, object]]:
     """A module of the user's whose variables are not known yet."""
-    known = name == "__main__" or any(space.get("__name__") == name for space in variables)
+    known = name == "__main__" or any(
+        space.get("__name__") == name for space in variables
+    )
     inside = _variables_of(name)
-    return ("", {}) if known or not _is_users(inside.get("__file__")) else (name.rpartition(".")[2], inside)
+    if known or not _is_users(inside.get("__file__")):
+        return ("", {})
+    return (name.rpartition(".")[2], inside)
 
 
 def _variables_of(name: object) -> dict[str, object]:
@@ -249,11 +364,24 @@ def _function(tensor: torch.Tensor) -> Node | None:
         return None
 
 
-def _older(graph: Graph, since: int, name: str) -> RetainedHistory | None:
-    old = {node.id for node in graph.nodes if node.sequence is not None and node.sequence < since}
+def _older(
+    graph: Graph,
+    since: int,
+    name: str,
+) -> RetainedHistory | None:
+    old = {
+        node.id
+        for node in graph.nodes
+        if node.sequence is not None and node.sequence < since
+    }
     if not old:
         return None
-    joints = [edge for edge in graph.edges if edge.producer in old and edge.consumer not in old]
+
+    joints = [
+        edge
+        for edge in graph.edges
+        if edge.producer in old and edge.consumer not in old
+    ]
     storages = {
         slot.storage
         for i in old
@@ -267,11 +395,18 @@ def _older(graph: Graph, since: int, name: str) -> RetainedHistory | None:
         nbytes,
         graph.nodes[joints[0].consumer].source if joints else None,
         tuple((edge.consumer, edge.position) for edge in joints),
-        repeats=any(_made(graph, edge.consumer) == _made(graph, edge.producer) for edge in joints),
+        repeats=any(
+            _made(graph, edge.consumer) == _made(graph, edge.producer)
+            for edge in joints
+        ),
     )
 
 
 def _made(graph: Graph, node: int) -> object:
-    """The line that made a node, and the module that it ran in; the node itself where no line is known."""
+    """The line that made a node, and the module that it ran in; the node itself where
+    no line is known.
+    """
     made = graph.nodes[node]
-    return (made.source, made.scope is not None and graph.scopes[made.scope].path) if made.source is not None else made
+    if made.source is not None:
+        return (made.source, made.scope is not None and graph.scopes[made.scope].path)
+    return made

@@ -1,4 +1,5 @@
-"""Sees dropout and batch normalization that run in the wrong mode, and models that are trained while they are in eval() mode.
+"""Sees dropout and batch normalization that run in the wrong mode, and models that are
+trained while they are in eval() mode.
 
 Looks at modes and identities, reads no number, and keeps modules weakly.
 """
@@ -29,8 +30,14 @@ from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated
 
 _LOOKS = 50  # how often the module around a line is asked for its mode
-_DOES = "batch normalization takes its statistics from this data", "dropout leaves out elements at random"
-_CALLS = {torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__}
+_DOES = (
+    "batch normalization takes its statistics from this data",
+    "dropout leaves out elements at random",
+)
+_CALLS = {
+    torch.nn.Module._call_impl.__code__,
+    torch.nn.Module._wrapped_call_impl.__code__,
+}
 
 
 class ModeWatch(Observer):
@@ -40,85 +47,180 @@ class ModeWatch(Observer):
         self._looked = Counter[object]()  # how often a line was looked at
 
     @taps(
-        functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d, functional.alpha_dropout
+        functional.dropout,
+        functional.dropout1d,
+        functional.dropout2d,
+        functional.dropout3d,
+        functional.alpha_dropout,
     )
-    def _dropped(self, frame: FrameType, _: Any, p: float, training: bool, *__: Any) -> None:
+    def _dropped(
+        self,
+        frame: FrameType,
+        _: Any,
+        p: float,
+        training: bool,
+        *__: Any,
+    ) -> None:
         if training is True and p:
             self._runs(frame, True)
 
     @taps(functional.batch_norm)
     def _normalized(
-        self, frame: FrameType, _: Any, mean: Any, variance: Any, weight: Any, bias: Any, training: bool, *__: Any
+        self,
+        frame: FrameType,
+        _: Any,
+        mean: Any,
+        variance: Any,
+        weight: Any,
+        bias: Any,
+        training: bool,
+        *__: Any,
     ) -> None:
         if training is True:
             self._runs(frame, False)
 
     def _runs(self, frame: FrameType, drops: bool) -> None:
-        """Something runs as in training: inside of a model in eval mode, or where nothing is recorded."""
+        """Something runs as in training: inside of a model in eval mode, or where
+        nothing is recorded.
+        """
         users = users_frame(frame)
         if users is None:
             return
+
         at = frame.f_code, users.f_code, users.f_lineno, torch.is_grad_enabled()
         self._looked[at] += 1
-        model, calling = model_around(frame) if self._looked[at] <= _LOOKS else (None, None)
+        if self._looked[at] <= _LOOKS:
+            model, calling = model_around(frame)
+        else:
+            model, calling = (None, None)
+
         if model is None or calling is None:
             return
+
         if not model.training:
             place = self._place(users)
-            switched = any(module.training for _, module in submodules(model))  # as for Monte Carlo dropout
-            if drops and place is not None and not switched and not _is_told(line_at(place)):
+            # as for Monte Carlo dropout
+            switched = any(module.training for _, module in submodules(model))
+            if (
+                drops
+                and place is not None
+                and not switched
+                and not _is_told(line_at(place))
+            ):
                 self._goes_on(model, frame, place)
             return
+
         place = self._place(calling)
         if place is not None and not _in_training():
             self._unswitched(model, calling, place, drops)
 
-    def _goes_on(self, model: torch.nn.Module, frame: FrameType, place: Place) -> None:
+    def _goes_on(
+        self,
+        model: torch.nn.Module,
+        frame: FrameType,
+        place: Place,
+    ) -> None:
         caller = frame.f_back
-        by_module = caller is not None and caller.f_code.co_filename == torch.nn.modules.dropout.__file__
+        by_module = (
+            caller is not None
+            and caller.f_code.co_filename == torch.nn.modules.dropout.__file__
+        )
         kind = "dropout apart" if by_module else "dropout in eval"
         self._note(kind, place, type(model).__name__)
 
-    def _unswitched(self, model: torch.nn.Module, calling: FrameType, place: Place, drops: bool) -> None:
+    def _unswitched(
+        self,
+        model: torch.nn.Module,
+        calling: FrameType,
+        place: Place,
+        drops: bool,
+    ) -> None:
         """A model that is trained runs in training mode where nothing is recorded."""
         with isolated():
-            held = frozenset(id(weight) for weight in parameters(model) if weight.requires_grad)
+            held = frozenset(
+                id(weight) for weight in parameters(model) if weight.requires_grad
+            )
+
         source = line_at(place)
-        if held and not _is_for_itself(model, calling, source) and not (_is_picked_from(source) and not drops):
+        if (
+            held
+            and not _is_for_itself(model, calling, source)
+            and not (_is_picked_from(source) and not drops)
+        ):
             around = [(line.file, line.line) for line in script_lines(calling)]
-            self._note("train in evaluation", place, type(model).__name__, _DOES[drops], tensors=held, around=around)
+            self._note(
+                "train in evaluation",
+                place,
+                type(model).__name__,
+                _DOES[drops],
+                tensors=held,
+                around=around,
+            )
 
 
 def _is_told(source: SourceLine) -> bool:
     """Whether a line passes `training` to a dropout: it is meant, then."""
     calls = expressions_at(source.file, source.line)
-    drops = (call for call in calls if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("dropout"))
-    return any(len(call.args) > 2 or any(one.arg == "training" for one in call.keywords) for call in drops)
+    drops = (
+        call
+        for call in calls
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("dropout")
+    )
+    return any(
+        len(call.args) > 2 or any(one.arg == "training" for one in call.keywords)
+        for call in drops
+    )
 
 
-def _is_for_itself(model: torch.nn.Module, calling: FrameType, source: SourceLine) -> bool:
-    """Whether a line calls a model and drops what that gives, as those do that collect the statistics of batch norms."""
-    calls = [node.value for node in nodes_of(source.file, ast.Expr) if node.lineno == source.line]
-    names = {call.func.id for call in calls if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
+def _is_for_itself(
+    model: torch.nn.Module, calling: FrameType, source: SourceLine
+) -> bool:
+    """Whether a line calls a model and drops what that gives, as those do that collect
+    the statistics of batch norms.
+    """
+    calls = [
+        node.value
+        for node in nodes_of(source.file, ast.Expr)
+        if node.lineno == source.line
+    ]
+    names = {
+        call.func.id
+        for call in calls
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+    }
     known = {**calling.f_globals, **local_variables(calling)} if names else {}
+
     return any(known.get(name) is model for name in names)
 
 
 def _is_picked_from(source: SourceLine) -> bool:
-    """Whether a line gives a model what the same file picks its batches from: a look at the data of the training."""
-    calls = (node for node in expressions_at(source.file, source.line) if isinstance(node, ast.Call))
+    """Whether a line gives a model what the same file picks its batches from: a look at
+    the data of the training.
+    """
+    calls = (
+        node
+        for node in expressions_at(source.file, source.line)
+        if isinstance(node, ast.Call)
+    )
     given = {ast.unparse(argument) for call in calls for argument in call.args}
-    return any(ast.unparse(item.value) in given for item in nodes_of(source.file, ast.Subscript))
+    return any(
+        ast.unparse(item.value) in given
+        for item in nodes_of(source.file, ast.Subscript)
+    )
 
 
 def _in_training() -> bool:
-    """Whether something is recorded here or by a module around, as where a network computes its own targets without recording."""
+    """Whether something is recorded here or by a module around, as where a network
+    computes its own targets without recording.
+    """
     session = running()
     calls = session.event_log().stack if session is not None else ()
     return torch.is_grad_enabled() or any(call.module.recording for call in calls)
 
 
-def model_around(frame: FrameType | None) -> tuple[torch.nn.Module | None, FrameType | None]:
+def model_around(
+    frame: FrameType | None,
+) -> tuple[torch.nn.Module | None, FrameType | None]:
     """The outermost module whose call this runs in, and the frame that called it."""
     model, calling = None, None
     while frame is not None:
@@ -128,7 +230,7 @@ def model_around(frame: FrameType | None) -> tuple[torch.nn.Module | None, Frame
     return model, users_frame(calling)
 
 
-# -- steps in eval() mode --------------------------------------------------------------------------------------------------
+# -- steps in eval() mode --------------------------------------------------------------
 
 
 class Trainee(NamedTuple):
@@ -149,13 +251,18 @@ class SleepWatch:
     """Sees steps of models that are in eval() mode, of one run."""
 
     def __init__(self) -> None:
-        self.known: tuple[Trainee, ...] = ()  # the models at the last backward call that was read
-        self._switched: list[Trainee] = []  # those in eval() mode at the last backward call
-        self._lines = ByIdentity[SourceLine | None]()  # that called train() or eval() of a model last
+        # the models at the last backward call that was read
+        self.known: tuple[Trainee, ...] = ()
+        # those in eval() mode at the last backward call
+        self._switched: list[Trainee] = []
+        # that called train() or eval() of a model last
+        self._lines = ByIdentity[SourceLine | None]()
         self._judged = set[str]()
         self.found: list[Asleep] = []
 
-    def line(self, frame: FrameType, module: torch.nn.Module, line: SourceLine | None) -> None:
+    def line(
+        self, frame: FrameType, module: torch.nn.Module, line: SourceLine | None
+    ) -> None:
         """A line calls train() or eval() of a module, which calls that of its parts."""
         if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
             self._lines.put(module, line)
@@ -168,16 +275,37 @@ class SleepWatch:
         """An optimizer takes a step with the gradients of these tensors."""
         for trainee in self._switched:
             live = trainee.model()
-            if live is None or live.training or trainee.name in self._judged or trainee.weights.isdisjoint(fed):
+            if (
+                live is None
+                or live.training
+                or trainee.name in self._judged
+                or trainee.weights.isdisjoint(fed)
+            ):
                 continue
+
             self._judged.add(trainee.name)
-            parts = tuple(joined(trainee.name, path) for path, module in submodules(live) if _sleeps(module))
+            parts = tuple(
+                joined(trainee.name, path)
+                for path, module in submodules(live)
+                if _sleeps(module)
+            )
             if parts:
-                self.found.append(Asleep(trainee.name, type(live).__name__, parts, self._lines.of(live)))
+                self.found.append(
+                    Asleep(
+                        trainee.name,
+                        type(live).__name__,
+                        parts,
+                        self._lines.of(live),
+                    )
+                )
 
 
 def _sleeps(module: torch.nn.Module) -> bool:
-    """Whether a module does nothing in eval() mode that it would do: dropout, or batch normalization that is trained."""
+    """Whether a module does nothing in eval() mode that it would do: dropout, or batch
+    normalization that is trained.
+    """
     own = module._parameters.values() if isinstance(module, _BatchNorm) else ()
     trained = any(weight is not None and weight.requires_grad for weight in own)
-    return not module.training and (trained or (isinstance(module, _DropoutNd) and bool(module.p)))
+    return not module.training and (
+        trained or (isinstance(module, _DropoutNd) and bool(module.p))
+    )

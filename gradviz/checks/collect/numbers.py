@@ -1,4 +1,5 @@
-"""Reads the few numbers of a training loop that are looked at without being asked for: losses, and the size of gradients.
+"""Reads the few numbers of a training loop that are looked at without being asked for:
+losses, and the size of gradients.
 
 Reads no number of a tensor that cannot be read, and writes nothing. Concludes nothing.
 """
@@ -28,72 +29,148 @@ def optimized(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 def is_readable(tensor: torch.Tensor) -> bool:
     """Whether a tensor is one plain block of numbers, which can be read."""
-    return is_plain(tensor) and not tensor.is_nested and not tensor.is_meta and not outgrown(tensor)
+    return (
+        is_plain(tensor)
+        and not tensor.is_nested
+        and not tensor.is_meta
+        and not outgrown(tensor)
+    )
 
 
 def loss_of(outputs: object) -> float | None:
-    """The number, when the outputs are a single real number that can be read; else None."""
+    """The number, when the outputs are a single real number that can be read; else
+    None.
+    """
     tensors = [tensor for _, tensor in flatten(outputs)]
     if len(tensors) != 1 or not isinstance(tensors[0], torch.Tensor):
         return None
+
     try:
         with isolated():
             loss = tensors[0]
-            if loss.is_nested or answers_itself(loss) or why_unreadable(loss) or loss.numel() != 1:
+            if (
+                loss.is_nested
+                or answers_itself(loss)
+                or why_unreadable(loss)
+                or loss.numel() != 1
+            ):
                 return None
             return float(loss.detach().item()) if loss.is_floating_point() else None
     except Exception:  # a class of tensors that refuses to tell
         return None
 
 
-def is_broken(loss: float | None, variables: Iterable[Namespace] = (), scaled: bool = False) -> bool:
-    """Whether a loss is NaN or infinite. Infinity is no fault where a GradScaler makes it: the step is then left out."""
+def is_broken(
+    loss: float | None,
+    variables: Iterable[Namespace] = (),
+    scaled: bool = False,
+) -> bool:
+    """Whether a loss is NaN or infinite. Infinity is no fault where a GradScaler makes
+    it: the step is then left out.
+    """
     if loss is None or math.isfinite(loss):
         return False
     return math.isnan(loss) or not (scaled or is_scaled(variables))
 
 
 def is_scaled(variables: Iterable[Namespace]) -> bool:
-    """Whether a variable holds a GradScaler, which multiplies the loss and leaves out steps."""
-    return any(type(value).__name__ == "GradScaler" for space in variables for value in list(space.values()))
+    """Whether a variable holds a GradScaler, which multiplies the loss and leaves out
+    steps.
+    """
+    return any(
+        type(value).__name__ == "GradScaler"
+        for space in variables
+        for value in list(space.values())
+    )
 
 
-def gradients_left(leaves: Mapping[int, torch.Tensor], fresh: Container[int]) -> tuple[LeafGradient, ...]:
-    """The size of the `.grad` of each leaf that has one which can be read, by the same keys. `zeros` is 0 or 1.
+def gradients_left(
+    leaves: Mapping[int, torch.Tensor], fresh: Container[int]
+) -> tuple[LeafGradient, ...]:
+    """The size of the `.grad` of each leaf that has one which can be read, by the same
+    keys. `zeros` is 0 or 1.
 
     That of a leaf which is not `fresh` had something in it before the call.
     """
-    grads = {key: grad for key, leaf in leaves.items() if (grad := _readable(leaf)) is not None}
+    grads = {
+        key: grad
+        for key, leaf in leaves.items()
+        if (grad := _readable(leaf)) is not None
+    }
     norms = dict(zip(grads, _norms(list(grads.values()), 2)))
     # squares over- and underflow
-    doubtful = {key: grads[key] for key, norm in norms.items() if not 0 < norm < math.inf}
-    most, left = dict(zip(doubtful, _norms(list(doubtful.values()), math.inf))), []
+    doubtful = {
+        key: grads[key] for key, norm in norms.items() if not 0 < norm < math.inf
+    }
+    most, left = (
+        dict(
+            zip(
+                doubtful,
+                _norms(list(doubtful.values()), math.inf),
+            )
+        ),
+        [],
+    )
+
     for key, norm in norms.items():
         largest = most.get(key, norm)
-        bad = 0 if math.isfinite(largest) else int(grads[key].numel() - torch.isfinite(grads[key].detach()).sum())
+        if math.isfinite(largest):
+            bad = 0
+        else:
+            bad = int(grads[key].numel() - torch.isfinite(grads[key].detach()).sum())
         size = norm if norm and bad else largest
-        left.append(LeafGradient(key, size, float(largest == 0), bad if key in fresh else 0, key not in fresh))
+        left.append(
+            LeafGradient(
+                key,
+                size,
+                float(largest == 0),
+                bad if key in fresh else 0,
+                key not in fresh,
+            )
+        )
+
     return tuple(left)
 
 
-def largest_left(leaves: Iterable[torch.Tensor]) -> dict[int, float]:
-    """The largest number in the `.grad` of each leaf that has one which can be read, by identity of the leaf."""
+def largest_left(
+    leaves: Iterable[torch.Tensor],
+) -> dict[int, float]:
+    """The largest number in the `.grad` of each leaf that has one which can be read, by
+    identity of the leaf.
+    """
     grads = {id(leaf): grad for leaf in leaves if (grad := _readable(leaf)) is not None}
-    return dict(zip(grads, _norms(list(grads.values()), math.inf)))
+    return dict(
+        zip(
+            grads,
+            _norms(list(grads.values()), math.inf),
+        )
+    )
 
 
 def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
     with isolated():
         grad = leaf.grad if leaf.is_leaf else None
-        if type(grad) is not torch.Tensor or not grad.numel() or not grad.dtype.is_floating_point:
+        if (
+            type(grad) is not torch.Tensor
+            or not grad.numel()
+            or not grad.dtype.is_floating_point
+        ):
             return None
         return grad if is_readable(grad) else None
 
 
-def _norms(grads: list[torch.Tensor], order: float) -> list[float]:
-    """One number for each. Small types are widened; gradients on one device are asked for at once."""
+def _norms(
+    grads: list[torch.Tensor],
+    order: float,
+) -> list[float]:
+    """One number for each. Small types are widened; gradients on one device are asked
+    for at once.
+    """
     with unrecorded():
-        wide = [grad if grad.dtype in (torch.float32, torch.float64) else grad.float() for grad in grads]
+        wide = [
+            grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
+            for grad in grads
+        ]
         norms = [torch.linalg.vector_norm(grad, order) for grad in wide]
         if len({(norm.device, norm.dtype) for norm in norms}) == 1:
             return list(map(float, torch.stack(norms).tolist()))

@@ -1,4 +1,6 @@
-"""Sees whether graphs that a backward call retains are used once more. Keeps numbers of nodes, and no node."""
+"""Sees whether graphs that a backward call retains are used once more. Keeps numbers of
+nodes, and no node.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +39,23 @@ class RetainedGraphs(Observer):
         plain = call.retains and not call.create_graph
         if self._calls >= _LOOKS or not (plain or self._lines):
             return
+
         self._calls += 1
-        with suppress(Exception):  # tensors of the user's own classes may refuse anything
+        # tensors of the user's own classes may refuse anything
+        with suppress(Exception):
             nodes = nodes_behind(call.outputs)
-            numbers = {node._sequence_nr() for node in nodes if type(node).__name__ != "AccumulateGrad"}
+            numbers = {
+                node._sequence_nr()
+                for node in nodes
+                if type(node).__name__ != "AccumulateGrad"
+            }
             for line in self._lines.values():
                 line.needed |= not line.nodes.isdisjoint(numbers)
             place = self._place(call.frame) if plain and len(nodes) < _LARGEST else None
             if place is not None:
-                line = self._lines.setdefault(place.script_line or place.source, _RetainingLine(place))
+                line = self._lines.setdefault(
+                    place.script_line or place.source, _RetainingLine(place)
+                )
                 line.nodes |= numbers
                 line.calls += 1
 

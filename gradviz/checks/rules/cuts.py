@@ -1,4 +1,6 @@
-"""Checks on what takes part in a loss without a gradient: terms that were cut off, and operations whose derivative is zero."""
+"""Checks on what takes part in a loss without a gradient: terms that were cut off, and
+operations whose derivative is zero.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ from gradviz.checks.flow import from_outputs
 from gradviz.checks.ops import RESHAPES, kind, made, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import all_cut_words, expression, mend_all, uncut
-from gradviz.checks.words import COMPARISONS, all_names, code, first_names, line, listed, made_at, title, verb
+from gradviz.checks.words import (
+    COMPARISONS,
+    all_names,
+    code,
+    first_names,
+    line,
+    listed,
+    made_at,
+    title,
+    verb,
+)
 from gradviz.graph import Graph, Leaf, Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import own_line
@@ -21,26 +33,39 @@ from gradviz.source.feeding import feeding
 from gradviz.source.search import lines_behind
 from gradviz.wording import one_line, plural
 
-_SUMS, _SCALED, _REDUCED, _JOINED = ("Add", "Sub", "Rsub"), ("Mul", "Div", "Neg"), ("Sum", "Mean"), ("Stack", "Cat")
+_SUMS, _SCALED, _REDUCED, _JOINED = (
+    ("Add", "Sub", "Rsub"),
+    ("Mul", "Div", "Neg"),
+    ("Sum", "Mean"),
+    ("Stack", "Cat"),
+)
 _SAME, _TURNED = RESHAPES | {"Select"}, ("T", "Transpose", "ToCopy")
 _FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside", "FloorDivide")
 
 
-@check("constant-term", "warning", "a term of the loss has no graph, so it has no effect on the training")
+@check(
+    "constant-term",
+    "warning",
+    "a term of the loss has no graph, so it has no effect on the training",
+)
 def constant_term(context: CheckContext) -> Diagnoses:
-    """A term is added to the loss that was computed from something with a graph, and has none itself.
+    """A term is added to the loss that was computed from something with a graph, and
+    has none itself.
 
-    Backward passes it by: it changes the number that is printed, and no gradient. Mostly it was computed with argmax or a
-    comparison, under `torch.no_grad()` in a helper, with NumPy, or added as `.item()`; or it is a gradient penalty without
+    Backward passes it by: it changes the number that is printed, and no gradient.
+    Mostly it was computed with argmax or a comparison, under `torch.no_grad()` in a
+    helper, with NumPy, or added as `.item()`; or it is a gradient penalty without
     `create_graph=True`.
 
-    How it is found: functions that take a tensor with a graph and give one without, as `detach`, `item`, `argmax` and `sample`
-    do, are noted while the script runs; the code says which of their results go into the sum. What is computed with recording
-    off is not noted. Only for a loss that is a single number, and for `check` on a script. Of a sum over
-    samples, `(a - b).mean()`, only terms that come from `sample()` are told, where nothing weighs the samples as policy gradients
-    do.
+    How it is found: functions that take a tensor with a graph and give one without, as
+    `detach`, `item`, `argmax` and `sample` do, are noted while the script runs; the
+    code says which of their results go into the sum. What is computed with recording
+    off is not noted. Only for a loss that is a single number, and for `check` on a
+    script. Of a sum over samples, `(a - b).mean()`, only terms that come from
+    `sample()` are told, where nothing weighs the samples as policy gradients do.
 
-    What to do: mend the line that is named, so that the term keeps its graph; or leave the term out.
+    What to do: mend the line that is named, so that the term keeps its graph; or leave
+    the term out.
 
     When to ignore it: when the term is there for the printed number only.
 
@@ -70,17 +95,26 @@ def constant_term(context: CheckContext) -> Diagnoses:
         yield told if blamed else _of_others(context, told, term)
 
 
-def _blamed(context: CheckContext, cuts: Sequence[Cut]) -> tuple[Cut, ...]:
-    """Those to mend: a cut is right where nothing that it drops is trained by an optimizer of this loss.
+def _blamed(
+    context: CheckContext,
+    cuts: Sequence[Cut],
+) -> tuple[Cut, ...]:
+    """Those to mend: a cut is right where nothing that it drops is trained by an
+    optimizer of this loss.
 
-    A gradient without a graph is always lost; of the others, what this loss does not reach otherwise.
+    A gradient without a graph is always lost; of the others, what this loss does not
+    reach otherwise.
     """
     reached = {*all_names(context.graph.leaves)}
     held = (set(all_names(one.tensors)) for one in context.at_work)
     trained = set[str]().union(*(names for names in held if names & reached))
-    right = [cut for cut in cuts if trained and _lost(cut) and trained.isdisjoint(_lost(cut))]
+    right = [
+        cut for cut in cuts if trained and _lost(cut) and trained.isdisjoint(_lost(cut))
+    ]
     wrong = [cut for cut in cuts if cut.kind == "grad" or cut not in right]
-    return tuple(cut for cut in wrong if cut.kind == "grad" or _lost(cut) - reached) or tuple(wrong)
+    return tuple(
+        cut for cut in wrong if cut.kind == "grad" or _lost(cut) - reached
+    ) or tuple(wrong)
 
 
 def _lost(cut: Cut) -> frozenset[str]:
@@ -88,10 +122,27 @@ def _lost(cut: Cut) -> frozenset[str]:
 
 
 def _of_others(context: CheckContext, told: Diagnosis, term: str) -> Diagnosis:
-    """A term that is computed from networks alone that the loss does not train, as a teacher: at the line that computes it."""
-    source = next(iter(lines_behind(told.source, term)), told.source) if term else told.source
-    models = {parameter.model for parameter in context.parameters if parameter.node is not None}
-    trained = listed(context.models[model].name for model in sorted(models)) or "what is trained"
+    """A term that is computed from networks alone that the loss does not train, as a
+    teacher: at the line that computes it.
+    """
+    if term:
+        source = next(
+            iter(lines_behind(told.source, term)),
+            told.source,
+        )
+    else:
+        source = told.source
+
+    models = {
+        parameter.model
+        for parameter in context.parameters
+        if parameter.node is not None
+    }
+    trained = (
+        listed(context.models[model].name for model in sorted(models))
+        or "what is trained"
+    )
+
     return told._replace(
         why=f"{told.why}, as is right, since this loss does not train it; {code(source)} has nothing of {trained} in it",
         fix=f"In {line(source)}, compute the term from the output of {trained} as well.",
@@ -100,18 +151,33 @@ def _of_others(context: CheckContext, told: Diagnosis, term: str) -> Diagnosis:
     )
 
 
-def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], str]]:
-    """The sums that a loss consists of and that take in something cut off: which cuts, and what the code adds there."""
+def _cut_terms(
+    context: CheckContext,
+) -> Iterator[tuple[int, tuple[Cut, ...], str]]:
+    """The sums that a loss consists of and that take in something cut off: which cuts,
+    and what the code adds there.
+    """
     graph = context.graph
     roots = {root.node for root in graph.roots if root.tensor.shape in _ONE} - {None}
     root = roots.pop() if len(roots) == 1 else None
     if root is None:
         return
+
     (sums, subtracts), drawn = _sums(graph, root), _drawn(context, root)
-    for node in (node for node in (*sums, *drawn) if not _is_of_library(graph.nodes[node])):
+    for node in (
+        node for node in (*sums, *drawn) if not _is_of_library(graph.nodes[node])
+    ):
         source = made_at(graph, node)
-        term = _term({edge.position for edge in graph.inputs(node)}, source, "ub" in graph.nodes[node].op)
-        cuts = drawn.get(node) or _of_term(context.entered.get(node, ()), source, term)
+        term = _term(
+            {edge.position for edge in graph.inputs(node)},
+            source,
+            "ub" in graph.nodes[node].op,
+        )
+        cuts = drawn.get(node) or _of_term(
+            context.entered.get(node, ()),
+            source,
+            term,
+        )
         cuts = cuts or _numbers(context, source, "" if subtracts else term)
         # x + (y - x).detach(): a value without gradient
         meant = subtracts and all(cut.kind == "detach" for cut in cuts)
@@ -119,38 +185,62 @@ def _cut_terms(context: CheckContext) -> Iterator[tuple[int, tuple[Cut, ...], st
             yield node, cuts, term
 
 
-def _of_term(cuts: Sequence[Cut], source: SourceLine | None, term: str) -> tuple[Cut, ...]:
-    """Those of the term that is added in a line: in lines that it was computed in, or spelled in it."""
+def _of_term(
+    cuts: Sequence[Cut], source: SourceLine | None, term: str
+) -> tuple[Cut, ...]:
+    """Those of the term that is added in a line: in lines that it was computed in, or
+    spelled in it.
+    """
     if source is None or not term:
         return ()
     behind = feeding((source.file, source.line), (), term)
-    return tuple(cut for cut in cuts if any((one.file, one.line) in behind for one in cut.via) or _spells(term, cut))
+    return tuple(
+        cut
+        for cut in cuts
+        if any((one.file, one.line) in behind for one in cut.via) or _spells(term, cut)
+    )
 
 
 def _spells(term: str, cut: Cut) -> bool:
     """Whether code does what cuts, or calls the function that does."""
     inner = [cut.operation.strip("_"), *(one.function for one in cut.via[:-1])]
     compares = cut.operation in COMPARISONS and any(mark in term for mark in "<>=")
-    return compares or any(re.search(rf"\b{re.escape(name)}\b", term) for name in inner if name)
+    return compares or any(
+        re.search(rf"\b{re.escape(name)}\b", term) for name in inner if name
+    )
 
 
 def _is_of_library(node: Node) -> bool:
-    """Whether a library's own line made it: which terms of its sum have a graph is its own choice."""
+    """Whether a library's own line made it: which terms of its sum have a graph is its
+    own choice.
+    """
     return node.source is not None and bool(node.source.package)
 
 
-def _drawn(context: CheckContext, root: int) -> dict[int, tuple[Cut, ...]]:
-    """The terms of samples that were drawn; of what was drawn once, the outermost one tells all."""
+def _drawn(
+    context: CheckContext,
+    root: int,
+) -> dict[int, tuple[Cut, ...]]:
+    """The terms of samples that were drawn; of what was drawn once, the outermost one
+    tells all.
+    """
     drawn: dict[int, tuple[Cut, ...]] = {}
     for node in _samples(context.graph, root):
-        draws = tuple(cut for cut in context.entered.get(node, ()) if cut.kind == "sample")
+        draws = tuple(
+            cut for cut in context.entered.get(node, ()) if cut.kind == "sample"
+        )
         if draws and draws not in drawn.values():
             drawn[node] = draws
     return drawn
 
 
-def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:
-    """How many sums in a row, each with something that has no graph, lead from a node to a leaf, and to which."""
+def updates_below(
+    graph: Graph,
+    node: int,
+) -> tuple[int, Leaf | None]:
+    """How many sums in a row, each with something that has no graph, lead from a node
+    to a leaf, and to which.
+    """
     count = 0
     while kind(graph, node) in _SUMS and graph.nodes[node].none_inputs:
         if len(graph.inputs(node)) != 1:
@@ -159,55 +249,97 @@ def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:
     return count, graph.leaf_of.get(node)
 
 
-def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tuple[Cut, ...]:
-    """The Python numbers made in the line of a sum, or in lines that the term which is added was computed in."""
+def _numbers(
+    context: CheckContext, source: SourceLine | None, term: str
+) -> tuple[Cut, ...]:
+    """The Python numbers made in the line of a sum, or in lines that the term which is
+    added was computed in.
+    """
     if source is None or not context.numbers:
         return ()
+
     here = tuple(cut for cut in context.numbers if cut.source == source)
-    behind = {before.line for before in lines_behind(source, term)} if term and not here else set()
-    return here or tuple(cut for cut in context.numbers if cut.source.file == source.file and cut.source.line in behind)
+    if term and not here:
+        behind = {before.line for before in lines_behind(source, term)}
+    else:
+        behind = set()
+
+    return here or tuple(
+        cut
+        for cut in context.numbers
+        if cut.source.file == source.file and cut.source.line in behind
+    )
 
 
-def _sums(graph: Graph, root: int) -> tuple[list[int], bool]:
-    """The nodes that add up a single number, from the root down, and whether one of them subtracts."""
+def _sums(
+    graph: Graph,
+    root: int,
+) -> tuple[list[int], bool]:
+    """The nodes that add up a single number, from the root down, and whether one of
+    them subtracts.
+    """
 
     def parts(node: int) -> Iterator[int]:
         op, edges = kind(graph, node), graph.inputs(node)
-        if op in (*_SUMS, *_JOINED, *_REDUCED, *_SAME) or (op in _SCALED and len(edges) == 1):
+        if op in (*_SUMS, *_JOINED, *_REDUCED, *_SAME) or (
+            op in _SCALED and len(edges) == 1
+        ):
             for edge in edges:
                 given = made(graph, edge.producer, edge.output)
                 number = given is not None and given.shape in _ONE
                 if number or (op in _REDUCED and kind(graph, edge.producer) in _JOINED):
                     yield edge.producer
 
-    terms = [node for node in spread([root], parts) if kind(graph, node) in (*_SUMS, *_JOINED)]
+    terms = [
+        node
+        for node in spread([root], parts)
+        if kind(graph, node) in (*_SUMS, *_JOINED)
+    ]
     return terms, any("ub" in graph.nodes[node].op for node in terms)
 
 
 def _samples(graph: Graph, root: int) -> list[int]:
-    """The sums of one term for each sample, from a mean over them down; none where some factor weighs the samples.
+    """The sums of one term for each sample, from a mean over them down; none where some
+    factor weighs the samples.
 
-    A factor that differs from sample to sample is that of a policy gradient: then what was earned needs no graph of its own.
+    A factor that differs from sample to sample is that of a policy gradient: then what
+    was earned needs no graph of its own.
     """
 
-    def parts(at: tuple[int, bool]) -> list[tuple[int, bool]]:
+    def parts(
+        at: tuple[int, bool],
+    ) -> list[tuple[int, bool]]:
         node, within = at
         op, below = kind(graph, node), makers(graph, node)
-        passes = op in (*_SUMS, *_REDUCED, *_SAME) or (op in _SCALED and len(below) == 1)
+        passes = op in (*_SUMS, *_REDUCED, *_SAME) or (
+            op in _SCALED and len(below) == 1
+        )
         return [(maker, within or op in _REDUCED) for maker in below] if passes else []
 
     inside = [node for node, within in spread([(root, False)], parts) if within]
-    scaled = [node for node in inside if kind(graph, node) in _SCALED and len(graph.inputs(node)) == 1]
+    scaled = [
+        node
+        for node in inside
+        if kind(graph, node) in _SCALED and len(graph.inputs(node)) == 1
+    ]
     factors = [slot.tensor for node in scaled for slot in graph.nodes[node].saved]
-    weighed = (scaled and why_not_shown(graph)) or any(one is None or one.shape not in _ONE for one in factors)
+    weighed = (scaled and why_not_shown(graph)) or any(
+        one is None or one.shape not in _ONE for one in factors
+    )
     return [] if weighed else [node for node in inside if kind(graph, node) in _SUMS]
 
 
 _ONE = (), (1,)  # shapes of a single number
 
 
-def _term(live: set[int], source: SourceLine | None, subtracts: bool) -> str:
-    """What the code adds, where the line shows it: the side of the sum without a graph. `live` are those that have one."""
+def _term(
+    live: set[int],
+    source: SourceLine | None,
+    subtracts: bool,
+) -> str:
+    """What the code adds, where the line shows it: the side of the sum without a graph.
+    `live` are those that have one.
+    """
     statement = next(iter(parsed(source)), None)
     value = getattr(statement, "value", None)
     if isinstance(statement, ast.AugAssign):
@@ -217,7 +349,10 @@ def _term(live: set[int], source: SourceLine | None, subtracts: bool) -> str:
         inner = (part.left, part.right) if isinstance(part.op, _ADDS) else ()
         return [side for side in inner if isinstance(side, ast.BinOp)]
 
-    every = spread([value] if isinstance(value, ast.BinOp) else [], sides)
+    every = spread(
+        [value] if isinstance(value, ast.BinOp) else [],
+        sides,
+    )
     sums = [part for part in every if isinstance(part.op, _ADDS[subtracts])]
     if len(sums) != 1 or len(live) != 1:
         return ""
@@ -227,29 +362,47 @@ def _term(live: set[int], source: SourceLine | None, subtracts: bool) -> str:
 _ADDS = ast.Add, ast.Sub
 
 
-def _sums_with_constants(context: CheckContext, stops: Sequence[int]) -> Iterator[Node]:
-    """The sums and differences of what flat operations gave with something that was detached."""
+def _sums_with_constants(
+    context: CheckContext,
+    stops: Sequence[int],
+) -> Iterator[Node]:
+    """The sums and differences of what flat operations gave with something that was
+    detached.
+    """
     graph = context.graph
 
     def onward(node: int) -> list[int]:
-        return [user for user in users(graph, node) if kind(graph, user) in (*_SCALED, *_SAME)]
+        return [
+            user
+            for user in users(graph, node)
+            if kind(graph, user) in (*_SCALED, *_SAME)
+        ]
 
     for node in spread(stops, onward):
         for user in users(graph, node):
-            detached = any(cut.kind == "detach" for cut in context.entered.get(user, ()))
+            detached = any(
+                cut.kind == "detach" for cut in context.entered.get(user, ())
+            )
             if detached and kind(graph, user) in _SUMS:
                 yield graph.nodes[user]
 
 
-@check("zero-derivative", "warning", "parameters reach the loss only through operations whose derivative is zero")
+@check(
+    "zero-derivative",
+    "warning",
+    "parameters reach the loss only through operations whose derivative is zero",
+)
 def zero_derivative(context: CheckContext) -> Diagnoses:
-    """Every way from a parameter to the loss leads through rounding or the like: its gradient is zero, always.
+    """Every way from a parameter to the loss leads through rounding or the like: its
+    gradient is zero, always.
 
-    `round`, `floor`, `ceil`, `trunc` and `sign` are flat: they have a graph, nothing fails, and what comes back is zero.
+    `round`, `floor`, `ceil`, `trunc` and `sign` are flat: they have a graph, nothing
+    fails, and what comes back is zero.
 
     How it is found: in the graph alone, without reading a number.
 
-    What to do: pass the gradient around the operation, `x + (x.round() - x).detach()`, or use a smooth function.
+    What to do: pass the gradient around the operation, `x + (x.round() - x).detach()`,
+    or use a smooth function.
 
     When to ignore it: when these parameters are not to be trained.
 
@@ -265,14 +418,28 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
     flat = {node for node in range(len(graph.nodes)) if kind(graph, node) in _FLAT}
     if not flat or context.guessed:
         return
+
     alive = from_outputs(graph, flat)
     stops = [node for node in alive if node in flat]
-    lost = [leaf for leaf in graph.leaves if leaf.node not in alive and leaf.kind == "parameter"]
+    lost = [
+        leaf
+        for leaf in graph.leaves
+        if leaf.node not in alive and leaf.kind == "parameter"
+    ]
     if not lost:
         return
+
     names = first_names(lost)
     source = made_at(graph, stops[0])
-    swapped = next((node for node in map(own_line, _sums_with_constants(context, stops)) if node is not None), None)
+    swapped = next(
+        (
+            node
+            for node in map(own_line, _sums_with_constants(context, stops))
+            if node is not None
+        ),
+        None,
+    )
+
     if swapped is not None:
         yield Diagnosis(
             f"the terms of a straight-through estimator are swapped: {listed(names, 3) or 'the leaves'} "
@@ -285,6 +452,7 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
             source=swapped,
         )
         return
+
     yield Diagnosis(
         f"the gradient of {plural(len(lost), 'parameter')} is always zero: {listed(names, 3) or 'the leaves'} "
         f"{verb(lost, 'reaches', 'reach')} the loss only through {listed(dict.fromkeys(graph.nodes[i].op for i in stops), 2)}",

@@ -1,4 +1,6 @@
-"""Checks on what a loss is given: probabilities where it wants scores, and the like. Looks at the graph only."""
+"""Checks on what a loss is given: probabilities where it wants scores, and the like.
+Looks at the graph only.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,19 @@ from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.ops import PRODUCTS, RESHAPES, Sizes, kind, maker, makers, shape, sizes_of, spread, users, weight
+from gradviz.checks.ops import (
+    PRODUCTS,
+    RESHAPES,
+    Sizes,
+    kind,
+    maker,
+    makers,
+    shape,
+    sizes_of,
+    spread,
+    users,
+    weight,
+)
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, made_at, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
@@ -33,11 +47,15 @@ _COMMON = (
     "AdaptiveAvgPool2D UpsampleBilinear2D UpsampleNearest2D"
 )
 _PASSED = RESHAPES.union(_COMMON.split())
-"""What makes no logarithm of anything, on the way from a layer to a loss that wants logarithms."""
+"""What makes no logarithm of anything, on the way from a layer to a loss that wants
+logarithms.
+"""
 
 
 class _Pair(NamedTuple):
-    """An operation that is directly behind another, and what is wrong with that. {op} and {by} are filled in."""
+    """An operation that is directly behind another, and what is wrong with that. {op}
+    and {by} are filled in.
+    """
 
     user: str
     made_by: Collection[str]
@@ -111,13 +129,16 @@ _PAIRS = (
 
 @check("loss-input", "warning", "a loss is given something else than it expects")
 def loss_input(context: CheckContext) -> Diagnoses:
-    """A loss gets probabilities where it takes scores, or scores where it takes logarithms.
+    """A loss gets probabilities where it takes scores, or scores where it takes
+    logarithms.
 
-    `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid themselves; `NLLLoss` takes logarithms of
-    probabilities; `BCELoss` takes probabilities. Training still runs with the wrong one, and goes nowhere.
+    `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid
+    themselves; `NLLLoss` takes logarithms of probabilities; `BCELoss` takes
+    probabilities. Training still runs with the wrong one, and goes nowhere.
 
-    How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype; for `NLLLoss`,
-    which wants logarithms, also behind sums and products, of which none is one.
+    How it is found: The graph shows which operation made the input of the loss, behind
+    changes of shape and dtype; for `NLLLoss`, which wants logarithms, also behind sums
+    and products, of which none is one.
 
     What to do: Leave the extra softmax or sigmoid out, or use the loss that fits.
 
@@ -142,7 +163,12 @@ def loss_input(context: CheckContext) -> Diagnoses:
                 return
 
 
-def _wrong(graph: Graph, loss: int, made: int, pair: _Pair) -> Diagnosis:
+def _wrong(
+    graph: Graph,
+    loss: int,
+    made: int,
+    pair: _Pair,
+) -> Diagnosis:
     by, at = kind(graph, made).lower(), loss if pair.at_user else made
     return Diagnosis(
         pair.summary,
@@ -154,7 +180,11 @@ def _wrong(graph: Graph, loss: int, made: int, pair: _Pair) -> Diagnosis:
     )
 
 
-def _made(graph: Graph, node: int, pair: _Pair) -> int | None:
+def _made(
+    graph: Graph,
+    node: int,
+    pair: _Pair,
+) -> int | None:
     """What made the first input of a loss, when it is one of those of a pair."""
     if pair.user == "NllLoss":
         given = makers(graph, node)
@@ -166,10 +196,16 @@ def _made(graph: Graph, node: int, pair: _Pair) -> int | None:
 _MOST = 100  # operations between a loss and what made its input
 
 
-def _origin(graph: Graph, node: int, kinds: Collection[str]) -> int | None:
-    """The first of the operations that all ways behind a node end at, when all are of these kinds. Leaves are left out.
+def _origin(
+    graph: Graph,
+    node: int,
+    kinds: Collection[str],
+) -> int | None:
+    """The first of the operations that all ways behind a node end at, when all are of
+    these kinds. Leaves are left out.
 
-    A product counts as a layer only with a weight that is a leaf: of logarithms, one with given numbers makes other logarithms.
+    A product counts as a layer only with a weight that is a leaf: of logarithms, one
+    with given numbers makes other logarithms.
     """
 
     def is_end(at: int) -> bool:
@@ -177,18 +213,42 @@ def _origin(graph: Graph, node: int, kinds: Collection[str]) -> int | None:
         return op in kinds and (op not in PRODUCTS or weight(graph, at) is not None)
 
     def onward(at: int) -> list[int]:
-        return [] if is_end(at) else [maker for maker in makers(graph, at) if maker not in graph.leaf_of]
+        if is_end(at):
+            return []
+        return [maker for maker in makers(graph, at) if maker not in graph.leaf_of]
 
     ways = list(islice(spread([node], onward), _MOST))
     ends = [at for at in ways if is_end(at)]
-    return ends[0] if ends and all(kind(graph, at) in _PASSED for at in ways if at not in ends) else None
+    if ends and all(kind(graph, at) in _PASSED for at in ways if at not in ends):
+        return ends[0]
+    return None
 
 
 _ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss")
-_MEETING = ("Add", "Sub", "Rsub", "Mul", "Div", "Maximum", "Minimum", *_ERRORS)
+_MEETING = (
+    "Add",
+    "Sub",
+    "Rsub",
+    "Mul",
+    "Div",
+    "Maximum",
+    "Minimum",
+    *_ERRORS,
+)
 """Operations whose two arguments broadcast."""
-_KEPT = ("Sum", "Mean", "Std", "Var", "Norm", "LinalgVectorNorm", "Logsumexp", "Amax", "Amin")
-"""What keeps a column of a matrix with `keepdim=True`, as for distances of all pairs."""
+_KEPT = (
+    "Sum",
+    "Mean",
+    "Std",
+    "Var",
+    "Norm",
+    "LinalgVectorNorm",
+    "Logsumexp",
+    "Amax",
+    "Amin",
+)
+"""What keeps a column of a matrix with `keepdim=True`, as for distances of all pairs.
+"""
 _LIFTED = ("Unsqueeze", "View", "Reshape", "Index", "Slice", "Select")
 """What makes a column of a row."""
 
@@ -201,15 +261,22 @@ class _Square(NamedTuple):
     size: int
 
 
-@check("broadcast", "warning", "a column and a row broadcast to a square, and all of it is averaged")
+@check(
+    "broadcast",
+    "warning",
+    "a column and a row broadcast to a square, and all of it is averaged",
+)
 def broadcast(context: CheckContext) -> Diagnoses:
-    """Tensors of the shapes (n, 1) and (n,) are computed with each other: broadcasting makes (n, n) of them.
+    """Tensors of the shapes (n, 1) and (n,) are computed with each other: broadcasting
+    makes (n, n) of them.
 
-    No error says so, and the mean of all is one number as before. The loss is least where every prediction is the mean of the
-    targets. In advantages, masks and weights it does as much harm.
+    No error says so, and the mean of all is one number as before. The loss is least
+    where every prediction is the mean of the targets. In advantages, masks and weights
+    it does as much harm.
 
-    How it is found: the graph has the shape of each result, and of what it is computed from; the result is followed to a mean or
-    a sum of all of it. A column that a reduction keeps, or that the same line makes, as in `x[:, None] - y`, is meant.
+    How it is found: the graph has the shape of each result, and of what it is computed
+    from; the result is followed to a mean or a sum of all of it. A column that a
+    reduction keeps, or that the same line makes, as in `x[:, None] - y`, is meant.
 
     What to do: give both one shape, with `squeeze(1)` or `unsqueeze(1)`.
 
@@ -245,7 +312,10 @@ def _square(graph: Graph, node: int) -> _Square | None:
     source = made_at(graph, node)
     operands = [_operand(graph, edge.producer, source) for edge in edges]
     spread_out = any(operand != edge.producer for operand, edge in zip(operands, edges))
-    sizes = _square_sizes(graph, edges[0].producer if spread_out else node) if edges else None
+    if edges:
+        sizes = _square_sizes(graph, edges[0].producer if spread_out else node)
+    else:
+        sizes = None
     if sizes is None:
         return None
 
@@ -256,14 +326,20 @@ def _square(graph: Graph, node: int) -> _Square | None:
         return None
 
     columns = [operand for operand in operands if shape(graph, operand) == column]
-    if _is_meant(graph, columns, source, likely) or not _is_averaged(graph, node, sizes):
+    if _is_meant(graph, columns, source, likely) or not _is_averaged(
+        graph, node, sizes
+    ):
         return None
     return _Square(node, shapes, sizes[0])
 
 
 def _meets_square(graph: Graph, node: int) -> bool:
-    """Whether an operation makes a square or is given one, which is quickly seen and true of few."""
-    return any(_square_sizes(graph, one) is not None for one in (node, *makers(graph, node)))
+    """Whether an operation makes a square or is given one, which is quickly seen and
+    true of few.
+    """
+    return any(
+        _square_sizes(graph, one) is not None for one in (node, *makers(graph, node))
+    )
 
 
 def _square_sizes(graph: Graph, node: int) -> Sizes:
@@ -274,46 +350,97 @@ def _square_sizes(graph: Graph, node: int) -> Sizes:
     return sizes
 
 
-def _given(graph: Graph, node: int, operands: Sequence[int], spread_out: bool) -> tuple[Sizes, ...]:
+def _given(
+    graph: Graph, node: int, operands: Sequence[int], spread_out: bool
+) -> tuple[Sizes, ...]:
     """The shapes of both arguments of an operation, None where one is not known."""
     edges = graph.inputs(node)
     shapes: list[Sizes] = [None, None]
+
     for edge, operand in zip(edges, operands):
-        shapes[edge.position] = shape(graph, operand, edge.output if operand == edge.producer else 0)
+        shapes[edge.position] = shape(
+            graph, operand, edge.output if operand == edge.producer else 0
+        )
+
     if graph.nodes[node].none_inputs and not spread_out:
         # an argument that needs no gradient may be saved for that of the other one
-        saved = next((slot.tensor for slot in graph.nodes[node].saved if slot.slot == "other"), None)
+        saved = next(
+            (slot.tensor for slot in graph.nodes[node].saved if slot.slot == "other"),
+            None,
+        )
         shapes[1 - edges[0].position] = sizes_of(saved)
+
     return tuple(shapes)
 
 
-def _operand(graph: Graph, node: int, source: SourceLine | None) -> int:
-    """What an operation is given, before its loss spread it to the shape of the other one."""
-    if kind(graph, node) == "Expand" and "expand" not in (source.text if source is not None else ""):
+def _operand(
+    graph: Graph,
+    node: int,
+    source: SourceLine | None,
+) -> int:
+    """What an operation is given, before its loss spread it to the shape of the other
+    one.
+    """
+    if kind(graph, node) == "Expand" and "expand" not in (
+        source.text if source is not None else ""
+    ):
         return graph.inputs(node)[0].producer
     return node
 
 
-def _is_meant(graph: Graph, columns: Sequence[int], source: SourceLine | None, likely: bool) -> bool:
-    """Whether a column was made for all pairs: by a reduction, or in the same line. `likely`: the other side is not known."""
+def _is_meant(
+    graph: Graph,
+    columns: Sequence[int],
+    source: SourceLine | None,
+    likely: bool,
+) -> bool:
+    """Whether a column was made for all pairs: by a reduction, or in the same line.
+    `likely`: the other side is not known.
+    """
     for column in columns:
         op = kind(graph, column)
-        if op in _KEPT or (op in _LIFTED and made_at(graph, column) == source) or (likely and column in graph.leaf_of):
+        if (
+            op in _KEPT
+            or (op in _LIFTED and made_at(graph, column) == source)
+            or (likely and column in graph.leaf_of)
+        ):
             return True
     return False
 
 
-def _is_averaged(graph: Graph, node: int, sizes: tuple[int, ...]) -> bool:
+def _is_averaged(
+    graph: Graph,
+    node: int,
+    sizes: tuple[int, ...],
+) -> bool:
     """Whether all elements of what an operation makes become one number."""
-    alike = spread([node], lambda at: [user for user in users(graph, at) if shape(graph, user) == sizes])
+    alike = spread(
+        [node],
+        lambda at: [user for user in users(graph, at) if shape(graph, user) == sizes],
+    )
     ends = (user for at in alike for user in [at, *users(graph, at)])
-    return any(shape(graph, end) == () and kind(graph, end) in ("Sum", "Mean", *_ERRORS) for end in ends)
+    return any(
+        shape(graph, end) == () and kind(graph, end) in ("Sum", "Mean", *_ERRORS)
+        for end in ends
+    )
 
 
-def _broadcast(graph: Graph, square: _Square, source: SourceLine | None) -> Diagnosis:
-    name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind(graph, square.node)).lower()
+def _broadcast(
+    graph: Graph,
+    square: _Square,
+    source: SourceLine | None,
+) -> Diagnosis:
+    name = re.sub(
+        r"(?<!^)(?=[A-Z])",
+        "_",
+        kind(graph, square.node),
+    ).lower()
     shapes, size = [str(one) for one in square.shapes if one is not None], square.size
-    given = f"shapes {shapes[0]} and {shapes[1]} broadcast" if shapes[1:] else f"shape {shapes[0]} broadcasts"
+    if shapes[1:]:
+        given = f"shapes {shapes[0]} and {shapes[1]} broadcast"
+    else:
+        given = f"shape {shapes[0]} broadcasts"
+
     fix = "Give both one shape: .squeeze(1) on the one with two dimensions, or .unsqueeze(1) on the other"
     return Diagnosis(
         f"{given} to a square: each element meets every other one",

@@ -1,4 +1,6 @@
-"""Checks on memory: graphs that nothing uses, that are kept for nobody, or that keep themselves alive."""
+"""Checks on memory: graphs that nothing uses, that are kept for nobody, or that keep
+themselves alive.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,27 @@ from gradviz.graph.amounts import COUNTED
 from gradviz.wording import bytes_text, one_line, plural
 
 
-@check("unused-graph", "warning", "passes in eval() mode record a graph that no backward() uses")
+@check(
+    "unused-graph",
+    "warning",
+    "passes in eval() mode record a graph that no backward() uses",
+)
 def unused_graph(context: CheckContext) -> Diagnoses:
-    """A model in `eval()` mode runs over data with recording on, and no backward call reaches what it records.
+    """A model in `eval()` mode runs over data with recording on, and no backward call
+    reaches what it records.
 
-    `eval()` switches dropout and batch normalization, and does not switch recording off. So each pass keeps what its
-    operations save, until its result is gone: validation then needs several times the memory that it should, and a sum or a
-    list of results keeps all passes alive.
+    `eval()` switches dropout and batch normalization, and does not switch recording
+    off. So each pass keeps what its operations save, until its result is gone:
+    validation then needs several times the memory that it should, and a sum or a list
+    of results keeps all passes alive.
 
-    How it is found: Several calls of a model in `eval()` mode, in a row from one line, made nodes, and none of these is in
-    the graph of a later backward call.
+    How it is found: Several calls of a model in `eval()` mode, in a row from one line,
+    made nodes, and none of these is in the graph of a later backward call.
 
     What to do: Run the evaluation under `torch.no_grad()`, or `torch.inference_mode()`.
 
-    When to ignore it: When a gradient of these results is computed after the run that was watched.
+    When to ignore it: When a gradient of these results is computed after the run that
+    was watched.
 
     ```python
     import torch
@@ -44,9 +53,8 @@ def unused_graph(context: CheckContext) -> Diagnoses:
         why = f"{calls} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, and no backward call "
         why += "reached any of them: eval() does not switch recording off"
         if holders:
-            why += (
-                f". {listed(holders)} {verb(holders, 'keeps', 'keep')} the graphs of several calls, with all they saved"
-            )
+            why += f". {listed(holders)} {verb(holders, 'keeps', 'keep')} the graphs of several calls, with all they saved"
+
         yield Diagnosis(
             f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
             "nothing uses",
@@ -58,18 +66,24 @@ def unused_graph(context: CheckContext) -> Diagnoses:
         )
 
 
-@check("reference-cycle", "warning", "a graph keeps itself alive, through ctx or a hook")
+@check(
+    "reference-cycle", "warning", "a graph keeps itself alive, through ctx or a hook"
+)
 def reference_cycle(context: CheckContext) -> Diagnoses:
-    """A custom Function keeps its own output as an attribute of `ctx`, or a hook keeps the tensor that it is on.
+    """A custom Function keeps its own output as an attribute of `ctx`, or a hook keeps
+    the tensor that it is on.
 
-    An output leads to the node that made it, and that node is `ctx`, or holds the hook. So the step's graph is not freed when
-    its variables are gone. Python's garbage collector finds a circle through `ctx` sooner or later, after memory has filled up; it
-    cannot see through a hook on a tensor: that memory never comes back.
+    An output leads to the node that made it, and that node is `ctx`, or holds the hook.
+    So the step's graph is not freed when its variables are gone. Python's garbage
+    collector finds a circle through `ctx` sooner or later, after memory has filled up;
+    it cannot see through a hook on a tensor: that memory never comes back.
 
-    How it is found: Attributes of `ctx` are compared with the outputs, and the variables that hooks take from the function around
-    them are looked up in the graph. A hook made in a loop is left alone: there the next round lets go of the tensor.
+    How it is found: Attributes of `ctx` are compared with the outputs, and the
+    variables that hooks take from the function around them are looked up in the graph.
+    A hook made in a loop is left alone: there the next round lets go of the tensor.
 
-    What to do: `ctx.save_for_backward(result)` for outputs and inputs. Give a hook a detached tensor.
+    What to do: `ctx.save_for_backward(result)` for outputs and inputs. Give a hook a
+    detached tensor.
 
     When to ignore it: When it happens once, and not in each step.
 
@@ -94,9 +108,18 @@ def reference_cycle(context: CheckContext) -> Diagnoses:
     ```
     """
     for cycle in dict.fromkeys(cycle._replace(node=0) for cycle in context.cycles):
-        nodes = tuple(other.node for other in context.cycles if other._replace(node=0) == cycle)
-        words = {"attribute": one_line(cycle.attribute), "of": one_line(cycle.of)}
-        yield _CYCLES[cycle.kind].told((cycle.of,), cycle.source, **words)._replace(nodes=nodes)
+        nodes = tuple(
+            other.node for other in context.cycles if other._replace(node=0) == cycle
+        )
+        words = {
+            "attribute": one_line(cycle.attribute),
+            "of": one_line(cycle.of),
+        }
+        yield (
+            _CYCLES[cycle.kind]
+            .told((cycle.of,), cycle.source, **words)
+            ._replace(nodes=nodes)
+        )
 
 
 _CYCLES = {
@@ -115,15 +138,20 @@ _CYCLES = {
 }
 
 
-@check("retained-graph", "note", "retain_graph=True keeps a graph that nothing uses again")
+@check(
+    "retained-graph", "note", "retain_graph=True keeps a graph that nothing uses again"
+)
 def retained_graph(context: CheckContext) -> Diagnoses:
-    """A line calls `backward(retain_graph=True)`, and no later call of backward meets any part of its graph.
+    """A line calls `backward(retain_graph=True)`, and no later call of backward meets
+    any part of its graph.
 
-    What was saved for backward then stays until the loss is assigned anew: in a loop, while the next step computes, so that two
-    graphs are in memory at the same time. It also hides the error that tells of a graph which is carried from step to step.
+    What was saved for backward then stays until the loss is assigned anew: in a loop,
+    while the next step computes, so that two graphs are in memory at the same time. It
+    also hides the error that tells of a graph which is carried from step to step.
 
-    How it is found: the nodes of a few calls are compared. Reported when three calls of a line retained their graph, no other call
-    met one of them, and the script has come to its end.
+    How it is found: the nodes of a few calls are compared. Reported when three calls of
+    a line retained their graph, no other call met one of them, and the script has come
+    to its end.
 
     What to do: leave out `retain_graph=True`.
 
@@ -141,13 +169,23 @@ def retained_graph(context: CheckContext) -> Diagnoses:
     """
     for misuse in context.record.misuses:
         if misuse.kind == "retains in vain":
-            storages = context.graph.storages if context.backward == misuse.source else ()
-            kept = sum(storage.nbytes or 0 for storage in storages if storage.kind in COUNTED)
+            if context.backward == misuse.source:
+                storages = context.graph.storages
+            else:
+                storages = ()
+
+            kept = sum(
+                storage.nbytes or 0 for storage in storages if storage.kind in COUNTED
+            )
             yield Diagnosis(
                 "retain_graph=True is not needed: nothing runs through this graph again",
                 (),
                 f"{code(misuse.source)} retained the graphs of {misuse.words[0]} calls, and no later call met any of them"
-                + (f"; each keeps {bytes_text(kept)} until the next one is there" if kept else ""),
+                + (
+                    f"; each keeps {bytes_text(kept)} until the next one is there"
+                    if kept
+                    else ""
+                ),
                 "Leave out retain_graph=True.",
                 source=misuse.source,
                 part="retain_graph=True",

@@ -1,4 +1,6 @@
-"""Checks on calls that run without an error and do something else than they look like: each is a row of what is said of it."""
+"""Checks on calls that run without an error and do something else than they look like:
+each is a row of what is said of it.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,26 @@ _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
     """What is said of these kinds."""
     held, models = context.record.holding, context.record.models
-    named = {model.type: model.name for model in models if [one.type for one in models].count(model.type) == 1}
+    named = {
+        model.type: model.name
+        for model in models
+        if [one.type for one in models].count(model.type) == 1
+    }
+
     for misuse in context.record.misuses:
         row = rows.get(misuse.kind)
-        # a model that runs in training mode without a graph may be one that no optimizer trains, as a teacher is not
-        if row is not None and not (misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(held)):
+        # a model that runs in training mode without a graph may be one that no
+        # optimizer trains, as a teacher is not
+        if row is not None and not (
+            misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(held)
+        ):
             words = [one_line(named.get(word, word)) for word in misuse.words]
-            diagnosis = row.told(misuse.names, misuse.source, *words, times=plural(misuse.times, "time"))
+            diagnosis = row.told(
+                misuse.names,
+                misuse.source,
+                *words,
+                times=plural(misuse.times, "time"),
+            )
             if misuse.kind == "dropout in eval":
                 new = passing(misuse.source, _DROPOUTS, "training", "self.training")
                 edit = instead(misuse.source, new)
@@ -56,23 +71,30 @@ def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
 
 @check("wrong-mode", "warning", "dropout or batch normalization runs in the wrong mode")
 def wrong_mode(context: CheckContext) -> Diagnoses:
-    """A model is trained in `eval()` mode, evaluated in training mode, or a functional dropout goes on in `eval()` mode.
+    """A model is trained in `eval()` mode, evaluated in training mode, or a functional
+    dropout goes on in `eval()` mode.
 
-    A model that is trained in `eval()` mode has no dropout, and its batch normalization does not learn: mostly an evaluation did
-    not switch back with `train()`; and `from_pretrained()` returns models in eval mode.
+    A model that is trained in `eval()` mode has no dropout, and its batch normalization
+    does not learn: mostly an evaluation did not switch back with `train()`; and
+    `from_pretrained()` returns models in eval mode.
 
-    `torch.nn.functional.dropout` drops out unless it is told otherwise: `training` is True by default. A model that is evaluated
-    without `eval()` gives other numbers each time, and its batch normalization learns from the validation data.
+    `torch.nn.functional.dropout` drops out unless it is told otherwise: `training` is
+    True by default. A model that is evaluated without `eval()` gives other numbers each
+    time, and its batch normalization learns from the validation data.
 
-    How it is found: an optimizer takes a step for a model that as a whole is in eval mode, then and at the backward call before,
-    and that contains dropout, or batch normalization that is trained. Calls of dropout and batch normalization that run as in
-    training are seen with the mode of the model around them, and whether anything is recorded. Only models that an optimizer
-    trains count, and what they look up without recording in a training step does not; parts that were switched to training mode
+    How it is found: an optimizer takes a step for a model that as a whole is in eval
+    mode, then and at the backward call before, and that contains dropout, or batch
+    normalization that is trained. Calls of dropout and batch normalization that run as
+    in training are seen with the mode of the model around them, and whether anything is
+    recorded. Only models that an optimizer trains count, and what they look up without
+    recording in a training step does not; parts that were switched to training mode
     alone, as for Monte Carlo dropout, do not.
 
-    What to do: pass `training=self.training`; call `eval()` before an evaluation and `train()` after it.
+    What to do: pass `training=self.training`; call `eval()` before an evaluation and
+    `train()` after it.
 
-    When to ignore it: when the outputs are to be random, or statistics are estimated anew.
+    When to ignore it: when the outputs are to be random, or statistics are estimated
+    anew.
 
     ```python
     import torch
@@ -106,8 +128,13 @@ def wrong_mode(context: CheckContext) -> Diagnoses:
 
 def _asleep(context: CheckContext, asleep: Asleep) -> Diagnosis:
     """A model that is trained in eval() mode."""
-    name, parts, begins = one_line(asleep.name), asleep.parts, step_begins(context.backward)
+    name, parts, begins = (
+        one_line(asleep.name),
+        asleep.parts,
+        step_begins(context.backward),
+    )
     first = f", first thing in the loop of {line(begins)}" if begins is not None else ""
+
     return Diagnosis(
         f"{name} ({one_line(asleep.type)}) is trained in eval() mode",
         (asleep.name,),
@@ -115,7 +142,9 @@ def _asleep(context: CheckContext, asleep: Asleep) -> Diagnosis:
         f"running statistics, and an optimizer updates the parameters of {name}",
         f"Call {name}.train() before the training steps{first}, and again after every evaluation that calls {name}.eval().",
         source=asleep.source or context.backward,
-        edit=instead(begins, f"{begins.text}\n    {name}.train()" if begins is not None else ""),
+        edit=instead(
+            begins, f"{begins.text}\n    {name}.train()" if begins is not None else ""
+        ),
     )
 
 
@@ -168,16 +197,20 @@ _ROWS = {
     reads_saved=True,
 )
 def wrong_backward(context: CheckContext) -> Diagnoses:
-    """A custom `torch.autograd.Function` returns gradients that do not belong to what its `forward()` computes.
+    """A custom `torch.autograd.Function` returns gradients that do not belong to what
+    its `forward()` computes.
 
-    Nothing fails: the model trains along the wrong direction. Likewise where backward() needs what the last forward() has left on
-    the class, and where it changes the gradient that it is given.
+    Nothing fails: the model trains along the wrong direction. Likewise where backward()
+    needs what the last forward() has left on the class, and where it changes the
+    gradient that it is given.
 
-    How it is found: when such a Function of yours is applied for the first time to inputs of a shape, it is replayed in a child
-    process (one thread, 5 seconds at most), in double precision: forward() a little to both sides of the inputs, and backward()
-    once. A forward that is flat or hands its input on, and a backward that hands its gradient on and keeps nothing,
-    are left alone, as in straight-through estimators and gradient reversal.
-    Not where there is no `fork`, and not with CUDA or several ranks, unless `--run-custom` says so.
+    How it is found: when such a Function of yours is applied for the first time to
+    inputs of a shape, it is replayed in a child process (one thread, 5 seconds at
+    most), in double precision: forward() a little to both sides of the inputs, and
+    backward() once. A forward that is flat or hands its input on, and a backward that
+    hands its gradient on and keeps nothing, are left alone, as in straight-through
+    estimators and gradient reversal. Not where there is no `fork`, and not with CUDA or
+    several ranks, unless `--run-custom` says so.
 
     What to do: compare with `torch.autograd.gradcheck`, and correct `backward()`.
 
@@ -211,11 +244,13 @@ def wrong_backward(context: CheckContext) -> Diagnoses:
 def not_frozen(context: CheckContext) -> Diagnoses:
     """Parameters that the code means to freeze and that are updated all the same.
 
-    How it is found: an attribute that freezes nothing (`parameter.require_grad = False`, `module.requires_grad = False`: a module
-    has only `requires_grad_()`); or a parameter with `requires_grad=False` in which its
+    How it is found: an attribute that freezes nothing
+    (`parameter.require_grad = False`, `module.requires_grad = False`: a module has only
+    `requires_grad_()`); or a parameter with `requires_grad=False` in which its
     optimizer still finds an old gradient, and goes on.
 
-    What to do: set `requires_grad` of the parameters, call `requires_grad_(False)` of the module, and set `.grad` to None.
+    What to do: set `requires_grad` of the parameters, call `requires_grad_(False)` of
+    the module, and set `.grad` to None.
 
     When to ignore it: when these parameters are to be trained.
 
@@ -235,8 +270,12 @@ def not_frozen(context: CheckContext) -> Diagnoses:
     """
     record = context.record
     yield from map(_mistyped, record.mistyped)
+
     for optimizer in record.optimizers:
-        name, frozen = one_line(optimizer.name or optimizer.type), record.named(optimizer.frozen)
+        name, frozen = (
+            one_line(optimizer.name or optimizer.type),
+            record.named(optimizer.frozen),
+        )
         if frozen:
             yield Diagnosis(
                 f"{plural(len(frozen), 'frozen parameter')} {verb(frozen, 'is', 'are')} still updated by {name}",
@@ -251,16 +290,27 @@ def not_frozen(context: CheckContext) -> Diagnoses:
 
 def _mistyped(mistyped: Mistyped) -> Diagnosis:
     names, source = tuple(map(one_line, mistyped.names)), mistyped.source
-    what, fix = f".{mistyped.attribute} = False", "Write parameter.requires_grad = False."
-    new = source.text.replace(mistyped.attribute, "requires_grad") if source is not None else ""
+    what, fix = (
+        f".{mistyped.attribute} = False",
+        "Write parameter.requires_grad = False.",
+    )
+    if source is not None:
+        new = source.text.replace(mistyped.attribute, "requires_grad")
+    else:
+        new = ""
+
     why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"
     if mistyped.module:
         what = f"{names[0]}{what}" if len(names) == 1 else f"{what} on modules"
         why = "a module has no such switch: this only gives it an attribute that nobody reads"
-        spelled = re.match(rf"([\w.\[\]]+)\.{mistyped.attribute}\s*=[^=]*$", source.text.strip() if source else "")
+        spelled = re.match(
+            rf"([\w.\[\]]+)\.{mistyped.attribute}\s*=[^=]*$",
+            source.text.strip() if source else "",
+        )
         name = spelled[1] if spelled is not None else as_code(names[0])
         new = f"{name}.requires_grad_(False)"
         fix = f"Write {new}: the method, with an underscore, goes through all its parameters."
+
     return Diagnosis(
         f"{what} freezes nothing: {verb(names, 'it still requires', 'they still require')} grad",
         names,

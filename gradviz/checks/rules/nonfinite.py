@@ -31,25 +31,37 @@ from gradviz.source.search import lines_behind
 from gradviz.wording import one_line, plural
 
 
-@check("nonfinite", "error", "NaN or Inf in the forward values or in the gradients", needs_values=True)
+@check(
+    "nonfinite",
+    "error",
+    "NaN or Inf in the forward values or in the gradients",
+    needs_values=True,
+)
 def nonfinite(context: CheckContext) -> Diagnoses:
     """NaN or Inf: where it appears first, in the forward pass or in backward.
 
-    In the forward pass it is the earliest node whose result has NaN or Inf, as far as results are still held (saved tensors,
-    leaves, outputs). In backward it is the first node whose incoming gradient is finite and whose outgoing one is not: the
-    loss may look fine all the same. Minus infinity alone is how masks and sums of probabilities write the logarithm of zero: it
-    counts when it reaches an output or a gradient. Where a parameter has NaN, the updates before made it so: the steps are too
-    large. Infinities that later operations take up, so that outputs and gradients are finite, are no finding.
+    In the forward pass it is the earliest node whose result has NaN or Inf, as far as
+    results are still held (saved tensors, leaves, outputs). In backward it is the first
+    node whose incoming gradient is finite and whose outgoing one is not: the loss may
+    look fine all the same. Minus infinity alone is how masks and sums of probabilities
+    write the logarithm of zero: it counts when it reaches an output or a gradient.
+    Where a parameter has NaN, the updates before made it so: the steps are too large.
+    Infinities that later operations take up, so that outputs and gradients are finite,
+    are no finding.
 
-    How it is found: The loss is read at each call, and the gradients that it leaves; so are the operations that have a pole (a
-    logarithm, a root, a division, a softmax). Where one of these shows something, or with `--values`, all tensors that the graph
-    holds are read, in the order of the forward pass, and the gradients are computed. Nothing is written.
+    How it is found: The loss is read at each call, and the gradients that it leaves; so
+    are the operations that have a pole (a logarithm, a root, a division, a softmax).
+    Where one of these shows something, or with `--values`, all tensors that the graph
+    holds are read, in the order of the forward pass, and the gradients are computed.
+    Nothing is written.
 
-    What to do: Fix the operation that is named: keep the input of a logarithm, a square root or a division away from zero,
-    mask before the operation that cannot bear it, leave one element of each row unmasked. When an update did it, lower the
-    learning rate or clip gradients.
+    What to do: Fix the operation that is named: keep the input of a logarithm, a square
+    root or a division away from zero, mask before the operation that cannot bear it,
+    leave one element of each row unmasked. When an update did it, lower the learning
+    rate or clip gradients.
 
-    When to ignore it: When mixed precision scales the loss: `GradScaler` skips steps whose gradients overflow, and adapts.
+    When to ignore it: When mixed precision scales the loss: `GradScaler` skips steps
+    whose gradients overflow, and adapts.
 
     ```python
     import torch
@@ -61,22 +73,31 @@ def nonfinite(context: CheckContext) -> Diagnoses:
     """
     if _follows(context):
         return
+
     gradients = context.gradients
-    # where outputs and gradients are finite, later operations have taken up what was not; without gradients, nobody knows
+    # where outputs and gradients are finite, later operations have taken up what was
+    # not; without gradients, nobody knows
     if _reached(context) or gradients is None or gradients.problem:
         bad = _bad(context)
         if bad:
             yield _forward(context, bad)
             return  # gradients through such values tell nothing more
-    if gradients is not None and (gradients.nonfinite or (_broken_leaves(context) and not context.scaled)):
+
+    if gradients is not None and (
+        gradients.nonfinite or (_broken_leaves(context) and not context.scaled)
+    ):
         yield _backward(context, gradients)._replace(follows=("wrong-backward",))
 
 
 def _follows(context: CheckContext) -> bool:
-    """Whether NaN and Inf here follow from those of an earlier call, which have come into the parameters."""
+    """Whether NaN and Inf here follow from those of an earlier call, which have come
+    into the parameters.
+    """
     if context.loss_before is not None and not math.isfinite(context.loss_before):
         return True
-    return context.broken_before and any(value.made_by in context.graph.leaf_of for value in _every(context))
+    return context.broken_before and any(
+        value.made_by in context.graph.leaf_of for value in _every(context)
+    )
 
 
 def _every(context: CheckContext) -> Sequence[Value]:
@@ -84,27 +105,40 @@ def _every(context: CheckContext) -> Sequence[Value]:
 
 
 def _bad(context: CheckContext) -> Sequence[Value]:
-    """The values that are wrong. Of those with minus infinity only, what began at a pole, and all when nothing else is wrong."""
+    """The values that are wrong. Of those with minus infinity only, what began at a
+    pole, and all when nothing else is wrong.
+    """
     every, nodes = _every(context), context.graph.nodes
     worse = [value for value in every if value.nonfinite > value.log_of_zero]
     if not worse:
         return every if context.gradients is None or _reached(context) else ()
-    poles = [value for value in every if value.made_by is not None and nodes[value.made_by].op.startswith(POLES)]
+    poles = [
+        value
+        for value in every
+        if value.made_by is not None and nodes[value.made_by].op.startswith(POLES)
+    ]
     return [value for value in every if value in worse or value in poles]
 
 
 def _reached(context: CheckContext) -> bool:
     outputs = {root.name for root in context.graph.roots}
-    return any(value.node is None and outputs.intersection(value.names) for value in _every(context))
+    return any(
+        value.node is None and outputs.intersection(value.names)
+        for value in _every(context)
+    )
 
 
-# -- in backward -------------------------------------------------------------------------------------------------------
+# -- in backward -----------------------------------------------------------------------
 
 
 def _broken_leaves(context: CheckContext) -> list[Leaf]:
     """The leaves whose gradient has NaN or Inf."""
     leaf_of = context.graph.leaf_of
-    return [leaf_of[leaf.node] for leaf in context.leaf_gradients if leaf.nonfinite and leaf.node in leaf_of]
+    return [
+        leaf_of[leaf.node]
+        for leaf in context.leaf_gradients
+        if leaf.nonfinite and leaf.node in leaf_of
+    ]
 
 
 def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
@@ -113,11 +147,24 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
     names, certain = first_names(leaves), bool(gradients.nonfinite)
     first = _cause(context, gradients.nonfinite[0]) if certain else suspect(graph)
     summary = f"the gradient of {listed(names) or 'a leaf'} becomes NaN or Inf"
+
     if first is None:
         why = "no operation of the graph has an infinite derivative: a number overflowed on the way, most likely"
-        return Diagnosis(summary, names, why, f"{remedy('')}.", nodes_of(leaves), where=line(context.backward))
+        return Diagnosis(
+            summary,
+            names,
+            why,
+            f"{remedy('')}.",
+            nodes_of(leaves),
+            where=line(context.backward),
+        )
+
     why = reason(graph, first)
-    receives, returns = ("receives", "returns") if certain else ("can receive", "return")
+    if certain:
+        receives, returns = ("receives", "returns")
+    else:
+        receives, returns = ("can receive", "return")
+
     return Diagnosis(
         f"{summary} in {forward_name(graph.nodes[first])}{'' if certain else ', most likely'}",
         names,
@@ -130,63 +177,114 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
 
 
 def _cause(context: CheckContext, node: int) -> int:
-    """What backward stumbles over at a node: an operation before it, whose result it has saved and is not finite; or itself."""
-    wrong = [value for value in _every(context) if value.nonfinite > value.log_of_zero and value.made_by is not None]
+    """What backward stumbles over at a node: an operation before it, whose result it
+    has saved and is not finite; or itself.
+    """
+    wrong = [
+        value
+        for value in _every(context)
+        if value.nonfinite > value.log_of_zero and value.made_by is not None
+    ]
     if not any(value.node == node for value in wrong):
         return node
-    return min((value.made_by for value in wrong if value.made_by is not None), key=_place_in_order(context.graph))
+    return min(
+        (value.made_by for value in wrong if value.made_by is not None),
+        key=_place_in_order(context.graph),
+    )
 
 
 _OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
 
 
 def _remedy(context: CheckContext, node: int) -> str:
-    """What to do about an operation, and the other lines of the same function that do the same and have the same to fear."""
+    """What to do about an operation, and the other lines of the same function that do
+    the same and have the same to fear.
+    """
     graph = context.graph
-    record, here, given = graph.nodes[node], made_at(graph, node), maker(graph, node, ("ToCopy",))
+    record, here, given = (
+        graph.nodes[node],
+        made_at(graph, node),
+        maker(graph, node, ("ToCopy",)),
+    )
     half, small = _is_half(graph, node), given is not None and _is_half(graph, given)
     pole = not half or (node in context.poles and not record.op.startswith(_OVERFLOWS))
-    advice = remedy("Where" if pole and left_out(graph, node) else record.op, half or small, pole)
+    advice = remedy(
+        "Where" if pole and left_out(graph, node) else record.op,
+        half or small,
+        pole,
+    )
     if too_few(record) is not None:
         advice = "A last batch that is smaller than the others is left out by drop_last=True of the DataLoader; of a "
         advice += "single element, x.std(0, correction=0) is 0"
-    alike = [other for other in graph.nodes if other.op == record.op and record.op.startswith(("Log", "Sqrt"))]
-    alike += [graph.nodes[maker] for maker in makers(graph, node) if kind(graph, maker) == "MaskedFill"]
-    same = (at for at in map(own_line, alike) if at and here and (at.file, at.function) == (here.file, here.function))
+
+    alike = [
+        other
+        for other in graph.nodes
+        if other.op == record.op and record.op.startswith(("Log", "Sqrt"))
+    ]
+    alike += [
+        graph.nodes[maker]
+        for maker in makers(graph, node)
+        if kind(graph, maker) == "MaskedFill"
+    ]
+    same = (
+        at
+        for at in map(own_line, alike)
+        if at and here and (at.file, at.function) == (here.file, here.function)
+    )
     lines = list(dict.fromkeys(map(line, [here, *same])))
     return f"{advice} (in {listed(lines)})" if len(lines) > 1 else advice
 
 
 def _is_half(graph: Graph, node: int) -> bool:
-    return any(output.dtype == "float16" for output in graph.nodes[node].outputs if output)
+    return any(
+        output.dtype == "float16" for output in graph.nodes[node].outputs if output
+    )
 
 
-# -- in the forward pass ------------------------------------------------------------------------------------------------
+# -- in the forward pass ---------------------------------------------------------------
 
 
 def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     """Values are not finite: what made the first of them so."""
     rank = _place_in_order(context.graph)
-    first = min(bad, key=lambda value: (rank(_holder(value) or 0), value.made_by is not None))  # given, then made
+    # given, then made
+    first = min(
+        bad, key=lambda value: (rank(_holder(value) or 0), value.made_by is not None)
+    )
     names, leaf_of, holder = all_names(bad), context.graph.leaf_of, _holder(first)
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
     if holder is None:
         fix = "Look at the data that it is made from."
-        return Diagnosis(f"{listed(names) or 'an output'} has NaN or Inf", names, amount, fix)
+        return Diagnosis(
+            f"{listed(names) or 'an output'} has NaN or Inf", names, amount, fix
+        )
 
     if holder in leaf_of:
         leaf = leaf_of[holder]
         if leaf.kind == "parameter" and context.before is not None:
-            return _from_the_update(context, [value for value in bad if value.made_by in leaf_of])
+            return _from_the_update(
+                context, [value for value in bad if value.made_by in leaf_of]
+            )
         fix = "Look at the data: NaN or Inf comes in with it."
         if leaf.kind == "parameter":
             fix = "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
-        summary = f"the {leaf.kind} {listed(leaf.names) or 'an unnamed one'} has NaN or Inf"
-        return Diagnosis(summary, leaf.names, amount, fix, (leaf.node,))
+        summary = (
+            f"the {leaf.kind} {listed(leaf.names) or 'an unnamed one'} has NaN or Inf"
+        )
+        return Diagnosis(
+            summary,
+            leaf.names,
+            amount,
+            fix,
+            (leaf.node,),
+        )
 
     finite = context.values.finite if context.values is not None else frozenset[int]()
     at = born(context.graph, holder, finite, context.poles)
-    unexplained = not reason(context.graph, at) and context.losses and first.made_by is not None
+    unexplained = (
+        not reason(context.graph, at) and context.losses and first.made_by is not None
+    )
     if _diverged(context) or unexplained:
         return _from_the_update(context, ())
     given = _without_graph(context, holder, at)
@@ -207,18 +305,40 @@ def _place_in_order(graph: Graph) -> Callable[[int], int]:
     return lambda node: rank.get(node, len(rank))
 
 
-def _without_graph(context: CheckContext, holder: int, at: int) -> list[SourceLine]:
-    """The lines that compute, without a graph, what a node takes in that nothing in the graph explains."""
+def _without_graph(
+    context: CheckContext,
+    holder: int,
+    at: int,
+) -> list[SourceLine]:
+    """The lines that compute, without a graph, what a node takes in that nothing in the
+    graph explains.
+    """
     graph = context.graph
     measured = at in context.poles or too_few(graph.nodes[at]) is not None
     explained = at != holder or reason(graph, at)
-    if measured or not graph.nodes[holder].none_inputs or (explained and not graph.nodes[at].op.startswith("Div")):
+
+    if (
+        measured
+        or not graph.nodes[holder].none_inputs
+        or (explained and not graph.nodes[at].op.startswith("Div"))
+    ):
         return []
+
     recorded = {own_line(node) for node in graph.nodes}
-    return [source for source in lines_behind(made_at(graph, holder)) if source not in recorded]
+    return [
+        source
+        for source in lines_behind(made_at(graph, holder))
+        if source not in recorded
+    ]
 
 
-def _given(graph: Graph, holder: int, lines: Sequence[SourceLine], amount: str, names: Names) -> Diagnosis:
+def _given(
+    graph: Graph,
+    holder: int,
+    lines: Sequence[SourceLine],
+    amount: str,
+    names: Names,
+) -> Diagnosis:
     """The numbers came in with data, or with what was computed of it."""
     source = lines[0]
     return Diagnosis(
@@ -237,7 +357,11 @@ _OF_ONE = " For a single element, pass correction=0 to std(), which is NaN other
 
 
 def _from_an_operation(
-    context: CheckContext, first: Value, nodes: tuple[int, int], amount: str, names: Names
+    context: CheckContext,
+    first: Value,
+    nodes: tuple[int, int],
+    amount: str,
+    names: Names,
 ) -> Diagnosis:
     """`nodes`: the one that holds the value, and the one before it that is to blame."""
     graph, (holder, at) = context.graph, nodes
@@ -246,10 +370,12 @@ def _from_an_operation(
     why += "still held has any"
     if at != holder:
         why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers"
+
     cause, fix = reason(graph, at, below), _remedy(context, at)
     if below:
         fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero "
         fix += "alone"
+
     return Diagnosis(
         f"{graph.nodes[at].op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
@@ -260,40 +386,68 @@ def _from_an_operation(
     )
 
 
-# -- by the update ------------------------------------------------------------------------------------------------------
+# -- by the update ---------------------------------------------------------------------
 
 GROWN = 1e3
-"""A loss that ends at more than this multiple of its least value did not fall, but diverge."""
+"""A loss that ends at more than this multiple of its least value did not fall, but
+diverge.
+"""
 LARGE, _DIVERGED = 10.0, 1e6
-"""Inputs above the first are called large: layers are initialised for inputs of about 1. Above the second, they may diverge."""
-_CAUSES = ("gradient-not-reset", "clip-order", "scaler-order", "wrong-backward", "loss-input")
-"""Checks: what they find makes updates too large, so that the run diverges because of it."""
+"""Inputs above the first are called large: layers are initialised for inputs of about
+1. Above the second, they may diverge.
+"""
+_CAUSES = (
+    "gradient-not-reset",
+    "clip-order",
+    "scaler-order",
+    "wrong-backward",
+    "loss-input",
+)
+"""Checks: what they find makes updates too large, so that the run diverges because of
+it.
+"""
 
 
 def _diverged(context: CheckContext) -> bool:
     """Whether the losses before this call grew from step to step."""
     losses = [abs(value) for _, value in context.losses if math.isfinite(value)]
-    return len(losses) > 1 and losses[-1] > GROWN * max(min(losses), 1e-30) and losses[-1] > losses[0]
+    return (
+        len(losses) > 1
+        and losses[-1] > GROWN * max(min(losses), 1e-30)
+        and losses[-1] > losses[0]
+    )
 
 
 def _from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     """Updates have made parameters NaN or infinite, or so large that the loss is."""
     names, graph = tuple(dict.fromkeys(first_names(bad))), context.graph
     summary, why = "the loss diverges", "the loss is not finite after an update"
+
     if names:
-        summary = f"an update has made {plural(len(names), 'parameter')} NaN or infinite"
+        summary = (
+            f"an update has made {plural(len(names), 'parameter')} NaN or infinite"
+        )
         why = f"since the update before this call, NaN or Inf is in {listed(names)}"
+
     losses = [loss for loss in context.losses if math.isfinite(loss[1])]
     if len(losses) > 1:
         (first, begin), (last, end) = losses[0], losses[-1]
         why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
-    made = (one.source for one in context.optimizers if one.source is not None)  # the line with the rate
+
+    # the line with the rate
+    made = (one.source for one in context.optimizers if one.source is not None)
     fix, source = _RATE, next(made, context.backward)
     values = context.values
-    if values is not None and LARGE < values.largest_input < _DIVERGED and values.largest_name:
+
+    if (
+        values is not None
+        and LARGE < values.largest_input < _DIVERGED
+        and values.largest_name
+    ):
         name, source = one_line(values.largest_name), context.backward
         why += f"; {name} has numbers up to {values.largest_input:.4g}"
         fix = f"Scale {name} to about 1: {name} = ({name} - {name}.mean(0)) / {name}.std(0). Else lower the learning rate."
+
     return Diagnosis(
         summary,
         names or first_names(leaf for leaf in graph.leaves if leaf.kind == "parameter"),

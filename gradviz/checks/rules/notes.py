@@ -18,13 +18,16 @@ _TWICE = re.compile(r"Backward\d*(Backward)\d*$")
 
 @check("tied-parameter", "note", "one parameter is used under several names")
 def tied_parameter(context: CheckContext) -> Diagnoses:
-    """One parameter has several names in the model: its gradient is the sum over all its uses.
+    """One parameter has several names in the model: its gradient is the sum over all
+    its uses.
 
-    That is how tied embeddings work. It matters when parameters are counted, saved, sharded or given to optimizers in groups.
+    That is how tied embeddings work. It matters when parameters are counted, saved,
+    sharded or given to optimizers in groups.
 
     How it is found: The names of each parameter are collected from the models.
 
-    What to do: Nothing, when they are tied on purpose. Else give each module a tensor of its own: `copy.deepcopy(module)`.
+    What to do: Nothing, when they are tied on purpose. Else give each module a tensor
+    of its own: `copy.deepcopy(module)`.
 
     When to ignore it: When they are tied on purpose.
 
@@ -37,10 +40,18 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    tied = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter" and len(leaf.names) > 1]
+    tied = [
+        leaf
+        for leaf in context.graph.leaves
+        if leaf.kind == "parameter" and len(leaf.names) > 1
+    ]
     if tied:
         first, *others = tied
-        too = f"; {plural(len(others), 'other')} {verb(others, 'has', 'have')} several names, too" if others else ""
+        if others:
+            too = f"; {plural(len(others), 'other')} {verb(others, 'has', 'have')} several names, too"
+        else:
+            too = ""
+
         yield Diagnosis(
             f"{listed(first.names)} are one parameter{too}",
             all_names(tied),
@@ -50,14 +61,21 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
         )
 
 
-@check("double-backward", "note", "the graph contains a backward pass: gradients of gradients")
+@check(
+    "double-backward",
+    "note",
+    "the graph contains a backward pass: gradients of gradients",
+)
 def double_backward(context: CheckContext) -> Diagnoses:
-    """The graph was made by `create_graph=True`: a part of it is a backward pass itself.
+    """The graph was made by `create_graph=True`: a part of it is a backward pass
+    itself.
 
-    That is how gradient penalties and Hessians are computed. It keeps the first graph alive and costs a second one; when
-    `backward(create_graph=True)` made it, `.grad` and the graph hold each other alive until `.grad` is reset.
+    That is how gradient penalties and Hessians are computed. It keeps the first graph
+    alive and costs a second one; when `backward(create_graph=True)` made it, `.grad`
+    and the graph hold each other alive until `.grad` is reset.
 
-    How it is found: The names of the backward functions tell: `ThresholdBackwardBackward0` is the derivative of a derivative.
+    How it is found: The names of the backward functions tell:
+    `ThresholdBackwardBackward0` is the derivative of a derivative.
 
     What to do: Leave out `create_graph=True` where no gradient of a gradient is needed.
 
@@ -89,14 +107,16 @@ def double_backward(context: CheckContext) -> Diagnoses:
 def deep_graph(context: CheckContext) -> Diagnoses:
     """More than 10,000 backward functions in a row: as deep as a very long recurrence.
 
-    Backward handles that. Gradients over so many steps mostly vanish or explode, every step keeps what it saved, and tools that
-    follow the graph recursively fail on it. Truncated backpropagation cuts it with `state = state.detach()`.
+    Backward handles that. Gradients over so many steps mostly vanish or explode, every
+    step keeps what it saved, and tools that follow the graph recursively fail on it.
+    Truncated backpropagation cuts it with `state = state.detach()`.
 
     How it is found: The longest way from an output to a leaf is counted.
 
     What to do: Cut the recurrence now and then: `state = state.detach()`.
 
-    When to ignore it: When gradients over the whole length are wanted, and the memory suffices.
+    When to ignore it: When gradients over the whole length are wanted, and the memory
+    suffices.
 
     ```python
     import torch

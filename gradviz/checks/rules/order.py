@@ -1,7 +1,8 @@
-"""Checks on the order of calls in a training loop: each wrong order is a row, a pattern over the letters of the log.
+"""Checks on the order of calls in a training loop: each wrong order is a row, a pattern
+over the letters of the log.
 
-b backward, z zero_grad, c clip, S scale, u unscale, x the scaler's step, U its update, s step, l a
-scheduler's step.
+b backward, z zero_grad, c clip, S scale, u unscale, x the scaler's step, U its update,
+s step, l a scheduler's step.
 """
 
 from __future__ import annotations
@@ -23,21 +24,31 @@ TIMES = 2
 
 
 class CallOrder(NamedTuple):
-    """A wrong order. The group `call` of the pattern is the call to move, `other` where to; in the texts {call} and {other} are
-    their lines with the code, {text} and {there} their code alone, {times} and {count} how often it was seen, and backward in it.
+    """A wrong order. The group `call` of the pattern is the call to move, `other` where
+    to; in the texts {call} and {other} are their lines with the code, {text} and
+    {there} their code alone, {times} and {count} how often it was seen, and backward in
+    it.
 
-    `of_each`: asked of the calls about each optimizer. `holds`: what else has to be. `unless`: a letter that must be nowhere.
+    `of_each`: asked of the calls about each optimizer. `holds`: what else has to be.
+    `unless`: a letter that must be nowhere.
     """
 
     pattern: str
     summary: str
     why: str
     fix: str
-    edit: Callable[[SourceLine | None, SourceLine | None, dict[str, str]], Edit | None] = lambda call, other, words: (
-        None
-    )
+    edit: Callable[
+        [
+            SourceLine | None,
+            SourceLine | None,
+            dict[str, str],
+        ],
+        Edit | None,
+    ] = lambda call, other, words: None
     of_each: bool = False
-    holds: Callable[[CheckContext, OptimizerRow, Log], bool] = lambda context, optimizer, part: True
+    holds: Callable[[CheckContext, OptimizerRow, Log], bool] = (
+        lambda context, optimizer, part: True
+    )
     unless: str = "-"
 
 
@@ -48,23 +59,67 @@ def found(context: CheckContext, *orders: CallOrder) -> Diagnoses:
         for optimizer in record.optimizers if order.of_each else [OptimizerRow("")]:
             log = record.about(optimizer) if order.of_each else record.log
             word, names = letters(log), optimizer.subject if order.of_each else ()
-            seen = [match for match in re.finditer(order.pattern, word) if order.unless not in word]
+            seen = [
+                match
+                for match in re.finditer(order.pattern, word)
+                if order.unless not in word
+            ]
             part = log[seen[0].start() : seen[0].end()] if seen else ()
-            enough = len(seen) >= (min(TIMES, word.count("s")) if order.of_each else TIMES)
+            enough = len(seen) >= (
+                min(TIMES, word.count("s")) if order.of_each else TIMES
+            )
+
             if seen and enough and order.holds(context, optimizer, part):
-                call, other = (log[seen[0].start(group)].source for group in ("call", "other"))
-                yield _told(order, call, other, names, {"times": len(seen), "count": letters(part).count("b")})
+                call, other = (
+                    log[seen[0].start(group)].source for group in ("call", "other")
+                )
+                yield _told(
+                    order,
+                    call,
+                    other,
+                    names,
+                    {
+                        "times": len(seen),
+                        "count": letters(part).count("b"),
+                    },
+                )
 
 
 def _told(
-    order: CallOrder, call: SourceLine | None, other: SourceLine | None, names: Names, counts: dict[str, int]
+    order: CallOrder,
+    call: SourceLine | None,
+    other: SourceLine | None,
+    names: Names,
+    counts: dict[str, int],
 ) -> Diagnosis:
-    words = {"call": code(call), "other": code(other), "text": _text(call), "there": _text(other)}
-    words |= {"times": plural(counts["times"], "time"), "count": str(counts["count"]), "optimizer": "".join(names)}
+    words = {
+        "call": code(call),
+        "other": code(other),
+        "text": _text(call),
+        "there": _text(other),
+    }
+    words |= {
+        "times": plural(counts["times"], "time"),
+        "count": str(counts["count"]),
+        "optimizer": "".join(names),
+    }
     step = re.fullmatch(r"([\w.]+)\.step\((.+)\)", words["there"])
-    words |= dict(zip(("scaler", "opt"), step.groups() if step else ("scaler", "optimizer")))
+    words |= dict(
+        zip(
+            ("scaler", "opt"),
+            step.groups() if step else ("scaler", "optimizer"),
+        )
+    )
     summary, why, fix = (text.format(**words) for text in order[1:4])
-    return Diagnosis(summary, names, why, fix, source=call, edit=order.edit(call, other, words))
+
+    return Diagnosis(
+        summary,
+        names,
+        why,
+        fix,
+        source=call,
+        edit=order.edit(call, other, words),
+    )
 
 
 def _text(source: SourceLine | None) -> str:
@@ -91,7 +146,8 @@ _PAST_SCALER = CallOrder(
     "optimizer.step() bypasses the GradScaler: gradients are still scaled",
     "{call} uses gradients of a loss that scaler.scale() multiplied, and nothing unscaled them",
     "Replace {text} with scaler.step(optimizer) and then scaler.update().",
-    holds=lambda context, optimizer, part: not context.reads_grad,  # such code may unscale them itself
+    # such code may unscale them itself
+    holds=lambda context, optimizer, part: not context.reads_grad,
 )
 _NEVER_UPDATED = CallOrder(
     r"(?P<call>(?P<other>x))",
@@ -108,23 +164,32 @@ _TOO_EARLY = CallOrder(
     "Call {optimizer}.step() after backward(), and {optimizer}.zero_grad() only after that, or before backward().",
     lambda call, other, words: swapped(call, other),
     of_each=True,
-    holds=lambda context, optimizer, part: bool(optimizer.reached) and not optimizer.fed,
+    holds=lambda context, optimizer, part: (
+        bool(optimizer.reached) and not optimizer.fed
+    ),
 )
 
 
-@check("clip-order", "warning", "gradients are clipped too late, or before they are unscaled")
+@check(
+    "clip-order",
+    "warning",
+    "gradients are clipped too late, or before they are unscaled",
+)
 def clip_order(context: CheckContext) -> Diagnoses:
-    """Gradients are clipped after the optimizer has used them, or while a GradScaler's factor is still in them.
+    """Gradients are clipped after the optimizer has used them, or while a GradScaler's
+    factor is still in them.
 
-    Clipping changes `.grad` in place, so it has to come after `backward()`, after `scaler.unscale_(optimizer)` where there is a
-    GradScaler, and before `step()`.
+    Clipping changes `.grad` in place, so it has to come after `backward()`, after
+    `scaler.unscale_(optimizer)` where there is a GradScaler, and before `step()`.
 
-    How it is found: Calls of `clip_grad_norm_` and `clip_grad_value_` are noted beside those of `backward()`, `unscale_()` and
-    `step()`. Reported when, twice, there was a step and no clipping between backward and it, and the clipping came then; or
-    when a scaled gradient was clipped twice.
+    How it is found: Calls of `clip_grad_norm_` and `clip_grad_value_` are noted beside
+    those of `backward()`, `unscale_()` and `step()`. Reported when, twice, there was a
+    step and no clipping between backward and it, and the clipping came then; or when a
+    scaled gradient was clipped twice.
 
-    What to do: Move the clipping between the last `backward()` and `step()`. With mixed precision: `scaler.scale(loss).backward()`,
-    `scaler.unscale_(optimizer)`, clip, `scaler.step(optimizer)`, `scaler.update()`.
+    What to do: Move the clipping between the last `backward()` and `step()`. With mixed
+    precision: `scaler.scale(loss).backward()`, `scaler.unscale_(optimizer)`, clip,
+    `scaler.step(optimizer)`, `scaler.update()`.
 
     When to ignore it: When clipping is only used to measure the norm of what is left.
 
@@ -146,15 +211,19 @@ def clip_order(context: CheckContext) -> Diagnoses:
 
 @check("scaler-order", "warning", "a GradScaler is used without one of its steps")
 def scaler_order(context: CheckContext) -> Diagnoses:
-    """A GradScaler scales the loss, and the step goes past it, or its scale is never updated.
+    """A GradScaler scales the loss, and the step goes past it, or its scale is never
+    updated.
 
-    `scaler.step(optimizer)` divides gradients by the scale and leaves a step out where one is not finite; `scaler.update()` then
-    adapts the scale, and lets `step()` be called again.
+    `scaler.step(optimizer)` divides gradients by the scale and leaves a step out where
+    one is not finite; `scaler.update()` then adapts the scale, and lets `step()` be
+    called again.
 
-    How it is found: Calls of the scaler and of `optimizer.step()` are noted. Reported when two steps went past the scaler
-    though gradients were scaled, or two went through it without an `update()`.
+    How it is found: Calls of the scaler and of `optimizer.step()` are noted. Reported
+    when two steps went past the scaler though gradients were scaled, or two went
+    through it without an `update()`.
 
-    What to do: `scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`, in every step.
+    What to do: `scaler.scale(loss).backward()`, `scaler.step(optimizer)`,
+    `scaler.update()`, in every step.
 
     When to ignore it: When the code unscales gradients itself, by hand.
 
@@ -175,16 +244,20 @@ def scaler_order(context: CheckContext) -> Diagnoses:
         yield from found(context, _PAST_SCALER, _NEVER_UPDATED)
 
 
-@check("no-update", "warning", "gradients are reset before the optimizer takes its step")
+@check(
+    "no-update", "warning", "gradients are reset before the optimizer takes its step"
+)
 def no_update(context: CheckContext) -> Diagnoses:
-    """An optimizer takes its steps when the gradients are gone already: it updates nothing.
+    """An optimizer takes its steps when the gradients are gone already: it updates
+    nothing.
 
-    Mostly `zero_grad()` stands between `backward()` and `step()`. Reported when this happened to all tensors of an optimizer that
-    the last three backward calls reached (see `--steps`), both times. Gradients that are reset with no step at all are no sign:
-    code may look at them only, as attacks and saliency maps do.
+    Mostly `zero_grad()` stands between `backward()` and `step()`. Reported when this
+    happened to all tensors of an optimizer that the last three backward calls reached
+    (see `--steps`), both times. Gradients that are reset with no step at all are no
+    sign: code may look at them only, as attacks and saliency maps do.
 
-    How it is found: For each optimizer that takes a step, it is noted whether the tensors it holds have a gradient at that
-    moment.
+    How it is found: For each optimizer that takes a step, it is noted whether the
+    tensors it holds have a gradient at that moment.
 
     What to do: Order the calls: `zero_grad()`, `backward()`, `step()`.
 
@@ -205,18 +278,27 @@ def no_update(context: CheckContext) -> Diagnoses:
     yield from found(context, _TOO_EARLY)
 
 
-@check("scheduler-order", "warning", "a learning rate scheduler takes its step before the optimizer's first one")
+@check(
+    "scheduler-order",
+    "warning",
+    "a learning rate scheduler takes its step before the optimizer's first one",
+)
 def scheduler_order(context: CheckContext) -> Diagnoses:
-    """A scheduler's `step()` comes at the beginning of each round, so the first value of the schedule is never used.
+    """A scheduler's `step()` comes at the beginning of each round, so the first value
+    of the schedule is never used.
 
-    A scheduler sets the first learning rate when it is made, and `scheduler.step()` sets the next one. It belongs behind the steps
-    of the optimizer that are to use the one before.
+    A scheduler sets the first learning rate when it is made, and `scheduler.step()`
+    sets the next one. It belongs behind the steps of the optimizer that are to use the
+    one before.
 
-    How it is found: Calls of `step()` of schedulers and of optimizers are noted. Reported when one line calls that of a scheduler
-    before the optimizer took any step, in a loop with that step or again after it. Where the learning rate was 0, or an epoch is
-    given to `scheduler.step(epoch)`, it is none; nor are steps that only catch up with a checkpoint.
+    How it is found: Calls of `step()` of schedulers and of optimizers are noted.
+    Reported when one line calls that of a scheduler before the optimizer took any step,
+    in a loop with that step or again after it. Where the learning rate was 0, or an
+    epoch is given to `scheduler.step(epoch)`, it is none; nor are steps that only catch
+    up with a checkpoint.
 
-    What to do: Call `scheduler.step()` at the end of the round, after `optimizer.step()`.
+    What to do: Call `scheduler.step()` at the end of the round, after
+    `optimizer.step()`.
 
     When to ignore it: When the schedule was written with its first value to be skipped.
 
@@ -237,8 +319,13 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
     log = context.record.log
     for source in dict.fromkeys(call.source for call in calls_in(log, "l")):
         schedule = next(call for call in calls_in(log, "l") if call.source == source)
-        mine = [call for call in log if call.source == source or (call.letter in "sx" and call.about(schedule))]
+        mine = [
+            call
+            for call in log
+            if call.source == source or (call.letter in "sx" and call.about(schedule))
+        ]
         in_order = re.match("l[sx](.*l)?", letters(mine))
+
         if in_order and (in_order[1] or {*schedule.loops[-1:]} & {*mine[1].loops}):
             step = mine[1]
             yield Diagnosis(

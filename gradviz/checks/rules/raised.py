@@ -1,4 +1,6 @@
-"""The check on the exception that ended a script: what autograd, an optimizer or a tensor refused, why, and what to do."""
+"""The check on the exception that ended a script: what autograd, an optimizer or a
+tensor refused, why, and what to do.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead, together
 from gradviz.checks.record import Raised
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, all_names, as_code, as_leaf, code, line, listed, made_at
+from gradviz.checks.words import (
+    Names,
+    all_names,
+    as_code,
+    as_leaf,
+    code,
+    line,
+    listed,
+    made_at,
+)
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import assigned, calling, read
 from gradviz.source.search import draws_by_chance, inference_modes, lines_behind, passes
@@ -24,7 +35,9 @@ _Write = Callable[[Raised, SourceLine], str]
 
 
 class Message(NamedTuple):
-    """A message that is understood. {name}, {line} and the like, and the groups of the pattern, are filled in."""
+    """A message that is understood. {name}, {line} and the like, and the groups of the
+    pattern, are filled in.
+    """
 
     pattern: str
     summary: str
@@ -32,14 +45,25 @@ class Message(NamedTuple):
     fix: str
     said_by: Names = ()  # checks that say it more exactly
     find: _Find = lambda context, raised: []
-    fix_there: str = ""  # what to do when `find` finds the lines that have to change, {at}
+    # what to do when `find` finds the lines that have to change, {at}
+    fix_there: str = ""
     new: _Write = lambda raised, at: ""  # such a line as it should be, {new}
 
 
-def understood(text: str, messages: Sequence[Message]) -> tuple[Message, dict[str, str]] | None:
+def understood(
+    text: str, messages: Sequence[Message]
+) -> tuple[Message, dict[str, str]] | None:
     """The first message that a text is, with the groups of its pattern."""
-    matches = ((known, re.search(known.pattern, text, re.DOTALL)) for known in messages)
-    return next(((known, match.groupdict("")) for known, match in matches if match), None)
+    matches = (
+        (
+            known,
+            re.search(known.pattern, text, re.DOTALL),
+        )
+        for known in messages
+    )
+    return next(
+        ((known, match.groupdict("")) for known, match in matches if match), None
+    )
 
 
 def _in_file(search: Callable[[str], _Lines]) -> _Find:
@@ -53,13 +77,25 @@ def _in_file(search: Callable[[str], _Lines]) -> _Find:
 
 
 def _passes(**values: str) -> _Find:
-    """Finds the one line of the file that passes an argument with this value, as the code spells it."""
-    return _in_file(lambda file: [at for keyword, value in values.items() for at in passes(file, keyword, value)])
+    """Finds the one line of the file that passes an argument with this value, as the
+    code spells it.
+    """
+    return _in_file(
+        lambda file: [
+            at
+            for keyword, value in values.items()
+            for at in passes(file, keyword, value)
+        ]
+    )
 
 
 def _swapped(pattern: str, new: str = "") -> _Write:
-    """Writes a line with something else in the place of a pattern; {code} is the tensor that was refused."""
-    return lambda raised, at: re.sub(pattern, new.replace("{code}", _refused(raised)), at.text)
+    """Writes a line with something else in the place of a pattern; {code} is the tensor
+    that was refused.
+    """
+    return lambda raised, at: re.sub(
+        pattern, new.replace("{code}", _refused(raised)), at.text
+    )
 
 
 def _refused(raised: Raised) -> str:
@@ -68,14 +104,24 @@ def _refused(raised: Raised) -> str:
 
 def _used_up(context: CheckContext, raised: Raised) -> _Lines:
     """The line that keeps the iterator which `parameters()` returns."""
-    kept = [source for source in lines_behind(raised.source) if re.search(_KEPT, source.text)]
+    kept = [
+        source
+        for source in lines_behind(raised.source)
+        if re.search(_KEPT, source.text)
+    ]
     return kept if len(kept) == 1 else []
 
 
 def _made_of_a_leaf(context: CheckContext, raised: Raised) -> _Lines:
-    """The lines that compute something of a new leaf, of what the line that failed reads."""
+    """The lines that compute something of a new leaf, of what the line that failed
+    reads.
+    """
     named = set(read(raised.source))
-    tensors = (tensor for tensor in context.named_tensors if tensor.node is not None and named & set(tensor.names))
+    tensors = (
+        tensor
+        for tensor in context.named_tensors
+        if tensor.node is not None and named & set(tensor.names)
+    )
     lines = (made_at(context.graph, tensor.node) for tensor in tensors)
     return [line for line in dict.fromkeys(lines) if line is not None and as_leaf(line)]
 
@@ -85,15 +131,24 @@ _PARTS = re.compile(r"part of (.+): (torch\.cat.+)")
 
 def _from_parts(raised: Raised, source: SourceLine) -> str:
     """A line that reads a tensor as a whole, written so that it reads its parts."""
-    whole, parts = next(iter(_PARTS.findall(raised.within)), ("", ""))
-    return re.sub(rf"(?<![\w.]){re.escape(whole)}(?!\w)", parts, source.text) if whole in read(source) else ""
+    whole, parts = next(
+        iter(_PARTS.findall(raised.within)),
+        ("", ""),
+    )
+    if whole in read(source):
+        return re.sub(rf"(?<![\w.]){re.escape(whole)}(?!\w)", parts, source.text)
+    return ""
 
 
 def _uses_the_whole(context: CheckContext, raised: Raised) -> _Lines:
     """The line behind which a tensor and its parts go apart."""
     lines = lines_behind(raised.source)
     cut = [source for source in lines if set(raised.missing) & set(assigned(source))]
-    return [source for source in lines if cut and source.line > cut[0].line and _from_parts(raised, source)][-1:]
+    return [
+        source
+        for source in lines
+        if cut and source.line > cut[0].line and _from_parts(raised, source)
+    ][-1:]
 
 
 def _where(line: SourceLine | None) -> _Lines:
@@ -101,18 +156,39 @@ def _where(line: SourceLine | None) -> _Lines:
 
 
 _KEPT = r"= ([\w.]+\.parameters\(\))$"
-_NUMBERS = ("item", "mean", "sum", "detach", "float", "norm", "max", "min", "cpu", "numpy", "tolist", "size", "dim")
+_NUMBERS = (
+    "item",
+    "mean",
+    "sum",
+    "detach",
+    "float",
+    "norm",
+    "max",
+    "min",
+    "cpu",
+    "numpy",
+    "tolist",
+    "size",
+    "dim",
+)
 _MODULE = re.compile(r"'?(\w+)(?:' object has no|\.__init__)")
 
 
 def _called(raised: Raised, source: SourceLine) -> str:
     """A line that names a method or makes a module, as it should be: with a call of it."""
     kind = _MODULE.search(raised.within) or _MODULE.search(raised.text)
-    return calling(source, *([kind[1]] if kind is not None else _NUMBERS))
+    return calling(
+        source,
+        *([kind[1]] if kind is not None else _NUMBERS),
+    )
 
 
 def _uncalled(context: CheckContext, raised: Raised) -> _Lines:
-    return [source for source in (*_where(raised.source), *lines_behind(raised.source)) if _called(raised, source)][:1]
+    return [
+        source
+        for source in (*_where(raised.source), *lines_behind(raised.source))
+        if _called(raised, source)
+    ][:1]
 
 
 _BEGINS = re.compile(r"^[\w.\[\]]+\.backward\(\)$")
@@ -155,7 +231,9 @@ _KNOWN = (
         "{name} has the shape {shape}, and backward() without an argument needs a single number to begin at",
         "Reduce it first: {name}.mean().backward(), or {name}.sum().backward(). A loss made with reduction='none' needs that, too.",
         find=lambda context, raised: (
-            _where(raised.source) if raised.source is not None and _BEGINS.match(raised.source.text) else []
+            _where(raised.source)
+            if raised.source is not None and _BEGINS.match(raised.source.text)
+            else []
         ),
         fix_there="In {at}, reduce it first: {new}. A loss made with reduction='none' that nothing weighs needs no such argument.",
         new=_swapped(r"(?=\.backward\()", ".mean()"),
@@ -182,7 +260,9 @@ _KNOWN = (
         "Compute {name} from {missing} itself, without .detach() or .data of it on the way; give allow_unused=True only if None "
         "is a right answer.",
         find=lambda context, raised: [
-            cut.source for cut in context.cuts if {*cut.leaf, *cut.behind} & {*raised.missing}
+            cut.source
+            for cut in context.cuts
+            if {*cut.leaf, *cut.behind} & {*raised.missing}
         ][:1],
         fix_there="In {at}, leave out .detach() or .data, so that {name} depends on {missing}.",
         new=_swapped(r"\.detach\(\)|\.data\b"),
@@ -219,7 +299,9 @@ _KNOWN = (
         "a gradient has the shape, dtype and device of the tensor that it belongs to: {what}",
         "Return a gradient like the input: sum it over the dimensions that were broadcast, and convert it with "
         ".to(input).",
-        find=lambda context, raised: _where(raised.custom if _is_only_reshaped(raised) else None),
+        find=lambda context, raised: _where(
+            raised.custom if _is_only_reshaped(raised) else None
+        ),
         fix_there="Return it in the shape of the input: the number of elements is right. In {at}, use .reshape() "
         "where their order is, too, or put parts together with torch.stack along the dimension that is missing, and "
         "not with torch.cat.",
@@ -602,17 +684,25 @@ _KNOWN = (
 )
 
 
-@check("raised", "error", "the script failed with an exception that autograd or an optimizer raised")
+@check(
+    "raised",
+    "error",
+    "the script failed with an exception that autograd or an optimizer raised",
+)
 def raised_exception(context: CheckContext) -> Diagnoses:
-    """The exception that ended the script is one that is understood: what was refused, why, and what to do instead.
+    """The exception that ended the script is one that is understood: what was refused,
+    why, and what to do instead.
 
-    Among them: backward from something that is no single number, a gradient of what was not used, a custom Function that returns
-    the wrong number of gradients, a leaf changed in place, a `.grad` that is None, an optimizer with tensors that are no leaves,
-    tensors made in inference mode, and copies of tensors with a graph. The traceback's line is named, or that of the custom
-    Function. What another check says more exactly (`no-graph`, `stale-saved`, `freed-graph`) is not said twice.
+    Among them: backward from something that is no single number, a gradient of what was
+    not used, a custom Function that returns the wrong number of gradients, a leaf
+    changed in place, a `.grad` that is None, an optimizer with tensors that are no
+    leaves, tensors made in inference mode, and copies of tensors with a graph. The
+    traceback's line is named, or that of the custom Function. What another check says
+    more exactly (`no-graph`, `stale-saved`, `freed-graph`) is not said twice.
 
-    How it is found: The message of the exception is compared with those that autograd, optimizers and tensors are known to
-    raise; names and shapes come from the frames of the traceback. Any other exception out of a backward call is told as it is.
+    How it is found: The message of the exception is compared with those that autograd,
+    optimizers and tensors are known to raise; names and shapes come from the frames of
+    the traceback. Any other exception out of a backward call is told as it is.
 
     What to do: What the finding says: the cure differs from message to message.
 
@@ -635,32 +725,73 @@ def raised_exception(context: CheckContext) -> Diagnoses:
         yield _explained(*told, context, raised)
 
 
-def _explained(known: Message, parts: dict[str, str], context: CheckContext, raised: Raised) -> Diagnosis:
-    shape = f"({', '.join(map(str, raised.shape))}{',' if len(raised.shape) == 1 else ''})"
-    words = {key: one_line(value.splitlines()[0] if value else "") for key, value in parts.items()}
+def _explained(
+    known: Message,
+    parts: dict[str, str],
+    context: CheckContext,
+    raised: Raised,
+) -> Diagnosis:
+    shape = (
+        f"({', '.join(map(str, raised.shape))}{',' if len(raised.shape) == 1 else ''})"
+    )
+    words = {
+        key: one_line(value.splitlines()[0] if value else "")
+        for key, value in parts.items()
+    }
     name = listed(raised.outputs) or "the output"
-    words["asked"] = re.sub(r"^(\d+) bytes", lambda found: bytes_text(int(found[1])), words.get("asked", ""))
-    words |= {"name": name, "missing": listed(raised.missing) or "an input", "shape": shape}
+    words["asked"] = re.sub(
+        r"^(\d+) bytes",
+        lambda found: bytes_text(int(found[1])),
+        words.get("asked", ""),
+    )
+    words |= {
+        "name": name,
+        "missing": listed(raised.missing) or "an input",
+        "shape": shape,
+    }
     lines = known.find(context, raised)
     new = [known.new(raised, at) for at in lines]
+
     for there in lines[:1]:
-        words |= {"at": listed(map(line, lines)), "text": one_line(there.text), "line": line(raised.source)}
-        words |= {"code": _refused(raised), "new": one_line("; ".join(new))}
-    said = shorten(one_line((raised.text.splitlines() or [""])[0]), 160, placeholder=" …")
-    results = {None, *all_names(tensor for tensor in context.named_tensors if not tensor.leaf)}  # a leaf is told here
+        words |= {
+            "at": listed(map(line, lines)),
+            "text": one_line(there.text),
+            "line": line(raised.source),
+        }
+        words |= {
+            "code": _refused(raised),
+            "new": one_line("; ".join(new)),
+        }
+
+    said = shorten(
+        one_line((raised.text.splitlines() or [""])[0]),
+        160,
+        placeholder=" …",
+    )
+    # a leaf is told here
+    results = {
+        None,
+        *all_names(tensor for tensor in context.named_tensors if not tensor.leaf),
+    }
+
     return Diagnosis(
         known.summary.format(**words),
         raised.missing or raised.outputs,
         f"{code(raised.source)} raised {raised.kind}: {said}; {known.why.format(**words)}",
         (known.fix_there if lines else known.fix).format(**words),
         source=next(iter(lines), raised.custom or raised.source),
-        follows=known.said_by if parts.get("owner") in results else ("nonleaf-parameter",),
+        follows=known.said_by
+        if parts.get("owner") in results
+        else ("nonleaf-parameter",),
         edit=together([instead(at, text) for at, text in zip(lines, new)]),
     )
 
 
 def _is_only_reshaped(raised: Raised) -> bool:
     """Whether a gradient has as many elements as its input, in another shape."""
-    shapes = re.findall(r"\[([\d, ]+)\]", raised.text.partition("invalid gradient")[2])
+    shapes = re.findall(
+        r"\[([\d, ]+)\]",
+        raised.text.partition("invalid gradient")[2],
+    )
     sizes = [math.prod(int(size) for size in shape.split(",")) for shape in shapes]
     return len(sizes) == 2 and sizes[0] == sizes[1]

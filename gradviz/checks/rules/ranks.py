@@ -1,4 +1,6 @@
-"""Checks on the graphs of several ranks together: which of them run other functions, or use other parameters."""
+"""Checks on the graphs of several ranks together: which of them run other functions, or
+use other parameters.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +18,35 @@ if TYPE_CHECKING:
     from gradviz.ranks.rank_diff import RankDiff
 
 
-# -- ranks-differ ------------------------------------------------------------------------------------------------------
+# -- ranks-differ ----------------------------------------------------------------------
 
 
-@check("ranks-differ", "warning", "some ranks run other functions than the others", ranks=True)
+@check(
+    "ranks-differ",
+    "warning",
+    "some ranks run other functions than the others",
+    ranks=True,
+)
 def ranks_differ(context: CheckContext) -> Diagnoses:
-    """Some ranks run functions that the others do not: a branch that depends on the data, or on the rank.
+    """Some ranks run functions that the others do not: a branch that depends on the
+    data, or on the rank.
 
-    Under data parallelism all ranks should run the same functions: parameters that only some use are updated from fewer
-    ranks, or with `DistributedDataParallel` the others wait for gradients that do not come. Where every rank runs the same
-    functions on tensors of other sizes, nothing is said: a last batch is often smaller.
+    Under data parallelism all ranks should run the same functions: parameters that only
+    some use are updated from fewer ranks, or with `DistributedDataParallel` the others
+    wait for gradients that do not come. Where every rank runs the same functions on
+    tensors of other sizes, nothing is said: a last batch is often smaller.
 
-    How it is found: The graphs of all ranks are matched op by op, in the order of the forward pass, by module and line. The
-    finding names what the fewer ranks run alone, and what the others run in its place.
+    How it is found: The graphs of all ranks are matched op by op, in the order of the
+    forward pass, by module and line. The finding names what the fewer ranks run alone,
+    and what the others run in its place.
 
-    What to do: Make the condition the same on all ranks: decide it on one, and broadcast it. Or run both branches, and choose
-    between their results with `torch.where`.
+    What to do: Make the condition the same on all ranks: decide it on one, and
+    broadcast it. Or run both branches, and choose between their results with
+    `torch.where`.
 
-    When to ignore it: Ranks that have other parts of the model, as the stages of a pipeline do, are no fault. The check says
-    nothing where the parameters of two ranks have no name in common.
+    When to ignore it: Ranks that have other parts of the model, as the stages of a
+    pipeline do, are no fault. The check says nothing where the parameters of two ranks
+    have no name in common.
 
     ```python
     import torch
@@ -52,19 +64,32 @@ def ranks_differ(context: CheckContext) -> Diagnoses:
     diff = _comparable(context)
     if diff is None:
         return
+
     graph = diff.graph
     parts: dict[Ranks, list[int]] = {}
     for node, ranks in enumerate(diff.having):
         if len(ranks) < len(diff.ranks) and node not in graph.leaf_of:
             parts.setdefault(ranks, []).append(node)
-    for ranks in sorted(parts, key=lambda ranks: (len(ranks), -ranks[0])):
+
+    for ranks in sorted(
+        parts,
+        key=lambda ranks: (len(ranks), -ranks[0]),
+    ):
         others = tuple(rank for rank in diff.ranks if rank not in ranks)
         if ranks not in parts:  # told with the others
             continue
         mine, theirs = parts[ranks], parts.pop(others, [])
-        source, scopes = made_at(graph, _first(graph, mine)), (graph.nodes[node].scope for node in mine)
-        modules = dict.fromkeys(graph.scopes[scope].path for scope in scopes if scope is not None)
-        where, instead = f"{named(ranks)}: {place(graph, _first(graph, mine))}", "nothing"
+        source, scopes = (
+            made_at(graph, _first(graph, mine)),
+            (graph.nodes[node].scope for node in mine),
+        )
+        modules = dict.fromkeys(
+            graph.scopes[scope].path for scope in scopes if scope is not None
+        )
+        where, instead = (
+            f"{named(ranks)}: {place(graph, _first(graph, mine))}",
+            "nothing",
+        )
         if theirs:
             first = _first(graph, theirs)
             where += f"; {named(others)}: {place(graph, first)}"
@@ -83,24 +108,35 @@ def ranks_differ(context: CheckContext) -> Diagnoses:
 
 
 def _comparable(context: CheckContext) -> RankDiff | None:
-    """The graphs of ranks that compute the same model, None when there are not two of them."""
+    """The graphs of ranks that compute the same model, None when there are not two of
+    them.
+    """
     diff = context.ranks
     if diff is None or len(diff.ranks) < 2:
         return None
-    known = [set(process.parameters) for process in diff.processes.values() if process.parameters]
+    known = [
+        set(process.parameters)
+        for process in diff.processes.values()
+        if process.parameters
+    ]
     return None if len(known) > 1 and not set.intersection(*known) else diff
 
 
 def _first(graph: Graph, nodes: Sequence[int]) -> int:
     """The one that ran first."""
-    return min(nodes, key=lambda node: 2**64 if (number := graph.nodes[node].sequence) is None else number)
+    return min(
+        nodes,
+        key=lambda node: (
+            2**64 if (number := graph.nodes[node].sequence) is None else number
+        ),
+    )
 
 
 def _ops(graph: Graph, nodes: Sequence[int]) -> str:
     return f"{plural(len(nodes), 'function')} ({listed(dict.fromkeys(graph.nodes[node].op for node in nodes))})"
 
 
-# -- unused-on-some-ranks ----------------------------------------------------------------------------------------------
+# -- unused-on-some-ranks --------------------------------------------------------------
 
 
 @check(
@@ -113,17 +149,20 @@ def _ops(graph: Graph, nodes: Sequence[int]) -> str:
 def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
     """A parameter that some ranks use and others have, but do not use.
 
-    `DistributedDataParallel` averages gradients over the ranks. Where a rank has none for a parameter, the others wait for
-    it, or, with `find_unused_parameters=True`, take what they have; in some cases the ranks go on from different gradients
-    without an error, so their copies of the model drift apart.
+    `DistributedDataParallel` averages gradients over the ranks. Where a rank has none
+    for a parameter, the others wait for it, or, with `find_unused_parameters=True`,
+    take what they have; in some cases the ranks go on from different gradients without
+    an error, so their copies of the model drift apart.
 
-    How it is found: The parameters in the graph of each rank are compared with those that its models hold.
+    How it is found: The parameters in the graph of each rank are compared with those
+    that its models hold.
 
-    What to do: Fix the branch that leaves the parameter out on these ranks. If it must stay, add a zero that depends on the
+    What to do: Fix the branch that leaves the parameter out on these ranks. If it must
+    stay, add a zero that depends on the
     parameter: `loss = loss + 0.0 * parameter.sum()`.
 
-    When to ignore it: Where nothing averages gradients over these ranks, and parts of the model are meant to be of some ranks
-    only.
+    When to ignore it: Where nothing averages gradients over these ranks, and parts of
+    the model are meant to be of some ranks only.
 
     ```python
     import torch
@@ -140,9 +179,13 @@ def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
     diff = context.ranks
     if diff is None:
         return
+
     for (using, lacking), nodes in _unused(diff).items():
         names = [diff.graph.leaf_of[node].names[0] for node in nodes]
-        wrapped = next((diff.processes[rank].wrapped for rank in lacking), "")
+        wrapped = next(
+            (diff.processes[rank].wrapped for rank in lacking),
+            "",
+        )
         users = [edge.consumer for node in nodes for edge in diff.graph.consumers(node)]
         first = _first(diff.graph, users) if users else None
         yield Diagnosis(
@@ -154,13 +197,17 @@ def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
             * bool(wrapped),
             "Use the same modules on every rank. If a branch must stay, add a zero that depends on what it leaves out: "
             f"loss = loss + 0.0 * {one_line(names[0])}.sum().",
-            where=f"{named(using)}: {place(diff.graph, first)}" if first is not None else named(using),
+            where=f"{named(using)}: {place(diff.graph, first)}"
+            if first is not None
+            else named(using),
             nodes=tuple(nodes),
             source=made_at(diff.graph, first),
         )
 
 
-def _unused(diff: RankDiff) -> dict[tuple[Ranks, Ranks], list[int]]:
+def _unused(
+    diff: RankDiff,
+) -> dict[tuple[Ranks, Ranks], list[int]]:
     """The parameters that some ranks use and others hold only, by these and those."""
     unused: dict[tuple[Ranks, Ranks], list[int]] = {}
     for leaf in diff.graph.leaves:
@@ -168,8 +215,14 @@ def _unused(diff: RankDiff) -> dict[tuple[Ranks, Ranks], list[int]]:
         lacking = tuple(
             rank
             for rank, process in diff.processes.items()
-            if rank not in using and rank in diff.ranks and set(leaf.names) & set(process.parameters)
+            if rank not in using
+            and rank in diff.ranks
+            and set(leaf.names) & set(process.parameters)
         )
         if leaf.kind == "parameter" and lacking:
-            unused.setdefault((using, lacking), []).append(leaf.node)
+            unused.setdefault(
+                (using, lacking),
+                [],
+            ).append(leaf.node)
+
     return unused

@@ -26,7 +26,12 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Graph, Leaf, SavedTensor, SourceLine
-from gradviz.source.code_line import changed_in_place, in_place_part, in_place_pieces, with_copies
+from gradviz.source.code_line import (
+    changed_in_place,
+    in_place_part,
+    in_place_pieces,
+    with_copies,
+)
 from gradviz.source.search import Change, lines_behind
 from gradviz.wording import one_line, plural, tensor_line
 
@@ -39,7 +44,9 @@ class _Slot(NamedTuple):
 
 
 class _Stale(NamedTuple):
-    """A modified tensor: the slots that hold it, its names, whether it is a parameter, and the lines that may have changed it."""
+    """A modified tensor: the slots that hold it, its names, whether it is a parameter,
+    and the lines that may have changed it.
+    """
 
     slots: list[_Slot]
     names: Names
@@ -48,7 +55,9 @@ class _Stale(NamedTuple):
 
     @property
     def whose(self) -> str:
-        return one_line(self.names[0]) if self.names else f"a tensor {tensor_line(self.slots[0].slot.tensor)}"
+        if self.names:
+            return one_line(self.names[0])
+        return f"a tensor {tensor_line(self.slots[0].slot.tensor)}"
 
 
 @check(
@@ -58,19 +67,24 @@ class _Stale(NamedTuple):
     reads_saved=True,
 )
 def stale_saved(context: CheckContext) -> Diagnoses:
-    """A saved tensor was modified in place, so `backward()` will raise "modified by an inplace operation".
+    """A saved tensor was modified in place, so `backward()` will raise "modified by an
+    inplace operation".
 
-    Autograd saves tensors, not copies, and each tensor counts its in-place changes. `backward()` compares the count with the one
-    at saving and refuses. All such tensors are reported at once: who saved them where, whose they are, and the lines that may
+    Autograd saves tensors, not copies, and each tensor counts its in-place changes.
+    `backward()` compares the count with the one at saving and refuses. All such tensors
+    are reported at once: who saved them where, whose they are, and the lines that may
     have changed them.
 
-    How it is found: The version of each saved tensor is compared with that of the tensor now, as `backward()` does. Lines that
-    changed it come from the nodes that were recorded later, and from the text of the code around the call.
+    How it is found: The version of each saved tensor is compared with that of the
+    tensor now, as `backward()` does. Lines that changed it come from the nodes that
+    were recorded later, and from the text of the code around the call.
 
-    What to do: Write `x = x + 1` in place of `x += 1`, or `x.add_(1)`. Call every `backward()` before the `optimizer.step()`
-    that changes the weights it needs, or compute the loss again after it.
+    What to do: Write `x = x + 1` in place of `x += 1`, or `x.add_(1)`. Call every
+    `backward()` before the `optimizer.step()` that changes the weights it needs, or
+    compute the loss again after it.
 
-    When to ignore it: Never: `backward()` will raise. Only a graph through which `backward()` is not called again may stay so.
+    When to ignore it: Never: `backward()` will raise. Only a graph through which
+    `backward()` is not called again may stay so.
 
     ```python
     import torch
@@ -84,26 +98,42 @@ def stale_saved(context: CheckContext) -> Diagnoses:
     """
     slots: dict[object, list[_Slot]] = {}
     graph = context.graph
-    for node in [graph.nodes[i] for i, flags in enumerate(graph.flags) if "modified" in flags]:
+
+    for node in [
+        graph.nodes[i] for i, flags in enumerate(graph.flags) if "modified" in flags
+    ]:
         for slot in node.saved:
             if slot.state == "modified":
                 key = slot.storage if slot.storage is not None else (node.id, slot.slot)
                 slots.setdefault(key, []).append(_Slot(node.id, slot))
+
     causes: dict[object, list[_Stale]] = {}
     for i, members in enumerate(slots.values()):
         tensor = _stale(context, members)
-        causes.setdefault((tensor.parameter, tensor.changed) if tensor.changed else i, []).append(tensor)
+        causes.setdefault(
+            (tensor.parameter, tensor.changed) if tensor.changed else i, []
+        ).append(tensor)
+
     for stale in causes.values():
-        yield _finding(context.graph, stale)._replace(**_of_an_earlier_step(context, stale[0].slots[0].node))
+        yield _finding(context.graph, stale)._replace(
+            **_of_an_earlier_step(context, stale[0].slots[0].node)
+        )
 
 
 def _of_an_earlier_step(context: CheckContext, saver: int) -> dict[str, Any]:
-    """What to do where the same line ran in this step and in an earlier one, from which a state has brought its graph along."""
+    """What to do where the same line ran in this step and in an earlier one, from which
+    a state has brought its graph along.
+    """
     graph = context.graph
-    lines = {made_at(graph, node.id) for node in graph.nodes if (node.sequence or 0) >= context.since}
+    lines = {
+        made_at(graph, node.id)
+        for node in graph.nodes
+        if (node.sequence or 0) >= context.since
+    }
     joints = joints_behind(context, [saver]) if made_at(graph, saver) in lines else ()
     if not joints or (graph.nodes[saver].sequence or 0) >= context.since:
         return {}
+
     old, made = old_tensors(context, joints), made_at(graph, joints[0].producer)
     summary = f"{listed(old.names) or 'a state'} leads back into an earlier step, whose weights have changed since"
     told = {
@@ -114,16 +144,34 @@ def _of_an_earlier_step(context: CheckContext, saver: int) -> dict[str, Any]:
         "part": "",
         "follows": ("freed-graph",),
     }
+
     return told | freed_fix(context, joints, old, made)
 
 
 def _stale(context: CheckContext, members: list[_Slot]) -> _Stale:
     node, slot = members[0]
-    leaves = [leaf for leaf in context.graph.leaves if leaf.node == slot.leaf or _shares(leaf, slot)]
-    names = all_names([*leaves, *(tensor for tensor in context.named_tensors if _shares(tensor, slot))])
+    leaves = [
+        leaf
+        for leaf in context.graph.leaves
+        if leaf.node == slot.leaf or _shares(leaf, slot)
+    ]
+    names = all_names(
+        [
+            *leaves,
+            *(tensor for tensor in context.named_tensors if _shares(tensor, slot)),
+        ]
+    )
     parameter = any(leaf.kind == "parameter" and leaf.names for leaf in leaves)
-    changed = _changes(context, names, node, parameter) or _recorded_changes(context.graph, node)
-    return _Stale(members, names, parameter or slot.leaf is not None, tuple(changed))
+    changed = _changes(context, names, node, parameter) or _recorded_changes(
+        context.graph, node
+    )
+
+    return _Stale(
+        members,
+        names,
+        parameter or slot.leaf is not None,
+        tuple(changed),
+    )
 
 
 def _shares(tensor: Leaf | NamedTensor, slot: SavedTensor) -> bool:
@@ -135,7 +183,11 @@ def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
     """What one line of code, or several, did to these tensors."""
     names, first = dict.fromkeys(tensor.whose for tensor in stale), stale[0]
     saver, (fix, edit) = first.slots[0].node, _remedy(graph, first)
-    changed, source = first.changed, first.changed[0] if first.changed else made_at(graph, saver)
+    changed, source = (
+        first.changed,
+        first.changed[0] if first.changed else made_at(graph, saver),
+    )
+
     return Diagnosis(
         f"{listed(names)} {verb(names, 'was', 'were')} modified in place after {verb(names, 'it was', 'they were')} saved "
         "for backward",
@@ -143,7 +195,9 @@ def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
         _why(graph, stale),
         fix,
         tuple(slot.node for tensor in stale for slot in tensor.slots),
-        where=places(place(graph, saver), f"changed in {line(changed[0])}" if changed else ""),
+        where=places(
+            place(graph, saver), f"changed in {line(changed[0])}" if changed else ""
+        ),
         source=source,
         part=in_place_part(source) if changed else "",
         edit=edit,
@@ -151,98 +205,162 @@ def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
 
 
 def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
-    """Who saved what, and which lines may have changed it; what one line saved several times is told once."""
+    """Who saved what, and which lines may have changed it; what one line saved several
+    times is told once.
+    """
     savers: Counter[str] = Counter()
     for tensor in stale:
         it = "it" if len(stale) == 1 else tensor.whose
         for saver in tensor.slots:
-            savers[f"{title_and_code(graph, saver.node)} saved {it} as {one_line(saver.slot.slot)!r}"] += 1
-    parts = [f"{words} {plural(count, 'time')}" if count > 1 else words for words, count in savers.items()][:3]
+            savers[
+                f"{title_and_code(graph, saver.node)} saved {it} as {one_line(saver.slot.slot)!r}"
+            ] += 1
+
+    parts = [
+        f"{words} {plural(count, 'time')}" if count > 1 else words
+        for words, count in savers.items()
+    ][:3]
     if len(savers) > 3:
-        parts.append(f"{len(savers) - 3:,} more nodes saved {'it' if len(stale) == 1 else 'one of them'}")
+        parts.append(
+            f"{len(savers) - 3:,} more nodes saved {'it' if len(stale) == 1 else 'one of them'}"
+        )
+
     versions = stale[0].slots[0].slot.note
     if len(stale) == 1 and versions:
         parts.append(f"it was {versions}")
+
     changed = stale[0].changed
     if changed:
         is_in = verb(changed, "the change is", "the changes that the code shows are")
         parts.append(f"{is_in} in {listed(code(change) for change in changed)}")
     else:
         parts.append("the code around the call does not show where it was changed")
+
     return "; ".join(parts)
 
 
-def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
+def _remedy(
+    graph: Graph,
+    stale: _Stale,
+) -> tuple[str, Edit | None]:
     """What to do, and the same as data where the text of the line shows how."""
     change = stale.changed[0] if stale.changed else None
     if stale.parameter:
         saver, there = made_at(graph, stale.slots[0].node), "it"
         if saver is not None and change is not None:
-            end = next((made_at(graph, root.node) for root in graph.roots[:1]), None)
+            end = next(
+                (made_at(graph, root.node) for root in graph.roots[:1]),
+                None,
+            )
             there = f"{line(change)}, from {line(saver)}{f' to {line(end)}' if end not in (None, saver) else ''}"
         fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again after "
         return f"{fix}{there}.", None
+
     copied, new = with_copies(change), out_of_place(change)
     if copied:
-        fix = (
-            f"Read a copy in {line(change)}: {copied}. Or collect the parts in a list for torch.stack behind the loop."
-        )
+        fix = f"Read a copy in {line(change)}: {copied}. Or collect the parts in a list for torch.stack behind the loop."
         return fix, instead(change, copied)
+
     if new is not None and change is not None:
         fix = f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
-        return fix, instead(change, change.text.replace(*new) if new[0] in change.text else "")
-    it = next(iter([*stale.names[:1], *changed_in_place(change)]), "x")
+        return fix, instead(
+            change, change.text.replace(*new) if new[0] in change.text else ""
+        )
+
+    it = next(
+        iter([*stale.names[:1], *changed_in_place(change)]),
+        "x",
+    )
     if change is not None and change.text.startswith(f"{it}["):
         copy = f"{it} = {it}.clone()"
         return f"Change a copy: {copy} before {line(change)}.", before(change, copy)
+
     fix = f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a copy, "
     return f"{fix}{it} = {it}.clone() before it.", None
 
 
-def _changes(context: CheckContext, names: Names, saver: int, parameter: bool) -> list[SourceLine]:
-    """Lines that change one of these tensors: the later node that made its present value, then what the code shows."""
+def _changes(
+    context: CheckContext, names: Names, saver: int, parameter: bool
+) -> list[SourceLine]:
+    """Lines that change one of these tensors: the later node that made its present
+    value, then what the code shows.
+    """
     lines: list[SourceLine] = []
     saved = context.graph.nodes[saver]
+
     for tensor in context.named_tensors:
-        if tensor.node is not None and not tensor.leaf and set(tensor.names) & set(names):
+        if (
+            tensor.node is not None
+            and not tensor.leaf
+            and set(tensor.names) & set(names)
+        ):
             made = context.graph.nodes[tensor.node]
-            if made.source not in (None, saved.source) and (made.sequence or 0) > (saved.sequence or 0):
+            if made.source not in (None, saved.source) and (made.sequence or 0) > (
+                saved.sequence or 0
+            ):
                 lines.append(made.source)
+
     for change in context.changes:
-        concerned = change.name in names or (parameter and _updates(context, change, names))
+        concerned = change.name in names or (
+            parameter and _updates(context, change, names)
+        )
         if concerned and change.source != saved.source and change.source not in lines:
             lines.append(change.source)
+
     return lines
 
 
 def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
-    """Lines of operations that were recorded later, and took the place of what the saver made or used, as their text says."""
+    """Lines of operations that were recorded later, and took the place of what the
+    saver made or used, as their text says.
+    """
     lines = dict[SourceLine, None]()
-    taken = spread(makers(graph, saver), lambda node: makers(graph, node) if kind(graph, node) in RESHAPES else ())
+    taken = spread(
+        makers(graph, saver),
+        lambda node: makers(graph, node) if kind(graph, node) in RESHAPES else (),
+    )
+
     for maker in sorted({saver, *taken}):
         for edge in graph.consumers(maker):
             node = graph.nodes[edge.consumer]
             later = (node.sequence or 0) > (graph.nodes[saver].sequence or 0)
-            if later and edge.position == 0 and node.source is not None and changed_in_place(node.source):
+            if (
+                later
+                and edge.position == 0
+                and node.source is not None
+                and changed_in_place(node.source)
+            ):
                 lines[node.source] = None
+
     return list(lines)
 
 
 def _updates(context: CheckContext, change: Change, names: Names) -> bool:
-    """Whether a line steps an optimizer that holds one of these parameters, as far as it is known."""
+    """Whether a line steps an optimizer that holds one of these parameters, as far as
+    it is known.
+    """
     owner, _, method = change.what.partition("(")[0].rpartition(".")
-    holding = [one.name for one in context.optimizers if not {*names}.isdisjoint(all_names(one.tensors))]
-    unknown = not any(holding) and all(optimizer.name != owner for optimizer in context.optimizers)
+    holding = [
+        one.name
+        for one in context.optimizers
+        if not {*names}.isdisjoint(all_names(one.tensors))
+    ]
+    unknown = not any(holding) and all(
+        optimizer.name != owner for optimizer in context.optimizers
+    )
     return method == "step" and (owner in holding or unknown)
 
 
 def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
-    """A piece of a line that changes a tensor in place, and what makes a new tensor instead; None when its text shows neither.
+    """A piece of a line that changes a tensor in place, and what makes a new tensor
+    instead; None when its text shows neither.
 
-    A change of a part of a tensor, `h[0] = 1`, has no such form; that of an element of a list, `parts[0] += 1`, has.
+    A change of a part of a tensor, `h[0] = 1`, has no such form; that of an element of
+    a list, `parts[0] += 1`, has.
 
     >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("h += a + b", "y = f(h.mul_(2))", "h.add_(1)")]
-    [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h = h.add(1)')]
+    [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h =
+    h.add(1)')]
     >>> out_of_place(SourceLine("a.py", 1, "f", "h[0] += 1")), out_of_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
     (None, ('torch.relu_(h)', 'h = torch.relu(h)'))
     >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("if h.add_(1).sum() > 0:", "f(h).add_(1)")]
@@ -251,16 +369,32 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     statement, piece = next(in_place_pieces(source), (None, None))
     if source is None or piece is None or isinstance(piece.changed, ast.Call):
         return None  # the change of what nobody holds
+
     if isinstance(piece.changed, ast.Subscript):
         name = ast.unparse(piece.changed.value)
         above = lines_behind(source, name) if name.isidentifier() else []
-        if not any(re.match(rf"{name}\s*=\s*(\[|list\()", behind.text) for behind in above):
+        if not any(
+            re.match(rf"{name}\s*=\s*(\[|list\()", behind.text) for behind in above
+        ):
             return None  # no list
-    node, changed, part = piece.node, ast.unparse(piece.changed), ast.unparse(piece.node)
+
+    node, changed, part = (
+        piece.node,
+        ast.unparse(piece.changed),
+        ast.unparse(piece.node),
+    )
     if isinstance(node, ast.AugAssign):
-        return part, f"{changed} = {ast.unparse(ast.BinOp(piece.changed, node.op, node.value))}"
+        return (
+            part,
+            f"{changed} = {ast.unparse(ast.BinOp(piece.changed, node.op, node.value))}",
+        )
+
     assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    function = ast.Attribute(node.func.value, node.func.attr.removesuffix("_"), ast.Load())
+    function = ast.Attribute(
+        node.func.value,
+        node.func.attr.removesuffix("_"),
+        ast.Load(),
+    )
     new = ast.unparse(ast.Call(function, node.args, node.keywords))
     alone = isinstance(statement, ast.Expr) and statement.value is node
     return part, f"{changed} = {new}" if alone else new

@@ -1,4 +1,6 @@
-"""Checks on what goes on from one step to the next: graphs that grow, and gradients that add up."""
+"""Checks on what goes on from one step to the next: graphs that grow, and gradients
+that add up.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,21 @@ from gradviz.checks.record import RetainedHistory
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import OldTensors, detached, old_tensors
 from gradviz.checks.rules.parameters import recorded_updates
-from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of, verb, where as place
+from gradviz.checks.words import (
+    as_code,
+    code,
+    first_names,
+    line,
+    listed,
+    nodes_of,
+    verb,
+    where as place,
+)
 from gradviz.graph import Edge, Graph, Leaf, SourceLine
 from gradviz.source.code_line import adds_to, without_graph
 from gradviz.wording import bytes_text, one_line, plural
 
-# -- growing-graph -----------------------------------------------------------------------------------------------------
+# -- growing-graph ---------------------------------------------------------------------
 
 
 @check(
@@ -26,23 +37,28 @@ from gradviz.wording import bytes_text, one_line, plural
     follows=("freed-graph", "stale-saved"),
 )
 def growing_graph(context: CheckContext) -> Diagnoses:
-    """What hangs on earlier steps grows from one backward call to the next: memory fills up slowly, and steps get slower.
+    """What hangs on earlier steps grows from one backward call to the next: memory
+    fills up slowly, and steps get slower.
 
-    Three things do it: a running total of losses with their graphs (`total += loss`), a state that keeps its history, and an
-    update that is recorded (`w = w - lr * w.grad`). Consecutive steps of the run are compared (three are needed): nodes that
-    were made in an earlier step, and of which there are more each time. Backward calls with no update between them belong to
-    one step: several losses of one forward pass share its graph. The graph merely being larger, as with a longer sequence, is
-    no sign and not reported.
+    Three things do it: a running total of losses with their graphs (`total += loss`), a
+    state that keeps its history, and an update that is recorded
+    (`w = w - lr * w.grad`). Consecutive steps of the run are compared (three are
+    needed): nodes that were made in an earlier step, and of which there are more each
+    time. Backward calls with no update between them belong to
+    one step: several losses of one forward pass share its graph. The graph merely being
+    larger, as with a longer sequence, is no sign and not reported.
 
-    How it is found: At each step, the nodes are counted that are older than the step before and still held, by the outputs and
-    by each variable, also in closures, classes and modules of yours. From the third step on, growth shows. Later, now and then
-    and when the script ends, variables are looked for that hold the graphs of three steps or more.
+    How it is found: At each step, the nodes are counted that are older than the step
+    before and still held, by the outputs and by each variable, also in closures,
+    classes and modules of yours. From the third step on, growth shows. Later, now and
+    then and when the script ends, variables are looked for that hold the graphs of
+    three steps or more.
 
-    What to do: Add `loss.item()` or `loss.detach()` to running totals, cut states with `.detach()`, and update under
-    `torch.no_grad()`.
+    What to do: Add `loss.item()` or `loss.detach()` to running totals, cut states with
+    `.detach()`, and update under `torch.no_grad()`.
 
-    When to ignore it: When a few steps are accumulated on purpose and then let go, as in truncated backpropagation over several
-    chunks.
+    When to ignore it: When a few steps are accumulated on purpose and then let go, as
+    in truncated backpropagation over several chunks.
 
     ```python
     import torch
@@ -58,20 +74,36 @@ def growing_graph(context: CheckContext) -> Diagnoses:
     yield from (_held(context, history) for history in context.record.histories)
     if context.step < 2:
         return
+
     before = _step_before(context)
-    told: set[SourceLine | None] = set()  # lines whose results the graph of the outputs carries along
+    # lines whose results the graph of the outputs carries along
+    told: set[SourceLine | None] = set()
     for history in context.retained:
-        call, last = before.get(history.name, (context.earlier[-1].call, RetainedHistory(history.name, 0, 0)))
+        call, last = before.get(
+            history.name,
+            (context.earlier[-1].call, RetainedHistory(history.name, 0, 0)),
+        )
         if history.name and history.newest == last.newest:
             continue  # it holds what it held, and more of that is old by now
-        if history.nodes > last.nodes and (last.nodes or history.repeats) and history.source not in told:
+        if (
+            history.nodes > last.nodes
+            and (last.nodes or history.repeats)
+            and history.source not in told
+        ):
             yield _growing(context, history, last, call)
             if not history.name:
-                told = {context.graph.nodes[edge.producer].source for edge in _edges(context.graph, history)} - {None}
+                told = {
+                    context.graph.nodes[edge.producer].source
+                    for edge in _edges(context.graph, history)
+                } - {None}
 
 
-def _step_before(context: CheckContext) -> dict[str, tuple[int, RetainedHistory]]:
-    """The most that each variable, or the outputs, carried along in the step before this one, and at which call."""
+def _step_before(
+    context: CheckContext,
+) -> dict[str, tuple[int, RetainedHistory]]:
+    """The most that each variable, or the outputs, carried along in the step before
+    this one, and at which call.
+    """
     most: dict[str, tuple[int, RetainedHistory]] = {}
     for call in context.earlier:
         for history in call.retained if call.step == context.step - 1 else ():
@@ -81,26 +113,53 @@ def _step_before(context: CheckContext) -> dict[str, tuple[int, RetainedHistory]
 
 
 def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
-    """The joints of the outputs' graph; those of a variable's are in a graph of its own."""
+    """The joints of the outputs' graph; those of a variable's are in a graph of its
+    own.
+    """
     joints = set(retained.joints)
     return [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
 
 
-def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHistory, previous: int) -> Diagnosis:
-    end = max(earlier.call for earlier in context.earlier if earlier.step < context.step)
+def _growing(
+    context: CheckContext,
+    history: RetainedHistory,
+    last: RetainedHistory,
+    previous: int,
+) -> Diagnosis:
+    end = max(
+        earlier.call for earlier in context.earlier if earlier.step < context.step
+    )
     held = f"{plural(history.nodes, 'node')} from before call {end}"
     step = _turn(context)
-    was, more = f"at call {previous} it was {last.nodes:,}", (history.nbytes or 0) - (last.nbytes or 0)
-    grown = f"keeps every earlier graph alive: {plural(history.nodes - last.nodes, 'node')}"
+    was, more = (
+        f"at call {previous} it was {last.nodes:,}",
+        (history.nbytes or 0) - (last.nbytes or 0),
+    )
+    grown = (
+        f"keeps every earlier graph alive: {plural(history.nodes - last.nodes, 'node')}"
+    )
     if last.nbytes is not None and more > 0:
         grown += f" and {bytes_text(more)} of saved tensors"
+
     if history.name:
         name, source = one_line(history.name), history.added or history.source
-        why = f"at backward call {context.call} {name} holds {held}; {was}{_adds(source)}"
-        diagnosis = Diagnosis(f"{name} {grown} more each {step}", (history.name,), why, _STORED, source=source)
+        why = (
+            f"at backward call {context.call} {name} holds {held}; {was}{_adds(source)}"
+        )
+        diagnosis = Diagnosis(
+            f"{name} {grown} more each {step}",
+            (history.name,),
+            why,
+            _STORED,
+            source=source,
+        )
         return diagnosis._replace(**_stored(context, history))
+
     graph, joints = context.graph, _edges(context.graph, history)
-    old, made = old_tensors(context, joints), [graph.nodes[edge.producer].source for edge in joints]
+    old, made = (
+        old_tensors(context, joints),
+        [graph.nodes[edge.producer].source for edge in joints],
+    )
     names, source = old.names, history.added or history.source or next(iter(made), None)
     holder = f"the graph of {listed(root.name for root in graph.roots)} holds {held}"
     carrier = f", through {listed(names)}" if names else ""
@@ -131,7 +190,9 @@ def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
         _STORED,
         source=source,
     )
-    follows = ("nonleaf-parameter",) if recorded_updates(context)[0] else ()  # each loss leads to all updates
+    # each loss leads to all updates
+    follows = ("nonleaf-parameter",) if recorded_updates(context)[0] else ()
+
     return diagnosis._replace(**_stored(context, history), follows=follows)
 
 
@@ -142,56 +203,92 @@ def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
     """What to do about a variable that holds graphs, as fields of the diagnosis."""
     name, added = one_line(history.name), history.added or history.source
     given = adds_to(history.source, history.name)
+
     if history.update:
         fix = f"Detach {name} after each update: {as_code(name)} = {as_code(name)}.detach().requires_grad_()."
-        return {"fix": f"{fix} Remove create_graph=True if you do not differentiate the gradients themselves."}
+        return {
+            "fix": f"{fix} Remove create_graph=True if you do not differentiate the gradients themselves."
+        }
+
     if given is False or (given is None and not history.depth and not history.added):
         detach = f"{as_code(name)} = {as_code(name)}.detach()"
         edit = behind(history.source, detach) if given is False else None
         return {"fix": f"Detach {name} between the steps: {detach}.", "edit": edit}
-    new, what = without_graph(added, history.depth), "detach what has a graph before it is stored"
-    if any(f"{model.name}.detach()" in new for model in context.models):  # a module has none
+
+    new, what = (
+        without_graph(added, history.depth),
+        "detach what has a graph before it is stored",
+    )
+    # a module has none
+    if any(f"{model.name}.detach()" in new for model in context.models):
         new, what = "", "compute what is stored under torch.no_grad(), or detach it"
+
     if new:
         fix = f"In {line(added)}, add a value without its graph: {new}. Use .item() for a single number."
         return {"fix": fix, "edit": instead(added, new)}
-    return {"fix": f"In {line(added)}, {what}: .detach(), or .item() for a single number."} if added is not None else {}
+
+    if added is not None:
+        return {
+            "fix": f"In {line(added)}, {what}: .detach(), or .item() for a single number."
+        }
+
+    return {}
 
 
-def _carried(context: CheckContext, joints: Sequence[Edge], old: OldTensors) -> dict[str, Any]:
+def _carried(
+    context: CheckContext, joints: Sequence[Edge], old: OldTensors
+) -> dict[str, Any]:
     """The same about what the outputs themselves carry along."""
     made = [context.graph.nodes[edge.producer] for edge in joints]
-    # sums with something that has no graph lead into the old part, as a recorded update does
-    if made and all(node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made):
+    # sums with something that has no graph lead into the old part, as a recorded update
+    # does
+    if made and all(
+        node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made
+    ):
         who = listed(old.names[:1]) or "parameters"
         fix = f"Update {who} without recording: inside torch.no_grad() and in place, or with torch.optim."
         return {"fix": fix, "follows": ("nonleaf-parameter",)}
-    return {"fix": detached(context, old), "edit": behind(context.backward, old.cut)}
+
+    return {
+        "fix": detached(context, old),
+        "edit": behind(context.backward, old.cut),
+    }
 
 
 def _adds(source: SourceLine | None) -> str:
-    return f". {code(source)} adds a tensor that still has its graph" if source is not None else ""
+    if source is not None:
+        return f". {code(source)} adds a tensor that still has its graph"
+    return ""
 
 
-# -- gradients and updates -----------------------------------------------------------------------------------------
+# -- gradients and updates -------------------------------------------------------------
 
 TIMES = 2
-"""Times from which something is a habit of the code. Once may be on purpose, as in training against each other."""
+"""Times from which something is a habit of the code. Once may be on purpose, as in
+training against each other.
+"""
 
 
-@check("gradient-not-reset", "warning", "each step adds its gradient to those of the steps before")
+@check(
+    "gradient-not-reset",
+    "warning",
+    "each step adds its gradient to those of the steps before",
+)
 def gradient_not_reset(context: CheckContext) -> Diagnoses:
-    """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update also repeats those of all earlier steps.
+    """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update
+    also repeats those of all earlier steps.
 
-    Reported when a leaf was updated twice between backward calls, by its optimizer or else in place, and `.grad` was reset neither
-    then nor in between (three calls are needed, see `--steps`). Adding up the gradients of several calls before
-    one update is no sign.
+    Reported when a leaf was updated twice between backward calls, by its optimizer or
+    else in place, and `.grad` was reset neither then nor in between (three calls are
+    needed, see `--steps`). Adding up the gradients of several calls before one update
+    is no sign.
 
-    How it is found: Between the backward calls, it is noted which leaves an optimizer or an in-place change has updated, and
-    whether their `.grad` was emptied, replaced or zeroed.
+    How it is found: Between the backward calls, it is noted which leaves an optimizer
+    or an in-place change has updated, and whether their `.grad` was emptied, replaced
+    or zeroed.
 
-    What to do: Call `optimizer.zero_grad()` once in every step, before `backward()` or after the update. Without an optimizer,
-    set `.grad` to None.
+    What to do: Call `optimizer.zero_grad()` once in every step, before `backward()` or
+    after the update. Without an optimizer, set `.grad` to None.
 
     When to ignore it: When the sum over all steps is meant, as in a hand-made momentum.
 
@@ -207,12 +304,20 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
     ```
     """
     optimized = context.optimized
-    by_hand = context.reads_grad or not optimized.intersection(leaf.node for leaf in context.graph.leaves)
-    # what is neither optimized nor changed by hand follows another network: see never-updated
-    candidates = [leaf for leaf in context.graph.leaves if by_hand or leaf.node in optimized]
-    growing = [leaf for leaf in candidates if _piles_up(context, leaf, leaf.node in optimized)]
+    by_hand = context.reads_grad or not optimized.intersection(
+        leaf.node for leaf in context.graph.leaves
+    )
+    # what is neither optimized nor changed by hand follows another network: see
+    # never-updated
+    candidates = [
+        leaf for leaf in context.graph.leaves if by_hand or leaf.node in optimized
+    ]
+    growing = [
+        leaf for leaf in candidates if _piles_up(context, leaf, leaf.node in optimized)
+    ]
     if not growing:
         return
+
     step, gradients = _turn(context), verb(growing, "the gradient", "the gradients")
     yield Diagnosis(
         f"{gradients} of {_who(growing)} {verb(growing, 'adds', 'add')} up from {step} to {step}",
@@ -226,13 +331,17 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
 
 
 def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
-    """Whether a leaf has just been updated often enough since its gradient was reset; later calls say nothing new.
+    """Whether a leaf has just been updated often enough since its gradient was reset;
+    later calls say nothing new.
 
-    What an optimizer holds may be changed in place for other reasons, but not while it takes a step with a closure.
+    What an optimizer holds may be changed in place for other reasons, but not while it
+    takes a step with a closure.
     """
     count, last = 0, False
     for interval in context.intervals.get(leaf.node, ()):
-        last = "s" in interval or ("w" in interval and (context.in_step or not optimized))
+        last = "s" in interval or (
+            "w" in interval and (context.in_step or not optimized)
+        )
         count = count + last if {*interval}.isdisjoint("z?") else 0
     return last and count == TIMES
 
@@ -241,19 +350,40 @@ def _who(leaves: Sequence[Leaf]) -> str:
     names = first_names(leaves)
     if len(leaves) == 1:
         return listed(names) or "a leaf"
-    return f"{plural(len(leaves), 'tensor')} ({listed(names, 3)})" if names else plural(len(leaves), "tensor")
+    if names:
+        return f"{plural(len(leaves), 'tensor')} ({listed(names, 3)})"
+    return plural(len(leaves), "tensor")
 
 
-def _reset(context: CheckContext, leaves: Sequence[Leaf]) -> dict[str, Any]:
+def _reset(
+    context: CheckContext,
+    leaves: Sequence[Leaf],
+) -> dict[str, Any]:
     """What to do about gradients that add up, as fields of the diagnosis."""
     nodes, at = set(nodes_of(leaves)), context.backward
-    holders = [optimizer for optimizer in context.optimizers if nodes.intersection(nodes_of(optimizer.tensors))]
+    holders = [
+        optimizer
+        for optimizer in context.optimizers
+        if nodes.intersection(nodes_of(optimizer.tensors))
+    ]
     calls = [f"{as_code(optimizer.name)}.zero_grad()" for optimizer in holders]
+
     if nodes <= context.optimized:
-        there = f", before {line(at)}" if context.in_step else ": before backward(), or after the update"
-        return {"fix": f"Call {listed(calls)} once in every step{there}.", "edit": before(at, "; ".join(calls))}
+        if context.in_step:
+            there = f", before {line(at)}"
+        else:
+            there = ": before backward(), or after the update"
+        return {
+            "fix": f"Call {listed(calls)} once in every step{there}.",
+            "edit": before(at, "; ".join(calls)),
+        }
+
     name = as_code(next(iter(first_names(leaves)), "w"))
     others = "" if len(leaves) == 1 else ", and so on for each"
-    changed = [change.source for change in context.changes if change.name in first_names(leaves)]
+    changed = [
+        change.source
+        for change in context.changes
+        if change.name in first_names(leaves)
+    ]
     there = f"behind {line(changed[-1])}" if changed else "after the update"
     return {"fix": f"Reset it in every step, {there}: {name}.grad = None{others}."}

@@ -1,4 +1,6 @@
-"""The check on what torch itself has warned of: each message that concerns training is a row with its cause and a fix."""
+"""The check on what torch itself has warned of: each message that concerns training is
+a row with its cause and a fix.
+"""
 
 from __future__ import annotations
 
@@ -130,17 +132,22 @@ _LEFT_OUT = (
     "deprecated|prototype|experimental|not available|nested_tensor|to a scalar|copy construct|Anomaly|future|beta"
     r"|Full backward hook is firing|call of `lr_scheduler.step\(\)`"
 )
-"""What is harmless, and the order that scheduler-order judges: torch warns of a right one, too."""
+"""What is harmless, and the order that scheduler-order judges: torch warns of a right
+one, too.
+"""
 
 
 @check("torch-warning", "warning", "torch has warned of a line of the script")
 def torch_warning(context: CheckContext) -> Diagnoses:
-    """torch warned of something that concerns training, at a line of yours: what it means, and what to do.
+    """torch warned of something that concerns training, at a line of yours: what it
+    means, and what to do.
 
-    A warning is shown once, among all that a script prints. What another check says more exactly is not said twice, and the order
-    of steps of a scheduler is left to `scheduler-order`; a message that is not known here is a note.
+    A warning is shown once, among all that a script prints. What another check says
+    more exactly is not said twice, and the order of steps of a scheduler is left to
+    `scheduler-order`; a message that is not known here is a note.
 
-    How it is found: Warnings of torch are taken up as Python shows them. What a filter hides is not seen.
+    How it is found: Warnings of torch are taken up as Python shows them. What a filter
+    hides is not seen.
 
     What to do: What the finding says.
 
@@ -160,7 +167,14 @@ def torch_warning(context: CheckContext) -> Diagnoses:
         if told is not None:
             summary, why, fix = (part.format(**told[1]) for part in told[0][1:4])
             follows = told[0].said_by
-            yield Diagnosis(summary, (), f"{code(misuse.source)}: {why}", fix, source=misuse.source, follows=follows)
+            yield Diagnosis(
+                summary,
+                (),
+                f"{code(misuse.source)}: {why}",
+                fix,
+                source=misuse.source,
+                follows=follows,
+            )
         elif text and not re.search(_LEFT_OUT, text):
             yield Diagnosis(
                 f"torch warns: {clip(one_line(text), 80)}",

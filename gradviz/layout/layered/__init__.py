@@ -1,9 +1,11 @@
 """The layout: rows from top to bottom, close to linear in boxes and edges.
 
-The steps are those of Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures"
-(1981): rows, order within rows, coordinates. What makes them fast and keeps deep drawings narrow is said in `ranks`,
-`ordering` and `coordinates`. Every frame is laid out on its own, the innermost first, and is then one box in its parent.
-Nothing here knows of graphs, ops or text, and nothing walks a graph by recursion.
+The steps are those of Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of
+Hierarchical System Structures" (1981): rows, order within rows, coordinates. What makes
+them fast and keeps deep drawings narrow is said in `ranks`, `ordering` and
+`coordinates`. Every frame is laid out on its own, the innermost first, and is then one
+box in its parent. Nothing here knows of graphs, ops or text, and nothing walks a graph
+by recursion.
 """
 
 from __future__ import annotations
@@ -24,10 +26,36 @@ from gradviz.layout import (
     turned,
     turned_back,
 )
-from gradviz.layout.layered.coordinates import first_coordinates, pieces_by_place, polish, spacing
-from gradviz.layout.layered.grouping import by_key, components, distinct_pairs, group, places, starts_of
-from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, cut_into_layers, plain_sheet
-from gradviz.layout.layered.nesting import Grids, Hierarchy, build_hierarchy, frame_tree, leaf_routes, make_grids
+from gradviz.layout.layered.coordinates import (
+    first_coordinates,
+    pieces_by_place,
+    polish,
+    spacing,
+)
+from gradviz.layout.layered.grouping import (
+    by_key,
+    components,
+    distinct_pairs,
+    group,
+    places,
+    starts_of,
+)
+from gradviz.layout.layered.layers import (
+    FREE,
+    TOP,
+    Layers,
+    Sheet,
+    cut_into_layers,
+    plain_sheet,
+)
+from gradviz.layout.layered.nesting import (
+    Grids,
+    Hierarchy,
+    build_hierarchy,
+    frame_tree,
+    leaf_routes,
+    make_grids,
+)
 from gradviz.layout.layered.ordering import best_order
 from gradviz.layout.layered.ranks import (
     depth_order,
@@ -51,7 +79,9 @@ from gradviz.stages import Stage, phase
 
 
 class SheetPlacement(NamedTuple):
-    """Where a sheet's boxes went. Every drawing has its own origin, the upper left corner of what is in it."""
+    """Where a sheet's boxes went. Every drawing has its own origin, the upper left
+    corner of what is in it.
+    """
 
     middles: Floats  # (n, 2)
     routes: Routes
@@ -59,7 +89,8 @@ class SheetPlacement(NamedTuple):
 
 
 def place(drawing: Drawing) -> Placement:
-    """Place boxes in rows from top to bottom. An edge from a box to itself gets no points.
+    """Place boxes in rows from top to bottom. An edge from a box to itself gets no
+    points.
 
     Of edges that form a cycle as few as possible run upwards, and `notes` says so.
     """
@@ -75,86 +106,165 @@ def _in_rows(drawing: Drawing) -> Placement:
     with Stage("layout"):
         phase("grids", of=PHASES + 2)  # with frames it turns out to be more
         edges, which = _distinct_edges(drawing)
-        widths, heights = (np.asarray(size, np.float64) for size in (drawing.widths, drawing.heights))
+        widths, heights = (
+            np.asarray(size, np.float64) for size in (drawing.widths, drawing.heights)
+        )
         frame_of = np.asarray(drawing.frame_of, np.int64)
-        grids = make_grids(replace(drawing, widths=widths, heights=heights, edges=edges, frame_of=frame_of))
+        grids = make_grids(
+            replace(
+                drawing, widths=widths, heights=heights, edges=edges, frame_of=frame_of
+            )
+        )
         frames: tuple[Rect, ...] = ()
+
         if drawing.frames:
             placed, frames = _place_with_frames(grids.outside)
         else:
             placed = place_sheet(plain_sheet(grids.outside))
+
         phase("joining")
         middles = placed.middles[grids.box]
         middles[grids.leaf] += grids.aside
-        routes = _whole_routes(grids, placed.routes, leaf_routes(grids, middles, heights), which)
+        routes = _whole_routes(
+            grids, placed.routes, leaf_routes(grids, middles, heights), which
+        )
         x, y = middles.T.copy()
         width, height = placed.sizes[0].tolist()
-        return Placement(x, y, routes.points, routes.starts, frames, width, height)
+        return Placement(
+            x,
+            y,
+            routes.points,
+            routes.starts,
+            frames,
+            width,
+            height,
+        )
 
 
 def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:
-    """Edges without repetitions and self-loops, and for every edge of the drawing which of them it is, or -1."""
-    edges = np.asarray(drawing.edges, np.int64).reshape(-1, 2)
+    """Edges without repetitions and self-loops, and for every edge of the drawing which
+    of them it is, or -1.
+    """
+    edges = np.asarray(drawing.edges, np.int64).reshape(
+        -1,
+        2,
+    )
     which = np.full(len(edges), -1, np.int64)
     proper = np.flatnonzero(edges[:, 0] != edges[:, 1])
-    above, below, which[proper] = distinct_pairs(edges[proper].T, drawing.size)
+    above, below, which[proper] = distinct_pairs(
+        edges[proper].T,
+        drawing.size,
+    )
     return np.column_stack((above, below)), which
 
 
-def _whole_routes(grids: Grids, outside: Routes, inner: Routes, which: Ints) -> Routes:
+def _whole_routes(
+    grids: Grids,
+    outside: Routes,
+    inner: Routes,
+    which: Ints,
+) -> Routes:
     """Routes of all edges of the drawing; those from grids begin, or end, inside them."""
     every = Routes(
         np.concatenate((outside.points, inner.points)),
         np.concatenate((outside.starts[:-1], len(outside.points) + inner.starts)),
     )
-    inside = np.full((len(grids.edge), 3), -1, np.int64)  # pieces before, outside and after
+    # pieces before, outside and after
+    inside = np.full(
+        (len(grids.edge), 3),
+        -1,
+        np.int64,
+    )
     inside[:, 1] = grids.edge
-    inside[grids.leaf_edge, np.where(grids.flipped, 2, 0)] = len(outside.starts) - 1 + np.arange(len(grids.leaf))
+    inside[grids.leaf_edge, np.where(grids.flipped, 2, 0)] = (
+        len(outside.starts) - 1 + np.arange(len(grids.leaf))
+    )
     drawn = np.flatnonzero(which >= 0)
     pieces = inside[which[drawn]]
-    return joined(every, np.repeat(drawn, (pieces >= 0).sum(axis=1)), pieces[pieces >= 0], len(which))
+
+    return joined(
+        every,
+        np.repeat(
+            drawn,
+            (pieces >= 0).sum(axis=1),
+        ),
+        pieces[pieces >= 0],
+        len(which),
+    )
 
 
-# -- frames ------------------------------------------------------------------------------------------------------------
+# -- frames ----------------------------------------------------------------------------
 
-# All frames of one depth are one sheet. Room is kept on top of each frame for its title, at the upper left corner; edges
-# enter to the right of it, so that none runs through the text.
+# All frames of one depth are one sheet. Room is kept on top of each frame for its
+# title, at the upper left corner; edges enter to the right of it, so that none runs
+# through the text.
 
 TITLE_ROOM = 6.0  # px between a title and the first edge beside it
 
 
-def _place_with_frames(drawing: Drawing) -> tuple[SheetPlacement, tuple[Rect, ...]]:
-    """Place boxes and the frames around them. Edges must be distinct. Raises Cycle when they form one."""
+def _place_with_frames(
+    drawing: Drawing,
+) -> tuple[SheetPlacement, tuple[Rect, ...]]:
+    """Place boxes and the frames around them. Edges must be distinct. Raises Cycle when
+    they form one.
+    """
     rank = rank_nodes(neighbours(drawing.size, *drawing.edges.T)).rank
-    placer = _Placer(build_hierarchy(frame_tree(drawing.frame_of, drawing.frames), drawing.edges, rank), drawing)
+    placer = _Placer(
+        build_hierarchy(
+            frame_tree(drawing.frame_of, drawing.frames), drawing.edges, rank
+        ),
+        drawing,
+    )
     deepest = int(placer.tree.depth.max())
     phase("modules", of=PHASES * (deepest + 1) + 3)
     for depth in range(deepest, -1, -1):
         sizes = placer.place_level(depth)
+
     return placer.on_page(sizes)
 
 
 class _Placer:
-    """Collects what is known of nodes and segments, level by level. Until `on_page`, places count from their frame."""
+    """Collects what is known of nodes and segments, level by level. Until `on_page`,
+    places count from their frame.
+    """
 
     def __init__(self, hierarchy: Hierarchy, drawing: Drawing) -> None:
         self.hierarchy, self.drawing, self.tree = hierarchy, drawing, hierarchy.tree
-        nodes, self.boxes, self.page = len(hierarchy.home), drawing.size, hierarchy.tree.page
+        nodes, self.boxes, self.page = (
+            len(hierarchy.home),
+            drawing.size,
+            hierarchy.tree.page,
+        )
         self.size, self.middle = np.zeros((nodes, 2)), np.zeros((nodes, 2))
         self.size[: self.boxes] = np.column_stack((drawing.widths, drawing.heights))
         self.words = np.zeros(nodes)
         self.words[: self.boxes] = drawing.room_below
-        self.title = np.array([(frame.title_width, frame.title_height) for frame in drawing.frames])
+        self.title = np.array(
+            [(frame.title_width, frame.title_height) for frame in drawing.frames]
+        )
         self.inset = np.zeros((self.page + 1, 2))
-        self.port_offset = np.zeros(nodes - self.boxes - self.page + 1)  # a port of -1 has offset 0
+        # a port of -1 has offset 0
+        self.port_offset = np.zeros(nodes - self.boxes - self.page + 1)
         self.placed: list[tuple[Ints, Routes]] = []  # segments and their routes
 
     def place_level(self, depth: int) -> Floats:
-        """Place the contents of all frames of one depth, and return how large these are."""
-        depth_of, home, segment = self.tree.depth, self.hierarchy.home, self.hierarchy.segments
-        frames, members = np.flatnonzero(depth_of == depth), np.flatnonzero(depth_of[home] == depth)
+        """Place the contents of all frames of one depth, and return how large these
+        are.
+        """
+        depth_of, home, segment = (
+            self.tree.depth,
+            self.hierarchy.home,
+            self.hierarchy.segments,
+        )
+        frames, members = (
+            np.flatnonzero(depth_of == depth),
+            np.flatnonzero(depth_of[home] == depth),
+        )
         segments = np.flatnonzero(depth_of[segment.frame] == depth)
-        local, part = np.zeros(len(home), np.int64), np.zeros(self.page + 1, np.int64)
+        local, part = (
+            np.zeros(len(home), np.int64),
+            np.zeros(self.page + 1, np.int64),
+        )
         local[members], part[frames] = np.arange(len(members)), np.arange(len(frames))
         placed = place_sheet(
             Sheet(
@@ -176,39 +286,75 @@ class _Placer:
         self.placed.append((segments, placed.routes))
         if depth:
             self._size_frames(frames, members, placed.sizes)
+
         return placed.sizes
 
-    def _size_frames(self, frames: Ints, members: Ints, contents: Floats) -> None:
+    def _size_frames(
+        self,
+        frames: Ints,
+        members: Ints,
+        contents: Floats,
+    ) -> None:
         """Sizes of frames from their contents, and where their ports are."""
         home, pin, gap = self.hierarchy.home, self.hierarchy.pin, self.drawing.gap
         title, title_height = self.title[frames].T
         ports = members[pin[members] == TOP]
-        entry = by_key(np.minimum, self.middle[ports, 0], home[ports], self.page + 1, np.inf)
+        entry = by_key(
+            np.minimum,
+            self.middle[ports, 0],
+            home[ports],
+            self.page + 1,
+            np.inf,
+        )
         widths, heights = contents.T
-        beside = np.where(title > 0, title + TITLE_ROOM - entry[frames], 0.0)
-        left = np.maximum(np.maximum(gap, beside), (title + gap - widths) / 2)
+        beside = np.where(
+            title > 0,
+            title + TITLE_ROOM - entry[frames],
+            0.0,
+        )
+        left = np.maximum(
+            np.maximum(gap, beside),
+            (title + gap - widths) / 2,
+        )
         top = title_height + gap / 2
         self.inset[frames] = np.column_stack((left, top))
         node = self.boxes + frames
-        self.size[node] = np.column_stack((np.maximum(left + widths, title) + gap, top + heights + gap / 2))
+        self.size[node] = np.column_stack(
+            (np.maximum(left + widths, title) + gap, top + heights + gap / 2)
+        )
         ports = members[pin[members] != FREE]
         inside = home[ports]
         self.port_offset[ports - self.boxes - self.page] = (
-            self.middle[ports, 0] + self.inset[inside, 0] - self.size[self.boxes + inside, 0] / 2
+            self.middle[ports, 0]
+            + self.inset[inside, 0]
+            - self.size[self.boxes + inside, 0] / 2
         )
 
-    def on_page(self, sizes: Floats) -> tuple[SheetPlacement, tuple[Rect, ...]]:
+    def on_page(
+        self,
+        sizes: Floats,
+    ) -> tuple[SheetPlacement, tuple[Rect, ...]]:
         """Everything in the coordinates of the page, and the frames there."""
         depth, corner = self.tree.depth, np.zeros_like(self.inset)
         for level in range(1, int(depth.max()) + 1):
             frames = np.flatnonzero(depth == level)
             node = self.boxes + frames
             around = self.tree.home[node]
-            corner[frames] = corner[around] + self.inset[around] + self.middle[node] - self.size[node] / 2
-        rects = np.column_stack((corner[:-1], self.size[self.boxes : self.boxes + self.page])).tolist()
+            corner[frames] = (
+                corner[around]
+                + self.inset[around]
+                + self.middle[node]
+                - self.size[node] / 2
+            )
+
+        rects = np.column_stack(
+            (corner[:-1], self.size[self.boxes : self.boxes + self.page])
+        ).tolist()
         inner = corner + self.inset
         middles = self.middle[: self.boxes] + inner[self.tree.home[: self.boxes]]
-        return SheetPlacement(middles, self._routes(inner), sizes), tuple(Rect(*rect) for rect in rects)
+        return SheetPlacement(middles, self._routes(inner), sizes), tuple(
+            Rect(*rect) for rect in rects
+        )
 
     def _routes(self, inner: Floats) -> Routes:
         """Routes of the edges from those of their segments."""
@@ -217,11 +363,17 @@ class _Placer:
         points = np.concatenate([routes.points for _, routes in self.placed])
         points += inner[np.repeat(self.hierarchy.segments.frame[order], sizes)]
         pieces = places(order)[self.hierarchy.step_segment]
-        routes = joined(Routes(points, starts_of(sizes)), self.hierarchy.step_edge, pieces, len(self.drawing.edges))
+        routes = joined(
+            Routes(points, starts_of(sizes)),
+            self.hierarchy.step_edge,
+            pieces,
+            len(self.drawing.edges),
+        )
+
         return reversed_routes(routes, self.hierarchy.upwards)
 
 
-# -- one run over a sheet: rows, first order, fewer crossings, x, y, routes, shelves -----------------------------------------
+# -- one run over a sheet: rows, first order, fewer crossings, x, y, routes, shelves ---
 
 ASPECT = 1.6  # width to height that shelves aim at
 PHASES = 5
@@ -237,10 +389,19 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     rank = with_towers_beside(ranking.rank, near, sheet.heights)
     row = rows_by_component(rank, component, count, sheet.pin)
     ported = (sheet.above_offset != 0) | (sheet.below_offset != 0)
-    main = longest_ways(near, ranking.height, component, sheet.pin == TOP, ported)
+    main = longest_ways(
+        near,
+        ranking.height,
+        component,
+        sheet.pin == TOP,
+        ported,
+    )
     layers = cut_into_layers(sheet, row, component, count, main)
     phase("ordering")
-    starts = (lambda: depth_order(near, row, sheet.pin != FREE, main), lambda: given_order(near))
+    starts = (
+        lambda: depth_order(near, row, sheet.pin != FREE, main),
+        lambda: given_order(near),
+    )
     order = best_order(layers, starts)
     phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)
@@ -251,29 +412,56 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     channel_x = channel_coordinates(sheet, layers, x)
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     phase("shelves")
+
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
 
 
 def _on_shelves(
-    sheet: Sheet, layers: Layers, x: Floats, rows: Rows, routes: Routes, channel_x: Floats
+    sheet: Sheet,
+    layers: Layers,
+    x: Floats,
+    rows: Rows,
+    routes: Routes,
+    channel_x: Floats,
 ) -> SheetPlacement:
     """Move every component to its place in its drawing."""
     component = layers.component[: sheet.size]
-    left = by_key(np.minimum, x - layers.half, layers.component, layers.components, np.inf)
-    right = by_key(np.maximum, x + layers.half, layers.component, layers.components, -np.inf)
-    np.maximum.at(right, component[sheet.above[layers.left_out]], channel_x)
+    left = by_key(
+        np.minimum,
+        x - layers.half,
+        layers.component,
+        layers.components,
+        np.inf,
+    )
+    right = by_key(
+        np.maximum,
+        x + layers.half,
+        layers.component,
+        layers.components,
+        -np.inf,
+    )
+    np.maximum.at(
+        right,
+        component[sheet.above[layers.left_out]],
+        channel_x,
+    )
     move, sizes = _shelves(sheet, component, right - left, rows.height)
     move[:, 0] -= left
     points = routes.points + move[component[sheet.above].repeat(np.diff(routes.starts))]
     middles = np.column_stack((x[: sheet.size], rows.y)) + move[component]
+
     return SheetPlacement(middles, routes._replace(points=points), sizes)
 
 
-def _shelves(sheet: Sheet, component: Ints, widths: Floats, heights: Floats) -> tuple[Floats, Floats]:
-    """Upper left corner of every component in its drawing, and the size of every drawing.
+def _shelves(
+    sheet: Sheet, component: Ints, widths: Floats, heights: Floats
+) -> tuple[Floats, Floats]:
+    """Upper left corner of every component in its drawing, and the size of every
+    drawing.
 
-    Components of one drawing stand beside and below each other, the highest first. Those with ports stand side by side at the top,
-    so that nothing lies between them and the border below.
+    Components of one drawing stand beside and below each other, the highest first.
+    Those with ports stand side by side at the top, so that nothing lies between them
+    and the border below.
     """
     ported = np.zeros(len(widths), np.bool_)
     ported[component[sheet.pin != FREE]] = True
@@ -281,8 +469,14 @@ def _shelves(sheet: Sheet, component: Ints, widths: Floats, heights: Floats) -> 
     part[component] = sheet.part
     corner, whole = np.zeros((len(widths), 2)), np.zeros((sheet.parts, 2))
 
-    def in_rows(members: Ints, left: float, limit: float) -> tuple[float, float]:
-        """Place components from x = `left` on. Returns the furthest right (a gap on) and lowest points."""
+    def in_rows(
+        members: Ints,
+        left: float,
+        limit: float,
+    ) -> tuple[float, float]:
+        """Place components from x = `left` on. Returns the furthest right (a gap on)
+        and lowest points.
+        """
         x = y = tallest = furthest = 0.0
         for number in members.tolist():
             wide = float(widths[number]) + 2 * sheet.gap
@@ -299,12 +493,26 @@ def _shelves(sheet: Sheet, component: Ints, widths: Floats, heights: Floats) -> 
     whole[part[alone]] = np.column_stack((widths, heights))[alone]
     for p in np.flatnonzero(size > 1).tolist():
         here = members.order[members.start[p] : members.start[p + 1]]
-        right, bottom = in_rows(here[ported[here]], 0.0, np.inf)
+        right, bottom = in_rows(
+            here[ported[here]],
+            0.0,
+            np.inf,
+        )
         rest = here[~ported[here]]
         if len(rest):
-            area = float(((widths[rest] + 2 * sheet.gap) * (heights[rest] + sheet.rank_gap)).sum())
-            limit = max(float(widths[rest].max()) + 2 * sheet.gap, (area * ASPECT) ** 0.5)
-            right, low = in_rows(rest[np.argsort(-heights[rest], kind="stable")], right, limit)
+            area = float(
+                (
+                    (widths[rest] + 2 * sheet.gap) * (heights[rest] + sheet.rank_gap)
+                ).sum()
+            )
+            limit = max(
+                float(widths[rest].max()) + 2 * sheet.gap, (area * ASPECT) ** 0.5
+            )
+            right, low = in_rows(
+                rest[np.argsort(-heights[rest], kind="stable")],
+                right,
+                limit,
+            )
             bottom = max(bottom, low)
         whole[p] = right - 2 * sheet.gap, bottom
     return corner, whole

@@ -1,9 +1,12 @@
-"""x of every point: straight blocks packed to the left and packed to the right, the mean of both, and its polish.
+"""x of every point: straight blocks packed to the left and packed to the right, the
+mean of both, and its polish.
 
-A block is what shares one vertical line in neighbouring rows. The greedy scan for alignments that do not cross is the one of
-Brandes and Koepf, "Fast and Simple Horizontal Coordinate Assignment" (2001), done for all rows at once with running maxima.
-Packing is the longest way through the graph of blocks side by side, which is exact. The classes of blocks that they use for it
-instead had two flaws (corrected in 2020, arXiv:2008.01252), so they are not used. Everything is in the space of places.
+A block is what shares one vertical line in neighbouring rows. The greedy scan for
+alignments that do not cross is the one of Brandes and Koepf, "Fast and Simple
+Horizontal Coordinate Assignment" (2001), done for all rows at once with running maxima.
+Packing is the longest way through the graph of blocks side by side, which is exact. The
+classes of blocks that they use for it instead had two flaws (corrected in 2020,
+arXiv:2008.01252), so they are not used. Everything is in the space of places.
 """
 
 from __future__ import annotations
@@ -34,11 +37,15 @@ class Pieces(NamedTuple):
 
     above: Ints
     below: Ints
-    shift: Floats  # what to add to the x of the place above to get that of the place below when the piece is vertical
+    # what to add to the x of the place above to get that of the place below when the
+    # piece is vertical
+    shift: Floats
 
 
 class Blocks(NamedTuple):
-    """Places grouped into rigid blocks: the x of a place is that of its block plus its shift."""
+    """Places grouped into rigid blocks: the x of a place is that of its block plus its
+    shift.
+    """
 
     block: Ints
     shift: Floats
@@ -46,7 +53,9 @@ class Blocks(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """Places or blocks side by side: x[right] >= x[left] + distance. Each pair once; blocks are sorted by `left`."""
+    """Places or blocks side by side: x[right] >= x[left] + distance. Each pair once;
+    blocks are sorted by `left`.
+    """
 
     left: Ints
     right: Ints
@@ -56,7 +65,11 @@ class Constraints(NamedTuple):
 def pieces_by_place(order: Order) -> Pieces:
     """The pieces in the space of places."""
     layers = order.layers
-    return Pieces(order.place[layers.above], order.place[layers.below], layers.above_offset - layers.below_offset)
+    return Pieces(
+        order.place[layers.above],
+        order.place[layers.below],
+        layers.above_offset - layers.below_offset,
+    )
 
 
 def tier_of_pieces(order: Order) -> Ints:
@@ -65,40 +78,70 @@ def tier_of_pieces(order: Order) -> Ints:
     down, up = counts(layers.above, layers.size), counts(layers.below, layers.size)
     tiers = (
         layers.main,
-        (layers.above >= layers.boxes) & (layers.below >= layers.boxes),  # between two bend points
-        (down[layers.above] == 1) & (up[layers.below] == 1),  # the only one at either of its ends
+        # between two bend points
+        (layers.above >= layers.boxes) & (layers.below >= layers.boxes),
+        # the only one at either of its ends
+        (down[layers.above] == 1) & (up[layers.below] == 1),
     )
     return np.select(tiers, range(TIERS), default=TIERS)
 
 
-def choose_alignments(places: int, pieces: Pieces, tier: Ints, allowed: Mask) -> Ints:
-    """For every place the piece up from it that will be vertical, or -1. No two of them cross or share an end."""
+def choose_alignments(
+    places: int,
+    pieces: Pieces,
+    tier: Ints,
+    allowed: Mask,
+) -> Ints:
+    """For every place the piece up from it that will be vertical, or -1. No two of them
+    cross or share an end.
+    """
     partner = np.full(places, -1, np.int64)
     chosen = np.full(places, -1, np.int64)
+
     for value in range(TIERS):
         piece = np.flatnonzero(allowed & (tier == value))
         if not len(piece):
             continue
         piece_to = np.full(places, -1, np.int64)
         piece_to[pieces.below[piece]] = piece
-        wanted = np.where(piece_to < 0, -1, pieces.above[piece_to])
+        wanted = np.where(
+            piece_to < 0,
+            -1,
+            pieces.above[piece_to],
+        )
         taken = _accept(partner, wanted)
         partner[taken], chosen[taken] = wanted[taken], piece_to[taken]
+
     return chosen
 
 
 def _accept(partner: Ints, wanted: Ints) -> Mask:
-    """Wanted partners that cross nothing accepted before, scanning from the left within themselves."""
+    """Wanted partners that cross nothing accepted before, scanning from the left within
+    themselves.
+    """
     places = len(partner)
     before = np.concatenate(([-1], np.maximum.accumulate(partner)[:-1]))
-    from_right = np.minimum.accumulate(np.where(partner >= 0, partner, places)[::-1])[::-1]
+    from_right = np.minimum.accumulate(np.where(partner >= 0, partner, places)[::-1])[
+        ::-1
+    ]
     after = np.append(from_right[1:], places)
-    wanted = np.where((partner < 0) & (wanted > before) & (wanted < after), wanted, -1)
+    wanted = np.where(
+        (partner < 0) & (wanted > before) & (wanted < after),
+        wanted,
+        -1,
+    )
+
     return wanted > np.concatenate(([-1], np.maximum.accumulate(wanted)[:-1]))
 
 
-def _chains(places: int, pieces: Pieces, chosen: Ints) -> tuple[Ints, Floats]:
-    """Where the chain of given pieces begins that each place is on, and its shift from there when all of it is vertical."""
+def _chains(
+    places: int,
+    pieces: Pieces,
+    chosen: Ints,
+) -> tuple[Ints, Floats]:
+    """Where the chain of given pieces begins that each place is on, and its shift from
+    there when all of it is vertical.
+    """
     root = np.arange(places)
     step = np.zeros(places)
     root[pieces.below[chosen]] = pieces.above[chosen]
@@ -107,7 +150,9 @@ def _chains(places: int, pieces: Pieces, chosen: Ints) -> tuple[Ints, Floats]:
 
 
 def make_blocks(places: int, pieces: Pieces, vertical: Ints) -> Blocks:
-    """Join the ends of the given pieces. At most one of them may begin and one end at a place."""
+    """Join the ends of the given pieces. At most one of them may begin and one end at a
+    place.
+    """
     root, shift = _chains(places, pieces, vertical)
     block, total = numbered(root)
     return Blocks(block, shift, total)
@@ -117,8 +162,17 @@ def spacing(order: Order) -> Constraints:
     """Least distances between all neighbours."""
     left, gap = order.neighbours(), order.layers.gap
     half, bend = order.layers.half[order.at], order.layers.bend[order.at]
-    room = np.where(bend[left] & bend[left + 1], gap * BEND_GAP, gap)
-    return Constraints(left, left + 1, half[left] + half[left + 1] + room)
+    room = np.where(
+        bend[left] & bend[left + 1],
+        gap * BEND_GAP,
+        gap,
+    )
+
+    return Constraints(
+        left,
+        left + 1,
+        half[left] + half[left + 1] + room,
+    )
 
 
 def block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
@@ -131,21 +185,34 @@ def block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
     first = first_of_runs(key)
     if len(first):
         distance = np.maximum.reduceat(distance[order], first)
-    return Constraints(*np.divmod(key[first], max(blocks.total, 1)), distance)
+
+    return Constraints(
+        *np.divmod(
+            key[first],
+            max(blocks.total, 1),
+        ),
+        distance,
+    )
 
 
-# -- packing ------------------------------------------------------------------------------------------------------------
+# -- packing ---------------------------------------------------------------------------
 
-DRIFT = 2.5  # a component may be so many times as wide as its fullest row, before fewer columns are made straight
+# a component may be so many times as wide as its fullest row, before fewer columns are
+# made straight
+DRIFT = 2.5
 DRIFT_GAPS = 20  # and so many gaps wider
 
 
-def first_coordinates(order: Order, pieces: Pieces, room: Constraints) -> tuple[Floats, Mask]:
-    """x of every place, and for every piece whether it should be straight, and was to be vertical at its ports.
+def first_coordinates(
+    order: Order, pieces: Pieces, room: Constraints
+) -> tuple[Floats, Mask]:
+    """x of every place, and for every piece whether it should be straight, and was to
+    be vertical at its ports.
 
-    Where straight columns push each other far apart, only the longest way of the component is made straight, and its boxes are
-    centred on each other instead of on their ports: a stack of frames that lines leave further to the right than they entered
-    would slide to the left.
+    Where straight columns push each other far apart, only the longest way of the
+    component is made straight, and its boxes are centred on each other instead of on
+    their ports: a stack of frames that lines leave further to the right than they
+    entered would slide to the left.
     """
     layers = order.layers
     component = layers.component[order.at]
@@ -154,44 +221,64 @@ def first_coordinates(order: Order, pieces: Pieces, room: Constraints) -> tuple[
     vertical = choose_alignments(len(component), pieces, tier, straight)
     x, width = _coordinates(component, layers.components, pieces, room, vertical)
     centred = width > DRIFT * layers.packed_width + DRIFT_GAPS * layers.gap
+
     if centred.any():
         centres = pieces._replace(shift=np.where(centred[of_piece], 0.0, pieces.shift))
-        vertical = choose_alignments(len(component), centres, tier, straight & (~centred[of_piece] | (tier == 0)))
-        narrower, narrow = _coordinates(component, layers.components, centres, room, vertical)
+        vertical = choose_alignments(
+            len(component),
+            centres,
+            tier,
+            straight & (~centred[of_piece] | (tier == 0)),
+        )
+        narrower, narrow = _coordinates(
+            component, layers.components, centres, room, vertical
+        )
         centred &= narrow < width
         x = np.where(centred[component], narrower, x)
+
     return x, straight & (~centred[of_piece] | (pieces.shift == 0))
 
 
 def _coordinates(
     component: Ints, components: int, pieces: Pieces, room: Constraints, vertical: Ints
 ) -> tuple[Floats, Floats]:
-    """x of every place with the given vertical pieces, and the width of every component.
+    """x of every place with the given vertical pieces, and the width of every
+    component.
 
-    x is the mean of two packings of each component, after moving the wider one to the near edge of the narrower.
+    x is the mean of two packings of each component, after moving the wider one to the
+    near edge of the narrower.
     """
     blocks = make_blocks(len(component), pieces, vertical[vertical >= 0])
     limits = block_constraints(blocks, room)
     mirrored = Constraints(limits.right, limits.left, limits.distance)
     left = pack(blocks.total, limits)[blocks.block] + blocks.shift
     right = blocks.shift - pack(blocks.total, mirrored)[blocks.block]
-    (left_min, left_max), (right_min, right_max) = (extremes(x, component, components) for x in (left, right))
+    (left_min, left_max), (right_min, right_max) = (
+        extremes(x, component, components) for x in (left, right)
+    )
     narrow_left = left_max - left_min <= right_max - right_min
     move_right = np.where(narrow_left, left_min - right_min, 0.0)
     move_left = np.where(narrow_left, 0.0, right_max - left_max)
     mean = (left + move_left[component] + right + move_right[component]) / 2
+
     return mean, np.maximum(left_max - left_min, right_max - right_min)
 
 
 def pack(count: int, limits: Constraints) -> Floats:
-    """Blocks as far left as they can be, then each as far right as the blocks right of it allow."""
+    """Blocks as far left as they can be, then each as far right as the blocks right of
+    it allow.
+    """
     by_left = group(limits.left, count)
     start = by_left.start.tolist()
-    right, distance = limits.right[by_left.order].tolist(), limits.distance[by_left.order].tolist()
+    right, distance = (
+        limits.right[by_left.order].tolist(),
+        limits.distance[by_left.order].tolist(),
+    )
     waiting = counts(limits.right, count).tolist()
     x = [0.0] * count
     ready = [block for block, n in enumerate(waiting) if not n]
     settled: list[int] = []
+
     while ready:
         block = ready.pop()
         settled.append(block)
@@ -203,40 +290,68 @@ def pack(count: int, limits: Constraints) -> Floats:
             waiting[other] -= 1
             if not waiting[other]:
                 ready.append(other)
+
     for block in reversed(settled):
         first, end = start[block], start[block + 1]
         if first < end:
             furthest = min([x[right[i]] - distance[i] for i in range(first, end)])
             if furthest > x[block]:
                 x[block] = furthest
+
     return np.array(x)
 
 
-# -- polish -------------------------------------------------------------------------------------------------------------
+# -- polish ----------------------------------------------------------------------------
 
 POLISH_ROUNDS, RELAX_ROUNDS = 3, 24
 STRAIGHT = 0.01  # px
 FAR = 1e18
 
 
-def polish(x: Floats, pieces: Pieces, straight: Mask, room: Constraints) -> Floats:
+def polish(
+    x: Floats,
+    pieces: Pieces,
+    straight: Mask,
+    room: Constraints,
+) -> Floats:
     """Better x for every place. `straight` says of the pieces which should be.
 
-    Straight runs move towards what they join, and bent chains are straightened where there is room. Never changes the order in a
-    row nor lets neighbours come closer than they may.
+    Straight runs move towards what they join, and bent chains are straightened where
+    there is room. Never changes the order in a row nor lets neighbours come closer than
+    they may.
     """
     chain = np.flatnonzero(straight)
     for _ in range(POLISH_ROUNDS):
-        before, x = x, straighten(relax(x, pieces, chain, room), pieces, chain, room)
+        before, x = (
+            x,
+            straighten(
+                relax(x, pieces, chain, room),
+                pieces,
+                chain,
+                room,
+            ),
+        )
         if np.abs(x - before).max(initial=0.0) < STRAIGHT:
             break
+
     return x
 
 
-def relax(x: Floats, pieces: Pieces, chain: Ints, room: Constraints) -> Floats:
-    """Move straight runs, all at once, to the mean of what they join; each at most half of the room beside it."""
+def relax(
+    x: Floats,
+    pieces: Pieces,
+    chain: Ints,
+    room: Constraints,
+) -> Floats:
+    """Move straight runs, all at once, to the mean of what they join; each at most half
+    of the room beside it.
+    """
     bend = x[pieces.above[chain]] + pieces.shift[chain] - x[pieces.below[chain]]
-    blocks = make_blocks(len(x), pieces, chain[np.abs(bend) < STRAIGHT])
+    blocks = make_blocks(
+        len(x),
+        pieces,
+        chain[np.abs(bend) < STRAIGHT],
+    )
     count = blocks.total
     block_x = np.zeros(count)
     block_x[blocks.block] = x - blocks.shift
@@ -245,32 +360,72 @@ def relax(x: Floats, pieces: Pieces, chain: Ints, room: Constraints) -> Floats:
     shift = pieces.shift + blocks.shift[pieces.above] - blocks.shift[pieces.below]
     between = upper != lower
     upper, lower, shift = upper[between], lower[between], shift[between]
-    weight = np.maximum(np.bincount(upper, minlength=count) + np.bincount(lower, minlength=count), 1)
+    weight = np.maximum(
+        np.bincount(upper, minlength=count) + np.bincount(lower, minlength=count), 1
+    )
+
     for _ in range(RELAX_ROUNDS):
         pull = block_x[lower] - block_x[upper] - shift
-        want = np.bincount(upper, weights=pull, minlength=count) - np.bincount(lower, weights=pull, minlength=count)
-        free = np.maximum(block_x[limits.right] - block_x[limits.left] - limits.distance, 0) / 2
-        to_right, to_left = (by_key(np.minimum, free, side, count, np.inf) for side in (limits.left, limits.right))
+        want = np.bincount(
+            upper,
+            weights=pull,
+            minlength=count,
+        ) - np.bincount(lower, weights=pull, minlength=count)
+        free = (
+            np.maximum(
+                block_x[limits.right] - block_x[limits.left] - limits.distance, 0
+            )
+            / 2
+        )
+        to_right, to_left = (
+            by_key(np.minimum, free, side, count, np.inf)
+            for side in (limits.left, limits.right)
+        )
         step = np.clip(want / weight, -to_left, to_right)
         block_x += step
         if np.abs(step).max(initial=0.0) < STRAIGHT:
             break
+
     return block_x[blocks.block] + blocks.shift
 
 
-def straighten(x: Floats, pieces: Pieces, chain: Ints, room: Constraints) -> Floats:
-    """Redraw chains that bend with the fewest straight runs that fit between their neighbours, from the top down."""
+def straighten(
+    x: Floats,
+    pieces: Pieces,
+    chain: Ints,
+    room: Constraints,
+) -> Floats:
+    """Redraw chains that bend with the fewest straight runs that fit between their
+    neighbours, from the top down.
+    """
     root, shift = _chains(len(x), pieces, chain)
     line = x - shift  # equal along a straight chain
     bent = np.zeros(len(x), np.bool_)
     bent[root[np.abs(line - line[root]) > STRAIGHT]] = True
     members = np.flatnonzero(bent[root])
     members = members[np.argsort(root[members], kind="stable")]
-    return _in_runs(x, shift, room, members.tolist(), root[members].tolist()) if len(members) else x
+
+    if len(members):
+        return _in_runs(
+            x,
+            shift,
+            room,
+            members.tolist(),
+            root[members].tolist(),
+        )
+
+    return x
 
 
-def _in_runs(x: Floats, shift: Floats, room: Constraints, member: list[int], root: list[int]) -> Floats:
-    """Straighten the chains with these members, one run after another; those of one chain lie together, from the top down.
+def _in_runs(
+    x: Floats,
+    shift: Floats,
+    room: Constraints,
+    member: list[int],
+    root: list[int],
+) -> Floats:
+    """Straighten the chains with these members, one run after another; those of one
+    chain lie together, from the top down.
 
     The neighbours of a run are where they are by then.
     """
@@ -278,7 +433,9 @@ def _in_runs(x: Floats, shift: Floats, room: Constraints, member: list[int], roo
     distances[0, room.right] = distances[1, room.left] = room.distance
     to_left, to_right = distances.tolist()
     x_of, shift_of = x.tolist(), shift.tolist()
-    i, before = 0, None  # where the next run begins, and the line of the one above it in its chain
+    # where the next run begins, and the line of the one above it in its chain
+    i, before = 0, None
+
     while i < len(member):
         if i and root[i] != root[i - 1]:
             before = None
@@ -286,8 +443,12 @@ def _in_runs(x: Floats, shift: Floats, room: Constraints, member: list[int], roo
         while end < len(member) and root[end] == root[i]:
             place = member[end]
             own = shift_of[place]
-            left = (x_of[place - 1] + to_left[place] if to_left[place] >= 0 else -FAR) - own
-            right = (x_of[place + 1] - to_right[place] if to_right[place] >= 0 else FAR) - own
+            left = (
+                x_of[place - 1] + to_left[place] if to_left[place] >= 0 else -FAR
+            ) - own
+            right = (
+                x_of[place + 1] - to_right[place] if to_right[place] >= 0 else FAR
+            ) - own
             if max(low, left) > min(high, right) + 1e-9:
                 break
             low, high = max(low, left), min(high, right)
@@ -297,8 +458,12 @@ def _in_runs(x: Floats, shift: Floats, room: Constraints, member: list[int], roo
             before = x_of[member[i]] - shift_of[member[i]]
             i += 1
             continue
-        before = min(max(total / (end - i) if before is None else before, low), high)
+        before = min(
+            max(total / (end - i) if before is None else before, low),
+            high,
+        )
         for place in member[i:end]:
             x_of[place] = before + shift_of[place]
         i = end
+
     return np.array(x_of)

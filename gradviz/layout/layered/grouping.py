@@ -1,4 +1,5 @@
-"""Arrays of keys turned into groups: which edges begin at a node, which boxes lie in a row, what is connected to what.
+"""Arrays of keys turned into groups: which edges begin at a node, which boxes lie in a
+row, what is connected to what.
 
 Plain index arithmetic on numpy arrays. Knows nothing of boxes, ranks or coordinates.
 """
@@ -17,7 +18,9 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 class SortedGroups(NamedTuple):
-    """Entries sorted by key. Those with key k are `order[start[k]:start[k + 1]]`, in their old order."""
+    """Entries sorted by key. Those with key k are `order[start[k]:start[k + 1]]`, in
+    their old order.
+    """
 
     order: Ints
     start: Ints
@@ -25,11 +28,16 @@ class SortedGroups(NamedTuple):
 
 def counts(keys: Ints, count: int) -> Ints:
     """How often each of 0 .. count-1 occurs in `keys`."""
-    return np.bincount(keys, minlength=count).astype(np.int64, copy=False)
+    return np.bincount(keys, minlength=count).astype(
+        np.int64,
+        copy=False,
+    )
 
 
 def starts_of(sizes: Ints) -> Ints:
-    """Where groups of these sizes begin when laid one after another; one entry more for the end of the last."""
+    """Where groups of these sizes begin when laid one after another; one entry more for
+    the end of the last.
+    """
     start = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=start[1:])
     return start
@@ -37,7 +45,10 @@ def starts_of(sizes: Ints) -> Ints:
 
 def group(keys: Ints, count: int) -> SortedGroups:
     """Group entries by `keys`, whose values lie in 0 .. count-1."""
-    return SortedGroups(np.argsort(keys, kind="stable"), starts_of(counts(keys, count)))
+    return SortedGroups(
+        np.argsort(keys, kind="stable"),
+        starts_of(counts(keys, count)),
+    )
 
 
 def ranges(sizes: Ints) -> tuple[Ints, Ints]:
@@ -52,26 +63,48 @@ def ranges(sizes: Ints) -> tuple[Ints, Ints]:
 
 
 def members(start: Ints, groups: Ints) -> tuple[Ints, Ints]:
-    """What lies in these groups, which begin at `start`, one group after another: (sizes of the groups, the places of all)."""
+    """What lies in these groups, which begin at `start`, one group after another:
+    (sizes of the groups, the places of all).
+    """
     sizes = start[groups + 1] - start[groups]
     owner, entry = ranges(sizes)
     return sizes, start[groups][owner] + entry
 
 
-def by_key(choose: np.ufunc, values: Values, keys: Ints, count: int, start: float) -> Values:
-    """What `choose`, np.minimum or np.maximum, takes of the values of each key and `start`."""
+def by_key(
+    choose: np.ufunc,
+    values: Values,
+    keys: Ints,
+    count: int,
+    start: float,
+) -> Values:
+    """What `choose`, np.minimum or np.maximum, takes of the values of each key and
+    `start`.
+    """
     chosen = np.full(count, start, values.dtype)
     choose.at(chosen, keys, values)
     return chosen
 
 
-def extremes(values: Floats, keys: Ints, count: int) -> tuple[Floats, Floats]:
+def extremes(
+    values: Floats,
+    keys: Ints,
+    count: int,
+) -> tuple[Floats, Floats]:
     """The least and the largest value of each key; infinite where a key has none."""
-    return by_key(np.minimum, values, keys, count, np.inf), by_key(np.maximum, values, keys, count, -np.inf)
+    return by_key(
+        np.minimum,
+        values,
+        keys,
+        count,
+        np.inf,
+    ), by_key(np.maximum, values, keys, count, -np.inf)
 
 
 def unsorted(values: Values, order: Ints) -> Values:
-    """Values that stand in an order, back where they came from: the first belongs to entry order[0]."""
+    """Values that stand in an order, back where they came from: the first belongs to
+    entry order[0].
+    """
     back = np.empty_like(values)
     back[order] = values
     return back
@@ -84,12 +117,20 @@ def places(order: Ints) -> Ints:
 
 def first_of_runs(keys: Ints) -> Ints:
     """Index of the first entry of every run of equal neighbours."""
-    return np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    return np.flatnonzero(
+        np.append(
+            True,
+            keys[1:] != keys[:-1],
+        )[: len(keys)]
+    )
 
 
 def _over_runs(values: Ints, first: Ints, count: int) -> Ints:
     """One value for each run of `count` entries, as often as the run is long."""
-    return np.repeat(values, np.diff(np.append(first, count)))
+    return np.repeat(
+        values,
+        np.diff(np.append(first, count)),
+    )
 
 
 def distinct(keys: Ints) -> tuple[Ints, Ints]:
@@ -99,11 +140,23 @@ def distinct(keys: Ints) -> tuple[Ints, Ints]:
     """
     order = np.argsort(keys, kind="stable")
     first = first_of_runs(keys[order])
-    return keys[order[first]], unsorted(_over_runs(np.arange(len(first)), first, len(keys)), order)
+    return keys[order[first]], unsorted(
+        _over_runs(
+            np.arange(len(first)),
+            first,
+            len(keys),
+        ),
+        order,
+    )
 
 
-def distinct_pairs(pairs: Ints, count: int) -> tuple[Ints, Ints, Ints]:
-    """Sorted distinct columns of two rows of numbers below `count`, and for every column the index of its like among them."""
+def distinct_pairs(
+    pairs: Ints,
+    count: int,
+) -> tuple[Ints, Ints, Ints]:
+    """Sorted distinct columns of two rows of numbers below `count`, and for every
+    column the index of its like among them.
+    """
     keys, index = distinct(pairs[0] * count + pairs[1])
     return (*np.divmod(keys, max(count, 1)), index)
 
@@ -112,11 +165,20 @@ def place_in_group(keys: Ints) -> Ints:
     """0, 1, 2, ... within equal keys, in order of appearance."""
     order = np.argsort(keys, kind="stable")
     first = first_of_runs(keys[order])
-    return unsorted(np.arange(len(keys)) - _over_runs(first, first, len(keys)), order)
+    return unsorted(
+        np.arange(len(keys)) - _over_runs(first, first, len(keys)),
+        order,
+    )
 
 
-def components(count: int, first: Ints, second: Ints) -> tuple[Ints, int]:
-    """Connected component of each of `count` nodes, numbered by their smallest member, and how many there are."""
+def components(
+    count: int,
+    first: Ints,
+    second: Ints,
+) -> tuple[Ints, int]:
+    """Connected component of each of `count` nodes, numbered by their smallest member,
+    and how many there are.
+    """
     label = np.arange(count)
     while True:
         a, b = label[first], label[second]
@@ -124,13 +186,20 @@ def components(count: int, first: Ints, second: Ints) -> tuple[Ints, int]:
         if not apart.any():
             break
         first, second, a, b = first[apart], second[apart], a[apart], b[apart]
-        np.minimum.at(label, np.maximum(a, b), np.minimum(a, b))
+        np.minimum.at(
+            label,
+            np.maximum(a, b),
+            np.minimum(a, b),
+        )
         label = follow(label)
+
     return numbered(label)
 
 
 def numbered(pointer: Ints) -> tuple[Ints, int]:
-    """Numbers for the ends of pointers, 0, 1, ... from the first on: that of the end each points at, and how many there are."""
+    """Numbers for the ends of pointers, 0, 1, ... from the first on: that of the end
+    each points at, and how many there are.
+    """
     heads = pointer == np.arange(len(pointer))
     return (np.cumsum(heads) - 1)[pointer], int(heads.sum())
 

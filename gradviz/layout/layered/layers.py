@@ -1,12 +1,14 @@
-"""What one run of the layout works on: a sheet of boxes without frames, possibly many drawings at once, and its layered graph.
+"""What one run of the layout works on: a sheet of boxes without frames, possibly many
+drawings at once, and its layered graph.
 
-All drawings of one nesting level are laid out in one run, so that a thousand little frames cost no more than one large
-drawing. They never touch each other.
+All drawings of one nesting level are laid out in one run, so that a thousand little
+frames cost no more than one large drawing. They never touch each other.
 
-In the layered graph every edge is cut into pieces from row to row, with a bend point in each row that it passes. Long edges that
-leave a box at one point share a trunk of bend points, from which each branches off just above its end: what one box sends to many
-is one line. Bend points are made within a budget; the rest is left for the side channels. Knows rows and half widths,
-no coordinates.
+In the layered graph every edge is cut into pieces from row to row, with a bend point in
+each row that it passes. Long edges that leave a box at one point share a trunk of bend
+points, from which each branches off just above its end: what one box sends to many is
+one line. Bend points are made within a budget; the rest is left for the side channels.
+Knows rows and half widths, no coordinates.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ FREE, TOP, BOTTOM = 0, -1, 1
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """Boxes and edges from `above[i]` down to `below[i]`, without cycles and without self-loops.
+    """Boxes and edges from `above[i]` down to `below[i]`, without cycles and without
+    self-loops.
 
-    An edge meets its box at an offset from the middle: 0, or where its line passes through a frame's border.
+    An edge meets its box at an offset from the middle: 0, or where its line passes
+    through a frame's border.
     """
 
     widths: Floats  # (n,)
@@ -37,7 +41,8 @@ class Sheet:
     below_offset: Floats  # (m,)
     part: Ints  # (n,) which drawing a box belongs to
     parts: int
-    pin: Ints  # (n,) TOP and BOTTOM are ports: where lines pass through the border of the drawing
+    # (n,) TOP and BOTTOM are ports: where lines pass through the border of the drawing
+    pin: Ints
     gap: float
     rank_gap: float
     words: Floats  # (n,) room below a box for words beside its edges
@@ -52,13 +57,28 @@ def plain_sheet(drawing: Drawing) -> Sheet:
     """A sheet that is one drawing without ports."""
     edges, nothing = drawing.edges, np.zeros(len(drawing.edges))
     zeros = np.zeros(drawing.size, np.int64)
+
     return Sheet(
-        *(drawing.widths, drawing.heights, edges[:, 0], edges[:, 1], nothing, nothing),
-        *(zeros, 1, zeros, drawing.gap, drawing.rank_gap, drawing.room_below),
+        *(
+            drawing.widths,
+            drawing.heights,
+            edges[:, 0],
+            edges[:, 1],
+            nothing,
+            nothing,
+        ),
+        *(
+            zeros,
+            1,
+            zeros,
+            drawing.gap,
+            drawing.rank_gap,
+            drawing.room_below,
+        ),
     )
 
 
-# -- the layered graph ---------------------------------------------------------------------------------------------------
+# -- the layered graph -----------------------------------------------------------------
 
 BEND_HALF_WIDTH = 2.0
 BEND_GAP = 0.6  # of the gap between boxes, between two lines
@@ -68,7 +88,9 @@ BUDGET_PER_NODE = 2
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """Points are the boxes 0..n-1, then the bend points; pieces join a point to one in the next row."""
+    """Points are the boxes 0..n-1, then the bend points; pieces join a point to one in
+    the next row.
+    """
 
     boxes: int
     row: Ints  # (points,) within the component
@@ -79,11 +101,14 @@ class Layers:
     below: Ints  # (pieces,)
     above_offset: Floats  # (pieces,) where the piece meets a box, from its middle
     below_offset: Floats
-    main: Mask  # (pieces,) whether the piece is part of the longest way through its component
-    # (bends,) the longest edge through each bend point; bends of one trunk lie together, from above to below
+    # (pieces,) whether the piece is part of the longest way through its component
+    main: Mask
+    # (bends,) the longest edge through each bend point; bends of one trunk lie
+    # together, from above to below
     bend_edge: Ints
     long: Ints  # edges with bend points, sorted
-    # (long,) the place of the first among the bends; an edge goes through as many as rows lie between its ends
+    # (long,) the place of the first among the bends; an edge goes through as many as
+    # rows lie between its ends
     first_bend: Ints
     left_out: Ints  # edges over the budget
     gap: float
@@ -105,8 +130,18 @@ class Layers:
 
     @cached_property
     def first_line(self) -> Ints:
-        """Lines number the rows of all components through: row r of component c is line first_line[c] + r."""
-        return starts_of(by_key(np.maximum, self.row + 1, self.component, self.components, 0))
+        """Lines number the rows of all components through: row r of component c is line
+        first_line[c] + r.
+        """
+        return starts_of(
+            by_key(
+                np.maximum,
+                self.row + 1,
+                self.component,
+                self.components,
+                0,
+            )
+        )
 
     @property
     def lines(self) -> int:
@@ -121,15 +156,30 @@ class Layers:
     @cached_property
     def packed_width(self) -> Floats:
         """Per component, the width that its fullest row needs at least."""
-        need = 2 * self.half + np.where(self.bend, self.gap * BEND_GAP, self.gap)
-        per_line = np.bincount(self.line, weights=need, minlength=self.lines).astype(np.float64)
+        need = 2 * self.half + np.where(
+            self.bend,
+            self.gap * BEND_GAP,
+            self.gap,
+        )
+        per_line = np.bincount(
+            self.line,
+            weights=need,
+            minlength=self.lines,
+        ).astype(np.float64)
         if not self.components:
             return per_line
-        widest: Floats = np.maximum.reduceat(per_line, self.first_line[:-1])
+
+        widest: Floats = np.maximum.reduceat(
+            per_line,
+            self.first_line[:-1],
+        )
+
         return widest
 
 
-def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, main: Mask) -> Layers:
+def cut_into_layers(
+    sheet: Sheet, row: Ints, component: Ints, components: int, main: Mask
+) -> Layers:
     """Cut the edges of a sheet into pieces."""
     n = sheet.size
     span = row[sheet.below] - row[sheet.above]
@@ -142,20 +192,56 @@ def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, m
     bend_edge = longest[owner]
     inner = np.flatnonzero(step > 0)  # bends that another one is above of
     begin = np.flatnonzero(step == 0)
-    pieces = (  # what leads from row to row, to the first bend of a trunk, inside it, and off it
-        (sheet.above[short], sheet.below[short], sheet.above_offset[short], sheet.below_offset[short], main[short]),
-        (sheet.above[longest], n + begin, sheet.above_offset[longest], np.zeros(len(longest)), main[longest]),
-        (n + inner - 1, n + inner, *np.zeros((2, len(inner))), main[bend_edge[inner]]),
-        (n + first + span[long] - 2, sheet.below[long], np.zeros(len(long)), sheet.below_offset[long], main[long]),
+    # what leads from row to row, to the first bend of a trunk, inside it, and off it
+    pieces = (
+        (
+            sheet.above[short],
+            sheet.below[short],
+            sheet.above_offset[short],
+            sheet.below_offset[short],
+            main[short],
+        ),
+        (
+            sheet.above[longest],
+            n + begin,
+            sheet.above_offset[longest],
+            np.zeros(len(longest)),
+            main[longest],
+        ),
+        (
+            n + inner - 1,
+            n + inner,
+            *np.zeros((2, len(inner))),
+            main[bend_edge[inner]],
+        ),
+        (
+            n + first + span[long] - 2,
+            sheet.below[long],
+            np.zeros(len(long)),
+            sheet.below_offset[long],
+            main[long],
+        ),
     )
-    upper, lower, upper_offset, lower_offset, straight = (np.concatenate(column) for column in zip(*pieces))
+    upper, lower, upper_offset, lower_offset, straight = (
+        np.concatenate(column) for column in zip(*pieces)
+    )
     bend_half = np.full(len(bend_edge), BEND_HALF_WIDTH)
+
     return Layers(
         boxes=n,
         row=np.concatenate((row, row[sheet.above[bend_edge]] + 1 + step)),
         component=np.concatenate((component, component[sheet.above[bend_edge]])),
         components=components,
-        half=np.concatenate((np.where(sheet.pin != FREE, BEND_HALF_WIDTH, sheet.widths / 2), bend_half)),
+        half=np.concatenate(
+            (
+                np.where(
+                    sheet.pin != FREE,
+                    BEND_HALF_WIDTH,
+                    sheet.widths / 2,
+                ),
+                bend_half,
+            )
+        ),
         above=upper,
         below=lower,
         above_offset=upper_offset,
@@ -170,17 +256,31 @@ def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, m
 
 
 def _trunks(sheet: Sheet, main: Mask) -> Ints:
-    """For every edge a number that edges have in common which leave one box at one point; main ones have their own."""
+    """For every edge a number that edges have in common which leave one box at one
+    point; main ones have their own.
+    """
     edges = len(sheet.above)
-    order = np.lexsort((np.arange(edges), sheet.above_offset, main, sheet.above))
+    order = np.lexsort(
+        (
+            np.arange(edges),
+            sheet.above_offset,
+            main,
+            sheet.above,
+        )
+    )
     above, offset, apart = sheet.above[order], sheet.above_offset[order], main[order]
     begins = np.ones(edges, np.bool_)
-    begins[1:] = (above[1:] != above[:-1]) | (offset[1:] != offset[:-1]) | apart[1:] | apart[:-1]
+    begins[1:] = (
+        (above[1:] != above[:-1]) | (offset[1:] != offset[:-1]) | apart[1:] | apart[:-1]
+    )
+
     return unsorted(np.cumsum(begins) - 1, order)
 
 
 def _trunk_bends(span: Ints, trunk: Ints) -> tuple[Ints, Ints]:
-    """The longest edge of every trunk, and for every edge where the bends of its trunk begin."""
+    """The longest edge of every trunk, and for every edge where the bends of its trunk
+    begin.
+    """
     order = np.lexsort((span, trunk))
     ends = np.ones(len(order), np.bool_)
     ends[:-1] = trunk[order][1:] != trunk[order][:-1]
@@ -189,7 +289,9 @@ def _trunk_bends(span: Ints, trunk: Ints) -> tuple[Ints, Ints]:
 
 
 def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:
-    """Edges that get bend points in every row they pass: the shortest first, until the budget is spent."""
+    """Edges that get bend points in every row they pass: the shortest first, until the
+    budget is spent.
+    """
     order = np.lexsort((span, trunk))
     longer = span.copy()  # by how much its trunk gets longer for an edge
     same = trunk[order][1:] == trunk[order][:-1]
@@ -197,5 +299,7 @@ def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:
     longer[order[np.append(True, ~same)[: len(order)]]] -= 1
     order = np.argsort(span, kind="stable")
     within = np.zeros(len(span), np.bool_)
-    within[order[np.cumsum(longer[order]) <= max(LEAST_BUDGET, BUDGET_PER_NODE * nodes)]] = True
+    within[
+        order[np.cumsum(longer[order]) <= max(LEAST_BUDGET, BUDGET_PER_NODE * nodes)]
+    ] = True
     return within

@@ -1,8 +1,10 @@
-"""What stands as one box in the drawing around it: a frame, at whose border edges are cut, or a grid of hundreds of leaves.
+"""What stands as one box in the drawing around it: a frame, at whose border edges are
+cut, or a grid of hundreds of leaves.
 
-A frame is a box in the drawing around it, and a drawing of its own inside. An edge between boxes of different frames is
-a series of segments, one in each drawing that it passes; they meet at ports, which lie on borders. All edges from one
-box share their ports, so a tensor used many times inside a frame enters it once.
+A frame is a box in the drawing around it, and a drawing of its own inside. An edge
+between boxes of different frames is a series of segments, one in each drawing that it
+passes; they meet at ports, which lie on borders. All edges from one box share their
+ports, so a tensor used many times inside a frame enters it once.
 
 Nodes number everything that has a place: boxes 0..n-1, then frames, then ports.
 """
@@ -31,7 +33,9 @@ from gradviz.layout.layered.routes import Routes
 
 
 class FrameTree(NamedTuple):
-    """Frames 0..f-1, and the page as frame f. `home` is the frame of every box, then the frame around every frame."""
+    """Frames 0..f-1, and the page as frame f. `home` is the frame of every box, then
+    the frame around every frame.
+    """
 
     boxes: int
     home: Ints  # (n + f,)
@@ -63,11 +67,15 @@ class Hierarchy:
     segments: Segments
     step_edge: Ints  # (steps,) the edge of every step, sorted
     step_segment: Ints  # (steps,) from the upper box to the lower one
-    upwards: Ints  # edges drawn from the lower box to the upper one, because their frames feed each other
+    # edges drawn from the lower box to the upper one, because their frames feed each
+    # other
+    upwards: Ints
 
 
 class _Steps(NamedTuple):
-    """Segments before they are shared: which edge, the how manieth on its way, and what it joins (see `_key`)."""
+    """Segments before they are shared: which edge, the how manieth on its way, and what
+    it joins (see `_key`).
+    """
 
     edge: Ints
     turn: Ints
@@ -77,31 +85,53 @@ class _Steps(NamedTuple):
 
 
 def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
-    """The tree of frames. Raises ValueError where frames lie inside each other in a circle."""
+    """The tree of frames. Raises ValueError where frames lie inside each other in a
+    circle.
+    """
     page = len(frames)
-    around = np.array([page if f.parent is None else f.parent for f in frames] + [page], np.int64)
+    around = np.array(
+        [page if f.parent is None else f.parent for f in frames] + [page], np.int64
+    )
     depth = np.zeros(page + 1, np.int64)
     at = np.arange(page + 1)
+
     while (at != page).any():
         depth += at != page
         at = around[at]
         if depth.max() > page:
-            raise ValueError("some frames lie inside each other in a circle: look at their parents")
+            raise ValueError(
+                "some frames lie inside each other in a circle: look at their parents"
+            )
+
     home = np.concatenate((np.where(frame_of < 0, page, frame_of), around[:page]))
     return FrameTree(len(frame_of), home, depth)
 
 
 def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints) -> Hierarchy:
-    """Cut edges into segments. `rank` is the row that each box would have without frames."""
+    """Cut edges into segments. `rank` is the row that each box would have without
+    frames.
+    """
     items = _meeting_items(tree, edges)
     upwards = against_the_stream(tree, rank, *items)
-    upper, lower = np.where(upwards, edges[:, ::-1].T, edges.T)
-    steps = _steps(tree, upper, lower, *np.where(upwards, items[::-1], items))
+    upper, lower = np.where(
+        upwards,
+        edges[:, ::-1].T,
+        edges.T,
+    )
+    steps = _steps(
+        tree,
+        upper,
+        lower,
+        *np.where(upwards, items[::-1], items),
+    )
+
     return _share(tree, steps, np.flatnonzero(upwards))
 
 
 def _meeting_items(tree: FrameTree, edges: Ints) -> Ints:
-    """For every edge the two items, in one and the same drawing, that hold its ends; of shape (2, edges)."""
+    """For every edge the two items, in one and the same drawing, that hold its ends; of
+    shape (2, edges).
+    """
     items = edges.T.copy()
     while True:
         home = tree.home[items]
@@ -113,34 +143,73 @@ def _meeting_items(tree: FrameTree, edges: Ints) -> Ints:
         items[climbs] = tree.boxes + home[climbs]
 
 
-def _key(tree: FrameTree, frame: Ints, side: int, source: Ints) -> Ints:
-    """One number for what a segment joins. Boxes are their own; a port is known by frame, side and upper box."""
+def _key(
+    tree: FrameTree,
+    frame: Ints,
+    side: int,
+    source: Ints,
+) -> Ints:
+    """One number for what a segment joins. Boxes are their own; a port is known by
+    frame, side and upper box.
+    """
     return tree.boxes * (1 + 2 * frame + (side == BOTTOM)) + source
 
 
-def _steps(tree: FrameTree, upper: Ints, lower: Ints, upper_item: Ints, lower_item: Ints) -> _Steps:
-    """The segments of all edges: out of the frames of the upper box, across, into the frames of the lower one."""
+def _steps(
+    tree: FrameTree, upper: Ints, lower: Ints, upper_item: Ints, lower_item: Ints
+) -> _Steps:
+    """The segments of all edges: out of the frames of the upper box, across, into the
+    frames of the lower one.
+    """
     middle = int(tree.depth.max())
     out, out_key = _climb(tree, upper, upper_item, upper, BOTTOM)
     into, into_key = _climb(tree, lower, lower_item, upper, TOP)
     edge = np.arange(len(upper))
-    across = _Steps(edge, np.full(len(edge), middle), tree.home[upper_item], out_key, into_key)
-    into = [s._replace(turn=2 * middle - s.turn, upper=s.lower, lower=s.upper) for s in into]
+    across = _Steps(
+        edge,
+        np.full(len(edge), middle),
+        tree.home[upper_item],
+        out_key,
+        into_key,
+    )
+    into = [
+        s._replace(
+            turn=2 * middle - s.turn,
+            upper=s.lower,
+            lower=s.upper,
+        )
+        for s in into
+    ]
+
     return _Steps(*(np.concatenate(column) for column in zip(across, *out, *into)))
 
 
-def _climb(tree: FrameTree, box: Ints, item: Ints, source: Ints, side: int) -> tuple[list[_Steps], Ints]:
-    """Steps from boxes up to the items that hold them, and what the last step of each ends at."""
+def _climb(
+    tree: FrameTree, box: Ints, item: Ints, source: Ints, side: int
+) -> tuple[list[_Steps], Ints]:
+    """Steps from boxes up to the items that hold them, and what the last step of each
+    ends at.
+    """
     at, key = box.copy(), box.copy()
     steps: list[_Steps] = []
     climbing = np.flatnonzero(at != item)
+
     while len(climbing):
         frame = tree.home[at[climbing]]
         port = _key(tree, frame, side, source[climbing])
-        steps.append(_Steps(climbing, np.full(len(climbing), len(steps)), frame, key[climbing], port))
+        steps.append(
+            _Steps(
+                climbing,
+                np.full(len(climbing), len(steps)),
+                frame,
+                key[climbing],
+                port,
+            )
+        )
         key[climbing] = port
         at[climbing] = tree.boxes + frame
         climbing = climbing[at[climbing] != item[climbing]]
+
     return steps, key
 
 
@@ -148,7 +217,10 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     """Number the ports and draw every segment once."""
     n = max(tree.boxes, 1)  # without boxes there are no steps
     keys, index = distinct(np.concatenate((steps.upper, steps.lower)))
-    upper, lower, segment = distinct_pairs(index.reshape(2, -1), len(keys))
+    upper, lower, segment = distinct_pairs(
+        index.reshape(2, -1),
+        len(keys),
+    )
     upper, lower = keys[upper], keys[lower]
     port_keys = keys[keys >= n]
     port_frame, port_is_low = np.divmod(port_keys // n - 1, 2)
@@ -156,9 +228,15 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     frame[segment] = steps.frame
 
     def nodes(key: Ints, outside: Ints) -> tuple[Ints, Ints]:
-        """The node of every end, and the port when that node is a frame: ports are seen from `outside` or from inside."""
+        """The node of every end, and the port when that node is a frame: ports are seen
+        from `outside` or from inside.
+        """
         is_port = key >= n
-        port = np.where(is_port, np.searchsorted(port_keys, key), -1)
+        port = np.where(
+            is_port,
+            np.searchsorted(port_keys, key),
+            -1,
+        )
         through = is_port & outside
         node = np.where(is_port, n + tree.page + port, key)
         node[through] = n + port_frame[port[through]]
@@ -170,7 +248,12 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     return Hierarchy(
         tree=tree,
         home=np.concatenate((tree.home, port_frame)),
-        pin=np.concatenate((np.full(len(tree.home), FREE), np.where(port_is_low, BOTTOM, TOP))),
+        pin=np.concatenate(
+            (
+                np.full(len(tree.home), FREE),
+                np.where(port_is_low, BOTTOM, TOP),
+            )
+        ),
         segments=Segments(frame, upper_node, lower_node, upper_port, lower_port),
         step_edge=steps.edge[order],
         step_segment=segment[order],
@@ -178,19 +261,29 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     )
 
 
-# -- frames that feed each other -----------------------------------------------------------------------------------------
+# -- frames that feed each other -------------------------------------------------------
 
-# Which edges must be drawn upwards so that each drawing still has rows. Boxes never form a cycle, but two frames do when
-# each holds something that the other uses.
+# Which edges must be drawn upwards so that each drawing still has rows. Boxes never
+# form a cycle, but two frames do when each holds something that the other uses.
 
 
-def against_the_stream(tree: FrameTree, rank: Ints, above: Ints, below: Ints) -> Mask:
-    """True for edges that have to go up, from `above` to `below`, the items of one drawing that hold their ends.
+def against_the_stream(
+    tree: FrameTree,
+    rank: Ints,
+    above: Ints,
+    below: Ints,
+) -> Mask:
+    """True for edges that have to go up, from `above` to `below`, the items of one
+    drawing that hold their ends.
 
-    Where items wait for each other, the one whose boxes lie higher on average goes first.
+    Where items wait for each other, the one whose boxes lie higher on average goes
+    first.
     """
     items = len(tree.home)
-    upper, lower, _ = distinct_pairs(np.stack((above, below)), items)
+    upper, lower, _ = distinct_pairs(
+        np.stack((above, below)),
+        items,
+    )
     position = _line_up(items, upper, lower, _mean_rank(tree, rank))
     upwards: Mask = position[above] > position[below]
     return upwards
@@ -201,15 +294,33 @@ def _mean_rank(tree: FrameTree, rank: Ints) -> Floats:
     boxes, home, depth = tree
     page = tree.page
     inside = home[:boxes]  # sums of ranks, and how many they are
-    sums = np.column_stack([np.bincount(inside, values, page + 1) for values in (rank, np.ones(boxes))])
+    sums = np.column_stack(
+        [np.bincount(inside, values, page + 1) for values in (rank, np.ones(boxes))]
+    )
     around = np.append(home[boxes:], page)
-    for level in range(int(depth.max()), 1, -1):
+
+    for level in range(
+        int(depth.max()),
+        1,
+        -1,
+    ):
         frames = np.flatnonzero(depth == level)
         np.add.at(sums, around[frames], sums[frames])
-    return np.concatenate((rank, (sums[:, 0] / np.maximum(sums[:, 1], 1))[:page]))
+
+    return np.concatenate(
+        (
+            rank,
+            (sums[:, 0] / np.maximum(sums[:, 1], 1))[:page],
+        )
+    )
 
 
-def _line_up(items: int, above: Ints, below: Ints, preference: Floats) -> Ints:
+def _line_up(
+    items: int,
+    above: Ints,
+    below: Ints,
+    preference: Floats,
+) -> Ints:
     """Put items in a line in which as few edges as may be go back: the place of each."""
     down = group(above, items)
     start, following = down.start.tolist(), below[down.order].tolist()
@@ -217,6 +328,7 @@ def _line_up(items: int, above: Ints, below: Ints, preference: Floats) -> Ints:
     ready = [item for item, count in enumerate(waiting) if not count]
     line: list[int] = []
     done = bytearray(items)
+
     for next_choice in [*np.argsort(preference, kind="stable").tolist(), -1]:
         while ready:
             item = ready.pop()
@@ -230,14 +342,16 @@ def _line_up(items: int, above: Ints, below: Ints, preference: Floats) -> Ints:
                     ready.append(other)
         if next_choice >= 0 and not done[next_choice]:
             ready.append(next_choice)
+
     return places(np.array(line, np.int64))
 
 
-# -- grids ---------------------------------------------------------------------------------------------------------------
+# -- grids -----------------------------------------------------------------------------
 
-# Hundreds of leaves into one box would make a row thousands of pixels wide. A grid takes their place as one box. Inside, a
-# bus runs under every row of leaves to a trunk in the middle, which ends at the foot of the grid; from there all of them
-# share one edge. Boxes that only hang below one box get the same grid upside down.
+# Hundreds of leaves into one box would make a row thousands of pixels wide. A grid
+# takes their place as one box. Inside, a bus runs under every row of leaves to a trunk
+# in the middle, which ends at the foot of the grid; from there all of them share one
+# edge. Boxes that only hang below one box get the same grid upside down.
 
 MOST_IN_A_ROW = 24  # more leaves than this make a grid
 ASPECT = 2.5  # width to height that a grid aims at
@@ -245,7 +359,9 @@ ASPECT = 2.5  # width to height that a grid aims at
 
 @dataclass(frozen=True, eq=False)
 class Grids:
-    """What was put into grids. Boxes of `outside` are numbered anew: the boxes that stayed, then the grids."""
+    """What was put into grids. Boxes of `outside` are numbered anew: the boxes that
+    stayed, then the grids.
+    """
 
     outside: Drawing
     box: Ints  # (n,) number outside of every box, or of its grid
@@ -254,26 +370,55 @@ class Grids:
     leaf_edge: Ints  # (k,) and the edge of each
     flipped: Mask  # (k,) hangs below its box
     aside: Floats  # (k, 2) from the middle of the grid
-    bus: Floats  # (k,) y of the bus below or above the leaf, from the middle of the grid
+    # (k,) y of the bus below or above the leaf, from the middle of the grid
+    bus: Floats
     foot: Floats  # (k,) y where the trunk ends, from the middle of the grid
 
 
 def make_grids(boxes: Drawing) -> Grids:
-    """Put leaves into grids wherever one box has more of them, in one frame, than fit a row. Edges must be distinct."""
+    """Put leaves into grids wherever one box has more of them, in one frame, than fit a
+    row. Edges must be distinct.
+    """
     leaf, edge, flipped = _leaves(boxes)
-    partner = np.where(flipped, boxes.edges[edge, 0], boxes.edges[edge, 1])
+    partner = np.where(
+        flipped,
+        boxes.edges[edge, 0],
+        boxes.edges[edge, 1],
+    )
     key = (partner * 2 + flipped) * (len(boxes.frames) + 1) + boxes.frame_of[leaf] + 1
     alike, which = distinct(key)
     many = (counts(which, len(alike)) > MOST_IN_A_ROW)[which]
     leaf, edge, flipped = leaf[many], edge[many], flipped[many]
     alike, grid = distinct(key[many])
     members = counts(grid, len(alike))
-    width = by_key(np.maximum, boxes.widths[leaf], grid, len(alike), 0) + boxes.gap  # of a cell
-    height = by_key(np.maximum, boxes.heights[leaf], grid, len(alike), 0) + boxes.rank_gap
+    # of a cell
+    width = (
+        by_key(
+            np.maximum,
+            boxes.widths[leaf],
+            grid,
+            len(alike),
+            0,
+        )
+        + boxes.gap
+    )
+    height = (
+        by_key(
+            np.maximum,
+            boxes.heights[leaf],
+            grid,
+            len(alike),
+            0,
+        )
+        + boxes.rank_gap
+    )
     half = np.ceil(np.sqrt(members * height * ASPECT / width) / 2)
-    across = 2 * np.maximum(half, 1).astype(np.int64)  # even, so that the trunk has a gap to run in
+    # even, so that the trunk has a gap to run in
+    across = 2 * np.maximum(half, 1).astype(np.int64)
     down = -(-members // across)
-    outside, box, edge_outside = _outside(boxes, leaf, edge, grid, across * width, down * height)
+    outside, box, edge_outside = _outside(
+        boxes, leaf, edge, grid, across * width, down * height
+    )
     place, sign, cell = place_in_group(grid), np.where(flipped, -1.0, 1.0), height[grid]
     column, row = place % across[grid], place // across[grid]
     foot = down[grid] * cell / 2
@@ -282,7 +427,18 @@ def make_grids(boxes: Drawing) -> Grids:
     dx = (column - (across[grid] - 1) / 2) * width[grid]
     dy, bus = top + tall / 2, top + tall + boxes.rank_gap / 2
     aside = np.column_stack((dx, dy * sign))
-    return Grids(outside, box, edge_outside, leaf, edge, flipped, aside, bus * sign, foot * sign)
+
+    return Grids(
+        outside,
+        box,
+        edge_outside,
+        leaf,
+        edge,
+        flipped,
+        aside,
+        bus * sign,
+        foot * sign,
+    )
 
 
 def _leaves(boxes: Drawing) -> tuple[Ints, Ints, Mask]:
@@ -290,17 +446,34 @@ def _leaves(boxes: Drawing) -> tuple[Ints, Ints, Mask]:
     n, above, below = boxes.size, boxes.edges[:, 0], boxes.edges[:, 1]
     single = counts(above, n) + counts(below, n) == 1
     pair = single[above] & single[below]  # two boxes and nothing else: no grid
-    down, up = np.flatnonzero(single[above] & ~pair), np.flatnonzero(single[below] & ~pair)
-    flipped = np.zeros(len(down) + len(up), np.bool_)
+    down, up = (
+        np.flatnonzero(single[above] & ~pair),
+        np.flatnonzero(single[below] & ~pair),
+    )
+    flipped = np.zeros(
+        len(down) + len(up),
+        np.bool_,
+    )
     flipped[len(down) :] = True
+
     return np.concatenate((above[down], below[up])), np.concatenate((down, up)), flipped
 
 
 def _outside(
-    boxes: Drawing, leaf: Ints, edge: Ints, grid: Ints, widths: Floats, heights: Floats
+    boxes: Drawing,
+    leaf: Ints,
+    edge: Ints,
+    grid: Ints,
+    widths: Floats,
+    heights: Floats,
 ) -> tuple[Drawing, Ints, Ints]:
-    """What the rest of the layout sees, with one box and one edge for every grid; and the numbers there of all boxes and edges."""
-    stays, edge_stays = np.ones(boxes.size, np.bool_), np.ones(len(boxes.edges), np.bool_)
+    """What the rest of the layout sees, with one box and one edge for every grid; and
+    the numbers there of all boxes and edges.
+    """
+    stays, edge_stays = (
+        np.ones(boxes.size, np.bool_),
+        np.ones(len(boxes.edges), np.bool_),
+    )
     stays[leaf], edge_stays[edge] = False, False
     box, edge_outside = np.cumsum(stays) - 1, np.cumsum(edge_stays) - 1
     box[leaf] = int(stays.sum()) + grid
@@ -315,14 +488,30 @@ def _outside(
         edges=box[np.concatenate((boxes.edges[edge_stays], boxes.edges[edge[first]]))],
         frame_of=np.concatenate((boxes.frame_of[stays], boxes.frame_of[leaf[first]])),
     )
+
     return outside, box, edge_outside
 
 
 def leaf_routes(grids: Grids, middles: Floats, heights: Floats) -> Routes:
-    """The part of each leaf's edge that lies inside its grid, from above to below, by middles and heights of all boxes."""
-    (x, y), (trunk, middle) = middles[grids.leaf].T, (middles[grids.leaf] - grids.aside).T
+    """The part of each leaf's edge that lies inside its grid, from above to below, by
+    middles and heights of all boxes.
+    """
+    (x, y), (trunk, middle) = (
+        middles[grids.leaf].T,
+        (middles[grids.leaf] - grids.aside).T,
+    )
     start = y + np.where(grids.flipped, -1.0, 1.0) * heights[grids.leaf] / 2
     bus, foot = middle + grids.bus, middle + grids.foot
-    points = np.stack((np.stack((x, x, trunk, trunk), 1), np.stack((start, bus, bus, foot), 1)), 2)
+    points = np.stack(
+        (
+            np.stack((x, x, trunk, trunk), 1),
+            np.stack((start, bus, bus, foot), 1),
+        ),
+        2,
+    )
     points[grids.flipped] = points[grids.flipped, ::-1]
-    return Routes(points.reshape(-1, 2), starts_of(np.full(len(x), 4)))
+
+    return Routes(
+        points.reshape(-1, 2),
+        starts_of(np.full(len(x), 4)),
+    )

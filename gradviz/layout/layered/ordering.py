@@ -1,11 +1,13 @@
-"""The order of points in every row, how many edges cross between rows, and how crossings become fewer.
+"""The order of points in every row, how many edges cross between rows, and how
+crossings become fewer.
 
-A line is one row of one component. Places number all points through, line after line and from left to right, so that
-one array describes the whole order. Crossings go by exchanges of neighbours everywhere at once, then by sweeps over the lines that
-still have some.
+A line is one row of one component. Places number all points through, line after line
+and from left to right, so that one array describes the whole order. Crossings go by
+exchanges of neighbours everywhere at once, then by sweeps over the lines that still
+have some.
 
-Both only ever find the best order near the one they start from, so components that keep crossings are tried from other
-first orders too.
+Both only ever find the best order near the one they start from, so components that keep
+crossings are tried from other first orders too.
 """
 
 from __future__ import annotations
@@ -16,16 +18,29 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import Mask, counts, group, members, places, ranges, starts_of
+from gradviz.layout.layered.grouping import (
+    Mask,
+    counts,
+    group,
+    members,
+    places,
+    ranges,
+    starts_of,
+)
 from gradviz.layout.layered.layers import Layers
 from gradviz.layout.layered.ranks import FirstOrder
 
-PORT_STEPS = 1024  # steps across a box, for edges that meet it elsewhere than in the middle
-BUSY = 500  # pieces between two lines from which crossings are counted by sorting instead of pair by pair
+# steps across a box, for edges that meet it elsewhere than in the middle
+PORT_STEPS = 1024
+# pieces between two lines from which crossings are counted by sorting instead of pair
+# by pair
+BUSY = 500
 
 
 class Side(NamedTuple):
-    """Pieces up, or down, from every point: those of point p are start[p] .. start[p + 1] - 1."""
+    """Pieces up, or down, from every point: those of point p are start[p] .. start[p +
+    1] - 1.
+    """
 
     start: Ints
     far: Ints  # point at the other end of each piece
@@ -44,19 +59,40 @@ class Order:
         self.steps = PORT_STEPS if layers.ported else 1
         self.above_port = self._port(layers.above, layers.above_offset)
         self.below_port = self._port(layers.below, layers.below_offset)
-        self.down = self._side(layers.above, layers.below, self.below_port)
-        self.up = self._side(layers.below, layers.above, self.above_port)
+        self.down = self._side(
+            layers.above,
+            layers.below,
+            self.below_port,
+        )
+        self.up = self._side(
+            layers.below,
+            layers.above,
+            self.above_port,
+        )
 
-    def _side(self, near: Ints, far: Ints, port: Ints) -> Side:
+    def _side(
+        self,
+        near: Ints,
+        far: Ints,
+        port: Ints,
+    ) -> Side:
         pieces = group(near, self.layers.size)
-        return Side(pieces.start, far[pieces.order], port[pieces.order])
+        return Side(
+            pieces.start,
+            far[pieces.order],
+            port[pieces.order],
+        )
 
     def _port(self, point: Ints, offset: Floats) -> Ints:
         """Where along its box a piece begins or ends, in steps."""
         if self.steps == 1:
             return np.zeros(len(point), np.int64)
         share = offset / (2 * self.layers.half[point]) + 0.5
-        return np.clip(share * self.steps, 0, self.steps - 1).astype(np.int64)
+        return np.clip(
+            share * self.steps,
+            0,
+            self.steps - 1,
+        ).astype(np.int64)
 
     def sort(self, key: Ints) -> None:
         """Order every line by the keys of its points."""
@@ -78,20 +114,33 @@ class Order:
         layers = self.layers
         if not len(layers.above):
             return crossings
+
         upper = self.place[layers.above] * self.steps + self.above_port
         lower = self.place[layers.below] * self.steps + self.below_port
-        order = np.argsort(upper * (layers.size * self.steps) + lower, kind="stable")
+        order = np.argsort(
+            upper * (layers.size * self.steps) + lower,
+            kind="stable",
+        )
         lower, line = lower[order], self.line[layers.above[order]]
         size = counts(line, self.lines)
         end = np.cumsum(size)
         busy = size > BUSY
         for i in np.flatnonzero(busy).tolist():
             crossings[i] = inversions(lower[end[i] - size[i] : end[i]])
+
         return crossings + _pairwise(lower, line, end, ~busy, self.lines)
 
 
-def _pairwise(lower: Ints, line: Ints, end: Ints, chosen: Mask, count: int) -> Ints:
-    """Crossings below the chosen lines, comparing every piece with the next, then the next but one, and so on."""
+def _pairwise(
+    lower: Ints,
+    line: Ints,
+    end: Ints,
+    chosen: Mask,
+    count: int,
+) -> Ints:
+    """Crossings below the chosen lines, comparing every piece with the next, then the
+    next but one, and so on.
+    """
     crossings = np.zeros(count, np.int64)
     end_of = end[line]
     here = np.flatnonzero(chosen[line])
@@ -106,7 +155,8 @@ def _pairwise(lower: Ints, line: Ints, end: Ints, chosen: Mask, count: int) -> I
 
 
 def inversions(values: Ints) -> int:
-    """Number of pairs i < j with values[i] > values[j], by merging sorted runs of doubling length.
+    """Number of pairs i < j with values[i] > values[j], by merging sorted runs of
+    doubling length.
 
     >>> inversions(np.array([2, 0, 1]))
     2
@@ -115,9 +165,13 @@ def inversions(values: Ints) -> int:
     values = rank.astype(np.int64)
     n, total, width = len(values), 0, 1
     place = np.arange(n)
+
     while width < n:
         block, right = place // (2 * width), (place // width) % 2
-        order = np.argsort((block * n + values) * 2 + right, kind="stable")
+        order = np.argsort(
+            (block * n + values) * 2 + right,
+            kind="stable",
+        )
         left = right[order] == 0
         block = block[order]
         in_left = np.bincount(block, weights=left).astype(np.int64)
@@ -125,32 +179,51 @@ def inversions(values: Ints) -> int:
         total += int((in_left[block] - passed)[~left].sum())
         values = values[order]
         width *= 2
+
     return total
 
 
-# -- fewer crossings -----------------------------------------------------------------------------------------------------
+# -- fewer crossings -------------------------------------------------------------------
 
 EXCHANGE_ROUNDS = 20
 SWEEPS = 4
 REACH = 12  # lines above and below a crossing that a sweep takes in
 LARGEST_RETRY = 300_000  # points; larger drawings are tried from the first start only
-LARGEST_PAIR = 4096  # pieces of one neighbour times those of the other, above which a pair is left as it is
+# pieces of one neighbour times those of the other, above which a pair is left as it is
+LARGEST_PAIR = 4096
 
 
-def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Order:
-    """An order with few crossings: for every component the best that was found from these first orders."""
+def best_order(
+    layers: Layers,
+    starts: Sequence[Callable[[], FirstOrder]],
+) -> Order:
+    """An order with few crossings: for every component the best that was found from
+    these first orders.
+    """
     order = Order(layers, _keys(layers, starts[0]()))
     crossings = _by_component(layers, reduce_crossings(order))
+
     for start in starts[1:]:
         if not crossings.any() or layers.size > LARGEST_RETRY:
             break
         before = order.place.copy()
-        order.sort(np.where((crossings > 0)[layers.component], _keys(layers, start()), before))
+        order.sort(
+            np.where(
+                (crossings > 0)[layers.component],
+                _keys(layers, start()),
+                before,
+            )
+        )
         now = _by_component(layers, reduce_crossings(order))
         better = now < crossings
-        order.place = np.where(better[layers.component], order.place, before)
+        order.place = np.where(
+            better[layers.component],
+            order.place,
+            before,
+        )
         order.restore_places()
         crossings = np.where(better, now, crossings)
+
     return order
 
 
@@ -163,12 +236,17 @@ def _by_component(layers: Layers, crossings: Ints) -> Ints:
     """Crossings of every component from those below every line."""
     if not layers.components:
         return crossings
-    summed: Ints = np.add.reduceat(crossings, layers.first_line[:-1])
+    summed: Ints = np.add.reduceat(
+        crossings,
+        layers.first_line[:-1],
+    )
     return summed
 
 
 def reduce_crossings(order: Order) -> Ints:
-    """Improve the order in place; the number of crossings never grows. Returns the crossings left below every line."""
+    """Improve the order in place; the number of crossings never grows. Returns the
+    crossings left below every line.
+    """
     before = order.crossings()
     if before.any():
         exchange(order, EXCHANGE_ROUNDS)
@@ -185,7 +263,8 @@ def reduce_crossings(order: Order) -> Ints:
 def exchange(order: Order, rounds: int) -> None:
     """Exchange neighbours where that removes crossings.
 
-    Lines of one parity and every other pair in them are tried at once: no exchange changes what another gains.
+    Lines of one parity and every other pair in them are tried at once: no exchange
+    changes what another gains.
     """
     at, place = order.at, order.place
     pairs = order.neighbours()
@@ -193,6 +272,7 @@ def exchange(order: Order, rounds: int) -> None:
     turn = (line % 2) * 2 + (pairs - order.line_start[line]) % 2
     sets = [pairs[turn == k] for k in range(4)]
     active = np.ones(len(at), np.bool_)
+
     for _ in range(rounds):
         touched = np.zeros(len(at), np.bool_)
         for left in sets:
@@ -210,19 +290,35 @@ def exchange(order: Order, rounds: int) -> None:
         active = touched
 
 
-def _touch(order: Order, touched: Mask, left: Ints, points: Ints) -> None:
-    """Mark the places exchanged and those of their neighbours in other rows: something may be gained there now."""
+def _touch(
+    order: Order,
+    touched: Mask,
+    left: Ints,
+    points: Ints,
+) -> None:
+    """Mark the places exchanged and those of their neighbours in other rows: something
+    may be gained there now.
+    """
     touched[left] = touched[left + 1] = True
     for side in (order.down, order.up):
         touched[order.place[side.far[members(side.start, points)[1]]]] = True
 
 
 def _gain(order: Order, left: Ints, right: Ints) -> Floats:
-    """Crossings that go away when `left` and `right`, which are neighbours, are exchanged."""
-    return _side_gain(order, order.down, left, right) + _side_gain(order, order.up, left, right)
+    """Crossings that go away when `left` and `right`, which are neighbours, are
+    exchanged.
+    """
+    return _side_gain(order, order.down, left, right) + _side_gain(
+        order, order.up, left, right
+    )
 
 
-def _side_gain(order: Order, side: Side, left: Ints, right: Ints) -> Floats:
+def _side_gain(
+    order: Order,
+    side: Side,
+    left: Ints,
+    right: Ints,
+) -> Floats:
     start = side.start
     of_left, of_right = start[left + 1] - start[left], start[right + 1] - start[right]
     pairs = of_left * of_right
@@ -230,13 +326,26 @@ def _side_gain(order: Order, side: Side, left: Ints, right: Ints) -> Floats:
     owner, k = ranges(pairs)
     wide = of_right[owner]
     first, second = start[left[owner]] + k // wide, start[right[owner]] + k % wide
-    a, b = (order.place[side.far[piece]] * order.steps + side.port[piece] for piece in (first, second))
+    a, b = (
+        order.place[side.far[piece]] * order.steps + side.port[piece]
+        for piece in (first, second)
+    )
     sign = (a > b).astype(np.float64) - (a < b)
-    return np.bincount(owner, weights=sign, minlength=len(left)).astype(np.float64)
+
+    return np.bincount(
+        owner,
+        weights=sign,
+        minlength=len(left),
+    ).astype(np.float64)
 
 
-def _sweep_once(order: Order, before: Ints, upwards: bool) -> tuple[Ints, bool]:
-    """One barycentre sweep over the windows with crossings; windows that got worse are put back.
+def _sweep_once(
+    order: Order,
+    before: Ints,
+    upwards: bool,
+) -> tuple[Ints, bool]:
+    """One barycentre sweep over the windows with crossings; windows that got worse are
+    put back.
 
     Returns the crossings below every line now, and whether a window got better.
     """
@@ -244,40 +353,76 @@ def _sweep_once(order: Order, before: Ints, upwards: bool) -> tuple[Ints, bool]:
     old = order.place.copy()
     for first, end in windows:
         _sweep_window(order, first, end, upwards)
+
     order.restore_places()
     exchange(order, 6)
     after = order.crossings()
-    beside = np.maximum(window, np.append(window[1:], -1))  # of the gap below each line
+    # of the gap below each line
+    beside = np.maximum(
+        window,
+        np.append(window[1:], -1),
+    )
     inside = beside >= 0
-    change = np.bincount(beside[inside], weights=(after - before)[inside], minlength=len(windows))
+    change = np.bincount(
+        beside[inside],
+        weights=(after - before)[inside],
+        minlength=len(windows),
+    )
     bad = (window >= 0) & (change[window] > 0)
     if not bad.any():
         return after, bool((change < 0).any())
+
     back = bad[order.line]
     order.place[back] = old[back]
     order.restore_places()
     return order.crossings(), bool((change < 0).any())
 
 
-def _windows(crossings: Ints, order: Order) -> tuple[list[tuple[int, int]], Ints]:
-    """Runs of lines near crossings as (first, end), and for each line the number of its run or -1.
+def _windows(
+    crossings: Ints,
+    order: Order,
+) -> tuple[list[tuple[int, int]], Ints]:
+    """Runs of lines near crossings as (first, end), and for each line the number of its
+    run or -1.
 
     A run never reaches from one component into the next.
     """
     crossed = np.flatnonzero(crossings)
-    first, end = np.maximum(crossed - REACH, 0), np.minimum(crossed + 2 + REACH, order.lines)
-    inside = np.cumsum(counts(first, order.lines) - counts(end, order.lines + 1)[:-1]) > 0
+    first, end = (
+        np.maximum(crossed - REACH, 0),
+        np.minimum(crossed + 2 + REACH, order.lines),
+    )
+    inside = (
+        np.cumsum(counts(first, order.lines) - counts(end, order.lines + 1)[:-1]) > 0
+    )
     begins = inside.copy()
     begins[1:] &= ~inside[:-1]
     first_line = order.layers.first_line[:-1]
     begins[first_line] = inside[first_line]
-    window = np.where(inside, np.cumsum(begins) - 1, -1)
+    window = np.where(
+        inside,
+        np.cumsum(begins) - 1,
+        -1,
+    )
     first = np.flatnonzero(begins)
-    return list(zip(first.tolist(), (first + counts(window[inside], len(first))).tolist())), window
+
+    return list(
+        zip(
+            first.tolist(),
+            (first + counts(window[inside], len(first))).tolist(),
+        )
+    ), window
 
 
-def _sweep_window(order: Order, first: int, end: int, upwards: bool) -> None:
-    """Sort each line of a window by the mean place of its neighbours in the line before."""
+def _sweep_window(
+    order: Order,
+    first: int,
+    end: int,
+    upwards: bool,
+) -> None:
+    """Sort each line of a window by the mean place of its neighbours in the line
+    before.
+    """
     base = int(order.line_start[first])
     points = order.at[base : order.line_start[end]]
     side = order.down if upwards else order.up
@@ -302,6 +447,15 @@ def _sweep_window(order: Order, first: int, end: int, upwards: bool) -> None:
         line = range(bounds[i], bounds[i + 1])
         means = {i: mean(i) for i in line if start[i] < start[i + 1]}
         others = iter(sorted(means, key=means.__getitem__))
-        new = [number[next(others) if i in means else i] for i in line]  # points without neighbours keep their places
-        moved.update(zip(new, range(base + line.start, base + line.stop)))
-        order.place[new] = np.arange(base + line.start, base + line.stop)
+        # points without neighbours keep their places
+        new = [number[next(others) if i in means else i] for i in line]
+        moved.update(
+            zip(
+                new,
+                range(base + line.start, base + line.stop),
+            )
+        )
+        order.place[new] = np.arange(
+            base + line.start,
+            base + line.stop,
+        )

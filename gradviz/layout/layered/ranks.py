@@ -1,9 +1,11 @@
-"""What the graph alone decides: which row each box lies in, which edges should be straight, and first orders within rows.
+"""What the graph alone decides: which row each box lies in, which edges should be
+straight, and first orders within rows.
 
-A box lies as near to what uses it as possible, side outputs right under what makes them. Straight is the longest way through
-each component. This is what keeps a deep drawing narrow: a block is drawn the same way every time it occurs; where each box is
-aligned with its nearest neighbours instead, every block shifts the main stream a little and the drawing slides sideways as it
-gets deeper.
+A box lies as near to what uses it as possible, side outputs right under what makes
+them. Straight is the longest way through each component. This is what keeps a deep
+drawing narrow: a block is drawn the same way every time it occurs; where each box is
+aligned with its nearest neighbours instead, every block shifts the main stream a little
+and the drawing slides sideways as it gets deeper.
 
 Rows count downwards from 0. Knows nothing of sizes, of coordinates or of crossings.
 """
@@ -18,13 +20,23 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import CycleError, Floats, Ints
-from gradviz.layout.layered.grouping import Mask, by_key, counts, first_of_runs, group, place_in_group, unsorted
+from gradviz.layout.layered.grouping import (
+    Mask,
+    by_key,
+    counts,
+    first_of_runs,
+    group,
+    place_in_group,
+    unsorted,
+)
 
 
 class Neighbours(NamedTuple):
-    """A graph, and both of its directions as plain lists, which Python loops read faster than arrays.
+    """A graph, and both of its directions as plain lists, which Python loops read
+    faster than arrays.
 
-    The nodes below v are `below[below_start[v]:below_start[v + 1]]`, by edges `below_edge` in the same range.
+    The nodes below v are `below[below_start[v]:below_start[v + 1]]`, by edges
+    `below_edge` in the same range.
     """
 
     size: int
@@ -38,7 +50,11 @@ class Neighbours(NamedTuple):
 
     def ends(self) -> list[int]:
         """The nodes with nothing below them."""
-        return [node for node, (start, end) in enumerate(pairwise(self.below_start)) if start == end]
+        return [
+            node
+            for node, (start, end) in enumerate(pairwise(self.below_start))
+            if start == end
+        ]
 
     def upwards_from(self, ends: list[int]) -> list[int]:
         """These nodes and all above them, as a breadth-first walk meets them."""
@@ -46,11 +62,15 @@ class Neighbours(NamedTuple):
         seen = bytearray(self.size)
         for end in ends:
             seen[end] = 1
+
         for node in met:  # grows while it is read
-            for other in self.above[self.above_start[node] : self.above_start[node + 1]]:
+            for other in self.above[
+                self.above_start[node] : self.above_start[node + 1]
+            ]:
                 if not seen[other]:
                     seen[other] = 1
                     met.append(other)
+
         return met
 
 
@@ -65,29 +85,54 @@ def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
     """Neighbour lists of a graph."""
     down, up = group(upper, size), group(lower, size)
     below, above = lower[down.order].tolist(), upper[up.order].tolist()
-    return Neighbours(size, upper, lower, below, down.start.tolist(), down.order, above, up.start.tolist())
+
+    return Neighbours(
+        size,
+        upper,
+        lower,
+        below,
+        down.start.tolist(),
+        down.order,
+        above,
+        up.start.tolist(),
+    )
 
 
 def rank_nodes(near: Neighbours) -> Ranking:
     """Rank by the distance to the end; raises Cycle when the edges form one."""
     height, upwards = heights(near)
     if len(upwards) < len(height):
-        raise CycleError("the edges form a cycle, so the boxes cannot be placed in rows")
+        raise CycleError(
+            "the edges form a cycle, so the boxes cannot be placed in rows"
+        )
+
     deepest = max(height, default=0)
     rank = [deepest - h for h in height]
     ends = near.ends()
+
     if len(ends) > 1:
-        _pull_up(rank, upwards, near.upwards_from(_main_ends(upwards, ends, near)), near)
-    return Ranking(np.array(rank, np.int64), np.array(height, np.int64))
+        _pull_up(
+            rank, upwards, near.upwards_from(_main_ends(upwards, ends, near)), near
+        )
+
+    return Ranking(
+        np.array(rank, np.int64),
+        np.array(height, np.int64),
+    )
 
 
-def heights(near: Neighbours) -> tuple[list[int], list[int]]:
-    """Longest way down from every node, and the order in which that was settled. Nodes on cycles are never settled."""
+def heights(
+    near: Neighbours,
+) -> tuple[list[int], list[int]]:
+    """Longest way down from every node, and the order in which that was settled. Nodes
+    on cycles are never settled.
+    """
     above, start = near.above, near.above_start
     waiting = [end - begin for begin, end in pairwise(near.below_start)]
     height = [0] * len(waiting)
     ready = [node for node, count in enumerate(waiting) if not count]
     settled: list[int] = []
+
     while ready:
         node = ready.pop()
         settled.append(node)
@@ -98,10 +143,15 @@ def heights(near: Neighbours) -> tuple[list[int], list[int]]:
             waiting[other] -= 1
             if not waiting[other]:
                 ready.append(other)
+
     return height, settled
 
 
-def _main_ends(upwards: list[int], ends: list[int], near: Neighbours) -> list[int]:
+def _main_ends(
+    upwards: list[int],
+    ends: list[int],
+    near: Neighbours,
+) -> list[int]:
     """Ends that matter most where they are: no node above them leads to a deeper end."""
     below, start = near.below, near.below_start
     depth = [0] * len(upwards)
@@ -111,11 +161,17 @@ def _main_ends(upwards: list[int], ends: list[int], near: Neighbours) -> list[in
         for other in below[start[node] : start[node + 1]]:
             if deepest[other] > deepest[node]:
                 deepest[node] = deepest[other]
-    _hand_down(deepest, upwards, near, 0)  # ... and of the ends that any node above leads to
+    # ... and of the ends that any node above leads to
+    _hand_down(deepest, upwards, near, 0)
     return [end for end in ends if deepest[end] == depth[end]]
 
 
-def _hand_down(values: list[int], upwards: list[int], near: Neighbours, more: int) -> None:
+def _hand_down(
+    values: list[int],
+    upwards: list[int],
+    near: Neighbours,
+    more: int,
+) -> None:
     """Raise the value of every node to the largest above it and `more`."""
     below, start = near.below, near.below_start
     for node in reversed(upwards):
@@ -125,25 +181,45 @@ def _hand_down(values: list[int], upwards: list[int], near: Neighbours, more: in
                 values[other] = here
 
 
-def _pull_up(rank: list[int], upwards: list[int], main: list[int], near: Neighbours) -> None:
+def _pull_up(
+    rank: list[int],
+    upwards: list[int],
+    main: list[int],
+    near: Neighbours,
+) -> None:
     """Move what does not lead to a main end right under what it is made from.
 
-    Without this every auxiliary output would hang at the bottom of the page, at the end of a very long line.
+    Without this every auxiliary output would hang at the bottom of the page, at the end
+    of a very long line.
     """
-    above, above_start, below, below_start = near.above, near.above_start, near.below, near.below_start
+    above, above_start, below, below_start = (
+        near.above,
+        near.above_start,
+        near.below,
+        near.below_start,
+    )
     leads_to_main = bytearray(len(rank))
     for node in main:
         leads_to_main[node] = 1
+
     settled = bytearray(leads_to_main)
     for node in reversed(upwards):
         if not leads_to_main[node]:
-            made_from = [rank[v] for v in above[above_start[node] : above_start[node + 1]] if settled[v]]
+            made_from = [
+                rank[v]
+                for v in above[above_start[node] : above_start[node + 1]]
+                if settled[v]
+            ]
             if made_from:
                 settled[node] = 1
                 rank[node] = max(made_from) + 1
+
     for node in upwards:  # what only feeds such nodes goes just above them
         if not settled[node] and below_start[node] < below_start[node + 1]:
-            rank[node] = min([rank[v] for v in below[below_start[node] : below_start[node + 1]]]) - 1
+            rank[node] = (
+                min([rank[v] for v in below[below_start[node] : below_start[node + 1]]])
+                - 1
+            )
 
 
 TALL = 600.0  # px: of boxes that are drawings themselves
@@ -151,23 +227,44 @@ REACH = 8  # ranks that such a box is moved up at most
 
 
 def with_towers_beside(rank: Ints, near: Neighbours, heights: Floats) -> Ints:
-    """Ranks in which a tall box stands beside another one above it that it does not wait for, and not alone below it."""
+    """Ranks in which a tall box stands beside another one above it that it does not
+    wait for, and not alone below it.
+    """
     tall = np.flatnonzero(heights > TALL).tolist()
     row: list[int] = rank.tolist()
     towers = Counter(row[node] for node in tall)
+
     for node in sorted(tall, key=row.__getitem__) if len(towers) > 1 else ():
         here = row[node]
-        targets = (target for target in range(here - 1, here - REACH - 1, -1) if towers[here] == 1 and towers[target])
-        moved = next(filter(None, (_raised(node, target, row, near, heights) for target in targets)), {})
+        targets = (
+            target
+            for target in range(here - 1, here - REACH - 1, -1)
+            if towers[here] == 1 and towers[target]
+        )
+        moved = next(
+            filter(
+                None, (_raised(node, target, row, near, heights) for target in targets)
+            ),
+            {},
+        )
         for other, there in moved.items():
             row[other] = there
         towers.update([row[node]])
         towers[here] -= 1
+
     return np.array(row, np.int64)
 
 
-def _raised(node: int, target: int, row: list[int], near: Neighbours, heights: Floats) -> dict[int, int]:
-    """The ranks of a node that is moved up, and of what has to make room above it; none when that is tall itself."""
+def _raised(
+    node: int,
+    target: int,
+    row: list[int],
+    near: Neighbours,
+    heights: Floats,
+) -> dict[int, int]:
+    """The ranks of a node that is moved up, and of what has to make room above it; none
+    when that is tall itself.
+    """
     moved, waiting = {node: target}, [node]
     for here in waiting:  # grows while it is read
         for other in near.above[near.above_start[here] : near.above_start[here + 1]]:
@@ -179,33 +276,65 @@ def _raised(node: int, target: int, row: list[int], near: Neighbours, heights: F
     return moved
 
 
-def rows_by_component(rank: Ints, component: Ints, count: int, pin: Ints) -> Ints:
-    """Rows counted from 0 within each component. Ports get rows of their own, first and last."""
+def rows_by_component(
+    rank: Ints,
+    component: Ints,
+    count: int,
+    pin: Ints,
+) -> Ints:
+    """Rows counted from 0 within each component. Ports get rows of their own, first and
+    last.
+    """
     inner = pin == 0
-    top = by_key(np.minimum, rank[inner], component[inner], count, len(rank))
-    rows = rank - top[component]  # means nothing in a line straight through a frame: nothing but ports
-    bottom = by_key(np.maximum, rows[inner], component[inner], count, -1)
+    top = by_key(
+        np.minimum,
+        rank[inner],
+        component[inner],
+        count,
+        len(rank),
+    )
+    # means nothing in a line straight through a frame: nothing but ports
+    rows = rank - top[component]
+    bottom = by_key(
+        np.maximum,
+        rows[inner],
+        component[inner],
+        count,
+        -1,
+    )
     has_top = np.zeros(count, np.int64)
     has_top[component[pin < 0]] = 1
-    rows = np.where(pin < 0, 0, np.where(pin > 0, bottom[component] + 1, rows) + has_top[component])
+    rows = np.where(
+        pin < 0,
+        0,
+        np.where(pin > 0, bottom[component] + 1, rows) + has_top[component],
+    )
+
     return rows.astype(np.int64, copy=False)
 
 
-# -- straight edges ------------------------------------------------------------------------------------------------------
+# -- straight edges --------------------------------------------------------------------
 
 
-def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask, ported: Mask) -> Mask:
+def longest_ways(
+    near: Neighbours, height: Ints, component: Ints, entry: Mask, ported: Mask
+) -> Mask:
     """True for the straight edges on the longest way down through each component.
 
-    It begins at an `entry` where there is one: what comes from outside is the main stream. Of
-    equal ways it is the one in the middle. Where an even number of them part at the very first
-    box, or meet for the first time, none is in the middle and none goes straight on, except by
-    `ported` edges: those lead to a frame where a line inside it goes on.
+    It begins at an `entry` where there is one: what comes from outside is the main
+    stream. Of equal ways it is the one in the middle. Where an even number of them part
+    at the very first box, or meet for the first time, none is in the middle and none
+    goes straight on, except by `ported` edges: those lead to a frame where a line
+    inside it goes on.
     """
     below, start, length = near.below, near.below_start, height.tolist()
 
     def onwards(node: int) -> list[int]:
-        return [i for i in range(start[node], start[node + 1]) if length[below[i]] == length[node] - 1]
+        return [
+            i
+            for i in range(start[node], start[node + 1])
+            if length[below[i]] == length[node] - 1
+        ]
 
     straight = np.zeros(len(near.upper), np.bool_)
     for beginnings in _beginnings(near, height, component, entry):
@@ -223,8 +352,12 @@ def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask, p
     return straight
 
 
-def _beginnings(near: Neighbours, height: Ints, component: Ints, entry: Mask) -> Iterator[list[int]]:
-    """Where the longest ways of each component begin, all that are equal; an entry alone."""
+def _beginnings(
+    near: Neighbours, height: Ints, component: Ints, entry: Mask
+) -> Iterator[list[int]]:
+    """Where the longest ways of each component begin, all that are equal; an entry
+    alone.
+    """
     ends = (counts(near.upper, near.size) + counts(near.lower, near.size) < 2) & ~entry
     order = np.lexsort((ends, -height, ~entry, component))
     first = first_of_runs(component[order]).tolist()
@@ -241,8 +374,14 @@ def _beginnings(near: Neighbours, height: Ints, component: Ints, entry: Mask) ->
             yield nodes[:1].tolist()
 
 
-def _even_steps(beginnings: list[int], below: list[int], onwards: Callable[[int], list[int]]) -> list[int]:
-    """Steps down where an even number of equal ways part at the only beginning, or first meet."""
+def _even_steps(
+    beginnings: list[int],
+    below: list[int],
+    onwards: Callable[[int], list[int]],
+) -> list[int]:
+    """Steps down where an even number of equal ways part at the only beginning, or
+    first meet.
+    """
     even: list[int] = []
     level, step = beginnings, 0
     while step == 0 or len(level) > 1:
@@ -257,17 +396,19 @@ def _even_steps(beginnings: list[int], below: list[int], onwards: Callable[[int]
     return even
 
 
-# -- first orders --------------------------------------------------------------------------------------------------------
+# -- first orders ----------------------------------------------------------------------
 
-# First orders for boxes side by side. The one from a depth-first walk upwards from the ends already has few crossings
-# or none for networks made of blocks in series. Where blocks pass several values on, as recurrent networks do, others
-# are better starts.
+# First orders for boxes side by side. The one from a depth-first walk upwards from the
+# ends already has few crossings or none for networks made of blocks in series. Where
+# blocks pass several values on, as recurrent networks do, others are better starts.
 
 TWIG_LENGTH = 3  # boxes
 
 
 class FirstOrder(NamedTuple):
-    """Sorting a row by the keys of its boxes, and those of the edges that pass it, gives its order from left to right."""
+    """Sorting a row by the keys of its boxes, and those of the edges that pass it,
+    gives its order from left to right.
+    """
 
     box: Ints
     edge: Ints
@@ -278,26 +419,53 @@ def given_order(near: Neighbours) -> FirstOrder:
     return FirstOrder(np.arange(near.size), near.upper)
 
 
-def depth_order(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> FirstOrder:
-    """The order in which a depth-first walk upwards from the ends meets boxes and edges, deepest inputs first."""
+def depth_order(
+    near: Neighbours,
+    rank: Ints,
+    port: Mask,
+    main: Mask,
+) -> FirstOrder:
+    """The order in which a depth-first walk upwards from the ends meets boxes and
+    edges, deepest inputs first.
+    """
     order = np.lexsort((_preference(near, rank, port, main), near.lower))
-    node_key, sorted_edge_key = _walk(near.upper[order].tolist(), near.above_start, near.ends())
-    return FirstOrder(np.array(node_key, np.int64), unsorted(np.array(sorted_edge_key, np.int64), order))
+    node_key, sorted_edge_key = _walk(
+        near.upper[order].tolist(),
+        near.above_start,
+        near.ends(),
+    )
+    return FirstOrder(
+        np.array(node_key, np.int64),
+        unsorted(np.array(sorted_edge_key, np.int64), order),
+    )
 
 
-def _preference(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> Floats:
-    """Small values are walked first: the node farthest up. Twigs go by turns to the right and left of the main stream."""
+def _preference(
+    near: Neighbours,
+    rank: Ints,
+    port: Mask,
+    main: Mask,
+) -> Floats:
+    """Small values are walked first: the node farthest up. Twigs go by turns to the
+    right and left of the main stream.
+    """
     preference: Floats = rank[near.upper] / (float(rank.max(initial=0)) + 1.0)
     twig = _twigs(near, port)[near.upper] & ~main
     beside = np.bincount(near.lower[~twig], minlength=near.size) > 0
     from_twig = np.flatnonzero(twig & beside[near.lower])
     place = place_in_group(near.lower[from_twig])
-    preference[from_twig] = np.where(place % 2, -1.0 - place, 2.0 + place)
+    preference[from_twig] = np.where(
+        place % 2,
+        -1.0 - place,
+        2.0 + place,
+    )
     return preference
 
 
 def _twigs(near: Neighbours, port: Mask) -> Mask:
-    """Leaves with one use, and boxes with one use that a few of these lead to: a parameter and its transposition."""
+    """Leaves with one use, and boxes with one use that a few of these lead to: a
+    parameter and its transposition.
+    """
     one_use = (counts(near.upper, near.size) == 1) & ~port
     twig: Mask = one_use & (counts(near.lower, near.size) == 0)
     for _ in range(TWIG_LENGTH - 1):
@@ -307,12 +475,19 @@ def _twigs(near: Neighbours, port: Mask) -> Mask:
     return twig
 
 
-def _walk(above: list[int], start: list[int], ends: list[int]) -> tuple[list[int], list[int]]:
-    """Number nodes and edges in the order a depth-first walk meets them. The edges into v are start[v]..start[v+1]."""
+def _walk(
+    above: list[int],
+    start: list[int],
+    ends: list[int],
+) -> tuple[list[int], list[int]]:
+    """Number nodes and edges in the order a depth-first walk meets them. The edges into
+    v are start[v]..start[v+1].
+    """
     node_key = [-1] * (len(start) - 1)
     edge_key = [0] * len(above)
     upcoming = start[:-1]
     clock = 0
+
     for end in ends:
         node_key[end] = clock
         stack = [end]
@@ -331,4 +506,5 @@ def _walk(above: list[int], start: list[int], ends: list[int]) -> tuple[list[int
                 node_key[other] = clock
                 stack.append(other)
         clock += 1
+
     return node_key, edge_key

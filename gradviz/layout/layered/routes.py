@@ -1,4 +1,6 @@
-"""Polylines of edges: straight down inside rows, slanted only between them, so that no edge cuts a taller neighbour."""
+"""Polylines of edges: straight down inside rows, slanted only between them, so that no
+edge cuts a taller neighbour.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,31 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import Mask, by_key, counts, distinct, first_of_runs, members, ranges, starts_of
-from gradviz.layout.layered.layers import BEND_GAP, BEND_HALF_WIDTH, BOTTOM, TOP, Layers, Sheet
+from gradviz.layout.layered.grouping import (
+    Mask,
+    by_key,
+    counts,
+    distinct,
+    first_of_runs,
+    members,
+    ranges,
+    starts_of,
+)
+from gradviz.layout.layered.layers import (
+    BEND_GAP,
+    BEND_HALF_WIDTH,
+    BOTTOM,
+    TOP,
+    Layers,
+    Sheet,
+)
 
-# How high every row is, where each box stands in its row, and how much room lies between the rows.
+# How high every row is, where each box stands in its row, and how much room lies
+# between the rows.
 
 PORT_GAP = 0.6  # of the gap between rows, beside a border
-LEVEL_FREE = 200.0  # px that an edge may go sideways between rows before they move apart
+# px that an edge may go sideways between rows before they move apart
+LEVEL_FREE = 200.0
 LEVEL = 600.0  # px further sideways for every gap more
 MOST_GAPS = 3.0
 
@@ -29,13 +49,23 @@ class Rows(NamedTuple):
 
 
 def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
-    """Rows as high as their highest box. Boxes without inputs stand at the bottom of theirs, unused ones at the top."""
+    """Rows as high as their highest box. Boxes without inputs stand at the bottom of
+    theirs, unused ones at the top.
+    """
     line = layers.line[: layers.boxes]
     first = layers.first_line[:-1]
-    tall = by_key(np.maximum, sheet.heights, line, layers.lines, 0)
+    tall = by_key(
+        np.maximum,
+        sheet.heights,
+        line,
+        layers.lines,
+        0,
+    )
     gap = _gaps(sheet, layers, x)
     bottom = np.cumsum(tall + gap) - gap
-    component_of_line = np.repeat(np.arange(layers.components), np.diff(layers.first_line))
+    component_of_line = np.repeat(
+        np.arange(layers.components), np.diff(layers.first_line)
+    )
     origin = (bottom - tall)[first]
     bottom = bottom - origin[component_of_line]
     top = bottom - tall
@@ -43,54 +73,110 @@ def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
     share = np.full(layers.boxes, 0.5)
     share[counts(sheet.below, layers.boxes) == 0] = 1.0
     share[counts(sheet.above, layers.boxes) == 0] = 0.0
-    return Rows(top, bottom, top[line] + slack * share + sheet.heights / 2, bottom[layers.first_line[1:] - 1])
+
+    return Rows(
+        top,
+        bottom,
+        top[line] + slack * share + sheet.heights / 2,
+        bottom[layers.first_line[1:] - 1],
+    )
 
 
 def _gaps(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
-    """Room below every row. Edges that go far sideways get more, or they would be nearly level and hard to follow."""
-    aside = x[layers.below] - x[layers.above] - layers.above_offset + layers.below_offset
-    furthest = by_key(np.maximum, np.abs(aside), layers.line[layers.above], layers.lines, 0)
-    gap = sheet.rank_gap * np.minimum(1 + np.maximum(furthest - LEVEL_FREE, 0) / LEVEL, MOST_GAPS)
+    """Room below every row. Edges that go far sideways get more, or they would be
+    nearly level and hard to follow.
+    """
+    aside = (
+        x[layers.below] - x[layers.above] - layers.above_offset + layers.below_offset
+    )
+    furthest = by_key(
+        np.maximum,
+        np.abs(aside),
+        layers.line[layers.above],
+        layers.lines,
+        0,
+    )
+    gap = sheet.rank_gap * np.minimum(
+        1 + np.maximum(furthest - LEVEL_FREE, 0) / LEVEL, MOST_GAPS
+    )
     line = layers.line[: layers.boxes]
     gap[line[sheet.pin == TOP]] *= PORT_GAP
     gap[line[sheet.pin == BOTTOM] - 1] *= PORT_GAP
-    return gap + by_key(np.maximum, sheet.words, line, layers.lines, 0)
+
+    return gap + by_key(
+        np.maximum,
+        sheet.words,
+        line,
+        layers.lines,
+        0,
+    )
 
 
-# Side channels: edges too long for bend points in every row run down beside their component, in shared lines.
+# Side channels: edges too long for bend points in every row run down beside their
+# component, in shared lines.
 
 
 def channel_coordinates(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
-    """x of the channel of every edge in `layers.left_out`. Edges into one box, or else out of one box, share one."""
+    """x of the channel of every edge in `layers.left_out`. Edges into one box, or else
+    out of one box, share one.
+    """
     edges = layers.left_out
     if not len(edges):
         return np.zeros(0)
+
     above, below = sheet.above[edges], sheet.below[edges]
     into, out_of = counts(below, sheet.size)[below], counts(above, sheet.size)[above]
     channels, channel = distinct(np.where(into >= out_of, below * 2, above * 2 + 1))
-    first = by_key(np.minimum, layers.line[above] + 1, channel, len(channels), layers.lines)
-    last = by_key(np.maximum, layers.line[below] - 1, channel, len(channels), 0)
-    right = by_key(np.maximum, x + layers.half, layers.component, layers.components, -np.inf)
+    first = by_key(
+        np.minimum,
+        layers.line[above] + 1,
+        channel,
+        len(channels),
+        layers.lines,
+    )
+    last = by_key(
+        np.maximum,
+        layers.line[below] - 1,
+        channel,
+        len(channels),
+        0,
+    )
+    right = by_key(
+        np.maximum,
+        x + layers.half,
+        layers.component,
+        layers.components,
+        -np.inf,
+    )
     component = np.zeros(len(channels), np.int64)
     component[channel] = layers.component[above]
     step = BEND_GAP * layers.gap + BEND_HALF_WIDTH
     nearest = right[component] + layers.gap
-    return np.asarray(nearest + step * _tracks(component, first, last), dtype=np.float64)[channel]
+    return np.asarray(
+        nearest + step * _tracks(component, first, last), dtype=np.float64
+    )[channel]
 
 
 def _tracks(component: Ints, first: Ints, last: Ints) -> Ints:
-    """Number the channels of each component from 0 so that those with one number lie below one another."""
+    """Number the channels of each component from 0 so that those with one number lie
+    below one another.
+    """
     track = np.zeros(len(first), np.int64)
     open_tracks: list[tuple[int, int]] = []  # (last line, track)
     free: list[int] = []
     current = -1
+
     for channel in np.lexsort((last, first, component)).tolist():
         if component[channel] != current:
             current, open_tracks, free = int(component[channel]), [], []
         while open_tracks and open_tracks[0][0] < first[channel]:
             heapq.heappush(free, heapq.heappop(open_tracks)[1])
         track[channel] = heapq.heappop(free) if free else len(open_tracks)
-        heapq.heappush(open_tracks, (int(last[channel]), int(track[channel])))
+        heapq.heappush(
+            open_tracks,
+            (int(last[channel]), int(track[channel])),
+        )
+
     return track
 
 
@@ -113,7 +199,9 @@ class _Runs(NamedTuple):
     last: Ints
 
 
-def edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows, channel_x: Floats) -> Routes:
+def edge_routes(
+    sheet: Sheet, layers: Layers, x: Floats, rows: Rows, channel_x: Floats
+) -> Routes:
     """Routes of all edges of a sheet. y counts from the top of the component."""
     runs = _vertical_runs(sheet, layers, x, channel_x)
     per_edge = counts(runs.edge, len(sheet.above))
@@ -129,14 +217,28 @@ def edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows, channel_x: 
     edge, turn = ranges(2 * per_edge)
     at = first[edge] + 2 + turn
     points[at, 0] = np.repeat(runs.x, 2)
-    points[at, 1] = np.column_stack((rows.top[runs.first], rows.bottom[runs.last])).ravel()
+    points[at, 1] = np.column_stack(
+        (rows.top[runs.first], rows.bottom[runs.last])
+    ).ravel()
+
     return without_idle_points(Routes(points, starts))
 
 
-def joined(routes: Routes, owner: Ints, piece: Ints, count: int) -> Routes:
-    """`count` polylines made of others end to end; `owner` is sorted and says whose each piece is."""
+def joined(
+    routes: Routes,
+    owner: Ints,
+    piece: Ints,
+    count: int,
+) -> Routes:
+    """`count` polylines made of others end to end; `owner` is sorted and says whose
+    each piece is.
+    """
     size, entry = members(routes.starts, piece)
-    per_owner = np.bincount(owner, weights=size, minlength=count).astype(np.int64)
+    per_owner = np.bincount(
+        owner,
+        weights=size,
+        minlength=count,
+    ).astype(np.int64)
     return without_idle_points(Routes(routes.points[entry], starts_of(per_owner)))
 
 
@@ -144,33 +246,65 @@ def reversed_routes(routes: Routes, which: Ints) -> Routes:
     """The same polylines, those in `which` from their last point to their first."""
     size, entry = members(routes.starts, which)
     points = routes.points.copy()
-    points[entry] = points[np.repeat(routes.starts[which] + routes.starts[which + 1] - 1, size) - entry]
+    points[entry] = points[
+        np.repeat(
+            routes.starts[which] + routes.starts[which + 1] - 1,
+            size,
+        )
+        - entry
+    ]
     return Routes(points, routes.starts)
 
 
-def _vertical_runs(sheet: Sheet, layers: Layers, x: Floats, channel_x: Floats) -> _Runs:
+def _vertical_runs(
+    sheet: Sheet,
+    layers: Layers,
+    x: Floats,
+    channel_x: Floats,
+) -> _Runs:
     """Bend points above one another make one run; every channel is one run."""
     long = layers.long
-    owner, turn = ranges(layers.row[sheet.below[long]] - layers.row[sheet.above[long]] - 1)
+    owner, turn = ranges(
+        layers.row[sheet.below[long]] - layers.row[sheet.above[long]] - 1
+    )
     bend = layers.boxes + layers.first_bend[owner] + turn
     bend_x, line, edge = x[bend], layers.line[bend], long[owner]
     begins = np.zeros(len(edge), np.bool_)
     begins[first_of_runs(edge)] = True
     begins[1:] |= np.abs(np.diff(bend_x)) > SAME
     first = np.flatnonzero(begins)
-    last = np.append(first[1:], len(edge))[: len(first)] - 1
-    runs = _Runs(edge[first], bend_x[first], line[first], line[last])
+    last = (
+        np.append(
+            first[1:],
+            len(edge),
+        )[: len(first)]
+        - 1
+    )
+    runs = _Runs(
+        edge[first],
+        bend_x[first],
+        line[first],
+        line[last],
+    )
     if not len(layers.left_out):
         return runs
+
     out = layers.left_out
-    channels = _Runs(out, channel_x, layers.line[sheet.above[out]] + 1, layers.line[sheet.below[out]] - 1)
+    channels = _Runs(
+        out,
+        channel_x,
+        layers.line[sheet.above[out]] + 1,
+        layers.line[sheet.below[out]] - 1,
+    )
     both = [np.concatenate(columns) for columns in zip(runs, channels)]
     order = np.argsort(both[0], kind="stable")
     return _Runs(*(column[order] for column in both))
 
 
 def without_idle_points(routes: Routes) -> Routes:
-    """Drop points that repeat the one before, then points in the middle of vertical lines. Ends always stay."""
+    """Drop points that repeat the one before, then points in the middle of vertical
+    lines. Ends always stay.
+    """
     routes = _drop(routes, _repeated(routes))
     return _drop(routes, _between(routes))
 
@@ -194,7 +328,8 @@ def _repeated(routes: Routes) -> Mask:
     same: Mask = np.abs(np.diff(routes.points, axis=0)).max(axis=1) < SAME
     inner = _inner(routes)
     idle[1:] = same & inner[1:]
-    last = routes.starts[1:][np.diff(routes.starts) > 2] - 1  # the end stays, so what repeats it goes
+    # the end stays, so what repeats it goes
+    last = routes.starts[1:][np.diff(routes.starts) > 2] - 1
     idle[last - 1] |= same[last - 1] & inner[last - 1]
     return idle
 
