@@ -18,7 +18,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 NO_DEVICE = 100  # cudaErrorNoDevice and CUDA_ERROR_NO_DEVICE
-_QUIET = ("__cuda", "cudaGetLastError", "cudaPeekAtLastError")  # these say "done": they run while torch is loaded
+_QUIET = (
+    "__cuda",
+    "cudaGetLastError",
+    "cudaPeekAtLastError",
+)  # these say "done": they run while torch is loaded
 
 
 def main(torch: Path) -> None:
@@ -30,14 +34,26 @@ def main(torch: Path) -> None:
     if not missing:
         return
     defined = {symbol for file in own for symbol, _ in _symbols(file, "--defined-only")}
-    undefined = {one for file in own for one in _symbols(file, "--undefined-only") if one[0] not in defined}
-    home = {version: name for file in own for version, name in _versions(file) if name in missing}
+    undefined = {
+        one
+        for file in own
+        for one in _symbols(file, "--undefined-only")
+        if one[0] not in defined
+    }
+    home = {
+        version: name
+        for file in own
+        for version, name in _versions(file)
+        if name in missing
+    }
     parts: dict[str, set[tuple[str, str]]] = {name: set() for name in missing}
     for symbol, version in undefined:
         if version in home:
             parts[home[version]].add((symbol, version))
         elif not version:
-            parts[missing[0]].add((symbol, ""))  # who has it does not matter to the loader
+            parts[missing[0]].add(
+                (symbol, "")
+            )  # who has it does not matter to the loader
     for name, symbols in parts.items():
         _build(torch / "lib" / name, symbols)
         print(f"{name}: {len(symbols)} symbols")
@@ -54,7 +70,9 @@ def _needed(file: Path) -> list[str]:
 def _symbols(file: Path, which: str) -> list[tuple[str, str]]:
     """Names and versions of the dynamic symbols; weak ones that nobody defines are left out, because nobody needs them."""
     found = []
-    for line in _run("nm", "-D", "--with-symbol-versions", which, str(file)).splitlines():
+    for line in _run(
+        "nm", "-D", "--with-symbol-versions", which, str(file)
+    ).splitlines():
         *_, kind, symbol = line.split()
         if not (which == "--undefined-only" and kind in "wv"):
             name, _, version = symbol.partition("@")
@@ -90,7 +108,10 @@ def _build(target: Path, symbols: Iterable[tuple[str, str]]) -> None:
         (0, [name for name, _ in known if name.startswith(_QUIET)]),
         (NO_DEVICE, [name for name, _ in known if not name.startswith(_QUIET)]),
     ):
-        lines += [f'.globl "{name}"\n.type "{name}",@function\n"{name}":' for name in dict.fromkeys(names)]
+        lines += [
+            f'.globl "{name}"\n.type "{name}",@function\n"{name}":'
+            for name in dict.fromkeys(names)
+        ]
         lines += [f"mov ${answer}, %eax", "ret"]
     versions: dict[str, list[str]] = {}
     for name, version in known:
@@ -98,10 +119,26 @@ def _build(target: Path, symbols: Iterable[tuple[str, str]]) -> None:
             versions.setdefault(version, []).append(f'"{name}";')
     with tempfile.TemporaryDirectory() as folder:
         source, script = Path(folder, "all.s"), Path(folder, "versions")
-        source.write_text("\n".join(lines) + '\n.section .note.GNU-stack,"",@progbits\n')
-        script.write_text("\n".join(f"{version} {{ {' '.join(names)} }};" for version, names in versions.items()))
+        source.write_text(
+            "\n".join(lines) + '\n.section .note.GNU-stack,"",@progbits\n'
+        )
+        script.write_text(
+            "\n".join(
+                f"{version} {{ {' '.join(names)} }};"
+                for version, names in versions.items()
+            )
+        )
         options = [f"-Wl,--version-script={script}"] if versions else []
-        _run("gcc", "-shared", "-nostdlib", f"-Wl,-soname,{target.name}", *options, "-o", str(target), str(source))
+        _run(
+            "gcc",
+            "-shared",
+            "-nostdlib",
+            f"-Wl,-soname,{target.name}",
+            *options,
+            "-o",
+            str(target),
+            str(source),
+        )
 
 
 if __name__ == "__main__":

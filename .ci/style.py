@@ -68,14 +68,18 @@ def features_need_what_they_import() -> Problems:
             for one in every
             if structure.part(importer) == feature
         }
-        for other in sorted((found & set(structure.FEATURES) - {feature}) ^ set(needs.get(feature, ()))):
+        for other in sorted(
+            (found & set(structure.FEATURES) - {feature}) ^ set(needs.get(feature, ()))
+        ):
             yield f"{feature} and {other}: gradviz/features.py says otherwise than the imports"
 
 
 def rows_name_what_is_there() -> Problems:
     """A row names `module:attribute`; so do the doors of a Graph."""
     for name, path in MODULES.items():
-        for module, attribute in re.findall(r'"(gradviz[\w.]*):(\w+)"', path.read_text(encoding="utf-8")):
+        for module, attribute in re.findall(
+            r'"(gradviz[\w.]*):(\w+)"', path.read_text(encoding="utf-8")
+        ):
             if module not in TREES:
                 yield f"{name} names {module}, which is not there"
             elif not _defines(TREES[module], attribute):
@@ -86,8 +90,14 @@ def _defines(tree: ast.Module, name: str) -> bool:
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
             return True
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [getattr(node, "target", None)]
+        )
+        if any(
+            isinstance(target, ast.Name) and target.id == name for target in targets
+        ):
             return True
     return False
 
@@ -107,7 +117,11 @@ def every_folder_has_a_level() -> Problems:
 
 
 def every_module_says_what_it_owns() -> Problems:
-    yield from (f"{name} has no docstring" for name, tree in TREES.items() if not ast.get_docstring(tree))
+    yield from (
+        f"{name} has no docstring"
+        for name, tree in TREES.items()
+        if not ast.get_docstring(tree)
+    )
 
 
 def a_class_name_means_one_thing() -> Problems:
@@ -116,7 +130,10 @@ def a_class_name_means_one_thing() -> Problems:
 
 
 def functions_are_narrow() -> Problems:
-    yield from (f"{place} has {count} branches" for place, count in wide_functions(TREES).items())
+    yield from (
+        f"{place} has {count} branches"
+        for place, count in wide_functions(TREES).items()
+    )
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -157,13 +174,19 @@ def unclear(text: str, forms: dict[str, str]) -> Iterator[str]:
     ["'Mend': write Fix", "'anew': write again"]
     """
     for form, better in forms.items():
-        yield from (f"{match[0]!r}: write {better}" for match in re.finditer(form, text))
+        yield from (
+            f"{match[0]!r}: write {better}" for match in re.finditer(form, text)
+        )
 
 
 def sentences(tree: ast.AST) -> Iterator[str]:
     """The texts of a module that are sentences: literals with spaces, docstrings among them."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and " " in node.value
+        ):
             yield node.value
 
 
@@ -174,10 +197,17 @@ def sentences_of_the_product_are_plain() -> Problems:
 
 
 def pages_are_plain() -> Problems:
-    for page in (path for path in PAGES if path.name not in ("CHANGELOG.md", "ARCHITECTURE.md")):
+    for page in (
+        path for path in PAGES if path.name not in ("CHANGELOG.md", "ARCHITECTURE.md")
+    ):
         if page.parent.name == "benchmarks":
             continue
-        prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        prose = re.sub(
+            r"^```.*?^```",
+            "",
+            page.read_text(encoding="utf-8"),
+            flags=re.MULTILINE | re.DOTALL,
+        )
         forms = WORST if page.name == "backward-names.md" else WORST | UNCLEAR
         yield from (f"{page.relative_to(ROOT)}: {one}" for one in unclear(prose, forms))
         for match in re.finditer(r"(^|\. )Of [a-z]", prose, re.MULTILINE):
@@ -195,7 +225,10 @@ def readme_is_short() -> Problems:
 
 def architecture_is_what_the_code_is() -> Problems:
     page = text_of("ARCHITECTURE.md")
-    if runpy.run_path(str(ROOT / "docs" / "make_architecture.py"))["filled"](page) != page:
+    if (
+        runpy.run_path(str(ROOT / "docs" / "make_architecture.py"))["filled"](page)
+        != page
+    ):
         yield "ARCHITECTURE.md is not what the code is: run python docs/make_architecture.py"
     for name in re.findall(r"`([\w]+/[\w/.]*)`", page):
         if not any((home / name).exists() for home in (ROOT, PACKAGE, PACKAGE.parent)):
@@ -210,7 +243,10 @@ def versions_agree() -> Problems:
     citation = yaml.safe_load(text_of("CITATION.cff"))
     for key in {"cff-version", "message", "title", "authors"} - set(citation):
         yield f"CITATION.cff has no {key}"
-    if citation["license"] not in PYPROJECT or citation["abstract"].rstrip(".") not in PYPROJECT:
+    if (
+        citation["license"] not in PYPROJECT
+        or citation["abstract"].rstrip(".") not in PYPROJECT
+    ):
         yield "CITATION.cff has another licence or abstract than pyproject.toml"
 
 
@@ -231,29 +267,48 @@ def site_leads_to_every_page() -> Problems:
 def changelog_keeps_its_form() -> Problems:
     text = text_of("CHANGELOG.md")
     for kind in re.findall(r"^### (.*)$", text, re.MULTILINE):
-        if kind not in ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"):
+        if kind not in (
+            "Added",
+            "Changed",
+            "Deprecated",
+            "Removed",
+            "Fixed",
+            "Security",
+        ):
             yield f"CHANGELOG.md has a heading {kind!r}, which Keep a Changelog does not know"
     for release in text.split("\n## ")[1:]:
         heading, *sections = release.split("\n### ")
         if re.search("^- ", heading, re.MULTILINE):
             yield "CHANGELOG.md has a line above the first heading of a release"
         names = [section.partition("\n")[0] for section in sections]
-        yield from (f"CHANGELOG.md has two headings {name!r}" for name in set(names) if names.count(name) > 1)
+        yield from (
+            f"CHANGELOG.md has two headings {name!r}"
+            for name in set(names)
+            if names.count(name) > 1
+        )
 
 
 # -- what runs elsewhere -----------------------------------------------------------------------------------------------
 
 
 def hosted_runs_are_those_of_the_matrix() -> Problems:
-    cases = [tuple(case.split(":")) for case in runpy.run_path(str(ROOT / ".ci" / "matrix"))["CASES"]]
+    cases = [
+        tuple(case.split(":"))
+        for case in runpy.run_path(str(ROOT / ".ci" / "matrix"))["CASES"]
+    ]
     jobs = yaml.safe_load(text_of(".github/workflows/ci.yml"))["jobs"]
-    listed = [(case["python"], case["torch"]) for case in jobs["versions"]["strategy"]["matrix"]["include"]]
+    listed = [
+        (case["python"], case["torch"])
+        for case in jobs["versions"]["strategy"]["matrix"]["include"]
+    ]
     if listed != cases:
         yield "ci.yml lists other versions than .ci/matrix"
 
     lowest = re.findall(r'requires-python = ">=([\d.]+)"|"torch>=([\d.]+)', PYPROJECT)
     python, torch = lowest[0][0], lowest[1][1]
-    if python not in [case[0] for case in cases] or not any(case[1].startswith(torch) for case in cases):
+    if python not in [case[0] for case in cases] or not any(
+        case[1].startswith(torch) for case in cases
+    ):
         yield f"the matrix lacks Python {python} or torch {torch}, which pyproject.toml promises"
     (pinned,) = re.findall(r"^torch==(.+)$", text_of("constraints.txt"), re.MULTILINE)
     if pinned not in [case[1] for case in cases]:

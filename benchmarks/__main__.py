@@ -36,26 +36,46 @@ Result = dict[str, Any]
 
 def main() -> int:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure gradviz beside its peers.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure gradviz beside its peers."
+    )
     parser.add_argument("--small", action="store_true", help="two tiny models")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each tool and model")
+    parser.add_argument(
+        "--limit", type=float, default=60.0, help="seconds for each tool and model"
+    )
     parser.add_argument("--json", metavar="FILE", help="where to write all numbers")
-    parser.add_argument("--only", metavar="WORD", default="", help="only models with this word in their name")
+    parser.add_argument(
+        "--only",
+        metavar="WORD",
+        default="",
+        help="only models with this word in their name",
+    )
     given = parser.parse_args()
-    models = [name for name in (SMALL_MODELS if given.small else MODELS) if given.only in name]
+    models = [
+        name for name in (SMALL_MODELS if given.small else MODELS) if given.only in name
+    ]
     results: list[Result] = []
     for model, tool in ((model, tool) for model in models for tool in TOOLS):
         results.append(measured(model, tool, given.limit))
         if given.json:  # after every case, for a run may take half an hour
             report = {**conditions(), "limit": given.limit, "results": results}
-            Path(given.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(table(results, given.limit))
+            Path(given.json).write_text(
+                json.dumps(report, indent=1) + "\n", encoding="utf-8"
+            )
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(
+        table(results, given.limit)
+    )
     return 0
 
 
 def conditions() -> dict[str, Any]:
     """When, on what and with which versions."""
-    packages = ["torch", *dict.fromkeys(tool.package for tool in TOOLS.values() if tool.package.startswith("torch"))]
+    packages = [
+        "torch",
+        *dict.fromkeys(
+            tool.package for tool in TOOLS.values() if tool.package.startswith("torch")
+        ),
+    ]
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -78,7 +98,12 @@ def measured(model: str, tool: str, limit: float) -> Result:
     child = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.case", model, tool, str(limit)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [str(ROOT), os.environ.get("PYTHONPATH", "")]
+            ),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -86,7 +111,11 @@ def measured(model: str, tool: str, limit: float) -> Result:
     )
     try:
         output, _ = child.communicate(timeout=PATIENCE * limit)
-        found = json.loads(output.splitlines()[-1]) if output else died(child.returncode, limit)
+        found = (
+            json.loads(output.splitlines()[-1])
+            if output
+            else died(child.returncode, limit)
+        )
     except subprocess.TimeoutExpired:
         found = {"error": f"more than {limit:g} s"}
     finally:
@@ -118,17 +147,27 @@ def show(doing: str) -> None:
 
 def table(results: list[Result], limit: float) -> Table:
     """The numbers as a table. The last column compares whole times with gradviz drawing every op."""
-    made = Table(title=f"Processor seconds from a loss to an SVG file; limit {limit:g} s each")
+    made = Table(
+        title=f"Processor seconds from a loss to an SVG file; limit {limit:g} s each"
+    )
     for head in ("model", "tool"):
         made.add_column(head, no_wrap=True)
     for head in ("capture s", "draw s", "total s", "MB file", "MB peak", "× gradviz"):
         made.add_column(head, justify="right", no_wrap=True)
-    ours = {one["model"]: one.get("total") for one in results if one["tool"] == "gradviz, every op"}
+    ours = {
+        one["model"]: one.get("total")
+        for one in results
+        if one["tool"] == "gradviz, every op"
+    }
     before = ""
     for one in results:
         if before and one["model"] != before:
             made.add_section()
-        made.add_row("" if one["model"] == before else one["model"], one["tool"], *cells(one, ours[one["model"]]))
+        made.add_row(
+            "" if one["model"] == before else one["model"],
+            one["tool"],
+            *cells(one, ours[one["model"]]),
+        )
         before = one["model"]
     return made
 

@@ -24,7 +24,9 @@ from benchmarks.models import MODELS, SMALL_MODELS, build, tiny
 from benchmarks.tools import TOOLS, Tool
 
 SLACK = 10  # seconds for starting and for building the model
-KILOBYTE = 1024 if sys.platform != "darwin" else 1  # ru_maxrss: kilobytes on Linux, bytes on macOS
+KILOBYTE = (
+    1024 if sys.platform != "darwin" else 1
+)  # ru_maxrss: kilobytes on Linux, bytes on macOS
 PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
@@ -33,7 +35,9 @@ def main() -> int:
     warnings.simplefilter("ignore")
     model, tool, limit = sys.argv[1], sys.argv[2], float(sys.argv[3])
     most = math.ceil(limit) + SLACK
-    resource.setrlimit(resource.RLIMIT_CPU, (most, most))  # holds for each process that is started, too
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most, most)
+    )  # holds for each process that is started, too
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # some tools write where they stand
         found = measure(model, tool, os.path.join(folder, "graph.svg"))

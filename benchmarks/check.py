@@ -35,11 +35,21 @@ def chain(length: int) -> tuple[torch.Tensor, nn.Module]:
 
 def layers(count: int) -> tuple[torch.Tensor, nn.Module]:
     """Many modules, each with its own parameters."""
-    net = nn.Sequential(*(layer for _ in range(count) for layer in (nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU())))
+    net = nn.Sequential(
+        *(
+            layer
+            for _ in range(count)
+            for layer in (nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU())
+        )
+    )
     return net(torch.ones(1, 4)).sum(), net
 
 
-def best(step: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
+def best(
+    step: Callable[[], object],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """The least seconds of several runs."""
     found = float("inf")
     for _ in range(repeats):
@@ -61,14 +71,23 @@ for step in range(3):
 """
 
 
-_INSTALLED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+_INSTALLED = {
+    name: value
+    for name, value in os.environ.items()
+    if name != "PYTHONDONTWRITEBYTECODE"
+}
 """What is installed has been compiled once; a checkout that may not keep its bytecode would be compiled at each run."""
 
 
 def processor_seconds(*command: str) -> float:
     """User and system time of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *command], env=_INSTALLED, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, *command],
+        env=_INSTALLED,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -82,9 +101,14 @@ def scripts(repeats: int) -> None:
             path.write_text(SCRIPT.format(layers=layers))
             alone = min(processor_seconds(str(path)) for _ in range(repeats))
             check = min(
-                processor_seconds("-m", "gradviz", "check", "--fail-on", "never", str(path)) for _ in range(repeats)
+                processor_seconds(
+                    "-m", "gradviz", "check", "--fail-on", "never", str(path)
+                )
+                for _ in range(repeats)
             )
-            print(f"{f'{layers} encoder layers':<24} {alone:>9.2f} {check:>9.2f} {check / alone:>6.2f}")
+            print(
+                f"{f'{layers} encoder layers':<24} {alone:>9.2f} {check:>9.2f} {check / alone:>6.2f}"
+            )
 
 
 def growth() -> None:
@@ -123,7 +147,9 @@ def main() -> int:
         nodes = len(gradviz.walk(loss, model=net).nodes)
         walk = best(lambda: gradviz.walk(loss, model=net), repeats)  # noqa: B023 -- called at once
         check = best(lambda: gradviz.check(loss, model=net), repeats)  # noqa: B023
-        print(f"{name:<24} {nodes:>9,} {walk * 1000:>9.2f} {check * 1000:>9.2f} {check / walk:>6.2f}")
+        print(
+            f"{name:<24} {nodes:>9,} {walk * 1000:>9.2f} {check * 1000:>9.2f} {check / walk:>6.2f}"
+        )
     growth()
     scripts(min(repeats, 3))
     return 0

@@ -62,7 +62,9 @@ def manifest(folder: Path) -> list[Fault]:
 
 def _fault(row: dict[str, str]) -> Fault:
     expected = tuple(
-        one for one in re.split(r"[/,;]\s*|\s+", row["expected"]) if re.fullmatch(r"[a-z]+(-[a-z]+)*", one)
+        one
+        for one in re.split(r"[/,;]\s*|\s+", row["expected"])
+        if re.fullmatch(r"[a-z]+(-[a-z]+)*", one)
     )
     expected = () if row["expected"].startswith("(") else expected
     if row["fixed_script"]:
@@ -75,7 +77,9 @@ def findings(script: Path, limit: float) -> Findings | None:
     context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "findings.json"
-        process = context.Process(target=_check, args=(str(script.resolve()), str(result)))
+        process = context.Process(
+            target=_check, args=(str(script.resolve()), str(result))
+        )
         process.start()
         process.join(limit)
         if process.is_alive():
@@ -109,7 +113,9 @@ def changed_lines(broken: str, fixed: str) -> set[int]:
     [2, 3]
     """
     lines: set[int] = set()
-    matcher = difflib.SequenceMatcher(None, broken.splitlines(), fixed.splitlines(), autojunk=False)
+    matcher = difflib.SequenceMatcher(
+        None, broken.splitlines(), fixed.splitlines(), autojunk=False
+    )
     for kind, start, end, _, _ in matcher.get_opcodes():
         if kind == "insert":
             lines |= {start, start + 1}
@@ -121,7 +127,9 @@ def changed_lines(broken: str, fixed: str) -> set[int]:
 def lines_named(finding: dict[str, Any]) -> set[int]:
     """The lines that a finding points at: that of its code, those of `where`, and those that its advice says to change."""
     text = f"{finding['where']} {finding['fix']}"
-    return {int(number) for number in re.findall(r"\.py:(\d+)", text)} | ({finding["line"]} - {None})
+    return {int(number) for number in re.findall(r"\.py:(\d+)", text)} | (
+        {finding["line"]} - {None}
+    )
 
 
 def judge(folder: Path, fault: Fault, limit: float) -> Verdict:
@@ -130,16 +138,25 @@ def judge(folder: Path, fault: Fault, limit: float) -> Verdict:
     if not fault.broken:
         return Verdict(fault, None, None, None, not accused, _told(accused))
     found = alarms(findings(folder / fault.broken, limit))
-    expected = any(one["id"] in fault.expected for one in found) if fault.expected else None
+    expected = (
+        any(one["id"] in fault.expected for one in found) if fault.expected else None
+    )
     line = None
     if found:
-        changed = changed_lines(*((folder / name).read_text(encoding="utf-8") for name in (fault.broken, fault.fixed)))
+        changed = changed_lines(
+            *(
+                (folder / name).read_text(encoding="utf-8")
+                for name in (fault.broken, fault.fixed)
+            )
+        )
         line = bool(lines_named(found[0]) & changed)
     return Verdict(fault, bool(found), expected, line, not accused, _told(found))
 
 
 def _told(found: Findings) -> str:
-    return f"{found[0]['id']}: {found[0]['summary']}, {found[0]['where']}" if found else ""
+    return (
+        f"{found[0]['id']}: {found[0]['summary']}, {found[0]['where']}" if found else ""
+    )
 
 
 def report(verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -149,13 +166,20 @@ def report(verdicts: Sequence[Verdict]) -> Iterator[str]:
     for group in [*groups, "all"]:
         members = [one for one in verdicts if group in (one.fault.group, "all")]
         shares = " ".join(
-            f"{_share([getattr(one, key) for one in members]):>9}" for key in ("found", "expected", "line", "clean")
+            f"{_share([getattr(one, key) for one in members]):>9}"
+            for key in ("found", "expected", "line", "clean")
         )
         yield f"{group:<28} {sum(bool(one.fault.broken) for one in members):>6} {shares}"
     for title, wrong in {
         "missed": [one.fault.broken for one in verdicts if one.found is False],
-        "another line": [f"{one.fault.broken}: {one.first}" for one in verdicts if one.line is False],
-        "other ids": [f"{one.fault.broken}: {one.first}" for one in verdicts if one.found and one.expected is False],
+        "another line": [
+            f"{one.fault.broken}: {one.first}" for one in verdicts if one.line is False
+        ],
+        "other ids": [
+            f"{one.fault.broken}: {one.first}"
+            for one in verdicts
+            if one.found and one.expected is False
+        ],
         "false alarms": [one.fault.fixed for one in verdicts if not one.clean],
     }.items():
         if wrong:
@@ -164,20 +188,38 @@ def report(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 def _share(answers: Sequence[bool | None]) -> str:
     known = [one for one in answers if one is not None]
-    return f"{sum(known)}/{len(known)} {100 * sum(known) / len(known):.0f}%" if known else "-"
+    return (
+        f"{sum(known)}/{len(known)} {100 * sum(known) / len(known):.0f}%"
+        if known
+        else "-"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description="Count the faults that are found.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.faults",
+        description="Count the faults that are found.",
+    )
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT, metavar="DIR")
-    parser.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="for one script (120)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every verdict")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="for one script (120)",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write every verdict"
+    )
     options = parser.parse_args(arguments)
     import gradviz.checks.check
     import gradviz.checks.output  # noqa: F401 -- loaded once, for all scripts
 
-    verdicts = [judge(options.folder, fault, options.limit) for fault in manifest(options.folder)]
+    verdicts = [
+        judge(options.folder, fault, options.limit)
+        for fault in manifest(options.folder)
+    ]
     print("\n".join(report(verdicts)))
     if options.json is not None:
         rows = [{**one._asdict(), "fault": one.fault._asdict()} for one in verdicts]

@@ -60,13 +60,26 @@ def agreement(recorded: Graph, inferred: Graph) -> Agreement:
         told, guess = _place(recorded, i), _place(inferred, i)
         same_call += told == guess
         if told[0] != guess[0]:
-            wrong.append((recorded.nodes[i].sequence or 0, recorded.nodes[i].op, told[0], guess[0]))
-    return Agreement(len(checked), len(checked) - len(wrong), same_call, tuple(sorted(wrong)))
+            wrong.append(
+                (
+                    recorded.nodes[i].sequence or 0,
+                    recorded.nodes[i].op,
+                    told[0],
+                    guess[0],
+                )
+            )
+    return Agreement(
+        len(checked), len(checked) - len(wrong), same_call, tuple(sorted(wrong))
+    )
 
 
 def _place(graph: Graph, node: int) -> tuple[str, int]:
     scope = graph.nodes[node].scope
-    return ("outside", 0) if scope is None else (graph.scopes[scope].path, graph.scopes[scope].call)
+    return (
+        ("outside", 0)
+        if scope is None
+        else (graph.scopes[scope].path, graph.scopes[scope].call)
+    )
 
 
 def main(words: list[str]) -> None:
@@ -78,10 +91,15 @@ def main(words: list[str]) -> None:
             continue
         found = agreement(*both(case))
         where = ", ".join(
-            dict.fromkeys(f"{told or 'model'}, not {guess or 'model'}" for *_, told, guess in found.wrong)
+            dict.fromkeys(
+                f"{told or 'model'}, not {guess or 'model'}"
+                for *_, told, guess in found.wrong
+            )
         )
         short = where if len(where) <= 80 else where[:77] + "..."
-        table.add_row(name, str(found.nodes), f"{found.share:.1%}", f"{found.calls:.1%}", short)
+        table.add_row(
+            name, str(found.nodes), f"{found.share:.1%}", f"{found.calls:.1%}", short
+        )
         if "--wrong" in words:
             for line in found.wrong:
                 print(*line, sep="\t")

@@ -73,9 +73,14 @@ def mixture_of_experts(experts: int, layers: int = 3) -> Network:
         gate = net.box("SoftmaxBackward0", net.linear(x, f"layer.{i}.gate"))
         outs = []
         for k in range(experts):
-            h = net.linear(net.box("ReluBackward0", net.linear(x, f"layer.{i}.{k}.up")), f"layer.{i}.{k}.down")
+            h = net.linear(
+                net.box("ReluBackward0", net.linear(x, f"layer.{i}.{k}.up")),
+                f"layer.{i}.{k}.down",
+            )
             outs.append(net.box("MulBackward0", h, net.box("SelectBackward0", gate)))
-        x = net.box("AddBackward0", x, net.box("SumBackward1", net.box("StackBackward0", *outs)))
+        x = net.box(
+            "AddBackward0", x, net.box("SumBackward1", net.box("StackBackward0", *outs))
+        )
     net.box("MeanBackward0", x)
     return net
 
@@ -88,7 +93,13 @@ def densenet(length: int, blocks: int = 2) -> Network:
         made = [x]
         for k in range(length):
             joined = net.box("CatBackward0", *made) if len(made) > 1 else x
-            made.append(conv(net, net.box("ReluBackward0", net.norm(joined, f"b{i}.{k}.bn")), f"b{i}.{k}.conv"))
+            made.append(
+                conv(
+                    net,
+                    net.box("ReluBackward0", net.norm(joined, f"b{i}.{k}.bn")),
+                    f"b{i}.{k}.conv",
+                )
+            )
         x = net.box("AvgPool2DBackward0", net.box("CatBackward0", *made))
     net.box("MeanBackward0", x)
     return net
@@ -108,14 +119,27 @@ def main() -> int:
         print("This benchmark needs the dot program of Graphviz.", file=sys.stderr)
         return 2
     limit = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
-    heads = ("drawing", "boxes", "engine", "seconds", "width", "height", "crossings", "length", "cut", "overlaps")
+    heads = (
+        "drawing",
+        "boxes",
+        "engine",
+        "seconds",
+        "width",
+        "height",
+        "crossings",
+        "length",
+        "cut",
+        "overlaps",
+    )
     print("{:<20} {:>6} {:<8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>5} {:>8}".format(*heads))
     for name, make in DRAWINGS.items():
         drawing = make()
         for engine, run in (("layered", place), ("dot", lambda d: dot(d, limit))):
             start = time.perf_counter()
             placement = run(drawing)
-            print(f"{name:<20} {drawing.size:>6} {engine:<8} {row(drawing, placement, time.perf_counter() - start)}")
+            print(
+                f"{name:<20} {drawing.size:>6} {engine:<8} {row(drawing, placement, time.perf_counter() - start)}"
+            )
     return 0
 
 
@@ -134,7 +158,12 @@ def dot(drawing: Drawing, limit: float) -> Placement | None:
     """What dot makes of a drawing, or None when it takes too long."""
     try:
         done = subprocess.run(
-            ["dot", "-Tplain"], input=dot_source(drawing), capture_output=True, text=True, timeout=limit, check=True
+            ["dot", "-Tplain"],
+            input=dot_source(drawing),
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=True,
         )
     except subprocess.TimeoutExpired:
         return None
@@ -147,7 +176,10 @@ def dot_source(drawing: Drawing) -> str:
     lines = [
         f'digraph {{ nodesep={gap} ranksep={rank_gap}; node [shape=box fixedsize=true label=""]; edge [arrowhead=none]'
     ]
-    sizes = zip((drawing.widths / POINTS_PER_INCH).tolist(), (drawing.heights / POINTS_PER_INCH).tolist())
+    sizes = zip(
+        (drawing.widths / POINTS_PER_INCH).tolist(),
+        (drawing.heights / POINTS_PER_INCH).tolist(),
+    )
     lines += [f"{i} [width={w} height={h}]" for i, (w, h) in enumerate(sizes)]
     lines += [f"{a} -> {b}" for a, b in drawing.edges.tolist()]
     return "\n".join([*lines, "}"])
@@ -163,13 +195,22 @@ def read_plain(drawing: Drawing, text: str) -> Placement:
         if words[0] == "graph":
             width, height = (float(word) * POINTS_PER_INCH for word in words[2:4])
         elif words[0] == "node":
-            x[int(words[1])], y[int(words[1])] = (float(word) * POINTS_PER_INCH for word in words[2:4])
+            x[int(words[1])], y[int(words[1])] = (
+                float(word) * POINTS_PER_INCH for word in words[2:4]
+            )
         elif words[0] == "edge":
-            points = np.array([float(word) for word in words[4 : 4 + 2 * int(words[3])]]).reshape(-1, 2)
-            routes[int(words[1]), int(words[2])] = sampled(points * POINTS_PER_INCH) * [1, -1] + [0, height]
+            points = np.array(
+                [float(word) for word in words[4 : 4 + 2 * int(words[3])]]
+            ).reshape(-1, 2)
+            routes[int(words[1]), int(words[2])] = sampled(points * POINTS_PER_INCH) * [
+                1,
+                -1,
+            ] + [0, height]
     found = [routes[a, b] for a, b in drawing.edges.tolist()]
     starts = np.append(0, np.cumsum([len(route) for route in found])).astype(np.int64)
-    return Placement(x, height - y, np.concatenate(found), starts, (), width, height, "dot")
+    return Placement(
+        x, height - y, np.concatenate(found), starts, (), width, height, "dot"
+    )
 
 
 def sampled(control: Floats) -> Floats:
@@ -178,7 +219,12 @@ def sampled(control: Floats) -> Floats:
     pieces = [control[:1]]
     for i in range(0, len(control) - 1, 3):
         a, b, c, d = control[i : i + 4]
-        pieces.append((1 - t) ** 3 * a + 3 * (1 - t) ** 2 * t * b + 3 * (1 - t) * t**2 * c + t**3 * d)
+        pieces.append(
+            (1 - t) ** 3 * a
+            + 3 * (1 - t) ** 2 * t * b
+            + 3 * (1 - t) * t**2 * c
+            + t**3 * d
+        )
     return np.concatenate(pieces)
 
 

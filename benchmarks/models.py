@@ -69,7 +69,9 @@ def build(script: Script, *, recorded: bool = False) -> Built:
     sys.argv = [str(path), *script.arguments]
     with recording or contextlib.nullcontext():
         exec(compile(source, str(path), "exec"), values)
-    return Built(values["loss"], values["model"], eval(script.inputs, values), recording)
+    return Built(
+        values["loss"], values["model"], eval(script.inputs, values), recording
+    )
 
 
 def tiny(*, recorded: bool = False) -> Built:

@@ -29,8 +29,18 @@ from gradviz.graph import (
 )
 
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+    ),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+    ),
 )
 MEASURE = """(repeats) => {
     const { app, stage } = gradviz, median = (times) => times.sort((a, b) => a - b)[times.length >> 1];
@@ -105,19 +115,30 @@ def measured(browser: Any, path: Path, repeats: int) -> dict[str, float]:
 
 def main() -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--only", default="", help="graphs with this word in their name")
-    parser.add_argument("--million", action="store_true", help="also a chain of 1,000,000 ops")
+    parser.add_argument(
+        "--only", default="", help="graphs with this word in their name"
+    )
+    parser.add_argument(
+        "--million", action="store_true", help="also a chain of 1,000,000 ops"
+    )
     options = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
-    cases = {**CASES, **({"chain, 1,000,000": lambda: chain(1_000_000)} if options.million else {})}
+    cases = {
+        **CASES,
+        **({"chain, 1,000,000": lambda: chain(1_000_000)} if options.million else {}),
+    }
     base: dict[str, float] = {}
     head = f"{'graph':<20} {'nodes':>10} {'groups':>8} {'write s':>8} {'MB':>6} {'first ms':>9}"
     print(f"{head} {'open all':>9} {'toggle ms':>16} {'pan ms':>14} {'worst':>6}")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(FLAGS))
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=list(FLAGS)
+        )
         for name, make in cases.items():
             if options.only.lower() not in name.lower():
                 continue

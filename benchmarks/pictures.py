@@ -39,15 +39,27 @@ class Cost(NamedTuple):
 
 def programs(only: str) -> list[Path]:
     """The scripts, those of one folder as its `train.py`."""
-    found = [path for pattern in ("*/*.py", "*/*/train.py") for path in PROGRAMS.glob(pattern)]
-    return sorted(path for path in found if path.name != "__init__.py" and only in str(path))
+    found = [
+        path
+        for pattern in ("*/*.py", "*/*/train.py")
+        for path in PROGRAMS.glob(pattern)
+    ]
+    return sorted(
+        path for path in found if path.name != "__init__.py" and only in str(path)
+    )
 
 
 def recorded(script: Path, folder: Path) -> Graph | None:
     """The graph of a program, from the folder where it is there; None where the program cannot run here."""
-    path = folder / f"{script.parent.name if script.name == 'train.py' else script.stem}.json"
+    path = (
+        folder
+        / f"{script.parent.name if script.name == 'train.py' else script.stem}.json"
+    )
     if not path.exists():
-        subprocess.run([sys.executable, "-m", "gradviz", "render", str(script), "-o", str(path)], capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "gradviz", "render", str(script), "-o", str(path)],
+            capture_output=True,
+        )
     return gradviz.load(str(path)) if path.exists() else None
 
 
@@ -66,13 +78,17 @@ def cost(graph: Graph, repeats: int) -> Cost:
         picture.place = place
     shown = folded(graph, Options())
     ops = max(len(graph.nodes) - len(graph.leaves), 1)
-    closed = max((group.ops for group in shown.groups if group.kind == "module"), default=0)
+    closed = max(
+        (group.ops for group in shown.groups if group.kind == "module"), default=0
+    )
     return Cost(1e3 * min(seconds), len(calls), len(shown.nodes), closed / ops)
 
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pictures", description="Measure default pictures.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.pictures", description="Measure default pictures."
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", default="")
     parser.add_argument("--graphs")
@@ -85,11 +101,18 @@ def main() -> int:
             graph = recorded(script, folder)
             if graph is not None:
                 costs.append(cost(graph, options.repeats))
-                line = "{:8.1f} ms {:3} layouts {:4} boxes {:5.0%} closed".format(*costs[-1])
+                line = "{:8.1f} ms {:3} layouts {:4} boxes {:5.0%} closed".format(
+                    *costs[-1]
+                )
                 print(f"{script.relative_to(PROGRAMS).as_posix():44}{line}", flush=True)
     if costs:
-        print(f"median of {len(costs)}: {median(one.milliseconds for one in costs):.1f} ms", end=", ")
-        print(f"at most {max(one.layouts for one in costs)} layouts, {sum(one.boxes for one in costs):,} boxes in all")
+        print(
+            f"median of {len(costs)}: {median(one.milliseconds for one in costs):.1f} ms",
+            end=", ",
+        )
+        print(
+            f"at most {max(one.layouts for one in costs)} layouts, {sum(one.boxes for one in costs):,} boxes in all"
+        )
     return 0 if costs else 1
 
 

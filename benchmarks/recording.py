@@ -28,7 +28,16 @@ from benchmarks.models import Built, Script, build, gpt, lstm
 from benchmarks.tools import TOOLS
 
 PEERS = ("torchview", "torchlens")
-RESNET_50 = ("--depth", "50", "--width", "64", "--size", "128", "--batch", "4")  # as wide as in the paper
+RESNET_50 = (
+    "--depth",
+    "50",
+    "--width",
+    "64",
+    "--size",
+    "128",
+    "--batch",
+    "4",
+)  # as wide as in the paper
 MODELS = {
     "ResNet-50, 4 pictures of 128 x 128": Script("resnet.py", RESNET_50, "pictures"),
     "GPT, 12 blocks, 32 wide": gpt(12),
@@ -65,11 +74,16 @@ def ways(case: Case) -> dict[str, Callable[[], Any]]:
         with gradviz.record():
             return case.forward()
 
-    found: dict[str, Callable[[], Any]] = {"alone": case.forward, "gradviz.record()": recorded}
+    found: dict[str, Callable[[], Any]] = {
+        "alone": case.forward,
+        "gradviz.record()": recorded,
+    }
     if case.built is not None:
         for name in PEERS:
             if importlib.util.find_spec(name) is not None:
-                found[name] = lambda built=case.built, name=name: TOOLS[name].capture(built)  # type: ignore[misc]
+                found[name] = lambda built=case.built, name=name: TOOLS[name].capture(
+                    built
+                )  # type: ignore[misc]
     return found
 
 
@@ -94,7 +108,12 @@ def scripts(rounds: int) -> dict[str, float]:
         for _ in range(rounds + 1):
             for name, command in workloads.commands(str(path)).items():
                 begin = _children()
-                subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                subprocess.run(
+                    command,
+                    check=True,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
                 best[name] = min(best.get(name, float("inf")), _children() - begin)
     return best
 
@@ -114,7 +133,9 @@ def shown(name: str, best: dict[str, float]) -> None:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="what recording costs while a model runs")
+    parser = argparse.ArgumentParser(
+        description="what recording costs while a model runs"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
     warnings.simplefilter("ignore")

@@ -40,13 +40,17 @@ def main() -> int:
         "checkpoint advice, half": lambda: checkpoint_plan(graph, held // 2),
         "checkpoint advice, a tenth": lambda: checkpoint_plan(graph, held // 10),
     }
-    print(f"{blocks} blocks, {len(graph.nodes)} nodes, {gradviz.saved(graph).totals.slots} saved tensors")
+    print(
+        f"{blocks} blocks, {len(graph.nodes)} nodes, {gradviz.saved(graph).totals.slots} saved tensors"
+    )
     print("{:<28} {:>10} {:>8} {:>10}".format("step", "ms", "ratio", "peak KiB"))
     base = 0.0
     for name, step in steps.items():
         best, peak = measured(step, repeats)
         base = base or best
-        print(f"{name:<28} {best * 1000:>10.2f} {best / base:>8.2f} {peak / 1024:>10.0f}")
+        print(
+            f"{name:<28} {best * 1000:>10.2f} {best / base:>8.2f} {peak / 1024:>10.0f}"
+        )
     print(f"activations, by gradviz {gradviz.saved(graph).totals.activations:>16,} B")
     print(f"activations, by pack hooks {packed(model, tokens):>13,} B")
     return 0
@@ -68,7 +72,9 @@ def measured(step: Callable[[], object], repeats: int) -> tuple[float, int]:
 
 def packed(model: torch.nn.Module, tokens: torch.Tensor) -> int:
     """Bytes that a forward pass hands to the pack hook, each storage once, without the model's own and the tokens."""
-    outside = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), tokens)}
+    outside = {
+        tensor.untyped_storage()._cdata for tensor in (*model.parameters(), tokens)
+    }
     storages: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -78,7 +84,11 @@ def packed(model: torch.nn.Module, tokens: torch.Tensor) -> int:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = model(tokens)
     assert loss.requires_grad
-    return sum(storage.nbytes() for identity, storage in storages.items() if identity not in outside)
+    return sum(
+        storage.nbytes()
+        for identity, storage in storages.items()
+        if identity not in outside
+    )
 
 
 if __name__ == "__main__":

@@ -18,9 +18,23 @@ from pathlib import Path
 WIDE = 15
 """Branches that a function should not have more of."""
 
-_BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension)
+_BRANCHES = (
+    ast.If,
+    ast.For,
+    ast.While,
+    ast.ExceptHandler,
+    ast.IfExp,
+    ast.comprehension,
+)
 _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+_LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+}
 
 
 def tokens(source: str) -> int:
@@ -32,10 +46,15 @@ def tokens(source: str) -> int:
     strings = [
         (node.value.lineno, node.value.col_offset)
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
     ]
     found = tokenize.generate_tokens(io.StringIO(source).readline)
-    return sum(token.type not in {*_LAYOUT, tokenize.ENDMARKER} and token.start not in strings for token in found)
+    return sum(
+        token.type not in {*_LAYOUT, tokenize.ENDMARKER} and token.start not in strings
+        for token in found
+    )
 
 
 def branches(function: ast.AST) -> int:
@@ -44,7 +63,9 @@ def branches(function: ast.AST) -> int:
     while waiting:
         node = waiting.pop()
         if not isinstance(node, _INNER):
-            count += isinstance(node, _BRANCHES) + (len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0)
+            count += isinstance(node, _BRANCHES) + (
+                len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
+            )
             waiting += ast.iter_child_nodes(node)
     return count
 
@@ -52,7 +73,10 @@ def branches(function: ast.AST) -> int:
 def trees(folder: Path) -> dict[str, ast.Module]:
     """The syntax of every module of a folder, by its path in there."""
     paths = sorted(folder.rglob("*.py"))
-    return {str(path.relative_to(folder)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    return {
+        str(path.relative_to(folder)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in paths
+    }
 
 
 def wide_functions(trees: Mapping[str, ast.Module]) -> dict[str, int]:
@@ -60,7 +84,10 @@ def wide_functions(trees: Mapping[str, ast.Module]) -> dict[str, int]:
     found = {}
     for path, tree in trees.items():
         for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and branches(node) > WIDE:
+            if (
+                isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+                and branches(node) > WIDE
+            ):
                 found[f"{path}:{node.name}"] = branches(node)
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
@@ -72,14 +99,20 @@ def ambiguous_names(trees: Mapping[str, ast.Module]) -> Mapping[str, list[str]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].add(path)
-    return {name: sorted(files) for name, files in sorted(homes.items()) if len(files) > 1}
+    return {
+        name: sorted(files) for name, files in sorted(homes.items()) if len(files) > 1
+    }
 
 
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "gradviz")
+    folder = Path(
+        sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "gradviz"
+    )
     parsed = trees(folder)
     wide, names = wide_functions(parsed), ambiguous_names(parsed)
-    print(f"{sum(tokens(path.read_text(encoding='utf-8')) for path in folder.rglob('*.py')):,} tokens")
+    print(
+        f"{sum(tokens(path.read_text(encoding='utf-8')) for path in folder.rglob('*.py')):,} tokens"
+    )
     print(
         f"{len(wide)} functions with more than {WIDE} branches",
         *(f"  {n} {where}" for where, n in wide.items()),

@@ -71,7 +71,9 @@ def torchview_graph(built: Built) -> Any:
     """torchview runs the model."""
     import torchview
 
-    drawn = torchview.draw_graph(built.model, input_data=built.inputs, depth=float("inf"), expand_nested=True)
+    drawn = torchview.draw_graph(
+        built.model, input_data=built.inputs, depth=float("inf"), expand_nested=True
+    )
     return drawn.visual_graph
 
 
@@ -84,7 +86,9 @@ def torchlens_trace(built: Built) -> Any:
 
 def draw_trace(trace: Any, path: str) -> None:
     """torchlens's picture with its own defaults."""
-    trace.draw(vis_outpath=path.removesuffix(".svg"), vis_fileformat="svg", vis_save_only=True)
+    trace.draw(
+        vis_outpath=path.removesuffix(".svg"), vis_fileformat="svg", vis_save_only=True
+    )
 
 
 TOOLS = {

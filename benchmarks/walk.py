@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,7 +56,9 @@ def lstm(steps: int) -> torch.Tensor:
 
 
 def gpt(blocks: int) -> torch.Tensor:
-    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True, norm_first=True)
+    layer = torch.nn.TransformerEncoderLayer(
+        16, 2, 32, dropout=0.0, batch_first=True, norm_first=True
+    )
     model = torch.nn.TransformerEncoder(layer, blocks, enable_nested_tensor=False)
     made: torch.Tensor = model(torch.randn(1, 4, 16)).sum()
     return made
@@ -95,7 +98,15 @@ def questions(y: torch.Tensor) -> int:
         if saved is not None and saved.unpack_hook is None:
             kept = saved.data
             memory = kept.untyped_storage()
-            kept._version, kept._is_view(), kept.shape, kept.dtype, kept.device, memory._cdata, memory.nbytes()
+            (
+                kept._version,
+                kept._is_view(),
+                kept.shape,
+                kept.dtype,
+                kept.device,
+                memory._cdata,
+                memory.nbytes(),
+            )
         for child, _ in node.next_functions:
             if child is not None and child not in seen:
                 seen.add(child)
@@ -103,7 +114,12 @@ def questions(y: torch.Tensor) -> int:
     return len(seen)
 
 
-def seconds(make: Callable[[], torch.Tensor], run: Callable[[torch.Tensor], Any], *, warm: bool = False) -> float:
+def seconds(
+    make: Callable[[], torch.Tensor],
+    run: Callable[[torch.Tensor], Any],
+    *,
+    warm: bool = False,
+) -> float:
     """The best of some runs. The graph is walked once with keepers before it is deleted, or the process would crash."""
     best = math.inf
     for _ in range(ROUNDS):
@@ -136,7 +152,8 @@ def compare(name: str) -> None:
     for warm in (False, True):
         times = {label: seconds(make, run, warm=warm) for label, run in runs.items()}
         told = ", ".join(
-            f"{label} {1e6 * t / nodes:.2f} us/node ({t / times['bare']:.1f}x)" for label, t in times.items()
+            f"{label} {1e6 * t / nodes:.2f} us/node ({t / times['bare']:.1f}x)"
+            for label, t in times.items()
         )
         print(f"  {'warm' if warm else 'cold'}: {told}")
 
@@ -155,7 +172,10 @@ def against_torchviz() -> None:
 
     for name, steps in (("chain", 5_000), ("lstm", 300)):
         make = {"chain": chain, "lstm": lstm}[name]
-        times = [seconds(lambda: make(steps), run) for run in (ours, lambda y: make_dot(y).source)]  # noqa: B023
+        times = [
+            seconds(partial(make, steps), run)
+            for run in (ours, lambda y: make_dot(y).source)
+        ]
         print(
             f"{name} of {steps:,} steps to DOT: gradviz {times[0]:.3f} s, torchviz {times[1]:.3f} s ({times[0] / times[1]:.2f}x)"
         )
@@ -204,15 +224,21 @@ def million() -> None:
     for _ in range(ROUNDS):
         for label in labels:
             command = [sys.executable, "-c", _MILLION, label, str(MILLION)]
-            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            told = subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout
             best[label] = min(best[label], float(told))
     print(f"chain of {MILLION:,} nodes, each walk in a process of its own:")
     for label, seconds_of in best.items():
         on, off = (f"{seconds_of / best[bare]:.1f}x" for bare in labels[:2])
-        print(f"  {label}: {seconds_of:.2f} s, {on} bare, {off} bare with the collector off")
+        print(
+            f"  {label}: {seconds_of:.2f} s, {on} bare, {off} bare with the collector off"
+        )
     for label in ("the chain alone", "full SVG", "folded SVG"):
         command = [sys.executable, "-c", _PICTURE, label, str(MILLION)]
-        print(f"  {label}: {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}")
+        print(
+            f"  {label}: {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}"
+        )
 
 
 _MEMORY = """
@@ -234,8 +260,12 @@ def memory() -> None:
     for name in ("chain", "scaled"):
         for saved in (False, True):
             command = [sys.executable, "-c", _MEMORY, name, str(MILLION), str(saved)]
-            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            print(f"{name} of {MILLION:,} nodes, saved={saved}: peak {float(told):.0f} bytes a node above the graph")
+            told = subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout
+            print(
+                f"{name} of {MILLION:,} nodes, saved={saved}: peak {float(told):.0f} bytes a node above the graph"
+            )
 
 
 def main() -> None:

@@ -34,7 +34,11 @@ def ratios(program: Path, picture: str, repeats: int) -> dict[str, float]:
     for name, options in COMMANDS.items():
         words = [option.format(picture=picture) for option in options]
         found[name] = seconds("-m", "gradviz", name, str(program), *words) / alone
-    print(f"{program.stem:<32} {alone:>9.2f}", *(f"{ratio:>7.2f}" for ratio in found.values()), flush=True)
+    print(
+        f"{program.stem:<32} {alone:>9.2f}",
+        *(f"{ratio:>7.2f}" for ratio in found.values()),
+        flush=True,
+    )
     return found
 
 
@@ -46,7 +50,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         rows = [ratios(program, f"{folder}/graph.svg", repeats) for program in chosen]
     medians = (statistics.median(row[name] for row in rows) for name in COMMANDS)
-    print(f"{f'median of {len(rows)} programs':<42}", *(f"{median:>7.2f}" for median in medians))
+    print(
+        f"{f'median of {len(rows)} programs':<42}",
+        *(f"{median:>7.2f}" for median in medians),
+    )
     return 0
 
 

@@ -77,7 +77,10 @@ def data_loader() -> None:
 
 def training(width: int) -> Callable[[], None]:
     """Steps of SGD with a loader: a stack of linear layers, norms and activations."""
-    layers = [(torch.nn.Linear(width, width), torch.nn.LayerNorm(width), torch.nn.GELU()) for _ in range(4)]
+    layers = [
+        (torch.nn.Linear(width, width), torch.nn.LayerNorm(width), torch.nn.GELU())
+        for _ in range(4)
+    ]
     net = torch.nn.Sequential(*[part for layer in layers for part in layer])
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     loader = DataLoader(TensorDataset(torch.ones(640, width)), batch_size=64)

@@ -40,8 +40,8 @@ def owns(path: Path) -> str:
     >>> owns(PACKAGE / "errors.py")
     'Every error gradviz raises on purpose'
     """
-    line = (ast.get_docstring(structure.parsed(path)) or "").partition("\n")[0]
-    return re.split(r"\.(?: |$)", line)[0]
+    paragraph = (ast.get_docstring(structure.parsed(path)) or "").partition("\n\n")[0]
+    return re.split(r"\.(?: |$)", paragraph.replace("\n", " "))[0]
 
 
 def drawing() -> str:
@@ -53,10 +53,25 @@ def drawing() -> str:
         for imported in every
         if imported.eager and imported.module in found
     }
-    graph = networkx.DiGraph((above, below) for above, below in pairs if above and below and above != below)
+    graph = networkx.DiGraph(
+        (above, below) for above, below in pairs if above and below and above != below
+    )
     below = networkx.transitive_reduction(graph)
-    arrows = [f"  {name} --> {' & '.join(sorted(below[name]))}" for name in sorted(below) if below[name]]
-    return "\n".join(["<!-- not run: it is a drawing -->", "```mermaid", "flowchart TD", *arrows, "```", ""])
+    arrows = [
+        f"  {name} --> {' & '.join(sorted(below[name]))}"
+        for name in sorted(below)
+        if below[name]
+    ]
+    return "\n".join(
+        [
+            "<!-- not run: it is a drawing -->",
+            "```mermaid",
+            "flowchart TD",
+            *arrows,
+            "```",
+            "",
+        ]
+    )
 
 
 def half(module: str) -> str:
@@ -69,13 +84,22 @@ def half(module: str) -> str:
 
 def filled(page: str) -> str:
     """The page with its table and drawing as the code is now."""
-    known = {name: f"gradviz.{name.rstrip('/').removesuffix('.py')}" for name in parts()}
+    known = {
+        name: f"gradviz.{name.rstrip('/').removesuffix('.py')}" for name in parts()
+    }
     rows = []
     for name in sorted(known, key=lambda name: (structure.level(known[name]), name)):
         torch = any(one.startswith(known[name]) for one in structure.READS_LIVE_OBJECTS)
-        rows.append(f"| `{name}` | {half(known[name])} | {owns(parts()[name])} | {'yes' if torch else ''} |")
+        rows.append(
+            f"| `{name}` | {half(known[name])} | {owns(parts()[name])} | {'yes' if torch else ''} |"
+        )
     page = IMPORTS.sub(drawing(), page)
-    return TABLE.sub("\n".join(["| in `gradviz/` | half | owns | torch |", "|---|---|---|---|", *rows, ""]), page)
+    return TABLE.sub(
+        "\n".join(
+            ["| in `gradviz/` | half | owns | torch |", "|---|---|---|---|", *rows, ""]
+        ),
+        page,
+    )
 
 
 if __name__ == "__main__":

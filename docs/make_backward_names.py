@@ -34,11 +34,21 @@ def rows() -> Iterator[str]:
     yield "| node | you write | out | sends | keeps |"
     yield "|---|---|---|---|---|"
     for formula in sorted(FORMULAS):
-        sends = "; ".join(f"to {name}: {plain(text)}" for name, text in formula.gradients.items())
-        terms = "".join(f", where {name} = {plain(text)}" for name, text in formula.terms.items())
+        sends = "; ".join(
+            f"to {name}: {plain(text)}" for name, text in formula.gradients.items()
+        )
+        terms = "".join(
+            f", where {name} = {plain(text)}" for name, text in formula.terms.items()
+        )
         note = f" ({formula.note})" if formula.note else ""
         yield f"| `{formula.op}` | `{formula.code}` | {plain(formula.result)} | {sends}{terms}{note} | {keeps(formula)} |"
-    yield from ("", "These move gradients without a formula:", "", "| node | what it is |", "|---|---|")
+    yield from (
+        "",
+        "These move gradients without a formula:",
+        "",
+        "| node | what it is |",
+        "|---|---|",
+    )
     yield from (f"| `{op}` | {words} |" for op, words in sorted(OTHERS.items()))
 
 

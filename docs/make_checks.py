@@ -64,7 +64,9 @@ def document() -> str:
         f"| [`{one.id}`](#{one.id}) | {one.severity} | {one.summary}{' (`--values`)' if one.needs_values else ''} |"
         for one in every
     ]
-    table = "\n".join(["| check | severity | says that there is |", "|---|---|---|", *rows])
+    table = "\n".join(
+        ["| check | severity | says that there is |", "|---|---|---|", *rows]
+    )
     return HEAD + table + "\n\n" + "\n".join(_section(one) for one in every)
 
 
@@ -74,7 +76,9 @@ def _section(one: Check) -> str:
     text = page(one)
     if one.ranks:
         command = "torchrun --nproc-per-node 2 -m gradviz render script.py -o net.json\n$ gradviz merge net.rank*.json"
-    printed = output(text[EXAMPLE], options) if not one.ranks else ""  # that takes several processes
+    printed = (
+        output(text[EXAMPLE], options) if not one.ranks else ""
+    )  # that takes several processes
     rest = "\n\n".join(f"**{title}.** {text[title]}" for title in SECTIONS)
     return (
         f"## `{one.id}`\n\n{one.severity.capitalize()}. {text[MEANING]}\n\n```python\n{text[EXAMPLE]}```\n\n"
@@ -87,7 +91,9 @@ def output(script: str, options: list[str]) -> str:
     with _empty_folder(), torch.random.fork_rng():
         Path("script.py").write_text(script)
         result = CliRunner().invoke(cli, ["check", "script.py", *options])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
+        if result.exception is not None and not isinstance(
+            result.exception, SystemExit
+        ):
             raise result.exception
     return result.stdout
 

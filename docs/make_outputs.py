@@ -28,10 +28,21 @@ import torch
 from gradviz.cli.main import cli
 
 ROOT = Path(__file__).resolve().parent.parent
-ELSEWHERE = ("checks.md", "adding-a-")  # make_checks.py and worked_examples.py write those
-PAGES = (ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if not p.name.startswith(ELSEWHERE)))
+ELSEWHERE = (
+    "checks.md",
+    "adding-a-",
+)  # make_checks.py and worked_examples.py write those
+PAGES = (
+    ROOT / "README.md",
+    *sorted(
+        p for p in (ROOT / "docs").rglob("*.md") if not p.name.startswith(ELSEWHERE)
+    ),
+)
 OUTPUT = re.compile(r"^```(\w*)\n\$ ([^\n]+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"^```(\w+)\n# ((?:samples|docs)/\S+?)(?:, from line \d+)?\n.*?^```\n", re.DOTALL | re.MULTILINE)
+FILE = re.compile(
+    r"^```(\w+)\n# ((?:samples|docs)/\S+?)(?:, from line \d+)?\n.*?^```\n",
+    re.DOTALL | re.MULTILINE,
+)
 TIME = re.compile(r"\d[\d.]* (?:µs|ms|s)\b")
 PICTURE = re.compile(r"<!-- picture: (.+?) -->")
 CUT = "..."
@@ -81,7 +92,9 @@ def _file(found: re.Match[str]) -> str:
     docstring = re.match('"""(?s:.*?)"""\n*', text)
     first = docstring[0].count("\n") + 1 if docstring else 1
     place = f"{name}, from line {first}" if docstring else name
-    return f"```{language}\n# {place}\n{text[docstring.end() if docstring else 0 :]}```\n"
+    return (
+        f"```{language}\n# {place}\n{text[docstring.end() if docstring else 0 :]}```\n"
+    )
 
 
 def _block(found: re.Match[str]) -> str:
@@ -106,7 +119,9 @@ def _refuse_if_absent(command: str, shown: str, printed: str) -> None:
     for part in re.split(rf"^{re.escape(CUT)}\n", shown, flags=re.MULTILINE):
         where = rest.find(part)
         if where < 0:
-            raise ValueError(f"`{command}` no longer prints these lines, edit them by hand:\n{part}It prints:\n{rest}")
+            raise ValueError(
+                f"`{command}` no longer prints these lines, edit them by hand:\n{part}It prints:\n{rest}"
+            )
         rest = rest[where + len(part) :]
 
 
@@ -116,7 +131,9 @@ def main() -> None:
         page = path.read_text(encoding="utf-8")
         path.write_text(filled(page), encoding="utf-8")
         for command in PICTURE.findall(page):
-            subprocess.run([sys.executable, "-m", *shlex.split(command)], cwd=ROOT, check=True)
+            subprocess.run(
+                [sys.executable, "-m", *shlex.split(command)], cwd=ROOT, check=True
+            )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,19 @@ def write_page() -> None:
     with tempfile.TemporaryDirectory() as folder:
         graph = Path(folder) / "graph.json"
         subprocess.run(
-            [*render, "gpt.py", "--color", "grad", "-o", str(graph), "--", "--layers", "12"], cwd=samples, check=True
+            [
+                *render,
+                "gpt.py",
+                "--color",
+                "grad",
+                "-o",
+                str(graph),
+                "--",
+                "--layers",
+                "12",
+            ],
+            cwd=samples,
+            check=True,
         )
         text = graph.read_text(encoding="utf-8")
         graph.write_text(text.replace(f"{DOCS.parent}{os.sep}", ""), encoding="utf-8")
@@ -54,8 +66,12 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(FLAGS))
-        page = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=list(FLAGS)
+        )
+        page = browser.new_page(
+            viewport={"width": 1280, "height": 800}, reduced_motion="reduce"
+        )
         page.goto(PAGE.as_uri())
         page.wait_for_selector("body[data-ready]")
         for name, act in VIEWS.items():

@@ -22,7 +22,11 @@ PICTURES: dict[str, list[str]] = {
 def main() -> None:
     """Draw every picture anew."""
     for name, words in PICTURES.items():
-        own, script = (words[: words.index("--")], words[words.index("--") :]) if "--" in words else (words, [])
+        own, script = (
+            (words[: words.index("--")], words[words.index("--") :])
+            if "--" in words
+            else (words, [])
+        )
         target, options = own[0], own[1:]
         command = [
             sys.executable,

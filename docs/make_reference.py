@@ -49,15 +49,25 @@ def write(folder: Path) -> list[Path]:
     for module in map(importlib.import_module, MODULES):
         _resolve_fields(module)
     pdoc.render.configure(
-        docformat="google", show_source=False, search=False, footer_text=f"gradviz {gradviz.__version__}"
+        docformat="google",
+        show_source=False,
+        search=False,
+        footer_text=f"gradviz {gradviz.__version__}",
     )
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         modules = {name: pdoc.doc.Module.from_name(name) for name in MODULES}
-        pages = {name: pdoc.render.html_module(module, modules) for name, module in modules.items()}
-    problems = [str(one.message) for one in warned] + [text for module in modules.values() for text in missing(module)]
+        pages = {
+            name: pdoc.render.html_module(module, modules)
+            for name, module in modules.items()
+        }
+    problems = [str(one.message) for one in warned] + [
+        text for module in modules.values() for text in missing(module)
+    ]
     if problems:
-        raise SystemExit("the API reference is not complete:\n  " + "\n  ".join(problems))
+        raise SystemExit(
+            "the API reference is not complete:\n  " + "\n  ".join(problems)
+        )
     pages["index"] = pdoc.render.html_index(modules)
     for name, page in pages.items():
         file = folder / f"{name.replace('.', '/')}.html"
@@ -69,7 +79,11 @@ def write(folder: Path) -> list[Path]:
 def _resolve_fields(module: Any) -> None:
     """Give the constructors of named tuples their types, which Python leaves there as text that nobody can look up."""
     for one in vars(module).values():
-        if inspect.isclass(one) and issubclass(one, tuple) and one.__module__ == module.__name__:
+        if (
+            inspect.isclass(one)
+            and issubclass(one, tuple)
+            and one.__module__ == module.__name__
+        ):
             one.__new__.__annotations__ = typing.get_type_hints(one)
 
 
@@ -79,7 +93,11 @@ def missing(module: pdoc.doc.Module) -> Iterator[str]:
     while waiting:
         one = waiting.pop()
         if isinstance(one, pdoc.doc.Namespace):
-            members = one.own_members if isinstance(one, pdoc.doc.Class) else one.members.values()
+            members = (
+                one.own_members
+                if isinstance(one, pdoc.doc.Class)
+                else one.members.values()
+            )
             waiting += [member for member in members if not member.name.startswith("_")]
         if isinstance(one, pdoc.doc.Variable):
             continue  # a field: the docstring of its class, or a comment beside it, says what it is

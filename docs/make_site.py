@@ -24,13 +24,23 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     theirs = [one for one in files if one.src_dir != config.docs_dir]
     make = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["write"]
     reference = make(Path(REFERENCE.name, "reference"))
-    pairs = [*((ROOT, path) for path in _pages()), *((Path(REFERENCE.name), path) for path in reference)]
-    ours = [File(path.relative_to(folder).as_posix(), str(folder), config.site_dir, True) for folder, path in pairs]
+    pairs = [
+        *((ROOT, path) for path in _pages()),
+        *((Path(REFERENCE.name), path) for path in reference),
+    ]
+    ours = [
+        File(path.relative_to(folder).as_posix(), str(folder), config.site_dir, True)
+        for folder, path in pairs
+    ]
     return Files([*theirs, *ours])
 
 
 def _pages() -> Iterator[Path]:
     yield from sorted([*ROOT.glob("*.md"), ROOT / "LICENSE"])
     for folder in FOLDERS:
-        files = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        files = (
+            path
+            for path in (ROOT / folder).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        )
         yield from sorted(files)

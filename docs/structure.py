@@ -27,7 +27,9 @@ LEVELS = {
     **dict.fromkeys(("draw", "explanation"), 7),
     "cli": 8,
     # Above the core: the features, each a folder that can be deleted, and what stands outside
-    **dict.fromkeys(("source", "inference", "memory", "compiled", "comparison", "formulas"), 9),
+    **dict.fromkeys(
+        ("source", "inference", "memory", "compiled", "comparison", "formulas"), 9
+    ),
     **dict.fromkeys(("cuts", "gradients"), 10),
     "checks": 11,
     **dict.fromkeys(("api", "torchviz", "notebook", "graphml", "page"), 12),
@@ -106,7 +108,9 @@ def imports(tree: ast.Module, known: dict[str, Path]) -> Iterator[Import]:
                 name = f"{node.module}.{alias.name}"
                 yield Import(name if name in known else node.module, eager)
 
-        eager = eager and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        eager = eager and not isinstance(
+            node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        )
         waiting.extend((child, eager) for child in ast.iter_child_nodes(node))
 
 

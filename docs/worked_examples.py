@@ -41,7 +41,11 @@ class Outcome(NamedTuple):
 
 def applied(folder: Path) -> list[Path]:
     """Copy the package into a folder, apply every example to the copy, and give the files that they touched."""
-    shutil.copytree(Path(gradviz.__file__).parent, folder / "gradviz", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(gradviz.__file__).parent,
+        folder / "gradviz",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     (folder / "samples").symlink_to(ROOT / "samples")
     touched = []
     for page in PAGES:
@@ -62,7 +66,9 @@ def _edited(before: str, text: str, edit: re.Match[str]) -> str:
     lines = before.splitlines(keepends=True)
     places = [i for i, line in enumerate(lines, 1) if line.strip() == edit["line"]]
     if len(places) != 1:
-        raise ValueError(f"{edit['path']} has {len(places)} lines {edit['line']!r}, to add something below")
+        raise ValueError(
+            f"{edit['path']} has {len(places)} lines {edit['line']!r}, to add something below"
+        )
     return "".join([*lines[: places[0]], text, *lines[places[0] :]])
 
 
@@ -76,7 +82,11 @@ def run(folder: Path) -> Outcome:
         capture_output=True,
         encoding="utf-8",
     )
-    pages = json.loads((folder / "pages.json").read_text(encoding="utf-8")) if not done.returncode else {}
+    pages = (
+        json.loads((folder / "pages.json").read_text(encoding="utf-8"))
+        if not done.returncode
+        else {}
+    )
     return Outcome(pages, done.returncode, done.stdout + done.stderr)
 
 
@@ -86,10 +96,22 @@ def inside() -> int:
 
     assert Path(gradviz.__file__).is_relative_to(Path.cwd())
     maker = runpy.run_path(str(ROOT / "docs" / "make_outputs.py"))
-    maker["filled"].__globals__["beside_samples"] = nullcontext  # here the commands find what the examples wrote
-    pages = {page.name: maker["filled"](page.read_text(encoding="utf-8")) for page in PAGES}
+    maker["filled"].__globals__["beside_samples"] = (
+        nullcontext  # here the commands find what the examples wrote
+    )
+    pages = {
+        page.name: maker["filled"](page.read_text(encoding="utf-8")) for page in PAGES
+    }
     Path("pages.json").write_text(json.dumps(pages), encoding="utf-8")
-    options = ["-q", "-p", "no:cacheprovider", "-p", "tests.cli.conftest", "--import-mode=importlib", "--rootdir=."]
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.cli.conftest",
+        "--import-mode=importlib",
+        "--rootdir=.",
+    ]
     return int(pytest.main([*options, "tests"]))
 
 

@@ -70,7 +70,8 @@ def walk(
     if owned is None:
         return graph
 
-    return load("gradviz.inference:infer_scopes")(graph, owned.ownership)
+    with_scopes: Graph = load("gradviz.inference:infer_scopes")(graph, owned.ownership)
+    return with_scopes
 
 
 def flow(

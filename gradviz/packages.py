@@ -341,6 +341,14 @@ class UserCode:
             left -= bool(running)
             frame = frame.f_back
 
+        return self._inside(caller, running)
+
+    def _inside(
+        self, caller: CallSite | None, running: list[tuple[CodeLines, FrameType]]
+    ) -> CallSite | None:
+        """The site of the innermost of the frames that run, which is first; `caller` is
+        the site around the outermost.
+        """
         for lines, frame in reversed(running):
             key = id(lines), frame.f_lasti
             sites = self._outermost if caller is None else caller.inside
@@ -348,6 +356,7 @@ class UserCode:
             if site is None:
                 site = sites[key] = self._new_site(lines, frame, caller)
             caller = site
+
         return caller if caller is not None and caller.place is not None else None
 
     def _new_site(

@@ -184,6 +184,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz ships no type
             format = format or Path(outfile).suffix.lstrip(".") or None
             filename = filename or Path(outfile).with_suffix(".gv")
         source = self.save(filename=filename, directory=directory)
+        target: str
         if outfile is not None:
             target = os.fspath(outfile)
         else:
@@ -428,5 +429,5 @@ def _label(text: str) -> str:
         for c in text
     )
     if "\\" in shown or "<" in shown:
-        return str.__new__(graphviz.quoting.NoHtml, graphviz.escape(shown))
+        shown = str.__new__(graphviz.quoting.NoHtml, graphviz.escape(shown))
     return shown

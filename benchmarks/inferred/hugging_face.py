@@ -66,7 +66,13 @@ def _made(name: str, extra: dict[str, Any]) -> Any:
 def _text(name: str, extra: dict[str, Any]) -> Case:
     def case() -> tuple[nn.Module, Callable[[], Tensor]]:
         model, tokens = _made(name, {**_SMALL, **extra}), torch.randint(2, 40, (2, 8))
-        labels = torch.tensor([0, 1]) if "Sequence" in name else torch.zeros_like(tokens) if "Token" in name else tokens
+        labels = (
+            torch.tensor([0, 1])
+            if "Sequence" in name
+            else torch.zeros_like(tokens)
+            if "Token" in name
+            else tokens
+        )
         return model, lambda: model(input_ids=tokens, labels=labels).loss
 
     return case
@@ -75,7 +81,15 @@ def _text(name: str, extra: dict[str, Any]) -> Case:
 def _pictures(name: str, extra: dict[str, Any]) -> Case:
     def case() -> tuple[nn.Module, Callable[[], Tensor]]:
         model, size = _made(name, extra), extra.get("image_size", 32)
-        return model, lambda: model(pixel_values=torch.randn(2, 3, size, size), labels=torch.tensor([0, 1])).loss
+        return (
+            model,
+            lambda: (
+                model(
+                    pixel_values=torch.randn(2, 3, size, size),
+                    labels=torch.tensor([0, 1]),
+                ).loss
+            ),
+        )
 
     return case
 

@@ -22,7 +22,9 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n, length, width = x.shape
         parts = self.c_attn(x).split(width, dim=2)
-        q, k, v = (part.view(n, length, self.heads, -1).transpose(1, 2) for part in parts)
+        q, k, v = (
+            part.view(n, length, self.heads, -1).transpose(1, 2) for part in parts
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         y = y.transpose(1, 2).contiguous().view(n, length, width)
         return self.resid_dropout(self.c_proj(y))  # type: ignore[no-any-return]
@@ -84,20 +86,35 @@ def rotated(x: Tensor) -> Tensor:
     """Rotary positions."""
     first, second = x.chunk(2, dim=-1)
     angle = torch.arange(x.shape[-2])[:, None] / torch.arange(1, first.shape[-1] + 1)
-    return torch.cat((first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()), -1)
+    return torch.cat(
+        (
+            first * angle.cos() - second * angle.sin(),
+            first * angle.sin() + second * angle.cos(),
+        ),
+        -1,
+    )
 
 
 class LlamaAttention(nn.Module):
     def __init__(self, width: int, heads: int = 2) -> None:
         super().__init__()
         self.heads = heads
-        self.wq, self.wk, self.wv, self.wo = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.wq, self.wk, self.wv, self.wo = (
+            nn.Linear(width, width, bias=False) for _ in range(4)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         n, length, width = x.shape
-        q, k, v = (w(x).view(n, length, self.heads, -1).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
-        scores = rotated(q) @ rotated(k).transpose(-2, -1) / (width // self.heads) ** 0.5
-        weights = scores.masked_fill(torch.ones(length, length).triu(1).bool(), float("-inf")).softmax(-1)
+        q, k, v = (
+            w(x).view(n, length, self.heads, -1).transpose(1, 2)
+            for w in (self.wq, self.wk, self.wv)
+        )
+        scores = (
+            rotated(q) @ rotated(k).transpose(-2, -1) / (width // self.heads) ** 0.5
+        )
+        weights = scores.masked_fill(
+            torch.ones(length, length).triu(1).bool(), float("-inf")
+        ).softmax(-1)
         return self.wo((weights @ v).transpose(1, 2).reshape(n, length, width))  # type: ignore[no-any-return]
 
 
@@ -114,7 +131,10 @@ class GatedMLP(nn.Module):
 class LlamaBlock(nn.Module):
     def __init__(self, width: int, feed_forward: nn.Module | None = None) -> None:
         super().__init__()
-        self.attention, self.feed_forward = LlamaAttention(width), feed_forward or GatedMLP(width)
+        self.attention, self.feed_forward = (
+            LlamaAttention(width),
+            feed_forward or GatedMLP(width),
+        )
         self.attention_norm, self.ffn_norm = RMSNorm(width), RMSNorm(width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -135,7 +155,9 @@ class MixtureOfExperts(nn.Module):
         out = torch.zeros_like(flat)
         for i, expert in enumerate(self.experts):
             rows, places = (chosen == i).nonzero(as_tuple=True)
-            out = out.index_add(0, rows, expert(flat[rows]) * weights[rows, places, None])
+            out = out.index_add(
+                0, rows, expert(flat[rows]) * weights[rows, places, None]
+            )
         return out.view_as(x)
 
 
@@ -143,7 +165,10 @@ class Llama(nn.Module):
     def __init__(self, layers: int = 2, width: int = 16, experts: bool = False) -> None:
         super().__init__()
         self.tok_embeddings = nn.Embedding(20, width)
-        made = (LlamaBlock(width, MixtureOfExperts(width) if experts else None) for _ in range(layers))
+        made = (
+            LlamaBlock(width, MixtureOfExperts(width) if experts else None)
+            for _ in range(layers)
+        )
         self.layers = nn.ModuleList(made)
         self.norm = RMSNorm(width)
         self.output = nn.Linear(width, 20, bias=False)
@@ -161,16 +186,29 @@ class RWKVBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.decay, self.mix = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.full((width,), 0.5))
-        self.key, self.value, self.receptance = (nn.Linear(width, width, bias=False) for _ in range(3))
+        self.decay, self.mix = (
+            nn.Parameter(torch.zeros(width)),
+            nn.Parameter(torch.full((width,), 0.5)),
+        )
+        self.key, self.value, self.receptance = (
+            nn.Linear(width, width, bias=False) for _ in range(3)
+        )
         self.output = nn.Linear(width, width, bias=False)
         self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.ln1(x)
         mixed = y * self.mix + F.pad(y[:, :-1], (0, 0, 1, 0)) * (1 - self.mix)
-        k, v, r = self.key(mixed), self.value(mixed), torch.sigmoid(self.receptance(mixed))
-        state, decay, made = torch.zeros_like(x[:, 0]), torch.exp(-torch.exp(self.decay)), []
+        k, v, r = (
+            self.key(mixed),
+            self.value(mixed),
+            torch.sigmoid(self.receptance(mixed)),
+        )
+        state, decay, made = (
+            torch.zeros_like(x[:, 0]),
+            torch.exp(-torch.exp(self.decay)),
+            [],
+        )
         for i in range(x.shape[1]):
             state = state * decay + k[:, i] * v[:, i]
             made.append(state)
@@ -255,9 +293,13 @@ class Decoder(nn.Module):
         self.gru = nn.GRUCell(16, 8)
         self.out = nn.Linear(8, 20)
 
-    def forward(self, token: Tensor, h: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, token: Tensor, h: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor]:
         wide = h.unsqueeze(1).expand(-1, memory.shape[1], -1)
-        energy = self.score(torch.tanh(self.attention(torch.cat([wide, memory], -1)))).squeeze(-1)
+        energy = self.score(
+            torch.tanh(self.attention(torch.cat([wide, memory], -1)))
+        ).squeeze(-1)
         context = (F.softmax(energy, -1).unsqueeze(1) @ memory).squeeze(1)
         h = self.gru(torch.cat([self.embedding(token), context], -1), h)
         return self.out(h), h
@@ -295,7 +337,9 @@ def tokens(make: type[nn.Module], *arguments: int) -> Case:
 
 
 def encoder() -> tuple[nn.Module, Callable[[], Tensor]]:
-    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 3)
+    model = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 3
+    )
     return model, lambda: model(torch.randn(2, 5, 16)).mean()
 
 
@@ -307,7 +351,9 @@ def transformer() -> tuple[nn.Module, Callable[[], Tensor]]:
 def seq2seq() -> tuple[nn.Module, Callable[[], Tensor]]:
     model = Seq2Seq()
     source, target = torch.randint(20, (2, 5)), torch.randint(20, (2, 4))
-    return model, lambda: F.cross_entropy(model(source, target).flatten(0, 1), target.flatten())
+    return model, lambda: F.cross_entropy(
+        model(source, target).flatten(0, 1), target.flatten()
+    )
 
 
 CASES: dict[str, Case] = {

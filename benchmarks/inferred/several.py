@@ -12,7 +12,14 @@ from benchmarks.inferred.case import Case, summed
 
 
 def perceptron() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 3))
+    return nn.Sequential(
+        nn.Linear(4, 16),
+        nn.ReLU(),
+        nn.Linear(16, 16),
+        nn.Tanh(),
+        nn.Dropout(0.1),
+        nn.Linear(16, 3),
+    )
 
 
 class Functional(nn.Module):
@@ -36,7 +43,9 @@ class VAE(nn.Module):
         super().__init__()
         self.encoder = nn.Sequential(nn.Linear(16, 8), nn.ReLU())
         self.mu, self.logvar = nn.Linear(8, 2), nn.Linear(8, 2)
-        self.decoder = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 16), nn.Sigmoid())
+        self.decoder = nn.Sequential(
+            nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 16), nn.Sigmoid()
+        )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         hidden = self.encoder(x)
@@ -48,7 +57,9 @@ class VAE(nn.Module):
 class ActorCritic(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh())
+        self.body = nn.Sequential(
+            nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh()
+        )
         self.policy, self.value = nn.Linear(16, 3), nn.Linear(16, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +92,10 @@ class LoRA(nn.Module):
     def __init__(self, base: nn.Linear, rank: int = 2) -> None:
         super().__init__()
         self.base = base.requires_grad_(False)
-        self.lora_A, self.lora_B = nn.Linear(base.in_features, rank, False), nn.Linear(rank, base.out_features, False)
+        self.lora_A, self.lora_B = (
+            nn.Linear(base.in_features, rank, False),
+            nn.Linear(rank, base.out_features, False),
+        )
         self.lora_dropout = nn.Dropout(0.05)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,13 +103,23 @@ class LoRA(nn.Module):
 
 
 def lora() -> nn.Module:
-    return nn.Sequential(*(part for _ in range(3) for part in (LoRA(nn.Linear(8, 8)), nn.LayerNorm(8), nn.GELU())))
+    return nn.Sequential(
+        *(
+            part
+            for _ in range(3)
+            for part in (LoRA(nn.Linear(8, 8)), nn.LayerNorm(8), nn.GELU())
+        )
+    )
 
 
 class Residual(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm, self.fc1, self.fc2 = nn.LayerNorm(width), nn.Linear(width, 32), nn.Linear(32, width)
+        self.norm, self.fc1, self.fc2 = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 32),
+            nn.Linear(32, width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.fc2(F.gelu(self.fc1(self.norm(x))))  # type: ignore[no-any-return]
@@ -106,17 +130,32 @@ class Recommender(nn.Module):
         super().__init__()
         self.users, self.items = nn.Embedding(9, 4), nn.Embedding(9, 4)
         self.user_bias, self.item_bias = nn.Embedding(9, 1), nn.Embedding(9, 1)
-        self.tower = nn.Sequential(nn.Linear(8, 8), Residual(8), Residual(8), nn.Linear(8, 1))
+        self.tower = nn.Sequential(
+            nn.Linear(8, 8), Residual(8), Residual(8), nn.Linear(8, 1)
+        )
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
         u, i = self.users(user), self.items(item)
-        dot = (u * i).sum(-1) + self.user_bias(user).squeeze(-1) + self.item_bias(item).squeeze(-1)
+        dot = (
+            (u * i).sum(-1)
+            + self.user_bias(user).squeeze(-1)
+            + self.item_bias(item).squeeze(-1)
+        )
         return torch.sigmoid(dot + self.tower(torch.cat([u, i], -1)).squeeze(-1))
 
 
 def siamese() -> tuple[nn.Module, Callable[[], Tensor]]:
     net = nn.Sequential(Residual(8), nn.ReLU(), nn.Linear(8, 4))
-    return net, lambda: (net(torch.randn(3, 8)) - net(torch.randn(3, 8))).pow(2).sum(1).clamp(min=0).mean()
+    return (
+        net,
+        lambda: (
+            (net(torch.randn(3, 8)) - net(torch.randn(3, 8)))
+            .pow(2)
+            .sum(1)
+            .clamp(min=0)
+            .mean()
+        ),
+    )
 
 
 def variational() -> tuple[nn.Module, Callable[[], Tensor]]:
@@ -138,7 +177,10 @@ def actor_critic() -> tuple[nn.Module, Callable[[], Tensor]]:
         for _ in range(4):
             probabilities, value = model(torch.randn(4))
             chance = torch.distributions.Categorical(probabilities)
-            losses.append(-chance.log_prob(torch.tensor(1)) * 0.5 + F.smooth_l1_loss(value, torch.tensor(1.0)))
+            losses.append(
+                -chance.log_prob(torch.tensor(1)) * 0.5
+                + F.smooth_l1_loss(value, torch.tensor(1.0))
+            )
         return torch.stack(losses).sum()
 
     return model, run

@@ -21,7 +21,9 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(out)
         self.downsample: nn.Module | None = None
         if stride != 1 or inside != out:
-            self.downsample = nn.Sequential(nn.Conv2d(inside, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inside, out, 1, stride, bias=False), nn.BatchNorm2d(out)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         identity = x
@@ -47,7 +49,9 @@ class Bottleneck(nn.Module):
         self.bn3 = nn.BatchNorm2d(out)
         self.shortcut = nn.Sequential()
         if stride != 1 or inside != out:
-            self.shortcut = nn.Sequential(nn.Conv2d(inside, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inside, out, 1, stride, bias=False), nn.BatchNorm2d(out)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)))
@@ -116,9 +120,16 @@ class ChannelNorm(nn.Module):
 class ConvNeXt(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.downsample_layers = nn.ModuleList([nn.Sequential(nn.Conv2d(3, 8, 4, 4), ChannelNorm(8))])
-        self.downsample_layers.append(nn.Sequential(ChannelNorm(8), nn.Conv2d(8, 16, 2, 2)))
-        self.stages = nn.ModuleList(nn.Sequential(*(ConvNeXtBlock(width) for _ in range(2))) for width in (8, 16))
+        self.downsample_layers = nn.ModuleList(
+            [nn.Sequential(nn.Conv2d(3, 8, 4, 4), ChannelNorm(8))]
+        )
+        self.downsample_layers.append(
+            nn.Sequential(ChannelNorm(8), nn.Conv2d(8, 16, 2, 2))
+        )
+        self.stages = nn.ModuleList(
+            nn.Sequential(*(ConvNeXtBlock(width) for _ in range(2)))
+            for width in (8, 16)
+        )
         self.norm = nn.LayerNorm(16)
         self.head = nn.Linear(16, 10)
 
@@ -139,7 +150,11 @@ class WindowAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         n, length, width = x.shape
-        q, k, v = self.qkv(x).reshape(n, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.qkv(x)
+            .reshape(n, length, 3, self.heads, width // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
         scores = (q * self.scale) @ k.transpose(-2, -1)
         scores = scores + self.bias_table[:length].t().unsqueeze(1)
         x = (self.softmax(scores) @ v).transpose(1, 2).reshape(n, length, width)
@@ -153,16 +168,25 @@ class SwinBlock(nn.Module):
         self.norm1 = nn.LayerNorm(width)
         self.attn = WindowAttention(width, 2, window)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(0.1), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width),
+            nn.GELU(),
+            nn.Dropout(0.1),
+            nn.Linear(4 * width, width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         n, h, w, c = x.shape
         y = self.norm1(x)
         if self.shift:
             y = torch.roll(y, (-self.shift, -self.shift), (1, 2))
-        y = y.view(n, h // self.window, self.window, w // self.window, self.window, c).permute(0, 1, 3, 2, 4, 5)
+        y = y.view(
+            n, h // self.window, self.window, w // self.window, self.window, c
+        ).permute(0, 1, 3, 2, 4, 5)
         y = self.attn(y.reshape(-1, self.window**2, c))
-        y = y.view(n, h // self.window, w // self.window, self.window, self.window, c).permute(0, 1, 3, 2, 4, 5)
+        y = y.view(
+            n, h // self.window, w // self.window, self.window, self.window, c
+        ).permute(0, 1, 3, 2, 4, 5)
         y = y.reshape(n, h, w, c)
         if self.shift:
             y = torch.roll(y, (self.shift, self.shift), (1, 2))
@@ -199,8 +223,14 @@ class Swin(nn.Module):
 
 
 class ConvNormAct(nn.Sequential):
-    def __init__(self, inside: int, out: int, kernel: int, groups: int = 1, act: bool = True) -> None:
-        parts: list[nn.Module] = [nn.Conv2d(inside, out, kernel, padding=kernel // 2, groups=groups, bias=False)]
+    def __init__(
+        self, inside: int, out: int, kernel: int, groups: int = 1, act: bool = True
+    ) -> None:
+        parts: list[nn.Module] = [
+            nn.Conv2d(
+                inside, out, kernel, padding=kernel // 2, groups=groups, bias=False
+            )
+        ]
         super().__init__(*parts, nn.BatchNorm2d(out), *([nn.SiLU()] if act else []))
 
 
@@ -236,7 +266,9 @@ class MBConv(nn.Module):
 class EfficientNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.features = nn.Sequential(ConvNormAct(3, 8, 3), *(MBConv(8) for _ in range(3)), ConvNormAct(8, 16, 1))
+        self.features = nn.Sequential(
+            ConvNormAct(3, 8, 3), *(MBConv(8) for _ in range(3)), ConvNormAct(8, 16, 1)
+        )
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(16, 10))
 
@@ -259,10 +291,14 @@ class DoubleConv(nn.Module):
 class UNet(nn.Module):
     def __init__(self, widths: tuple[int, ...] = (4, 8, 16)) -> None:
         super().__init__()
-        self.downs = nn.ModuleList(DoubleConv(a, b) for a, b in zip((3, *widths), widths))
+        self.downs = nn.ModuleList(
+            DoubleConv(a, b) for a, b in zip((3, *widths), widths)
+        )
         self.pool = nn.MaxPool2d(2)
         self.bottom = DoubleConv(widths[-1], 2 * widths[-1])
-        self.ups = nn.ModuleList(nn.ConvTranspose2d(2 * a, a, 2, 2) for a in reversed(widths))
+        self.ups = nn.ModuleList(
+            nn.ConvTranspose2d(2 * a, a, 2, 2) for a in reversed(widths)
+        )
         self.convs = nn.ModuleList(DoubleConv(2 * a, a) for a in reversed(widths))
         self.out = nn.Conv2d(widths[0], 1, 1)
 
@@ -308,8 +344,12 @@ class DenseNet(nn.Module):
 
 
 CASES: dict[str, Case] = {
-    "ResNet, basic blocks": summed(lambda: ResNet(BasicBlock, (2, 2, 2, 2)), 2, 3, 64, 64),
-    "ResNet, bottlenecks": summed(lambda: ResNet(Bottleneck, (3, 4, 6, 3)), 2, 3, 64, 64),
+    "ResNet, basic blocks": summed(
+        lambda: ResNet(BasicBlock, (2, 2, 2, 2)), 2, 3, 64, 64
+    ),
+    "ResNet, bottlenecks": summed(
+        lambda: ResNet(Bottleneck, (3, 4, 6, 3)), 2, 3, 64, 64
+    ),
     "ConvNeXt": summed(ConvNeXt, 2, 3, 32, 32),
     "Swin": summed(Swin, 2, 3, 32, 32),
     "EfficientNet": summed(EfficientNet, 2, 3, 16, 16),

@@ -30,7 +30,7 @@ from gradviz.run.ending import RunResult
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import Target
 from gradviz.run.run import Run
-from gradviz.variables.scanner import namespaces
+from gradviz.variables.scanner import Namespace, namespaces
 from gradviz.wording import one_line
 
 STEPS = 3
@@ -93,10 +93,9 @@ def check(
     chosen(only, ignore)
     recording = recording or open_recording()
 
-    if recording is None:
-        variables = namespaces(frame)
-    else:
-        variables = recording.with_modules(namespaces(frame))
+    variables: Sequence[Namespace] = namespaces(frame)
+    if recording is not None:
+        variables = recording.with_modules(variables)
 
     live = LiveOutputs(outputs, variables, "", recording=recording, frame=frame)
     collector = Collector(model, optimizer, values=values)

@@ -407,7 +407,7 @@ def _is_behind_a_hook(
             if f"{scope.path}.".startswith(inside)
         }
     else:
-        scopes = ()
+        scopes = set()
 
     ran = [
         node.sequence

@@ -151,14 +151,10 @@ class Merging:
             [_leaf_keys(view, leaf) for leaf in theirs],
         )
 
-        if here and theirs:
-            pairs = align(
-                [*zip(*ours)],
-                [*zip(*others)],
-            )
-        else:
-            pairs = ()
+        if not (here and theirs):
+            return same
 
+        pairs = align([*zip(*ours)], [*zip(*others)])
         return same | {theirs[j]: here[i] for i, j in pairs}
 
     def _name_leaf(

@@ -46,7 +46,7 @@ def with_regions(graph: Graph, nodes: Sequence[Node]) -> Graph:
             without.update(_without_gradient(graph, i, node, region))
 
     if without:
-        edges = tuple([edge for edge in graph.edges if edge not in without])
+        edges: Sequence[Edge] = [edge for edge in graph.edges if edge not in without]
     else:
         edges = graph.edges
     unread = sum(_region(type(node)) is None for node in compiled.values())
@@ -54,7 +54,7 @@ def with_regions(graph: Graph, nodes: Sequence[Node]) -> Graph:
     return replace(
         graph,
         nodes=tuple(records),
-        edges=edges,
+        edges=tuple(edges),
         notes=tuple(notes),
     )
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
@@ -337,11 +337,8 @@ class CutParts:
             return leaf._replace(node=node)
         told = self._told.names.get(at)
         called = names.leaf(tensor) or ((told,) if told is not None else ())
-        return leaf._replace(
-            node=node,
-            names=called,
-            kind=names.kind(tensor),
-        )  # type: ignore[arg-type]
+        kind: Any = names.kind(tensor)
+        return leaf._replace(node=node, names=called, kind=kind)
 
     def _node(self, at: int, node: int) -> Node:
         ghosts = self._ghosts

@@ -190,11 +190,8 @@ class Drafter:
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
 
-        if options.color == "grad" or options.numbers:
-            self.backward = gradient_norms(graph)
-        else:
-            self.backward = None
-
+        wants_norms = options.color == "grad" or options.numbers
+        self.backward = gradient_norms(graph) if wants_norms else None
         self.norms = self.backward if options.color == "grad" else None
         self.heat = self.norms.heat if self.norms is not None else None
         if options.color in HEATS:
@@ -415,13 +412,10 @@ class Drafter:
 
     def _flags(self, node: Node) -> tuple[str, ...]:
         norms = self.norms.of[node.id] if self.norms is not None else None
-        if norms is not None and norms.most == math.inf:
-            broken = (labels.NOT_FINITE,)
-        else:
-            broken = ()
+        broken = norms is not None and norms.most == math.inf
 
         flags = (
-            *broken,
+            *([labels.NOT_FINITE] if broken else ()),
             *labels.mark_words(self.marked.nodes.get(node.id, ())),
         )
         if not node.flags:

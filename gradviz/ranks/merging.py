@@ -40,6 +40,7 @@ def merge(
     >>> difference.shared, dict(difference.only), difference.groups
     ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
     """
+    items: Iterable[tuple[int | None, Graph]]
     if isinstance(graphs, Mapping):
         items = graphs.items()
     else:

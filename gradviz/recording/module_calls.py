@@ -256,25 +256,23 @@ class ModuleCalls:
             # torch.jit.trace would record that a shape is read
             _note_outputs(event_log, call, output)
 
+        if call.parent is None:
+            is_evaluated = module.__dict__.get("training") is False
+            self._leave_outermost(call, number, is_evaluated)
+
+    def _leave_outermost(
+        self, call: ModuleCall, number: int, is_evaluated: bool
+    ) -> None:
+        event_log, module = self._event_log(), call.module
         # autocast records how it casts weights under no_grad(), too: nodes alone do not
         # say that the call was recorded
-        recorded = (
-            call.parent is None and number > call.began and call.module.gave_graph
-        )
-        if (
-            recorded
-            and call.place is not None
-            and module.__dict__.get("training") is False
-        ):
+        recorded = number > call.began and module.gave_graph
+        if recorded and call.place is not None and is_evaluated:
             event_log.evaluations.append(
-                Evaluation(call.module.type, call.place, call.began, number)
+                Evaluation(module.type, call.place, call.began, number)
             )
 
-        if (
-            call.parent is None
-            and call.tree.pending
-            and torch._C._get_tracing_state() is None
-        ):
+        if call.tree.pending and torch._C._get_tracing_state() is None:
             call.tree.settle()
 
 

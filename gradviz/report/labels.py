@@ -8,7 +8,7 @@ This module knows no format.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -173,10 +173,8 @@ def _variable(graph: Graph, node: Node, around: str) -> str:
     has a box of its own with its name.
     """
     outputs = {root.name for root in graph.roots_of.get(node.id, ())}
-    if node.assigned and node.assigned not in outputs:
-        names = (node.assigned,)
-    else:
-        names = node.names
+    assigned = node.assigned and node.assigned not in outputs
+    names: Sequence[str] = [node.assigned] if assigned else node.names
     return names_text(relative(name, around) for name in names if name not in outputs)
 
 

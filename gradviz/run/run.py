@@ -105,10 +105,9 @@ def read_graph(
     from gradviz.walker.walk import Walked, capture
 
     walks: list[Walked] = []
+    walk: Callable[..., Graph] = capture
     if cuts:
         walk = partial(cuts[0].capture, frame=live.frame)
-    else:
-        walk = capture
     graph = walk(
         live.outputs,
         variables=live.variables,
@@ -242,10 +241,12 @@ class Run(Generic[T]):
 
         self._program = Program(self.target)
         with self._program.interpreter(self.arguments):
+            recording: AbstractContextManager[Callable[[], Recording | None]]
             if self.record:
                 recording = _recording_from_torch_on(self._recorded)
             else:
                 recording = nullcontext(lambda: None)
+
             with recording as self._recording:
                 self._run()
                 outlast_launcher()

@@ -31,10 +31,7 @@ def _computing(node: ast.stmt) -> Sequence[ast.AST]:
     `return net(h), aux`.
     """
     value = getattr(node, "value", None)
-    if isinstance(value, (ast.Tuple, ast.List)):
-        parts = value.elts
-    else:
-        parts = ()
+    parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
     return [part for part in parts if not isinstance(part, _PLAIN)] or [node]
 
 
@@ -49,6 +46,7 @@ def feeding(
     file, number = line
     body = body_around(file, number)
     own = _simple(body, number)
+    code: list[ast.AST]
     if term:
         code = [ast.parse(term)]
     else:

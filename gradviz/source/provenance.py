@@ -2,7 +2,7 @@
 upwards, and asks the live variables.
 
 The code says what was written, the variables say which tensors still have a graph.
-Where both agree, the place where the chain broke is known; otherwise what is found is
+Where both agree, the place of the cut is known; otherwise what is found is
 likely only, and says so. Runs nothing of the user's: no property, no call.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -239,17 +239,10 @@ def _cuts(
         alive = bool(kind) and any(
             _has_graph(_value(part, location.variables)) for part in ast.walk(under)
         )
-        cut = (
-            Cut(
-                kind,
-                at,
-                of=text_of(under, 40),
-                alive=alive,
-                off=off,
-            )
-            if kind
-            else None
-        )  # type: ignore[arg-type]
+        cut = None
+        if kind:
+            name = cast("DetachKind", kind)
+            cut = Cut(name, at, of=text_of(under, 40), alive=alive, off=off)
         yield cut, ast.Constant(None) if alive else under
 
 

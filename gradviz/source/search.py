@@ -308,11 +308,9 @@ def changes(body: Body) -> Iterator[Change]:
     source = body.source
     for statement in body.statements:
         for piece in pieces_in_place(statement.node):
-            if isinstance(piece.node, ast.Subscript):
-                whole = statement.node
-            else:
-                whole = piece.node
-            yield Change(source(piece.node), piece.name, text_of(whole))
+            is_item = isinstance(piece.node, ast.Subscript)
+            text = text_of(statement.node if is_item else piece.node)
+            yield Change(source(piece.node), piece.name, text)
 
         for call, method in method_calls(statement.node):
             if method.attr == "step":

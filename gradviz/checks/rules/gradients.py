@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -131,6 +131,7 @@ def _is_main_path(
             key=lambda node: graph.nodes[node].sequence or 0,
             default=None,
         )
+        behind: Iterable[int]
         if first is not None:
             behind = spread([first], lambda node: makers(graph, node))
         else:
