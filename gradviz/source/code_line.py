@@ -249,8 +249,7 @@ def passing(
 
     >>> line = SourceLine("a.py", 1, "f", "loss = nn.CrossEntropyLoss(weight=w)(x, y)")
     >>> passing(line, ["CrossEntropyLoss"], "ignore_index", "0"), passing(line, ["CrossEntropyLoss"], "weight", "v")
-    ('loss = nn.CrossEntropyLoss(weight=w, ignore_index=0)(x, y)', 'loss =
-    nn.CrossEntropyLoss(weight=v)(x, y)')
+    ('loss = nn.CrossEntropyLoss(weight=w, ignore_index=0)(x, y)', 'loss = nn.CrossEntropyLoss(weight=v)(x, y)')
     """
     if source is None:
         return ""

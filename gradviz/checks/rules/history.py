@@ -470,9 +470,10 @@ def _last(name: str) -> str:
 def _cut(names: Sequence[str]) -> str:
     """The code that detaches what has these names.
 
-    >>> _cut(["h", "c[0]", "c[1]"]), _cut(["d['a']"])
-    ('h = h.detach(); c = tuple(one.detach() for one in c)', 'd = {key: one.detach() for
-    key, one in d.items()}')
+    >>> _cut(["h", "c[0]", "c[1]"])
+    'h = h.detach(); c = tuple(one.detach() for one in c)'
+    >>> _cut(["d['a']"])
+    'd = {key: one.detach() for key, one in d.items()}'
     >>> _cut(["h[0][1]"])
     ''
     """
