@@ -115,10 +115,6 @@ ENDS = {
     "check train.py --try": "run gradviz check again",
     "tree train.py --ranks merged": "compare them with gradviz merge net.rank*.json.",
     "render train.py --layout dot": "gradviz render train.py -o net.dot",
-    "render train.py --by line": "gradviz tree train.py --by line > tree.txt",
-    "info train.py --format json": "JSON with --json",
-    "tree train.py --color time": "--time for seconds",
-    "tree train.py --max-depth 2": "as deep as --depth says",
     "merge net.json -o net.svg --details": "gradviz render all.json --details",
 }
 GOES_ON = {
@@ -129,6 +125,13 @@ GOES_ON = {
     "--layout-timeout 3": "no longer waits for Graphviz",
     "--no-record": "call gradviz.walk(loss) in the script",
     "--no-saved": "That is the default",
+    "--by line": "gradviz tree train.py --by line > tree.txt",
+}
+OTHERWISE = {
+    "info g.json --format json": ("info g.json --json", "JSON with --json"),
+    "info g.json --format text": ("info g.json", "That is the default"),
+    "tree g.json --color memory": ("tree g.json", "the bytes of each row"),
+    "tree g.json --max-depth 2": ("tree g.json", "--depth says how deep"),
 }
 ATTRIBUTES = {
     "apply_checkpoints": r"call torch\.utils\.checkpoint\.checkpoint\(module, x",
@@ -152,6 +155,15 @@ def test_a_command_line_goes_on_with_a_note(words: str, tmp_path: Path) -> None:
     told = CliRunner().invoke(cli, ["render", graph, "-o", str(tmp_path / "g.svg"), *words.split()])
     assert told.exit_code == 0 and (tmp_path / "g.svg").exists()
     assert told.stderr.count(GOES_ON[words]) == 1
+
+
+@pytest.mark.parametrize("line", OTHERWISE)
+def test_a_command_line_does_what_its_successor_does(line: str, tmp_path: Path) -> None:
+    graph = saved(tmp_path)
+    successor, sentence = OTHERWISE[line]
+    retired, present = (CliRunner().invoke(cli, words.replace("g.json", graph).split()) for words in (line, successor))
+    assert retired.exit_code == 0 and retired.stdout == present.stdout
+    assert retired.stderr.count(sentence) == 1
 
 
 def test_so_does_saving_from_python(tmp_path: Path) -> None:
