@@ -41,10 +41,10 @@ _TO_STDOUT = "-"
 
 
 _PAGE = "html is an interactive offline page, " if "html" in FORMATS else ""
-_HELP = f"""Draw the graph: {listed()}.
+_HELP = f"""Draw the graph, as a picture, a page, text or data.
 
-{_PAGE}md is Mermaid. Without -o, writes a file named after the script into the current folder.
-Prints the path.
+Writes {listed()}: {_PAGE}md is Mermaid. Without -o, the file is
+named after the script and lies in the current folder. Prints the path.
 """
 _CUT = (
     "Draw what .detach(), .item(), .sample() or argmax cut off, dashed; --check does."

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from gradviz.cli.help import GroupedCommand
 from gradviz.cli.launch import launched, process_hook, rank_option, reports
 from gradviz.cli.options import with_feature
 from gradviz.cli.progress import Waiting, progress
@@ -87,7 +88,7 @@ def shown_in_any_case(captured: RunResult[Any]) -> Iterator[None]:
         raise
 
 
-class TargetCommand(click.Command):
+class TargetCommand(GroupedCommand):
     """A command whose line may end in `-- ARGUMENTS OF THE SCRIPT`, which click must
     not read, and that several ranks may run.
     """

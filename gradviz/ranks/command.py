@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from gradviz.checks.output import FindingsTable
+from gradviz.cli.help import GroupedCommand
 from gradviz.cli.options import json_option, render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
@@ -21,7 +22,7 @@ from gradviz.report.results import write_json, write_table
 DIFFERENT = 1
 
 
-@click.command("merge")
+@click.command("merge", cls=GroupedCommand)
 @click.option(
     "-o",
     "--output",

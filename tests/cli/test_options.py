@@ -11,6 +11,7 @@ import pytest
 
 import gradviz
 from gradviz.checks.command import command as check_command
+from gradviz.cli.help import EXAMPLES, GROUPS, GroupedCommand
 from gradviz.cli.main import COMMANDS, cli
 from gradviz.cli.options import render_options
 from gradviz.draw.options import Options, option_fields
@@ -107,6 +108,33 @@ def test_there_are_few_options() -> None:
         options = [one for one in parameters if isinstance(one, click.Option) and not one.hidden]
         count += sum("--help" not in option.opts for option in options)
     assert 50 < count <= 110
+
+
+def test_every_option_is_in_a_group_of_help() -> None:
+    groups = [flag for flags in GROUPS.values() for flag in flags]
+    assert len(groups) == len({*groups})
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert isinstance(command, GroupedCommand)
+        context = click.Context(command)
+        options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+        assert {max(option.opts, key=len) for option in options} <= {*groups}, name
+        for option in options:
+            shown = f"  {option.opts[0]}" in command.get_help(context)
+            assert shown is not option.hidden, option
+
+
+@pytest.mark.parametrize("line", [example.line for examples in EXAMPLES.values() for example in examples])
+def test_the_examples_of_help_are_understood(line: str) -> None:
+    name, *words = line.split()
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    context = command.make_context(name, [word for word in words if word != "--open"])
+    assert f"gradviz {line}" in command.get_help(context) or name == "check"
+
+
+def test_every_command_has_three_examples() -> None:
+    assert {name: len(EXAMPLES.get(name, ())) for name in COMMANDS} == dict.fromkeys(COMMANDS, 3)
 
 
 def test_help_fits_a_terminal() -> None:
