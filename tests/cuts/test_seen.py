@@ -335,7 +335,7 @@ print(kinds)
 @pytest.mark.slow
 @pytest.mark.fresh
 def test_the_limit_of_recursion_stays_what_it_is(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gradviz", "check", "--to-end", str(script(tmp_path, DEEP))]
+    command = [sys.executable, "-m", "gradviz", "check", "--continue", str(script(tmp_path, DEEP))]
     told = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert "{'RecursionError'}" in told.stdout + told.stderr
 
