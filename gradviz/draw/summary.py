@@ -166,9 +166,15 @@ def inferred_lines(graph: Graph) -> Iterator[str]:
         node in own or any(edge.producer in own for edge in whole.inputs(node))
         for node in placed
     )
-    yield (
-        f"modules are inferred, not recorded: {sure:,} of {plural(len(placed), 'backward function')} in them use a parameter, "
-        f"which says the module; the others are placed by their neighbors"
+    yield _inferred_line(sure, len(placed) - sure)
+
+
+def _inferred_line(sure: int, rest: int) -> str:
+    whose = "its" if rest == 1 else "their"
+    others = f", {rest:,} by {whose} neighbours" if rest else ""
+    return (
+        f"Module boxes are inferred ({sure:,} of {plural(sure + rest, 'op')} by their "
+        f"parameter{others}). gradviz.record() gives exact ones."
     )
 
 

@@ -610,12 +610,12 @@ _KNOWN = (
     ),
     Message(
         r"(?:DefaultCPUAllocator|CUDA out of memory).*?ried to allocate (?P<asked>[\d.]+ \w+)",
-        "there was no memory left for {asked}",
-        "this line alone asked for {asked}; most of what training holds beside are tensors that the forward pass saves for "
-        "backward, and what earlier steps have kept",
-        "If {asked} is more than the line needs, compute it in parts. Else run `gradviz saved` on this script with a smaller "
-        "batch: it lists what is held, by module, and what a checkpoint would free. Graphs that are kept from step to step are "
-        "findings of their own (growing-graph).",
+        "out of memory: {asked} could not be allocated",
+        "this line alone asked for {asked}; the rest is mostly activations saved for backward, and anything earlier steps "
+        "kept alive",
+        "If {asked} is more than the line needs, compute it in parts. Otherwise run `gradviz saved` on this script with a "
+        "smaller batch: it lists saved memory by module, and what a checkpoint would free. If graphs pile up over steps, see the "
+        "growing-graph finding.",
     ),
     Message(
         r"Expected to have finished reduction in the prior.*did not receive grad for rank \d+: (?P<indices>[\d ]*\d)",
