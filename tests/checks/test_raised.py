@@ -330,7 +330,7 @@ TEXTS = {
     "a GradScaler was not updated": "step() has already been called since the last update().",
     "backward meets Float": "Found dtype Float but expected Half",
     "tensors of two devices": "Expected all tensors to be on the same device, but found at least two devices",
-    "there was no memory": "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.1 GiB",
+    "out of memory": "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.1 GiB",
     "DistributedDataParallel fails": "Expected to have finished reduction in the prior iteration before starting a new one. "
     "Parameter indices which did not receive grad for rank 0: 2 3",
     "a method is used": "unsupported operand type(s) for +=: 'float' and 'builtin_function_or_method'",
