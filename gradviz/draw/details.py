@@ -243,10 +243,10 @@ def _norms_text(norms: BoxNorms | None) -> str:
         return "gradient not measured"
     if norms is None or norms.least is None or norms.most is None:
         return "no gradient arrives"
-    if math.isinf(norms.most):
+    if math.isinf(norms.most) or not norms.most:
         return ""  # a flag says it
     least, most = number(norms.least), number(norms.most)
-    if norms.places == 1:
+    if least == most:
         return f"gradient norm {most}"
     return f"gradient norms {least} to {most}"
 

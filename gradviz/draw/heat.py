@@ -2,8 +2,8 @@
 compared: bytes and gradients.
 
 A step of the scale is a factor down from the largest amount, so that one huge node does
-not make all others look alike: of two for bytes, of ten for gradients, which differ by
-orders of magnitude. Features have amounts of their own. Knows nothing of colours.
+not make all others look alike: of two for bytes; for gradients, which differ by orders
+of magnitude, the factor that spreads the steps over those seen. Features have amounts of their own. Knows nothing of colours.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from typing import NamedTuple
 from gradviz.errors import FormatError
 from gradviz.graph import BackwardStep, Graph
 from gradviz.graph.amounts import held_bytes
-from gradviz.wording import bytes_text, number
+from gradviz.wording import bytes_text
 
 STEPS = 5
 
+NOT_FINITE = "gradient not finite"
+ZERO = "gradient zero"
+SMALLEST = "smallest gradient"
 
 HEATS = {
     "memory": "gradviz.draw.heat:memory_heat",
@@ -40,7 +43,7 @@ class Heat(NamedTuple):
 
     of: tuple[float, ...]
     largest: float
-    factor: int
+    factor: float
     what: str  # "holds"
     text: Callable[[float], str]
     over: str = "more than"
@@ -135,6 +138,20 @@ class GradientNorms(NamedTuple):
 
     of: tuple[BoxNorms | None, ...]
     heat: Heat
+    smallest: int | None = None  # the box with the smallest norm that is not 0
+
+    def marks(self, node: int) -> tuple[str, ...]:
+        """What there is to say of the gradient at a box: that it is not finite, zero,
+        or the smallest.
+        """
+        norms = self.of[node]
+        if norms is None or norms.most is None:
+            return ()
+        if math.isinf(norms.most):
+            return (NOT_FINITE,)
+        if norms.most == 0:
+            return (ZERO,)
+        return (SMALLEST,) if node == self.smallest else ()
 
 
 def gradient_norms(graph: Graph) -> GradientNorms:
@@ -145,7 +162,7 @@ def gradient_norms(graph: Graph) -> GradientNorms:
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
     >>> norms = gradient_norms(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
     >>> norms.of[1], norms.heat.step(0), norms.heat.step(1)
-    (BoxNorms(first=2, last=2, places=1, least=0.02, most=0.02, measured=True), 5, 4)
+    (BoxNorms(first=2, last=2, places=1, least=0.02, most=0.02, measured=True), 5, 1)
     """
     whole = graph.original if graph.original is not None else graph
     if not whole.backward:
@@ -162,25 +179,19 @@ def gradient_norms(graph: Graph) -> GradientNorms:
         )
         for inside in graph.inside
     )
-    norms = [
-        step.norm
-        for step in whole.backward
-        if step.norm is not None and math.isfinite(step.norm)
-    ]
     most = tuple(
         0.0 if box is None or box.most is None or math.isinf(box.most) else box.most
         for box in boxes
     )
+    seen = [norm for norm in most if norm]
+    largest, least = max(seen, default=0.0), min(seen, default=0.0)
+    factor = max(2.0, (largest / least) ** (1 / STEPS)) if least else 2.0
     heat = Heat(
-        most,
-        max(norms, default=0.0),
-        10,
-        "gradient norm",
-        number,
-        "above",
+        most, largest, factor, "gradient norm", lambda norm: f"{norm:.2g}", "above"
     )
 
-    return GradientNorms(boxes, heat)
+    is_spread = least < largest / 2
+    return GradientNorms(boxes, heat, most.index(least) if is_spread else None)
 
 
 def _arrival(

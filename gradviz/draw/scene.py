@@ -8,7 +8,6 @@ knows no coordinates, colours or file formats.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -415,11 +414,8 @@ class Drafter:
         return self._draw_node(node, "leaf", lines, scope, leaf)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
-        norms = self.norms.of[node.id] if self.norms is not None else None
-        broken = norms is not None and norms.most == math.inf
-
         flags = (
-            *([labels.NOT_FINITE] if broken else ()),
+            *(self.norms.marks(node.id) if self.norms is not None else ()),
             *labels.mark_words(self.marked.nodes.get(node.id, ())),
         )
         if not node.flags:

@@ -53,7 +53,6 @@ ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")
 # what only a tooltip says: nothing follows from it for the reader of a picture
 REMARKS: tuple[NodeFlag, ...] = ("hidden", "cut")
 RECOMPUTED = "checkpoint: computed again"
-NOT_FINITE = "gradient not finite"
 
 
 # -- numbers ---------------------------------------------------------------------------
