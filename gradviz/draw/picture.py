@@ -162,7 +162,7 @@ class _Page:
             placement.width,
             above.width,
             below.width,
-            wires.loop_width(drawn, self.boxes),
+            wires.loop_width(drawn, self.boxes, placement),
         )
         left, top = (
             MARGIN + float(round((inner - placement.width) / 2)),

@@ -35,14 +35,19 @@ def loop_rooms(drawn: Scene) -> Floats:
     return wider
 
 
-def loop_width(drawn: Scene, boxes: Sequence[Sized]) -> float:
-    """The width in which each looped box, in its middle, has its words beside it."""
-    loops = [link for link in drawn.links if link.source == link.target]
-    words = (2 * (ROOM + text_width(link.label, SIZES["dim"])) for link in loops)
-    return max(
-        (boxes[link.source].width + room for link, room in zip(loops, words)),
-        default=0.0,
+def loop_width(drawn: Scene, boxes: Sequence[Sized], placement: Placement) -> float:
+    """The width in which the drawing, in its middle, has the words of its loops beside
+    it.
+    """
+    right = (
+        placement.x[link.source]
+        + boxes[link.source].width / 2
+        + ROOM
+        + text_width(link.label, SIZES["dim"])
+        for link in drawn.links
+        if link.source == link.target
     )
+    return 2 * max(right, default=0.0) - placement.width
 
 
 def with_loops(

@@ -20,7 +20,7 @@ from gradviz.fold.sizes import Sizes
 from gradviz.fold.titles import calls_in, has_calls, is_list, list_of
 from gradviz.graph.origins import ScopeTree, around
 
-_LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*)$")
+_LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*|(LSTM|GRU|RNN)(Cell)?)$")
 """Classes whose name says all, of however many ops they are."""
 FEW = 4
 """Ops of a group up to which a box says about as much as its ops would."""
@@ -138,7 +138,7 @@ class Opening:
 
     def _is_layer(self, at: int) -> bool:
         """Whether a call is a layer that its class says all about: a linear map, a
-        convolution, an activation, a norm.
+        convolution, an activation, a norm, a recurrent cell.
         """
         group = self.groups[at]
         if group.scope is None or not self.groups.graph.scopes[group.scope].type:
