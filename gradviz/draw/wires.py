@@ -18,6 +18,7 @@ from gradviz.draw.options import Direction
 from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import SIZES, Sized, text_width
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
+from gradviz.layout.layered.columns import TURN
 
 # -- loops: links from a box to itself, which no layout draws --------------------------
 
@@ -418,6 +419,7 @@ def smooth(placement: Placement) -> Placement:
     place = np.repeat(starts[:-1], pieces) + 1 + 3 * _within(pieces)
     begin, end = placement.points[first], placement.points[first + 1]
     middle = (begin[:, 1] + end[:, 1]) / 2
+    middle += _bulge(placement.points, first, begin, end)
     points[place] = np.stack(
         [begin[:, 0], middle],
         axis=1,
@@ -429,6 +431,16 @@ def smooth(placement: Placement) -> Placement:
     points[place + 2] = end
 
     return replace(placement, points=points, starts=starts)
+
+
+def _bulge(points: Floats, first: Ints, begin: Floats, end: Floats) -> Floats:
+    """How far below its ends a piece bends that goes level from one column to the next:
+    a line that comes down turns below, one that comes up above.
+    """
+    level = np.abs(begin[:, 1] - end[:, 1]) < 0.5
+    aside = np.abs(begin[:, 0] - end[:, 0]) > 0.5
+    comes_down = begin[:, 1] >= points[np.maximum(first - 1, 0), 1]
+    return np.where(level & aside, np.where(comes_down, TURN, -TURN), 0.0)
 
 
 def _within(counts: Ints) -> Ints:

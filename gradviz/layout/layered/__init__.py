@@ -26,6 +26,7 @@ from gradviz.layout import (
     turned,
     turned_back,
 )
+from gradviz.layout.layered.columns import in_columns
 from gradviz.layout.layered.coordinates import (
     first_coordinates,
     pieces_by_place,
@@ -414,6 +415,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     channel_x = channel_coordinates(sheet, layers, x)
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     phase("shelves")
+    x, rows, routes = in_columns(sheet, layers, x, rows, routes)
 
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
 

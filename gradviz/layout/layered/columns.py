@@ -1,0 +1,146 @@
+"""Long drawings in columns, as text is: where one edge alone goes on, the rest may stand
+beside what came before.
+
+The edge turns below the last box of a column, runs up between the two, and comes down
+on the first box of the next.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gradviz.layout import Floats, Ints
+from gradviz.layout.layered.grouping import starts_of
+from gradviz.layout.layered.layers import BOTTOM, Layers, Sheet
+from gradviz.layout.layered.routes import Routes, Rows
+
+LONG, LONGEST = 1_000.0, 4_000.0  # px: what is broken into columns
+EDGES = 2_000  # of a sheet, above which nobody reads it line by line
+MOST = 4  # columns
+TURN = 22.0  # px that an edge takes to turn, above and below columns
+CHANNEL = 3.0  # of the gap between boxes, between two columns
+
+
+class Columns(NamedTuple):
+    """Where points and boxes of a sheet are when long components stand in columns."""
+
+    x: Floats  # (points,)
+    rows: Rows
+    routes: Routes
+
+
+def in_columns(
+    sheet: Sheet, layers: Layers, x: Floats, rows: Rows, routes: Routes
+) -> Columns:
+    """The same with every long component in columns, where edges leave a place to break
+    it.
+    """
+    long = np.flatnonzero((rows.height > LONG) & (rows.height < LONGEST))
+    if not len(long) or not 0 < len(sheet.above) <= EDGES:
+        return Columns(x, rows, routes)
+
+    x, y, height = x.copy(), rows.y.copy(), rows.height.copy()
+    pieces = np.split(routes.points.copy(), routes.starts[1:-1])
+    for component in long.tolist():
+        breaks = _breaks(sheet, layers, x, rows, component)
+        if breaks:
+            _break(sheet, layers, x, y, height, rows, pieces, component, breaks)
+
+    starts = starts_of(np.array([len(piece) for piece in pieces]))
+    return Columns(
+        x,
+        rows._replace(y=y, height=height),
+        Routes(np.concatenate(pieces), starts),
+    )
+
+
+def _breaks(
+    sheet: Sheet, layers: Layers, x: Floats, rows: Rows, component: int
+) -> list[int]:
+    """The lines that columns end with, about equally far apart; none where no edge is
+    alone.
+    """
+    first, end = layers.first_line[component : component + 2].tolist()
+    inside = layers.component == component
+    if inside[sheet.above[layers.left_out]].any():
+        return []
+
+    width = float(np.ptp(x[inside])) + 2 * float(layers.half[inside].max())
+    height = float(rows.height[component])
+    count = round((height / (width + CHANNEL * layers.gap)) ** 0.5)
+    passing = np.bincount(layers.line[layers.above], minlength=layers.lines)
+    alone = [line for line in range(first + 1, end - 2) if passing[line] == 1]
+    found: list[int] = []
+    for place in range(1, min(count, MOST)):
+        wanted = height * place / min(count, MOST)
+        later = [line for line in alone if not found or line > found[-1] + 1]
+        if later:
+            found.append(min(later, key=lambda line: abs(rows.bottom[line] - wanted)))
+    return found
+
+
+def _break(
+    sheet: Sheet,
+    layers: Layers,
+    x: Floats,
+    y: Floats,
+    height: Floats,
+    rows: Rows,
+    pieces: list[Floats],
+    component: int,
+    breaks: list[int],
+) -> None:
+    """Move one component into columns that end with these lines, in place."""
+    inside = np.flatnonzero(layers.component == component)
+    column = np.searchsorted(breaks, layers.line[inside])
+    boxes = inside < layers.boxes
+    across, down, right = [0.0], [0.0], [0.0]
+    for number in range(len(breaks) + 1):
+        points = inside[column == number]
+        low = float((x[points] - layers.half[points]).min())
+        high = float((x[points] + layers.half[points]).max())
+        if number:
+            across.append(right[-1] + CHANNEL * layers.gap - low)
+            down.append(TURN - float(rows.top[breaks[number - 1] + 1]))
+        right.append(high + across[-1])
+
+    bottoms = [rows.bottom[line] + down[i] + TURN for i, line in enumerate(breaks)]
+    last = float(rows.height[component]) + down[-1]
+    height[component] = max(*bottoms, last)
+
+    x[inside] += np.array(across)[column]
+    y[inside[boxes]] += np.array(down)[column[boxes]]
+    column_of = dict(zip(inside.tolist(), column.tolist()))
+    for edge in np.flatnonzero(layers.component[sheet.above] == component).tolist():
+        start, end = (column_of[ends[edge]] for ends in (sheet.above, sheet.below))
+        shift = np.array([[across[start], down[start]]])
+        if start == end:
+            pieces[edge] += shift
+            continue
+
+        head, tail = pieces[edge][:1] + shift, pieces[edge][-1:]
+        tail = tail + np.array([[across[end], down[end]]])
+        channel = right[start + 1] + CHANNEL * layers.gap / 2
+        low, high = bottoms[start] - TURN, TURN
+        pieces[edge] = np.concatenate(
+            (
+                head,
+                [[head[0, 0], low], [channel, low]],
+                [[channel, high], [tail[0, 0], high]],
+                tail,
+            )
+        )
+
+    _lengthen(sheet, y, pieces, inside[boxes], height[component] - last)
+
+
+def _lengthen(
+    sheet: Sheet, y: Floats, pieces: list[Floats], boxes: Ints, more: float
+) -> None:
+    """Take the ports at the bottom of the last column down to the border."""
+    ports = boxes[sheet.pin[boxes] == BOTTOM]
+    y[ports] += more
+    for edge in np.flatnonzero(np.isin(sheet.below, ports)).tolist():
+        pieces[edge][-1, 1] += more
