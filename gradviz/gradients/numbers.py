@@ -13,6 +13,7 @@ import torch
 from gradviz.gradients.live import LiveGraph
 from gradviz.gradients.values import tensor_in, why_unreadable
 from gradviz.graph.amounts import forward_order
+from gradviz.graph.origins import number_beside
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.tensors import grad_fn_of
 
@@ -154,10 +155,11 @@ def _operand(
     ):
         value = tensor_in(live.nodes[node], slot)
     else:  # a plain number; asking for a tensor could run a hook
-        if live.graph.nodes[node].op == "PowBackward0":
+        record = live.graph.nodes[node]
+        if record.op == "PowBackward0":
             value = live.nodes[node]._saved_exponent
         else:
-            value = None
+            value = number_beside(record)
 
     if type(value) in PLAIN:
         return value.clone() if numbers(value) else None

@@ -303,7 +303,8 @@ def op_text(node: Node) -> str:
     name = forward_name(node)
     if name in _OPERATORS:
         # `x * 2` keeps its number in the node, or only in the line of code
-        return _with_number(name, node)
+        value = number_beside(node)
+        return name if value is None else _OPERATORS[name].format(value)
     written = _WRITTEN.get(name)
     if written is not None and node.attributes:
         try:
@@ -380,10 +381,14 @@ _SYNTAX: dict[str, type[ast.operator]] = {
 }
 
 
-def _with_number(name: str, node: Node) -> str:
-    """The op with the number that it has: the saved one, else the one that its line
-    names.
+def number_beside(node: Node) -> int | float | complex | None:
+    """The number that an op of two operands was given: the saved one, else the one that
+    its line names; None where it was given none, or that is not known.
     """
+    name = forward_name(node)
+    if name not in _OPERATORS:
+        return None
+
     value = node.attributes.get("other")
     if (
         value is None
@@ -392,12 +397,8 @@ def _with_number(name: str, node: Node) -> str:
     ):
         value = _literal(node.source.text, name)
 
-    is_number = (
-        isinstance(value, (int, float, complex))
-        and node.attributes.get("alpha", 1) == 1
-    )
-
-    return _OPERATORS[name].format(value) if is_number else name
+    is_plain = node.attributes.get("alpha", 1) == 1
+    return value if isinstance(value, (int, float, complex)) and is_plain else None
 
 
 @lru_cache(maxsize=4096)

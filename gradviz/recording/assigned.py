@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from gradviz.packages import CallSite
 from gradviz.recording.event_log import ModuleCall
-from gradviz.walker.description import BareGraph
+from gradviz.walker.description import BareGraph, Operand
 from gradviz.walker.private import LAST
 
 Span = tuple[int, int, int, int]
@@ -50,6 +50,9 @@ class Code(NamedTuple):
     assignments: Mapping[Span, Assignment]
     returned: frozenset[Span]
     loops: tuple[tuple[int, int], ...]  # first and last line of each
+    # the names on both sides of operators, "" for what is no name
+    operands: Mapping[Span, tuple[str, str]]
+    last_lines: Mapping[str, int]  # where a variable of the script is assigned last
 
 
 def assigned_names(
@@ -79,6 +82,30 @@ def assigned_names(
             if depth > depths.get(node, 0):
                 names[node], depths[node] = run.assignment.name, depth
     return names
+
+
+def named_operands(
+    bare: BareGraph, sites: Sequence[CallSite | None]
+) -> Iterator[tuple[int, Operand]]:
+    """What the code calls the one operand without gradient of each `a * b` and kin, by
+    node id.
+    """
+    positions = {
+        (edge.consumer, edge.position) for edge in bare.edges if edge.position < 2
+    }
+    for node, count in bare.none_inputs.items():
+        site = sites[node] if count == 1 and node < len(sites) else None
+        span = span_of(site) if site is not None else None
+        if site is None or span is None:
+            continue
+
+        code = code_of(site.code.co_filename)
+        position = 0 if (node, 1) in positions else 1
+        name = code.operands.get(span, ("", ""))[position]
+        if name:
+            in_script = site.code.co_name == "<module>"
+            stays = in_script and code.last_lines.get(name, 0) < span[0]
+            yield node, Operand(name, position, stays)
 
 
 # -- ops of one assignment -------------------------------------------------------------
@@ -292,7 +319,7 @@ def code_of(file: str) -> Code:
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
-        return Code({}, frozenset(), ())
+        return Code({}, frozenset(), (), {}, {})
 
     reader = _CodeReader()
     reader.read(tree)
@@ -300,6 +327,8 @@ def code_of(file: str) -> Code:
         reader.assignments,
         frozenset(reader.returned),
         tuple(reader.loops),
+        reader.operands,
+        reader.last_lines,
     )
 
 
@@ -322,6 +351,8 @@ class _CodeReader:
         self.assignments: dict[Span, Assignment] = {}
         self.returned: set[Span] = set()
         self.loops: list[tuple[int, int]] = []
+        self.operands: dict[Span, tuple[str, str]] = {}
+        self.last_lines: dict[str, int] = {}
 
     def read(self, tree: ast.Module) -> None:
         waiting: list[ast.AST] = [tree]
@@ -349,11 +380,31 @@ class _CodeReader:
                 self.returned.update(spans_of(node.value))
                 names.update(_name(node.value))
             pairs += _pairs(node, in_loop)
+            self._add_operands(node)
+            if isinstance(function, ast.Module):
+                self._add_variable(node)
             waiting += [(child, in_loop) for child in ast.iter_child_nodes(node)]
 
         self.assignments.update(pairs)
         self.returned.update(_last_of_each(pairs, names))
         return inside
+
+    def _add_variable(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            earlier = self.last_lines.get(node.id, 0)
+            self.last_lines[node.id] = max(node.lineno, earlier)
+
+    def _add_operands(self, node: ast.AST) -> None:
+        if isinstance(node, ast.BinOp):
+            sides = _name(node.left), _name(node.right)
+        elif isinstance(node, ast.AugAssign):
+            sides = _name(node.target), _name(node.value)
+        else:
+            return
+
+        left, right = ("".join(side) for side in sides)
+        if left or right:
+            self.operands.update((span, (left, right)) for span in spans_of(node))
 
 
 def _last_of_each(

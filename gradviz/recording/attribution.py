@@ -18,7 +18,7 @@ import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.packages import CallSite, with_text
-from gradviz.recording.assigned import assigned_names
+from gradviz.recording.assigned import assigned_names, named_operands
 from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import (
     children,
@@ -101,6 +101,7 @@ class Recorded:
             {node: name for node, name in names.items() if name},
             assigned_names(bare, sites, calls),
             self._given(),
+            dict(named_operands(bare, sites)),
         )
 
     def _given(self) -> dict[int, Given]:

@@ -5,8 +5,8 @@ asks an attribution where each came from.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import islice, repeat
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from gradviz.stages import Stage
 from gradviz.walker import private
 from gradviz.walker.names import Names, Output
 from gradviz.walker.private import LAST, Node
-from gradviz.walker.saved import SavedReader
+from gradviz.walker.saved import SavedReader, saved_operand
 from gradviz.walker.slots import modules_behind, node_type, nodes_of
 from gradviz.walker.tensors import (
     Storages,
@@ -148,13 +148,25 @@ class Given(NamedTuple):
     inner: bool
 
 
+class Operand(NamedTuple):
+    """What the code calls an operand that needs no gradient, and where it stands.
+
+    `stays`: a variable of the script, which still holds what the op was given.
+    """
+
+    name: str
+    position: int
+    stays: bool
+
+
 class Places(NamedTuple):
     """Scopes, and for every node the id of its scope, its source line and the script's
     own line, where known.
 
     `names` are those of leaves by node id, for the leaves that no variable of the
     caller leads to; `assigned` are names that lines of code give what their last ops
-    make; `given` are parameters of modules that data was passed as, by its identity.
+    make; `given` are parameters of modules that data was passed as, by its identity;
+    `operands` are those of operators, by the node's id.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -165,6 +177,7 @@ class Places(NamedTuple):
     names: Mapping[int, str] = MappingProxyType({})
     assigned: Mapping[int, str] = MappingProxyType({})
     given: Mapping[int, Given] = MappingProxyType({})
+    operands: Mapping[int, Operand] = MappingProxyType({})
 
 
 class Attribution(Protocol):
@@ -285,12 +298,14 @@ class Description:
                 columns.saved.first.__len__,
                 len(nodes),
             ):
+                operands = dict(self._operands())
+                self._given = self._given_as(operands)
                 reader = SavedReader(
-                    self._leaf_ids, self.storages, columns, places.given
+                    self._leaf_ids, self.storages, columns, self._given
                 )
                 reader.read(nodes)
             self.storages.name(self._names.named())
-            self.data = self._data(reader)
+            self.data = self._data(reader, operands)
         else:
             columns.read_nothing()
 
@@ -395,12 +410,35 @@ class Description:
                 "hooks",
             )
 
-    def _data(self, reader: SavedReader) -> tuple[Data, ...]:
+    def _operands(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """The operands without gradient that the code names, by node id: those that the
+        op saved, or that a variable of the script still holds.
+        """
+        for node, operand in self.places.operands.items():
+            tensor = saved_operand(self._live.nodes[node], operand.position)
+            if tensor is None and operand.stays:
+                tensor = self._names.called(operand.name)
+            # a number of the script's is a part of the op's title
+            if tensor is not None and tensor.dim() and not tensor.requires_grad:
+                yield node, tensor
+
+    def _given_as(self, operands: Mapping[int, torch.Tensor]) -> Mapping[int, Given]:
+        """What data is called where it was given to a module, or to an operator."""
+        given = {
+            id(tensor): Given(self.places.operands[node].name, True)
+            for node, tensor in operands.items()
+        }
+        return {**given, **self.places.given}
+
+    def _data(
+        self, reader: SavedReader, operands: Mapping[int, torch.Tensor]
+    ) -> tuple[Data, ...]:
         """One record for each tensor that has a name; a view without a name counts for
         its base, or for who shares its memory.
         """
         found: dict[object, Data] = {}
-        for tensor, slot, nodes in reader.given():
+        unsaved = ((tensor, "", (node,)) for node, tensor in operands.items())
+        for tensor, slot, nodes in chain(reader.given(), unsaved):
             tensor, names, inner = self._data_names(tensor)
             storage = self.storages.known(tensor)
             key = id(tensor) if names else ("storage", storage)
@@ -440,7 +478,7 @@ class Description:
 
         passed = []
         for i, candidate in enumerate(both):
-            parameter = self.places.given.get(id(candidate))
+            parameter = self._given.get(id(candidate))
             if parameter is not None:
                 passed.append((parameter.inner, i, parameter.name))
         if not passed:

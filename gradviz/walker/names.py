@@ -100,6 +100,13 @@ class Names:
         """
         return tuple(self._aliases.get(id(tensor), ()))
 
+    def called(self, name: str) -> torch.Tensor | None:
+        """The tensor that the caller calls so; None where there is none."""
+        return next(
+            (tensor for tensor, names, _ in self._tensors.values() if name in names),
+            None,
+        )
+
     def result(self, node: Node) -> tuple[str, ...]:
         """Names of the tensors that `node` made, by output number."""
         return tuple(

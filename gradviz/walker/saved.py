@@ -77,6 +77,20 @@ may have made itself.
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 
 
+def saved_operand(node: Node, position: int) -> torch.Tensor | None:
+    """What an op of two operands saved of one of them; None where it did not, or where
+    a hook has it.
+    """
+    slot = "_raw_saved_self" if position == 0 else "_raw_saved_other"
+    try:
+        raw = getattr(node, slot, None)
+    except RuntimeError:
+        return None  # freed
+    if raw is None or type(raw) is tuple or raw.unpack_hook is not None:
+        return None
+    return raw.data if isinstance(raw.data, torch.Tensor) else None
+
+
 class SavedReader:
     """Reads the nodes of one walk into the columns of their records.
 

@@ -64,6 +64,7 @@ from gradviz.layout.layered.ranks import (
     neighbours,
     rank_nodes,
     rows_by_component,
+    with_siblings_level,
     with_towers_beside,
 )
 from gradviz.layout.layered.routes import (
@@ -394,7 +395,8 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     near = neighbours(sheet.size, sheet.above, sheet.below)
     component, count = components(sheet.size, sheet.above, sheet.below)
     ranking = rank_nodes(near)
-    rank = with_towers_beside(ranking.rank, near, sheet.heights)
+    rank = with_siblings_level(ranking.rank, near, sheet.heights, component)
+    rank = with_towers_beside(rank, near, sheet.heights)
     row = rows_by_component(rank, component, count, sheet.pin)
     ported = (sheet.above_offset != 0) | (sheet.below_offset != 0)
     main = longest_ways(

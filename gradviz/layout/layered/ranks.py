@@ -225,6 +225,38 @@ def _pull_up(
             )
 
 
+FRAMED = 100.0  # px: boxes of this height are drawings themselves
+
+
+def with_siblings_level(
+    rank: Ints, near: Neighbours, heights: Floats, component: Ints
+) -> Ints:
+    """Ranks in which boxes that are alike stand on one level: those of one height that
+    are made from the same boxes, or from boxes that are alike in the same way.
+
+    Queries, keys and values, mu and logvar, the gates of a cell, the experts of a
+    mixture: each lies as near to what uses it as possible otherwise.
+    """
+    row: list[int] = rank.tolist()
+    class_of = list(range(near.size))
+    first_of_class: dict[object, int] = {}
+
+    for node in np.argsort(rank, kind="stable").tolist():
+        above = near.above[near.above_start[node] : near.above_start[node + 1]]
+        height = round(float(heights[node]))
+        if above:
+            alike: object = (height, frozenset([class_of[other] for other in above]))
+        elif height >= FRAMED:
+            alike = (height, int(component[node]))
+        else:
+            continue  # a leaf stands beside what uses it
+
+        first = first_of_class.setdefault(alike, node)
+        class_of[node], row[node] = first, row[first]
+
+    return np.array(row, np.int64)
+
+
 TALL = 600.0  # px: of boxes that are drawings themselves
 REACH = 8  # ranks that such a box is moved up at most
 
