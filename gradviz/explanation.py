@@ -97,6 +97,14 @@ def explain(
         step = order.index(node) + 1 if node in order else None
         reason = reasons.reason(tensor, name) if step is None else None
         owner = reasons.owner(tensor)
+        module = ""
+        if owner is not None:
+            module = f"{owner[0] or 'the model'} ({type(owner[1]).__name__})"
+
+        path: tuple[WhyStep, ...] = ()
+        if step is not None and node is not None:
+            path = tuple(_path(graph, node))
+
         return Why(
             name=name,
             outputs=tuple(root.name for root in graph.roots),
@@ -109,13 +117,9 @@ def explain(
             steps=len(order),
             reason=reason.words if reason is not None else "",
             cause=reason.source if reason is not None else None,
-            module=f"{owner[0] or 'the model'} ({type(owner[1]).__name__})"
-            if owner is not None
-            else "",
+            module=module,
             optimizers=tuple(_optimizers(live.variables, tensor)),
-            path=tuple(_path(graph, node))
-            if step is not None and node is not None
-            else (),
+            path=path,
         )
 
 
@@ -201,7 +205,7 @@ def why_table(why: Why) -> RenderableType:
     facts = [
         [Text(word, "bold"), Text(one_line(text))] for word, text in _facts(why) if text
     ]
-    steps = [[Text(one_line(cell)) for cell in row] for row in _steps(why)]
+    steps = [list(map(Text, map(one_line, row))) for row in _steps(why)]
     columns = [
         Column("path", "name"),
         Column("op", "word", 2),
@@ -248,12 +252,10 @@ def _facts(why: Why) -> Iterator[tuple[str, str]]:
         yield "optimizer", optimizer
 
     outputs = ", ".join(why.outputs[:3])
-    yield (
-        "path",
-        f"{plural(len(why.path) - 1, 'step')} from {outputs}"
-        if why.path
-        else f"none from {outputs}",
-    )
+    if why.path:
+        yield "path", f"{plural(len(why.path) - 1, 'step')} from {outputs}"
+    else:
+        yield "path", f"none from {outputs}"
 
 
 def _steps(

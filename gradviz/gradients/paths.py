@@ -200,11 +200,10 @@ def find_paths(
         with Stage(
             "follow", "paths", followed.__len__, count if beam is None else None
         ):
-            followed.extend(
-                _every(live, place, ways)
-                if beam is None
-                else _largest(live, place, ways, beam)
-            )
+            if beam is None:
+                followed.extend(_every(live, place, ways))
+            else:
+                followed.extend(_largest(live, place, ways, beam))
 
         followed.sort(key=lambda path: -size(path.contribution).norm)
         notes = (

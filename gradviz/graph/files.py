@@ -336,13 +336,10 @@ def _graph(data: dict[str, Any]) -> Graph:
     context = Context()
     data = {**{key: [] for key in _MAY_BE_MISSING}, **data}
     for key, _ in (*_LISTS, *_TABLES):
-        if type(data.get(key)) is not list:
-            raise Bad(
-                "is missing"
-                if key not in data
-                else f"is {shown(data[key])}, not an array",
-                key,
-            )
+        if key not in data:
+            raise Bad("is missing", key)
+        if type(data[key]) is not list:
+            raise Bad(f"is {shown(data[key])}, not an array", key)
         context.lengths[key] = len(data[key])
 
     for key, record in _TABLES:
@@ -396,16 +393,15 @@ def _records(
     context: Context,
 ) -> list[Any]:
     records: list[Any] = []
-    # a record without an id of its own gets its place in the list
     numbered = record.first
     try:
         with Stage("load", key, records.__len__, len(items)):
             for i, item in enumerate(items):
-                records.append(
-                    record.read(item, context, i)
-                    if numbered
-                    else record.read(item, context)
-                )
+                if numbered:
+                    # the file leaves the id out: it is the place in the list
+                    records.append(record.read(item, context, i))
+                else:
+                    records.append(record.read(item, context))
     except Bad as bad:
         raise bad.inside(f"{key}[{len(records)}]") from None
 

@@ -65,14 +65,11 @@ class ForwardOrder:
         """Shape of the first output, where known."""
         sources = self.position.keys() | set(parameters)
         self._is_first = [sources.isdisjoint(inputs[node]) for node in self.nodes]
-        self.producers = [
-            [
-                self.position[source]
-                for source in inputs[node]
-                if source in self.position
-            ]
-            for node in self.nodes
-        ]
+        position = self.position
+        self.producers = []
+        for node in self.nodes:
+            ops = [position[source] for source in inputs[node] if source in position]
+            self.producers.append(ops)
         held = [
             self.position[root.node]
             for root in graph.roots

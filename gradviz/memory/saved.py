@@ -218,10 +218,8 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     lines = Lines(op_line)
 
     if chosen == "line":
-        lines = telling_lines(
-            graph.nodes[i]
-            for i in dict.fromkeys(holder.node for holder in first.values())
-        )
+        nodes = dict.fromkeys(holder.node for holder in first.values())
+        lines = telling_lines(graph.nodes[i] for i in nodes)
 
     rows = _rows(graph, chosen, first, lines)
     notes = [*memory_notes(graph, totals)]
@@ -362,14 +360,17 @@ def _rows(
             (row, []),
         )[1].append(storage)
 
-    rows = [
-        row._replace(
-            kinds=_sorted(by_kind(graph.storages[i] for i in storages)),
-            storages=len(storages),
-            nodes=len({first[i].node for i in storages}),
+    rows = []
+    for row, storages in groups.values():
+        kinds = by_kind(graph.storages[i] for i in storages)
+        nodes = {first[i].node for i in storages}
+        rows.append(
+            row._replace(
+                kinds=_sorted(kinds),
+                storages=len(storages),
+                nodes=len(nodes),
+            )
         )
-        for row, storages in groups.values()
-    ]
     if by == "module":
         inclusive, freed = _inclusive(graph, first), _freed(graph)
         rows = [
@@ -551,6 +552,10 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
         ("saved tensor", "has", "have"),
         ("node", "keeps", "keep"),
     )
+
+    def flagged(flag: str) -> int:
+        return sum(flag in node.flags for node in graph.nodes)
+
     remarks = (
         (
             totals.freed_slots,
@@ -581,7 +586,7 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
         ),
         *(
             (
-                sum(flag in node.flags for node in graph.nodes),
+                flagged(flag),
                 nodes,
                 f"what {hider} saved or will compute again: not counted",
             )
@@ -603,13 +608,7 @@ def _math_attention_on_meta(graph: Graph) -> int:
     """Nodes that keep the weights of attention, when all is on the meta device: a
     softmax next to batched products.
     """
-    on_meta = [
-        node
-        for node in graph.nodes
-        if any(
-            output is not None and output.device == "meta" for output in node.outputs
-        )
-    ]
+    on_meta = list(filter(_is_on_meta, graph.nodes))
     if not any(
         node.op.startswith(("Bmm", "Baddbmm", "UnsafeView", "ExpandBackward"))
         for node in on_meta
@@ -619,4 +618,10 @@ def _math_attention_on_meta(graph: Graph) -> int:
     return sum(
         "Softmax" in node.op and not node.op.startswith("LogSoftmax")
         for node in on_meta
+    )
+
+
+def _is_on_meta(node: Node) -> bool:
+    return any(
+        output is not None and output.device == "meta" for output in node.outputs
     )

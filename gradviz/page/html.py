@@ -296,7 +296,7 @@ def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
 
     def add(pack: Pack) -> None:
         changes = [
-            [node.after, [_change(change) for change in node.changes]]
+            [node.after, list(map(_change, node.changes))]
             for node in difference.changed
         ]
         pack.add(diff=kinds)

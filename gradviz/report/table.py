@@ -98,7 +98,11 @@ class FittedTable:
         """The table in so many cells."""
         room = width - self.indent
         every = (*self.rows, *self.summary)
-        bodies = [[row[i].plain for row in every] for i in range(len(self.columns))]
+        bodies: list[list[str]] = [[] for _ in self.columns]
+        for row in every:
+            for body, cell in zip(bodies, row):
+                body.append(cell.plain)
+
         titles = self._titles(bodies, room)
         fitted = self._fitted(
             [_width(*column) for column in zip(titles, bodies)],
@@ -218,10 +222,11 @@ def table_of(
 ) -> FittedTable:
     """A row for each item, from columns that each know their cell of it."""
     chosen = tuple(columns)
-    return FittedTable(
-        [column for column, _ in chosen],
-        [[cell(item) for _, cell in chosen] for item in items],
-    )
+
+    def row(item: T) -> list[Text]:
+        return [cell(item) for _, cell in chosen]
+
+    return FittedTable([column for column, _ in chosen], [row(item) for item in items])
 
 
 def write_csv(stream: TextIO, table: RenderableType) -> None:
@@ -236,10 +241,9 @@ def write_csv(stream: TextIO, table: RenderableType) -> None:
                 i for i, column in enumerate(part.columns) if column.kind != "bar"
             ]
             rows.writerow(part.columns[i].title for i in indices)
-            rows.writerows(
-                [getattr(row[i], "value", row[i].plain) for i in indices]
-                for row in part.rows
-            )
+            for row in part.rows:
+                cells = [row[i] for i in indices]
+                rows.writerow(getattr(cell, "value", cell.plain) for cell in cells)
             return
 
 
