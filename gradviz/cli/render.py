@@ -27,7 +27,7 @@ from gradviz.cli.why import cuts_watched
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed
 from gradviz.errors import OutputError
-from gradviz.features import load
+from gradviz.features import hook, load
 from gradviz.report.results import console
 from gradviz.wording import one_line
 
@@ -114,7 +114,12 @@ def render_command(
     )
     source = replace(source, run_custom=run_custom, values=values)
     read = partial(
-        _read, source, options, check, cut or (check and name not in _FOR_PROGRAMS)
+        _read,
+        source,
+        options,
+        check,
+        cut or (check and name not in _FOR_PROGRAMS),
+        name not in _FOR_PROGRAMS,
     )
     if output == _TO_STDOUT:
         refuse_to_open(output)
@@ -158,6 +163,7 @@ def _read(
     options: dict[str, Any],
     check: bool,
     cut: bool,
+    is_picture: bool,
 ) -> RunResult[Graph]:
     """The graph to draw. With `check` it is that of the worst finding, which may be of
     a later backward call.
@@ -171,7 +177,9 @@ def _read(
                 read=partial(load("gradviz.run.run:read_graph"), cuts=cuts)
             )
     if not check:
-        return source.graph(backward=source.values or _needs_backward(options))
+        backward = source.values or _needs_backward(options)
+        few = hook("gradviz.gradients.command:with_values_of_few")
+        return source.graph(backward=backward, read=few if is_picture else None)
     from gradviz.run.ending import RunResult
 
     checked = load("gradviz.checks.command:findings_of")(source, cuts=cut)

@@ -33,11 +33,11 @@ def command(op: str, as_json: bool) -> None:
             return
         found = find(op)
         if as_json:
-            write_json(stream, {"formulas": [as_data(known) for known in found]})
+            write_json(stream, {"formulas": [as_data(formula) for formula in found]})
             return
-        for known in found:
-            stream.write(f"{known.op}\n")
-            for word, text in lines(known):
+        for formula in found:
+            stream.write(f"{formula.op}\n")
+            for word, text in lines(formula):
                 stream.write(
                     fill(
                         text,
