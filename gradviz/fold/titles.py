@@ -63,7 +63,7 @@ def _of_turns(scopes: Sequence[Scope], alone: int) -> str:
     beside = f" + {plural(alone, 'op')}" if alone else ""
     if functions:
         return _some(functions) + beside
-    return titled(_together(_modules(scopes)), _some(_types(scopes))) + beside
+    return titled(together(_modules(scopes)), _some(_types(scopes))) + beside
 
 
 def _of_segment(scopes: Sequence[Scope], ops: int) -> str:
@@ -72,7 +72,7 @@ def _of_segment(scopes: Sequence[Scope], ops: int) -> str:
     """
     functions, paths, types = _functions(scopes), _modules(scopes), _types(scopes)
     if not ops and not functions and is_list(paths):
-        words = titled(_together(paths), _some(types))
+        words = titled(together(paths), _some(types))
         if len(paths) == 1:
             return words
         if len(types) == 1:
@@ -175,7 +175,7 @@ def _turn(groups: Groups, at: int) -> list[int]:
     return groups.members(at)
 
 
-def _together(paths: Sequence[str]) -> str:
+def together(paths: Sequence[str]) -> str:
     """`blocks.1–11` for what differs in the last number, `attention.query, key, value`
     for three, else first and last.
     """
@@ -190,8 +190,10 @@ def _together(paths: Sequence[str]) -> str:
 
     if all(map(str.isdigit, last)):
         # turns of a loop may begin with any of them
-        first, *_, end = sorted(map(int, last))
-        return f"{stem}{first}–{end}"
+        numbers = sorted(map(int, last))
+        if numbers[-1] - numbers[0] == len(numbers) - 1:
+            return f"{stem}{numbers[0]}–{numbers[-1]}"
+        last = [str(number) for number in numbers]
 
     if len(last) <= MOST:
         return f"{stem}{', '.join(last)}"

@@ -148,7 +148,8 @@ def flow_command(
 
 def flow_data(flow: GradientFlow) -> dict[str, Any]:
     """Everything that was measured, for `--json`."""
-    from gradviz.gradients.table import rows, title
+    from gradviz.gradients.expressions import title
+    from gradviz.gradients.table import rows
 
     graph = flow.graph
     step = {node: i for i, node in enumerate(flow.order, 1)}
@@ -277,7 +278,7 @@ def paths_data(
     """Everything the command knows, for `--json`. Large tensors are given by their norm
     only.
     """
-    from gradviz.gradients.table import title
+    from gradviz.gradients.expressions import title
 
     graph = paths.graph
     shown = paths.paths[:top] if top else paths.paths

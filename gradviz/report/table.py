@@ -262,12 +262,12 @@ def _cell(
 
     inside = text.plain.lstrip()
     indent = len(text.plain) - len(inside)
-    return [
-        Text(
-            " " * indent + cut(inside, max(width - indent, _FEWEST)),
-            text.style,
-        )
-    ]
+    shown = cut(inside, max(width - indent, _FEWEST))
+    cell = Text(" " * indent, text.style)
+    if shown.startswith(_ELLIPSIS):
+        rest = text[len(text) - len(shown) + 1 :]  # in its styles
+        return [cell.append(_ELLIPSIS).append_text(rest)]
+    return [cell.append(shown)]
 
 
 def _together(widths: Collection[int]) -> int:

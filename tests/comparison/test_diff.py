@@ -168,6 +168,12 @@ def test_a_module_that_was_replaced_is_in_a_scope_of_its_own(tmp_path: Path) -> 
     assert {edge.consumer for edge in found.joined.gone} <= {*range(len(joined.nodes))}
 
 
+def test_sums_come_first(tmp_path: Path) -> None:
+    before, after = (_graph_of(tmp_path, text) for text in (SCRIPT, SCRIPT.replace("8, 1)", "8, 1), torch.nn.Tanh()")))
+    assert str(diff(after, before)).splitlines()[3] == "-1 op, -2 +1 edges, 11 the same, 1 module gone"
+    assert str(diff(before, after)).splitlines()[3] == "+1 op, -1 +2 edges, 11 the same, 1 new module"
+
+
 def test_unnamed_leaves_of_another_size_are_the_same_leaves() -> None:
     before = diamond()
     leaf = before.leaves[0]._replace(names=())
