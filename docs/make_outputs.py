@@ -30,8 +30,9 @@ from gradviz.cli.main import cli
 ROOT = Path(__file__).resolve().parent.parent
 ELSEWHERE = (
     "checks.md",
+    "gallery.md",
     "adding-a-",
-)  # make_checks.py and worked_examples.py write those
+)  # make_checks.py, make_gallery.py and worked_examples.py write those
 PAGES = (
     ROOT / "README.md",
     *sorted(

@@ -14,7 +14,7 @@ import gradviz
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(gradviz.__file__).parent  # the folder in a checkout, or the wheel's
-MADE = ("docs/checks.md",)  # written whole by a program; a test compares it with what that writes
+MADE = ("docs/checks.md", "docs/gallery.md")  # written whole by a program; a test compares it with what that writes
 PAGES = sorted(
     path
     for path in (
