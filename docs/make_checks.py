@@ -42,9 +42,9 @@ GROUPS = {
 }
 """Pages in docs/checks/, by name."""
 NOTE = "<!-- Written by docs/make_checks.py. Change the checks' docstrings instead. -->"
-HEAD = f"""{NOTE}
+HEAD = f"""# Checks
 
-# Checks
+{NOTE}
 
 `gradviz check script.py` reads three backward calls of a script (`--steps`), watches it run on, and says what is wrong,
 where, why, and what to do. `gradviz.check(loss, model=net)` does the same for what you hold. Nothing is
@@ -88,7 +88,7 @@ def documents() -> dict[Path, str]:
 
     pages = {DOCS / "checks.md": HEAD + "\n".join(map(_list, groups, groups.values()))}
     for name, group in groups.items():
-        title = f"{NOTE}\n\n# Checks: {GROUPS[name].title}\n"
+        title = f"# {GROUPS[name].title}\n\n{NOTE}\n"
         sections = (f"\n{_section(one)}" for one in group)
         pages[DOCS / "checks" / f"{name}.md"] = title + "".join(sections)
     return pages

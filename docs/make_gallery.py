@@ -174,9 +174,9 @@ GROUPS: dict[str, tuple[Family, ...]] = {
 }
 FAMILIES = tuple(family for group in GROUPS.values() for family in group)
 
-HEAD = f"""<!-- Written by docs/make_gallery.py. Change that file instead. -->
+HEAD = f"""# Gallery
 
-# Gallery
+<!-- Written by docs/make_gallery.py. Change that file instead. -->
 
 {len(FAMILIES)} families of models. Each picture is what `gradviz render SCRIPT` draws without any option, up to the first
 `backward()`; no script imports gradviz. Select a picture to see it alone: its boxes have tooltips. The command below it writes the
