@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from click.testing import CliRunner
 
-from gradviz.checks.output import EXAMPLE, MEANING, SECTIONS, page
+from gradviz.checks.pages import EXAMPLE, MEANING, SECTIONS, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 
