@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from click.testing import CliRunner
 
-from gradviz.checks.output import EXAMPLE, MEANING, SECTIONS, page
+from gradviz.checks.pages import EXAMPLE, MEANING, SECTIONS, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 

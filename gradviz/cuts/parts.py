@@ -26,7 +26,7 @@ from gradviz.walker.walk import Walked, capture
 from gradviz.wording import plural
 
 if TYPE_CHECKING:
-    from gradviz.cuts.lines import CutPlace
+    from gradviz.cuts.lines import SeenCut
 
 _Key = tuple[Literal["leaf", "op"], int]
 
@@ -46,7 +46,7 @@ class Drop(NamedTuple):
     have no graph because of it, by number.
     """
 
-    where: CutPlace
+    seen: SeenCut
     cut: Cut
     parts: Sequence[CutPart]
     outputs: tuple[int, ...] = ()
@@ -62,7 +62,7 @@ class Taker(NamedTuple):
     takes: int
 
 
-Entering = Callable[[Sequence[Taker]], "Mapping[CutPlace, Sequence[int]]"]
+Entering = Callable[[Sequence[Taker]], "Mapping[SeenCut, Sequence[int]]"]
 """Tells which nodes take in what lines have cut off: see `CutWatch.entering`."""
 
 
@@ -213,7 +213,7 @@ class CutParts:
             yield drop
 
     def _matters(self, drop: Drop) -> bool:
-        if drop.outputs or drop.where in self._entered:
+        if drop.outputs or drop.seen in self._entered:
             return True
         part = drop.parts[0]
         # else nothing but a leaf was looked at
@@ -234,7 +234,7 @@ class CutParts:
             )
         )
         ghosts.edges += [Edge(place, *end, i) for i, end in enumerate(dropped)]
-        users = list(self._entered.get(drop.where, ()))
+        users = list(self._entered.get(drop.seen, ()))
         ghosts.users[place] = users
         ghosts.edges += [Edge(user, place, 0, _BEHIND + place) for user in users]
         ghosts.sources[place] = cut.source

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.checks.output import EXAMPLE, SECTIONS, page
+from gradviz.checks.pages import EXAMPLE, SECTIONS, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 from tests.command_line import CliRunner

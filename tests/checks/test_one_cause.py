@@ -13,12 +13,12 @@ from rich.cells import cell_len
 from torch import nn
 
 import gradviz
+from gradviz.checks.excerpt import Excerpt, code_lines, excerpt
 from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.markdown import markdown
-from gradviz.checks.output import code_lines, report
+from gradviz.checks.output import report
 from gradviz.checks.registry import Explained, joined
 from gradviz.checks.rules.roots import mend
-from gradviz.checks.words import Excerpt, excerpt
 from gradviz.cli.main import cli
 from gradviz.graph import Node, SourceLine
 from gradviz.source.cut import Cut

@@ -103,6 +103,17 @@ def test_a_result_that_is_not_used_is_not_blamed() -> None:
     assert not found
 
 
+@pytest.mark.parametrize("line", ["lost = w.detach(); out = w * ones", "lost = w.detach()\nout = w * ones"])
+def test_of_two_statements_none_is_blamed_for_the_other(line: str, tmp_path: Path) -> None:
+    path, w = tmp_path / "code.py", torch.ones(2, 3, requires_grad=True)
+    path.write_text(line + "\n")
+    variables = {"w": w, "ones": torch.ones(2, 3)}
+    with gradviz.record(), watching() as seen:
+        exec(compile(line, str(path), "exec"), variables)
+        found = entered(seen, gradviz.walk(variables["out"]))
+    assert not found and len(seen.cuts(lambda leaf: ())) == 1
+
+
 def test_what_has_a_graph_or_never_had_one_is_no_cut() -> None:
     w, plain = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
     with gradviz.record(), watching() as seen:

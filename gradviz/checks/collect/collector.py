@@ -39,7 +39,7 @@ from gradviz.checks.context import (
 from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole, fed_zeros
 from gradviz.checks.record import Intervals
 from gradviz.checks.words import Names, all_names
-from gradviz.cuts.lines import CutEvent, CutWatch, lines_before
+from gradviz.cuts.lines import CutWatch, SeenCut, lines_before
 from gradviz.cuts.parts import takers
 from gradviz.cuts.seen import CutCalls
 from gradviz.cuts.words import CutLines
@@ -397,10 +397,10 @@ class Collector:
             i: count for i, count in enumerate(column(nodes, "none_inputs")) if count
         }
         taken = takers(numbers, walked.graph.edges, others)
-        entered: dict[int, list[CutEvent]] = {}
+        entered: dict[int, list[SeenCut]] = {}
         for where, places in self.cuts.entering(taken).items():
             for node in places:
-                entered.setdefault(node, []).append(self.cuts.last(where))
+                entered.setdefault(node, []).append(where)
 
         for i, leaf in walked.variables.items():
             if given := self.cuts.given_to(leaf):
@@ -443,7 +443,7 @@ class Collector:
     def _described(
         self,
         walked: Walked,
-        cuts: Iterable[CutEvent],
+        cuts: Iterable[SeenCut],
     ) -> tuple[Cut, ...]:
         return tuple(described(self.cuts.cut(cut, walked.names.leaf)) for cut in cuts)
 

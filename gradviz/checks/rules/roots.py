@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from gradviz.checks.context import CheckContext, all_frozen
 from gradviz.checks.edit import Edit, before, instead
+from gradviz.checks.excerpt import around
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
+from gradviz.checks.words import COMPARISONS, code, line, listed, verb
 from gradviz.cuts.words import CUT
 from gradviz.graph import Root, SourceLine
 from gradviz.source.code_line import in_place, parsed, passing
