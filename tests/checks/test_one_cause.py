@@ -64,12 +64,6 @@ loss.backward()
 """
 
 
-def test_unused_and_without_gradient_is_one_finding(tmp_path: Path) -> None:
-    (found,), _ = check(written(tmp_path, UNUSED))
-    assert found["id"] == "unused-parameter"
-    assert [one["id"] for one in found["consequences"]] == ["none-grad"]
-
-
 @needs_raw
 def test_tensors_that_one_line_changed_are_one_finding(tmp_path: Path) -> None:
     script = """

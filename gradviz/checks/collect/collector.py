@@ -25,7 +25,6 @@ from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import gradients_left, is_broken, loss_of
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import RowKeeper
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
@@ -36,7 +35,7 @@ from gradviz.checks.context import (
     NamedTensor,
     Parameter,
 )
-from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole, fed_zeros
+from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole
 from gradviz.checks.record import Intervals
 from gradviz.checks.words import Names, all_names
 from gradviz.cuts.lines import CutWatch, SeenCut, lines_before
@@ -77,7 +76,7 @@ _WORDS = {
     "named_tensors": "the variables",
     "homes": "the modules",
     "cycles": "reference cycles",
-    **dict.fromkeys(("values", "fed_zeros", "zero_weights", "poles"), "numbers"),
+    **dict.fromkeys(("values", "zero_weights", "poles"), "numbers"),
 }
 """What parts of a context are called where they could not be read. All others are about
 cuts.
@@ -107,11 +106,8 @@ class Collector:
         self._rows = RowKeeper(self.recorder)
         code, self.misuses = UserCode(), Misuses()
         known = code.place, self.misuses
-        self.cuts, self.graphs, self.replaced = (
-            CutWatch(code),
-            RetainedGraphs(*known),
-            Replaced(*known),
-        )
+        self.place = code.place
+        self.cuts, self.replaced = CutWatch(code), Replaced(*known)
         self.cuts.parts = {} if cuts else None
         self.observers: list[Observer] = [
             ModeWatch(*known),
@@ -327,7 +323,6 @@ class Collector:
             ),
             "provenances": lambda: dict(self._cut_roots(walked, live)),
             "values": lambda: values_of(walked, live.outputs) if suspicious else None,
-            "fed_zeros": lambda: fed_zeros(walked.nodes) if coming else (),
             "zero_weights": lambda: all_zero(walked.variables) if coming else (),
             "poles": lambda: all_at_a_pole(walked.nodes) if suspicious else {},
         }
