@@ -33,8 +33,8 @@ class Group(NamedTuple):
 
 GROUPS = {
     "failing": Group("backward() fails", ("saved", "history", "raised", "warned")),
-    "no-gradient": Group("No gradient", ("roots", "cuts", "parameters")),
-    "steps": Group("Training steps", ("updates", "invariants", "steps", "order")),
+    "no-gradient": Group("No gradient", ("roots", "cuts", "parameters", "leaves")),
+    "steps": Group("Training steps", ("updates", "optimizers", "invariants", "steps", "order")),
     "results": Group("Wrong loss, mode or backward", ("loss_inputs", "misuse")),
     "values": Group("NaN, vanishing, exploding", ("nonfinite", "gradients")),
     "memory": Group("Memory and graph size", ("memory", "notes")),

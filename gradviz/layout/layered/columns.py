@@ -23,7 +23,7 @@ TURN = 22.0  # px that an edge takes to turn, above and below columns
 CHANNEL = 3.0  # of the gap between boxes, between two columns
 
 
-class Columns(NamedTuple):
+class BrokenUp(NamedTuple):
     """Where points and boxes of a sheet are when long components stand in columns."""
 
     x: Floats  # (points,)
@@ -33,13 +33,13 @@ class Columns(NamedTuple):
 
 def in_columns(
     sheet: Sheet, layers: Layers, x: Floats, rows: Rows, routes: Routes
-) -> Columns:
+) -> BrokenUp:
     """The same with every long component in columns, where edges leave a place to break
     it.
     """
     long = np.flatnonzero((rows.height > LONG) & (rows.height < LONGEST))
     if not len(long) or not 0 < len(sheet.above) <= EDGES:
-        return Columns(x, rows, routes)
+        return BrokenUp(x, rows, routes)
 
     x, y, height = x.copy(), rows.y.copy(), rows.height.copy()
     pieces = np.split(routes.points.copy(), routes.starts[1:-1])
@@ -49,7 +49,7 @@ def in_columns(
             _break(sheet, layers, x, y, height, rows, pieces, component, breaks)
 
     starts = starts_of(np.array([len(piece) for piece in pieces]))
-    return Columns(
+    return BrokenUp(
         x,
         rows._replace(y=y, height=height),
         Routes(np.concatenate(pieces), starts),
