@@ -285,6 +285,7 @@ class _Placer:
                 gap=self.drawing.gap,
                 rank_gap=self.drawing.rank_gap,
                 words=self.words[members],
+                columns=True,
             )
         )
         self.middle[members] = placed.middles
@@ -424,7 +425,8 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     channel_x = channel_coordinates(sheet, layers, x)
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     phase("shelves")
-    x, rows, routes = in_columns(sheet, layers, x, rows, routes)
+    if sheet.columns:
+        x, rows, routes = in_columns(sheet, layers, x, rows, routes)
 
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
 

@@ -46,6 +46,7 @@ class Sheet:
     gap: float
     rank_gap: float
     words: Floats  # (n,) room below a box for words beside its edges
+    columns: bool = False  # whether a long drawing may stand in several
 
     @property
     def size(self) -> int:
@@ -74,6 +75,7 @@ def plain_sheet(drawing: Drawing) -> Sheet:
             drawing.gap,
             drawing.rank_gap,
             drawing.room_below,
+            True,
         ),
     )
 
