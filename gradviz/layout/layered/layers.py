@@ -60,23 +60,19 @@ def plain_sheet(drawing: Drawing) -> Sheet:
     zeros = np.zeros(drawing.size, np.int64)
 
     return Sheet(
-        *(
-            drawing.widths,
-            drawing.heights,
-            edges[:, 0],
-            edges[:, 1],
-            nothing,
-            nothing,
-        ),
-        *(
-            zeros,
-            1,
-            zeros,
-            drawing.gap,
-            drawing.rank_gap,
-            drawing.room_below,
-            True,
-        ),
+        drawing.widths,
+        drawing.heights,
+        above=edges[:, 0],
+        below=edges[:, 1],
+        above_offset=nothing,
+        below_offset=nothing,
+        part=zeros,
+        parts=1,
+        pin=zeros,
+        gap=drawing.gap,
+        rank_gap=drawing.rank_gap,
+        words=drawing.room_below,
+        columns=True,
     )
 
 
