@@ -7,6 +7,7 @@ on the first box of the next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,9 @@ from gradviz.layout.layered.routes import Routes, Rows
 
 LONG, LONGEST = 1_000.0, 4_000.0  # px: what is broken into columns
 EDGES = 2_000  # of a sheet, above which nobody reads it line by line
+SHORTEST = 600.0  # px: a column on average
 MOST = 4  # columns
+WORTH, STEP = 0.66, 0.02  # of the length, what the longest column may have
 TURN = 22.0  # px that an edge takes to turn, above and below columns
 CHANNEL = 3.0  # of the gap between boxes, between two columns
 
@@ -70,15 +73,31 @@ def _breaks(
     width = float(np.ptp(x[inside])) + 2 * float(layers.half[inside].max())
     height = float(rows.height[component])
     count = round((height / (width + CHANNEL * layers.gap)) ** 0.5)
+    count = min(count, int(height / SHORTEST), MOST)
+
     passing = np.bincount(layers.line[layers.above], minlength=layers.lines)
     alone = [line for line in range(first + 1, end - 2) if passing[line] == 1]
-    found: list[int] = []
-    for place in range(1, min(count, MOST)):
-        wanted = height * place / min(count, MOST)
-        later = [line for line in alone if not found or line > found[-1] + 1]
-        if later:
-            found.append(min(later, key=lambda line: abs(rows.bottom[line] - wanted)))
-    return found
+    bottoms = [float(rows.bottom[line]) for line in alone]
+    for limit in np.arange(1 / max(count, 1), WORTH, STEP) * height:
+        ends = _ends(bottoms, float(limit), height)
+        if len(ends) < count:
+            return [alone[i] for i in ends]
+    return []
+
+
+def _ends(bottoms: Sequence[float], limit: float, height: float) -> list[int]:
+    """Of the places where a drawing may be broken, those that leave no part longer than
+    the limit; as many as there are where that cannot be.
+    """
+    ends: list[int] = []
+    top = 0.0
+    while height - top > limit:
+        fitting = [i for i, bottom in enumerate(bottoms) if top < bottom <= top + limit]
+        if not fitting:
+            return list(range(MOST))
+        ends.append(fitting[-1])
+        top = bottoms[fitting[-1]]
+    return ends
 
 
 def _break(
