@@ -18,7 +18,14 @@ from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.heat import HEATS, gradient_norms
 from gradviz.draw.kinds import kind_of
 from gradviz.draw.marks import marked
-from gradviz.draw.names import MOST, held_names, name_of, passed_on
+from gradviz.draw.names import (
+    MOST,
+    held_names,
+    kind_of_tensors,
+    name_of,
+    passed_on,
+    tensors_along,
+)
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, MEANING, BoxKind
 from gradviz.draw.summary import (
@@ -527,7 +534,8 @@ class Drafter:
         ):
             return "", ""
 
-        made = record.outputs[output]
+        tensors = tensors_along(self.graph, edge)
+        made = kind_of_tensors(self.graph, tensors)
         if node not in self.came:
             self.came[node] = self._inputs_of(node)
         if made is None or made in self.came[node]:
@@ -535,7 +543,7 @@ class Drafter:
         else:
             shape = self.brief(tensor_line(made))
         shape = shape.strip() if shape != "()" else ""
-        names = held_names(self.graph, edge) if self.options.names == "auto" else ""
+        names = held_names(self.graph, tensors) if self.options.names == "auto" else ""
         return labels.relative(names, self._path(record.scope)), shape
 
     def _uses(self, edge: Edge, names: str) -> str:
@@ -547,7 +555,7 @@ class Drafter:
         passed = passed_on(self.graph, edge)
         if not passed or group is None:
             is_said = edge.count == names.count(",") + 1
-            return "" if is_said else f"{edge.count:,} uses"
+            return "" if is_said else f"used {edge.count:,} times"
 
         if all(passed) and len(passed) <= MOST and self.options.names == "auto":
             around = self._path(record.scope)
