@@ -174,8 +174,8 @@ class GroupedCommand(click.Command):
             if record is not None:
                 records[max(parameter.opts, key=len)] = record
 
-        for title, flags in GROUPS.items():
-            rows = [records[flag] for flag in flags if flag in records]
+        for title, flags in (*GROUPS.items(), ("Other", tuple(records))):
+            rows = [records.pop(flag) for flag in flags if flag in records]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
