@@ -171,7 +171,7 @@ class GroupedCommand(click.Command):
         records = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            if isinstance(parameter, click.Option) and record is not None:
                 records[max(parameter.opts, key=len)] = record
 
         for title, flags in (*GROUPS.items(), ("Other", tuple(records))):
