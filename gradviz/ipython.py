@@ -198,7 +198,7 @@ def _read(target: Target) -> tuple[Graph | None, BaseException | None]:
     """The graph of a cell, None where it failed before there was one, and what it
     raised.
     """
-    from gradviz.cli.why import cuts_watched
+    from gradviz.cli.watching import cuts_watched
     from gradviz.run.run import Run, read_graph
 
     nothing = Graph()

@@ -5,15 +5,23 @@ the chain rule path by path.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.options import Form, form_option, row_limit, top_option, write_result
+from gradviz.cli.options import (
+    Form,
+    form_option,
+    row_limit,
+    run_custom_option,
+    top_option,
+    write_result,
+)
+from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
-from gradviz.cli.why import cuts_watched, named_tensor
+from gradviz.cli.target import TargetCommand, target_argument
+from gradviz.cli.watching import cuts_watched
+from gradviz.cli.why import named_tensor
 from gradviz.errors import NoPathError
 from gradviz.features import load
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS
@@ -53,15 +61,19 @@ def opened(live: LiveOutputs) -> LiveGraph:
     )
 
 
-def with_backward(
-    live: LiveOutputs, run_custom: bool = False, values: bool = False
-) -> Graph:
-    """The graph behind the outputs, with its gradients and the order of backward, and
-    what must be known of them.
+def graph_with_backward(
+    source: Source, run_custom: bool = False, values: bool = False
+) -> RunResult[Graph]:
+    """The graph with its gradients and the order of backward, and what must be known of
+    them; a saved graph is as it is.
     """
-    flow = measured(live, run_custom, values)
-    notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
-    return replace(flow.graph, notes=notes)
+
+    def read(live: LiveOutputs) -> Graph:
+        flow = measured(live, run_custom, values)
+        notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
+        return replace(flow.graph, notes=notes)
+
+    return source.graph(read)
 
 
 LESSON = 15
@@ -129,7 +141,7 @@ def flow_command(
     frees nothing and runs no hook on a gradient.
     """
     with result_stream() as stream:
-        captured = source.read(partial(measured, run_custom=run_custom))
+        captured = source.read(lambda live: measured(live, run_custom))
         flow = captured.result
         rows, table = (
             row_limit(form, top, FLOW_ROWS),

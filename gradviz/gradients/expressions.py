@@ -100,7 +100,7 @@ def _written(
     if node.source is None or not operands:
         return ""
     # a place where two operands are named is that of the node that has both
-    beside = [
+    siblings = [
         {*_operands(graph, other)}
         for operand in graph.inputs(node.id)
         for other in {edge.consumer for edge in graph.consumers(operand.producer)}
@@ -109,7 +109,7 @@ def _written(
     places = [
         code
         for code, sides in _places(node)
-        if sides.issuperset(operands) and sides not in beside
+        if sides.issuperset(operands) and sides not in siblings
     ]
     return places[0] if len(places) == 1 else ""
 

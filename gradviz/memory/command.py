@@ -19,8 +19,9 @@ from gradviz.cli.options import (
     write_result,
 )
 from gradviz.cli.progress import progress
+from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.cli.target import TargetCommand, target_argument
 from gradviz.features import load
 from gradviz.memory.checkpoint import Advice, checkpoint_plan
 from gradviz.memory.saved import Saved, SavedRow, saved

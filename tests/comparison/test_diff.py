@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.cli.target import Source
+from gradviz.cli.source import Source
 from gradviz.comparison.diff import diff
 from gradviz.graph import Edge, Graph, Node, SavedTensor
 from gradviz.run.program import parse_target
