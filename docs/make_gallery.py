@@ -181,6 +181,9 @@ HEAD = f"""# Gallery
 {len(FAMILIES)} families of models. Each picture is what `gradviz render SCRIPT` draws without any option, up to the first
 `backward()`; no script imports gradviz. Select a picture to see it alone: its boxes have tooltips. The command below it writes the
 page of the same graph, one offline file in which modules open and the backward pass plays ([an example](sample_page.html)).
+
+We also drew ten of them with torchview 0.2.7 and torchvista 0.2.13, which run a model again and draw it without its loss. Both
+show the shape of a U-Net more plainly; neither joins alike layers or the turns of a loop.
 """
 
 
