@@ -7,38 +7,24 @@ known of these nodes, too. No tensor is kept.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
+from gradviz.cuts.part import CutPart, Key, keys
 from gradviz.graph import Edge, Graph, Leaf, Node, TensorInfo
 from gradviz.graph.origins import common
 from gradviz.source.cut import Cut
 from gradviz.walker.description import Attribution, BareGraph, Places
 from gradviz.walker.names import Names
 from gradviz.walker.private import LAST
-from gradviz.walker.tensors import grad_fn_of
-from gradviz.walker.walk import Walked, capture
 from gradviz.wording import plural
 
 if TYPE_CHECKING:
     from gradviz.cuts.lines import SeenCut
-
-_Key = tuple[str, int]
-
-
-class CutPart(NamedTuple):
-    """The graph behind tensors when they were cut off, and its leaves by node. `step`
-    counts the backward calls before.
-    """
-
-    graph: Graph
-    leaves: Mapping[int, weakref.ref[torch.Tensor]]
-    step: int
 
 
 class Drop(NamedTuple):
@@ -84,32 +70,6 @@ def takers(
     ]
 
 
-def part_behind(
-    tensors: Sequence[torch.Tensor],
-    step: int,
-) -> CutPart | None:
-    """The graph behind tensors that are cut off; None where reading their nodes could
-    add one.
-    """
-    if any(not tensor.is_leaf and grad_fn_of(tensor) is None for tensor in tensors):
-        return None
-
-    walks: list[Walked] = []
-    graph = capture(
-        list(tensors),
-        saved=False,
-        need_graph=False,
-        read_compiled=False,
-        inspect=walks.append,
-    )
-
-    return CutPart(
-        graph,
-        {node: weakref.ref(leaf) for node, leaf in walks[0].variables.items()},
-        step,
-    )
-
-
 @dataclass
 class _Ghost:
     """A node that is added. `cut` and `users`, who go on with the result: of scissors."""
@@ -144,7 +104,7 @@ class CutParts:
         self._first = 0  # the number of the first one
         self._ghosts: list[_Ghost] = []
         self._edges: list[Edge] = []
-        self._numbers: dict[_Key, int] = {}
+        self._numbers: dict[Key, int] = {}
         # what stands for an output without a graph
         self._roots: dict[int, int] = {}
         self._places = Places()
@@ -209,7 +169,7 @@ class CutParts:
         if part.step != self._step or not computed:
             return False
         return any(
-            key[0] == "leaf" and key not in self._numbers for key, _ in _keys(part)
+            key[0] == "leaf" and key not in self._numbers for key, _ in keys(part)
         )
 
     def _add(self, drop: Drop, users: Sequence[int]) -> None:
@@ -236,7 +196,7 @@ class CutParts:
         """
         graph, numbers = part.graph, list[int]()
         fresh = set[int]()
-        for node, (key, tensor) in zip(graph.nodes, _keys(part)):
+        for node, (key, tensor) in zip(graph.nodes, keys(part)):
             if key not in self._numbers:
                 fresh.add(node.id)
                 ghost = _Ghost(node, graph.leaf_of.get(node.id), tensor)
@@ -340,17 +300,3 @@ _LAST_POSITION = 1_000_000
 
 def _below(count: int, by_node: Mapping[int, str]) -> dict[int, str]:
     return {node: name for node, name in by_node.items() if node < count}
-
-
-def _keys(part: CutPart) -> Iterator[tuple[_Key, torch.Tensor | None]]:
-    """What tells each node of a part from all others, and the tensor of a leaf that is
-    alive.
-    """
-    for node in part.graph.nodes:
-        tensor = part.leaves[node.id]() if node.id in part.leaves else None
-        if tensor is not None:
-            yield ("leaf", id(tensor)), tensor
-        elif node.sequence is not None:
-            yield ("op", node.sequence), None
-        else:
-            yield (f"dead leaf of {id(part.leaves)}", node.id), None

@@ -27,7 +27,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradviz.checks.record import Misuse
-from gradviz.cuts.seen import PLAIN
+from gradviz.cuts.functions import PLAIN
 from gradviz.graph import SourceLine
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
