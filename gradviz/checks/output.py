@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 
 from gradviz.checks.excerpt import Excerpt, code_lines
@@ -74,30 +74,32 @@ def report(
     shown = list(findings) if verbose else alarms or list(findings)
     shortened = len(shown) < len(findings)
 
-    for i, finding in enumerate(shown):
-        if i:
+    for number, finding in enumerate(shown, 1):
+        if number > 1:
             yield "", ""
-        head = _wrapped(f"{i + 1}. {_heading(finding)}", width - 3)
-        yield from (
-            (f"{'   ' * bool(j)}{line}", finding.severity)
-            for j, line in enumerate(head)
-        )
+        heading = _wrapped(f"{number}. {_heading(finding)}", width - 3)
+        yield heading[0], finding.severity
+        for line in heading[1:]:
+            yield f"   {line}", finding.severity
+
         rows = _rows(finding, width, verbose)
         if not verbose:
-            shortened |= _shorten(rows, (FURTHER if i else FIRST) - len(head))
-        yield from ((line, "") for lines in rows.values() for line in lines)
+            room = FIRST if number == 1 else FURTHER
+            shortened |= _shorten(rows, room - len(heading))
+        for lines in rows.values():
+            yield from zip(lines, repeat(""))
 
     if len(findings):
         yield "", ""
-
-    checked = _checked(findings, verbose) + (
-        " Shortened: --verbose shows all." if shortened else ""
-    )
+    checked = _checked(findings, verbose)
+    if shortened:
+        checked += " Shortened: --verbose shows all."
     yield from zip(_wrapped(checked, width), repeat("dim"))
-    nothing = (
-        f"The script failed, and no check explains it: {one_line(findings.failed)}"
-    )
-    total = findings.totals or (nothing if findings.failed else "Nothing found.")
+
+    total = findings.totals or "Nothing found."
+    if findings.failed and not findings.totals:
+        failed = one_line(findings.failed)
+        total = f"The script failed, and no check explains it: {failed}"
     yield from zip(_wrapped(total, width), repeat("bold"))
 
 
@@ -119,43 +121,36 @@ def _shorten(rows: _Rows, most: int) -> bool:
 def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
     """All of a finding but its head, part by part."""
     names, code = finding.names, finding.code
-    told = len(names) == 1 and names[0] in finding.summary
+    listed = ", ".join(names if verbose else names[:SHOWN])
     if len(names) > SHOWN and not verbose:
-        more = f", {labels.more(len(names) - SHOWN)}"
-    else:
-        more = ""
-    listed = ", ".join(names if verbose else names[:SHOWN]) + more
+        listed += f", {labels.more(len(names) - SHOWN)}"
+    elif len(names) == 1 and names[0] in finding.summary:
+        listed = ""
 
-    def row(word: str, *texts: str) -> list[str]:
-        return [
-            line
-            for text in texts
-            if text
-            for line in _row(word, _wrapped(one_line(text), width - INDENT))
-        ]
-
-    # the rest is of the whole run
+    # other findings are of the whole run
     late = (finding.call or 0) > 1 and (finding.nodes or finding.severity == "error")
-    return {
-        "names": row("names", "" if told else listed),
-        "where": row("where", finding.where),
-        "code": [f"{'':{INDENT}}{line}" for line in code_lines(code, width - INDENT)]
-        if code is not None
-        else [],
-        "when": row("when", f"backward call {finding.call}" if late else ""),
-        "why": row("why", _shorter(finding.why, code)),
-        "effect": row("effect", *consequences(finding)),
-        "fix": row("fix", _shorter(finding.fix, code)),
+    when = f"backward call {finding.call}" if late else ""
+    texts = {
+        "names": [listed],
+        "where": [finding.where],
+        "code": list(code_lines(code, width - INDENT)) if code is not None else [],
+        "when": [when],
+        "why": [_shorter(finding.why, code)],
+        "effect": list(consequences(finding)),
+        "fix": [_shorter(finding.fix, code)],
     }
 
-
-def _row(
-    word: str,
-    lines: Iterable[str],
-) -> list[str]:
-    return [
-        f"{'' if i else f'   {word}:':<{INDENT}}{line}" for i, line in enumerate(lines)
-    ]
+    rows: _Rows = {}
+    for word, lines in texts.items():
+        if word == "code":
+            rows[word] = [f"{'':{INDENT}}{line}" for line in lines]
+            continue
+        rows[word] = []
+        for text in filter(None, lines):
+            wrapped = _wrapped(one_line(text), width - INDENT)
+            rows[word].append(f"{f'   {word}:':<{INDENT}}{wrapped[0]}")
+            rows[word] += [f"{'':{INDENT}}{line}" for line in wrapped[1:]]
+    return rows
 
 
 def _heading(finding: Finding, at: str = "") -> str:
@@ -169,14 +164,13 @@ def consequences(finding: Finding) -> Iterator[str]:
     groups: dict[str, list[Finding]] = {}
     for consequence in finding.consequences:
         groups.setdefault(consequence.id, []).append(consequence)
-    for id, members in groups.items():
-        first = members[0]
+
+    for id, (first, *others) in groups.items():
+        text = first.summary
         if first.code is not None and first.code != finding.code:
-            at = f", {first.where}"
-        else:
-            at = ""
-        more = f", {labels.more(len(members) - 1)}" if len(members) > 1 else ""
-        yield f"{_shorter(first.summary + at, finding.code)}{more}  [{id}]"
+            text += f", {first.where}"
+        more = f", {labels.more(len(others))}" if others else ""
+        yield f"{_shorter(text, finding.code)}{more}  [{id}]"
 
 
 def short_lines(findings: Findings) -> Iterator[str]:
@@ -184,20 +178,17 @@ def short_lines(findings: Findings) -> Iterator[str]:
     `train.py:12:9: warning: ... [unused-parameter]`.
     """
     for finding in findings:
-        code = finding.code
-        if code is None:
-            place = at = ""
-        else:
-            at = place_text(one_line(short_path(code.file)), code.line)
-            notebook, columns = notebook_of(code.file)[0], region(code)
-            if notebook and columns is not None:
+        code, place, inside = finding.code, "", ""
+        if code is not None:
+            file, columns = notebook_of(code.file)[0], region(code)
+            line = place_text(one_line(short_path(code.file)), code.line)
+            if file and columns is not None:
                 number, (column, _) = columns
-                place = f"{one_line(short_path(notebook))}:{number}:{column}: "
-                at = f"({at})"
+                place = f"{one_line(short_path(file))}:{number}:{column}: "
+                inside = f"({line})"  # the cell
             else:
-                place, at = f"{at}:{code.column}: ", ""
-
-        yield place + " ".join(_heading(finding, at).split())
+                place = f"{line}:{code.column}: "
+        yield place + " ".join(_heading(finding, inside).split())
 
 
 def region(
@@ -229,40 +220,36 @@ class _Wrapper(textwrap.TextWrapper):
 
     def _split(self, text: str) -> list[str]:
         chunks: list[str] = super()._split(text)
-        long = (
-            _NAME_PARTS.findall(chunk) if len(chunk) > self.width else [chunk]
-            for chunk in chunks
-        )
-        return [part for parts in long for part in parts]
+        parts: list[str] = []
+        for chunk in chunks:
+            fits = len(chunk) <= self.width
+            parts += [chunk] if fits else _NAME_PARTS.findall(chunk)
+        return parts
 
 
 _NAME_PARTS = re.compile(r"[^._/]+[._/]*|[._/]+")
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    return _Wrapper(
-        max(20, width),
-        break_on_hyphens=False,
-    ).wrap(line) or [""]
+    wrapper = _Wrapper(max(20, width), break_on_hyphens=False)
+    return wrapper.wrap(line) or [""]
 
 
 def _checked(findings: Findings, verbose: bool) -> str:
     graphs = [graph for graph in findings.graphs if graph.nodes]
     nodes = sum(len(graph.nodes) for graph in graphs)
+    read = "no graph"
     if graphs:
-        what = f"{plural(len(graphs), 'graph')} of {plural(nodes, 'node')}"
-    else:
-        what = "no graph"
+        read = f"{plural(len(graphs), 'graph')} of {plural(nodes, 'node')}"
+    ids = f": {', '.join(findings.checked)}" if verbose else ""
+    text = f"Ran {plural(len(findings.checked), 'check')} on {read}{ids}."
 
-    every = f": {', '.join(findings.checked)}" if verbose else ""
-    line = f"Ran {plural(len(findings.checked), 'check')} on {what}{every}."
-    reasons: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for id, reason in findings.skipped:
-        reasons.setdefault(reason, []).append(id)
+        by_reason.setdefault(reason, []).append(id)
+    for reason, skipped in by_reason.items():
+        named = verbose or len(skipped) == 1
+        which = ", ".join(skipped) if named else plural(len(skipped), "check")
+        text += f" {which} skipped: {reason}."
 
-    for reason, ids in reasons.items():
-        named = verbose or len(ids) == 1
-        which = ", ".join(ids) if named else plural(len(ids), "check")
-        line += f" {which} skipped: {reason}."
-
-    return line + "".join(f" {note}" for note in findings.notes)
+    return " ".join([text, *findings.notes])

@@ -9,22 +9,29 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
 
 import torch
 
-from gradviz.cuts.parts import CutPart, CutParts, Drop, Taker, part_behind
+from gradviz.cuts.behind import (
+    Leaves,
+    callers,
+    fed_by,
+    leaves_behind,
+    lines_before,
+    ways_to,
+)
+from gradviz.cuts.part import CutPart, part_behind
+from gradviz.cuts.parts import CutParts, Drop, Taker
 from gradviz.graph import SourceLine, column
-from gradviz.packages import CallSite, Place, UserCode, script_lines, with_text
-from gradviz.recording.session import running
+from gradviz.packages import Place, UserCode, with_text
 from gradviz.source.cut import Cut, DetachKind
-from gradviz.source.feeding import Line, feeding, statement_at
+from gradviz.source.feeding import Line, feeding
 from gradviz.walker.description import Attribution
 from gradviz.walker.names import flatten
-from gradviz.walker.private import LAST, peek_sequence
+from gradviz.walker.private import peek_sequence
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.wording import place_text
 
@@ -39,11 +46,7 @@ PLACES = 5_000
 LOOKS = 4
 """Times that one looks which leaves are behind what a place cuts off."""
 
-NODES = 5_000
-"""Nodes that such a look goes over."""
-
 Names = tuple[str, ...]
-Leaves = dict[int, weakref.ref[torch.Tensor]]
 
 
 @dataclass(eq=False)
@@ -113,7 +116,7 @@ class CutWatch:
         if seen.looks < LOOKS:
             seen.looks += 1
             for tensor in tensors:
-                seen.leaves |= _leaves_behind(tensor)
+                seen.leaves |= leaves_behind(tensor)
         if self.parts is not None:
             self._walk(self.parts.setdefault(seen, []), tensors)
 
@@ -125,7 +128,7 @@ class CutWatch:
         # sites are made once for each way, and never dropped
         key = kind, name, id(site)
         if key not in self._places and len(self._places) < PLACES:
-            self._places[key] = SeenCut(kind, name, site.place, tuple(_via(site)))
+            self._places[key] = SeenCut(kind, name, site.place, tuple(callers(site)))
         return self._places.get(key)
 
     def _walk(self, parts: list[CutPart], tensors: Sequence[torch.Tensor]) -> None:
@@ -216,7 +219,7 @@ class CutWatch:
         It goes by lines: two parts of one statement are not told apart, and of several
         statements on a line nothing is said.
         """
-        ways = list(_ways(node.sequence for node in nodes))
+        ways = list(ways_to(node.sequence for node in nodes))
         computed = set().union(*ways)
         cutting = self.lines()
         feeding_lines: dict[tuple[Line, ...], frozenset[Line]] = {}
@@ -227,7 +230,7 @@ class CutWatch:
                 continue
             self._taking[way] = None
             if way not in feeding_lines and cutting:
-                feeding_lines[way] = _fed(way, computed) & cutting
+                feeding_lines[way] = fed_by(way, computed) & cutting
             if not feeding_lines.get(way):
                 continue
 
@@ -286,70 +289,10 @@ class CutWatch:
         self.step, self.since = self.step + 1, peek_sequence()
 
 
-def _fed(way: Sequence[Line], computed: Collection[Line]) -> frozenset[Line]:
-    """The lines whose result goes into what a line computes, called on this way; the
-    line itself is one.
-    """
-    return statement_at(way[0]).union(*(feeding(line, computed) for line in way))
-
-
 def _depths(seen: SeenCut, lines: Collection[Line]) -> list[int]:
     """How many calls further in than each of these lines a place has cut."""
     return [depth for depth, line in enumerate(seen.lines) if line in lines]
 
 
-def lines_before(frame: FrameType | None) -> frozenset[Line]:
-    """The lines whose results go into those that a frame, and those around it, are at."""
-    way = [(line.file, line.line) for line in script_lines(frame)]
-    return _fed(way, ()) if way else frozenset()
-
-
-def _ways(numbers: Iterable[int]) -> Iterator[tuple[Line, ...]]:
-    """The lines of the user's that led to each node, by sequence number, innermost
-    first; none where nothing is recorded.
-    """
-    session = running()
-    recorded = session.event_log().lines if session is not None else None
-    ways: dict[int, tuple[Line, ...]] = {}
-    for number in numbers:
-        site = None
-        if recorded is not None and number != LAST:
-            site = recorded.at(number)
-        if id(site) not in ways:
-            callers = _via(site) if site is not None else ()
-            ways[id(site)] = tuple((line.file, line.line) for line in callers)
-        yield ways[id(site)]
-
-
-def _via(site: CallSite) -> Iterator[SourceLine]:
-    for caller in site.chain():
-        if caller.place is not None and not caller.place.source.package:
-            yield caller.place.source
-
-
 def _has_no_graph(output: object) -> bool:
     return isinstance(output, torch.Tensor) and grad_fn_of(output) is None
-
-
-def _leaves_behind(tensor: torch.Tensor) -> Leaves:
-    """The leaves that a tensor was computed from; none of a leaf, and none when its
-    graph is too large for a look.
-    """
-    if tensor.is_leaf:
-        return {}
-
-    leaves: Leaves = {}
-    waiting: list[Any] = [tensor.grad_fn]
-    seen = set(waiting)
-
-    while waiting and len(seen) < NODES:
-        node = waiting.pop()
-        if type(node).__name__ == "AccumulateGrad":
-            leaf = getattr(node, "variable", None)
-            if isinstance(leaf, torch.Tensor):
-                leaves[id(leaf)] = weakref.ref(leaf)
-        inputs = {function for function, _ in node.next_functions} - seen - {None}
-        seen |= inputs
-        waiting += inputs
-
-    return leaves if not waiting else {}

@@ -119,7 +119,7 @@ def test_what_has_a_graph_or_never_had_one_is_no_cut() -> None:
     with gradviz.record(), watching() as seen:
         w.round(), w[0], w.clone(), torch.zeros_like(w), w.shape, w.grad, repr(w), f"{w[0, 0]:.2f}"
         plain.detach(), plain > 0, plain.sum().item(), plain.tolist(), torch.tensor([1.0]), plain.data
-        assert hasattr(w, "detach") and hasattr(w, "data") and callable(w.item)
+        assert torch.as_tensor(w) is w and hasattr(w, "detach") and hasattr(w, "data") and callable(w.item)
         loss = (w * plain).sum()
         found = entered(seen, gradviz.walk(loss))
         loss.backward()

@@ -38,7 +38,8 @@ from gradviz.checks.context import (
 from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole
 from gradviz.checks.record import Intervals
 from gradviz.checks.words import Names, all_names
-from gradviz.cuts.lines import CutWatch, SeenCut, lines_before
+from gradviz.cuts.behind import lines_before
+from gradviz.cuts.lines import CutWatch, SeenCut
 from gradviz.cuts.parts import takers
 from gradviz.cuts.seen import CutCalls
 from gradviz.cuts.words import CutLines
