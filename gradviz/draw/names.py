@@ -16,20 +16,20 @@ def held_names(graph: Graph, edge: Edge) -> str:
     """`q`, or `box, cls` where several ops of a folded box make what goes along the
     edge; "" where one has no name.
     """
-    whole = graph.original
-    if whole is None:
+    original = graph.original
+    if original is None:
         return name_of(graph, edge.producer, edge.output)
 
     inside = set(graph.inside[edge.producer])
     users = list(graph.inside[edge.consumer])
-    users.sort(key=lambda node: whole.nodes[node].sequence or 0)
+    users.sort(key=lambda node: original.nodes[node].sequence or 0)
     makers = {
         (use.producer, use.output): None
         for user in users
-        for use in whole.inputs(user)
+        for use in original.inputs(user)
         if use.producer in inside
     }
-    names = {name_behind_views(whole, *maker): None for maker in makers}
+    names = {name_behind_views(original, *maker): None for maker in makers}
     return ", ".join(names) if len(names) <= MOST and all(names) else ""
 
 
@@ -37,12 +37,12 @@ def passed_on(graph: Graph, edge: Edge) -> list[str]:
     """The names of the tensors that one turn of a folded box hands to the next, "" for
     one without; none where the turns differ.
     """
-    whole, group = graph.original, graph.nodes[edge.consumer].folded
-    if whole is None or group is None or edge.producer != edge.consumer:
+    original, group = graph.original, graph.nodes[edge.consumer].folded
+    if original is None or group is None or edge.producer != edge.consumer:
         return []
 
-    ops = [node for node in graph.inside[edge.consumer] if node not in whole.leaf_of]
-    ops.sort(key=lambda node: whole.nodes[node].sequence or 0)
+    ops = [node for node in graph.inside[edge.consumer] if node not in original.leaf_of]
+    ops.sort(key=lambda node: original.nodes[node].sequence or 0)
     size, rest = divmod(len(ops), group.count)
     if rest:
         return []
@@ -51,10 +51,10 @@ def passed_on(graph: Graph, edge: Edge) -> list[str]:
     passed = {
         (use.producer, use.output): None
         for node in ops[size : 2 * size]
-        for use in whole.inputs(node)
+        for use in original.inputs(node)
         if turn_of.get(use.producer) == 0
     }
-    return [name_behind_views(whole, *tensor) for tensor in passed]
+    return [name_behind_views(original, *tensor) for tensor in passed]
 
 
 def name_behind_views(graph: Graph, node: int, output: int = 0) -> str:

@@ -31,10 +31,10 @@ def usual_dtype(graph: Graph) -> tuple[str, bool]:
     """The dtype that most tensors have, which boxes leave out, and whether some have
     another.
     """
-    made = chain.from_iterable(column(graph.nodes, "outputs"))
+    outputs = chain.from_iterable(column(graph.nodes, "outputs"))
     leaves = (leaf.tensor for leaf in graph.leaves)
     counts = Counter(
-        tensor.dtype for tensor in chain(made, leaves) if tensor is not None
+        tensor.dtype for tensor in chain(outputs, leaves) if tensor is not None
     )
     usual = max(
         counts,
@@ -90,9 +90,9 @@ def footer_lines(
     yield counts_line(graph)
     if graph.groups:
         inside = [node for group in graph.groups for node in group.nodes]
-        known = graph.original.leaf_of if graph.original is not None else {}
-        leaves = sum(node in known for node in inside)
-        words = plural(len(inside) - leaves, "backward function" if known else "node")
+        leaf_of = graph.original.leaf_of if graph.original is not None else {}
+        leaves = sum(node in leaf_of for node in inside)
+        words = plural(len(inside) - leaves, "backward function" if leaf_of else "node")
         if leaves:
             words += f" and {plural(leaves, 'leaf', 'leaves')}"
         yield f"folded: {plural(len(graph.groups), 'group')} for {words}"
@@ -126,14 +126,14 @@ def _given(graph: Graph) -> int:
     """How often ops were given a tensor without gradient. A number that backward keeps
     is a part of its op's title.
     """
-    whole = graph.original or graph
-    counts = column(whole.nodes, "none_inputs")
-    given: int = sum(counts)
-    if not given:
+    original = graph.original or graph
+    counts = column(original.nodes, "none_inputs")
+    uses: int = sum(counts)
+    if not uses:
         return 0
 
-    takers = (whole.nodes[node] for node, count in enumerate(counts) if count)
-    return given - sum(map(_has_number, takers))
+    takers = (original.nodes[node] for node, count in enumerate(counts) if count)
+    return uses - sum(map(_has_number, takers))
 
 
 def _has_number(node: Node) -> bool:
@@ -143,29 +143,33 @@ def _has_number(node: Node) -> bool:
 
 def inferred_lines(graph: Graph) -> Iterator[str]:
     """How far the modules can be relied on, when nobody recorded their calls."""
-    whole = graph.original or graph
-    if whole.attribution != "inferred":
+    original = graph.original or graph
+    if original.attribution != "inferred":
         return
 
-    own = {leaf.node for leaf in whole.leaves if leaf.kind == "parameter"}
-    for node in forward_order(whole):
-        inputs = whole.inputs(node)
+    from_parameters = {
+        leaf.node for leaf in original.leaves if leaf.kind == "parameter"
+    }
+    for node in forward_order(original):
+        inputs = original.inputs(node)
         if (
-            is_view(whole.nodes[node].op)
+            is_view(original.nodes[node].op)
             and inputs
-            and own.issuperset(edge.producer for edge in inputs)
+            and from_parameters.issuperset(edge.producer for edge in inputs)
         ):
-            own.add(node)
+            from_parameters.add(node)
 
     placed = [
         node.id
-        for node in whole.nodes
-        if node.scope is not None and node.id not in whole.leaf_of
+        for node in original.nodes
+        if node.scope is not None and node.id not in original.leaf_of
     ]
-    sure = sum(
-        node in own or any(edge.producer in own for edge in whole.inputs(node))
-        for node in placed
-    )
+
+    def uses_parameter(node: int) -> bool:
+        producers = (edge.producer for edge in original.inputs(node))
+        return node in from_parameters or not from_parameters.isdisjoint(producers)
+
+    sure = sum(map(uses_parameter, placed))
     yield (
         f"modules are inferred, not recorded: {sure:,} of {plural(len(placed), 'backward function')} in them use a parameter, "
         f"which says the module; the others are placed by their neighbors"

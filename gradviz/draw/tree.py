@@ -169,10 +169,10 @@ def limited_rows(
         hidden = len(graph.leaf_of) if options.leaves == "hidden" else 0
         left = len(graph.nodes) - hidden - len(shown) - sum(row.cut for row in kept)
         if left:
-            what = f"{labels.more(left)} nodes"
+            missing = f"{labels.more(left)} nodes"
         else:
-            what = "more references to the nodes above"
-        yield TreeRow("", (("note", f"{what} (max_rows=0 shows all)"),))
+            missing = "more references to the nodes above"
+        yield TreeRow("", (("note", f"{missing} (max_rows=0 shows all)"),))
 
 
 def refuse_backward(options: Options) -> None:
@@ -392,32 +392,28 @@ def table(
     kept = list(islice(outline_rows, limit or None))
     left = len(list(outline_rows))
     badges = marked(graph).nodes
-    rows = [
-        (
-            "  " * row.depth
-            + title(graph, row, options.op_names("variable"))
-            + _badge(row, badges),
-            *_code(row, by_line),
-            *[one.text(row) for one in columns],
-        )
-        for row in kept
+    names = options.op_names("variable")
+    rows = []
+    for row in kept:
+        words = "  " * row.depth + title(graph, row, names) + _badge(row, badges)
+        cells = [column.text(row) for column in columns]
+        rows.append((words, *_code(row, by_line), *cells))
+
+    notes = [f"{labels.more(left)} rows (max_rows=0 shows all)"] if left else []
+    if by_line:
+        notes += filter(None, (lines.note, _timeless(graph)))
+    else:
+        notes += _module_notes(graph, kept)
+    described = [
+        (heading, column.kind, column.leaves)
+        for heading, column in zip(headings, columns)
     ]
-    cut = [f"{labels.more(left)} rows (max_rows=0 shows all)"] * bool(left)
-    notes = (
-        *cut,
-        *(
-            filter(None, (lines.note, _timeless(graph)))
-            if by_line
-            else _module_notes(graph, kept)
-        ),
-    )
-    told = [(heading, one.kind, one.leaves) for heading, one in zip(headings, columns)]
     opened = tuple(row.node is None for row in kept)
     return _with_one_dtype(
         Outline(
-            (*(_LINE if by_line else _MODULE), *told),
+            (*(_LINE if by_line else _MODULE), *described),
             rows,
-            notes,
+            tuple(notes),
             opened,
         )
     )
@@ -508,46 +504,50 @@ def _code(row: OutlineRow, by_line: bool) -> tuple[str, ...]:
     return ()
 
 
-def text_lines(made: Outline, width: int = 0) -> Iterator[Text]:
+def text_lines(outline: Outline, width: int = 0) -> Iterator[Text]:
     """The table as lines of text, in `width` cells (0: any), and the notes below it."""
     from gradviz.report.rich_parts import Text
     from gradviz.report.table import Column, FittedTable
 
-    columns = [Column(*column) for column in made.columns]
-    styles = ["cyan" if opened else "" for opened in made.opened]
+    columns = [Column(*column) for column in outline.columns]
+    styles = ["cyan" if opened else "" for opened in outline.opened]
     yield from FittedTable(
         columns,
-        [[*map(Text, row)] for row in made.rows],
+        [[*map(Text, row)] for row in outline.rows],
         styles=styles,
     ).lines(width or WIDE)
-    if made.notes:
+    if outline.notes:
         yield Text()
-        yield from (Text(note, "dim") for note in made.notes)
+        yield from (Text(note, "dim") for note in outline.notes)
 
 
-def _with_one_dtype(made: Outline) -> Outline:
+def _with_one_dtype(outline: Outline) -> Outline:
     """The same table with a dtype that all outputs share said once below it."""
-    at = next(
-        (i for i, column in enumerate(made.columns) if column[0] == "output"), None
+    output_column = next(
+        (i for i, column in enumerate(outline.columns) if column[0] == "output"), None
     )
-    if at is not None:
-        dtypes = {row[at].rpartition(" ")[2] for row in made.rows if row[at]}
+    if output_column is not None:
+        dtypes = {
+            row[output_column].rpartition(" ")[2]
+            for row in outline.rows
+            if row[output_column]
+        }
     else:
         dtypes = set()
 
-    if at is None or len(dtypes) != 1:
-        return made
+    if output_column is None or len(dtypes) != 1:
+        return outline
 
     (dtype,) = dtypes
     rows = [
         (
-            *row[:at],
-            row[at].removesuffix(f" {dtype}"),
-            *row[at + 1 :],
+            *row[:output_column],
+            row[output_column].removesuffix(f" {dtype}"),
+            *row[output_column + 1 :],
         )
-        for row in made.rows
+        for row in outline.rows
     ]
 
-    return made._replace(
-        rows=rows, notes=(f"output: {dtype} in every row", *made.notes)
+    return outline._replace(
+        rows=rows, notes=(f"output: {dtype} in every row", *outline.notes)
     )

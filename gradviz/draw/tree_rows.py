@@ -120,9 +120,9 @@ class TreeShape:
         """Nodes that nobody consumes and that made no output: only hand-made graphs
         have them.
         """
-        made = self.graph.roots_of
+        roots_of = self.graph.roots_of
         for node, owner in enumerate(self.owner):
-            if owner < 0 and node not in made and node not in self._skip:
+            if owner < 0 and node not in roots_of and node not in self._skip:
                 yield node
 
     def _referenced(self) -> frozenset[int]:

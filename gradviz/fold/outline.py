@@ -71,10 +71,10 @@ def modules(
     """
     tree, sums = ScopeTree(graph), _Sums(graph)
     structure = grouped(graph).structure if not every else {}
-    own: dict[int | None, list[int]] = {}
+    loose_ops: dict[int | None, list[int]] = {}
     for node in forward_order(graph):
         if node not in graph.leaf_of:
-            own.setdefault(
+            loose_ops.setdefault(
                 graph.nodes[node].scope,
                 [],
             ).append(node)
@@ -84,7 +84,7 @@ def modules(
         items: list[_Item] = list(
             _groups(tree, [tree.children[scope] for scope in scopes], structure)
         )
-        loose = [node for scope in scopes for node in own.get(scope, [])]
+        loose = [node for scope in scopes for node in loose_ops.get(scope, [])]
         if ops and len(scopes) == 1:
             items += loose
         elif items and loose:
@@ -96,15 +96,15 @@ def modules(
         (0, "", group) for group in reversed(_groups(tree, [tree.outermost], structure))
     ]
     while stack:
-        depth, around, item = stack.pop()
-        yield _row(item, tree, sums, depth)._replace(around=around)
+        depth, outer_path, item = stack.pop()
+        yield _row(item, tree, sums, depth)._replace(around=outer_path)
         if isinstance(item, _Group) and item.alike == 1:
             path = tree.scopes[item.scopes[0]].path
             stack.extend(
                 (depth + 1, path, inner) for inner in reversed(inside(item.scopes))
             )
 
-    outside = own.get(None, [])
+    outside = loose_ops.get(None, [])
     if outside:
         yield OutlineRow(0, **sums.of(outside))
     if ops:
@@ -229,11 +229,11 @@ def _alike(
     for scope in siblings:
         if scope in structure and tree.members[scope]:
             same.setdefault(structure[scope], []).append(scope)
-    return [
-        calls
-        for calls in same.values()
-        if len({tree.scopes[scope].path for scope in calls}) >= LEAST
-    ]
+
+    def modules(calls: list[int]) -> int:
+        return len({tree.scopes[scope].path for scope in calls})
+
+    return [calls for calls in same.values() if modules(calls) >= LEAST]
 
 
 def _module_row(
@@ -263,8 +263,8 @@ def _module_row(
 
 
 def _seconds(of_calls: list[float | None]) -> float | None:
-    known = [seconds for seconds in of_calls if seconds is not None]
-    return sum(known) if known else None
+    measured = [seconds for seconds in of_calls if seconds is not None]
+    return sum(measured) if measured else None
 
 
 def lines(
@@ -274,18 +274,18 @@ def lines(
     ops without a line come last.
     """
     sums = _Sums(graph)
-    at: dict[tuple[str, int] | None, list[int]] = {}
+    nodes_of: dict[tuple[str, int] | None, list[int]] = {}
 
     for node in forward_order(graph):
         record = graph.nodes[node]
         if node not in graph.leaf_of:
             source = line_of(record)
-            at.setdefault(
+            nodes_of.setdefault(
                 (source.file, source.line) if source is not None else None, []
             ).append(node)
 
-    for place in sorted(at, key=lambda place: place is None):
-        nodes = at[place]
+    for place in sorted(nodes_of, key=lambda place: place is None):
+        nodes = nodes_of[place]
         outputs = graph.nodes[nodes[-1]].outputs
         yield OutlineRow(
             0,

@@ -192,7 +192,7 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
 
     Args:
         graph: from `walk`, `record` or `load`. A folded graph is read as what it was
-        folded from.
+            folded from.
         by: what a row stands for. None picks the source line when lines were recorded
             and none holds over 95 %, else the module when modules were, else the op.
             "line" is the script's own line where more than half would be a library's,
