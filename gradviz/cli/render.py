@@ -41,10 +41,10 @@ _TO_STDOUT = "-"
 
 
 _PAGE = "html is an interactive offline page, " if "html" in FORMATS else ""
-_HELP = f"""Draw the graph: {listed()}.
+_HELP = f"""Draw the graph, as a picture, a page, text or data.
 
-{_PAGE}md is Mermaid. Without -o, writes a file named after the script into the current folder.
-Prints the path.
+Writes {listed()}: {_PAGE}md is Mermaid. Without -o, the file is
+named after the script and lies in the current folder. Prints the path.
 """
 _CUT = (
     "Draw what .detach(), .item(), .sample() or argmax cut off, dashed; --check does."
@@ -232,16 +232,7 @@ def _to_stdout(
 
 @click.command("tree", cls=TargetCommand)
 @render_options(
-    "by",
-    "columns",
-    "names",
-    "depth",
-    "max_depth",
-    "max_rows",
-    "leaves",
-    "saved",
-    "attributes",
-    "color",
+    "by", "columns", "names", "depth", "max_rows", "leaves", "saved", "attributes"
 )
 @with_feature(
     "gradients",
@@ -266,12 +257,8 @@ def tree_command(
     shows the lines of your code with the ops that each created. The script's own output
     goes to standard error.
     """
-    from gradviz.draw.tree import refuse_backward
-
-    refuse_backward(Options.of(options))
     with result_stream() as stream:
-        timed = with_time or options["color"] == "time"
-        if timed:
+        if with_time:
             captured = load("gradviz.gradients.command:timed_graph")(source)
         else:
             captured = source.graph()

@@ -785,7 +785,7 @@ class Drafter:
 
         if any(link.label.startswith("\u00d7 ") for link in self.links):
             lines.append(
-                "grad: the gradient that arrives; \u00d7: by what it is multiplied on its way back"
+                "grad: gradient arriving here; \u00d7: local derivative on the way back"
             )
 
         if self.backward is not None:

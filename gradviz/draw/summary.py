@@ -170,9 +170,15 @@ def inferred_lines(graph: Graph) -> Iterator[str]:
         return node in from_parameters or not from_parameters.isdisjoint(producers)
 
     sure = sum(map(uses_parameter, placed))
-    yield (
-        f"modules are inferred, not recorded: {sure:,} of {plural(len(placed), 'backward function')} in them use a parameter, "
-        f"which says the module; the others are placed by their neighbors"
+    yield _inferred_line(sure, len(placed) - sure)
+
+
+def _inferred_line(sure: int, rest: int) -> str:
+    whose = "its" if rest == 1 else "their"
+    others = f", {rest:,} by {whose} neighbours" if rest else ""
+    return (
+        f"Module boxes are inferred ({sure:,} of {plural(sure + rest, 'op')} by their "
+        f"parameter{others}). gradviz.record() gives exact ones."
     )
 
 

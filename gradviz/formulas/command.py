@@ -8,6 +8,7 @@ from textwrap import fill
 
 import click
 
+from gradviz.cli.help import GroupedCommand
 from gradviz.cli.options import json_option
 from gradviz.cli.streams import result_stream
 from gradviz.report.results import write_json
@@ -15,7 +16,7 @@ from gradviz.report.results import write_json
 WIDTH = 80
 
 
-@click.command("formula")
+@click.command("formula", cls=GroupedCommand)
 @json_option("Print the formulas as JSON, with MathML.")
 @click.argument("op", metavar="OP")
 def command(op: str, as_json: bool) -> None:

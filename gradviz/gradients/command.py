@@ -195,6 +195,7 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
+    metavar="N",
     default=1000,
     show_default=True,
     help="Follow all paths up to this number, else only the largest.",

@@ -201,7 +201,7 @@ def row_name(row: SavedRow, by: By) -> tuple[Text, Text]:
 
 _KINDS: dict[StorageKind, tuple[str, str]] = {
     "activation": ("activations", ""),
-    "output": ("outputs", "a variable of yours holds them, too"),
+    "output": ("outputs", "also held by your own variables"),
     "input": ("inputs", ""),
     "parameter": ("parameters", ""),
     "buffer": ("buffers", ""),
@@ -277,7 +277,7 @@ def _lines(
     yield (
         "  gradients to come",
         totals.gradients,
-        "of leaves whose .grad is None" if totals.gradients else "",
+        ".grad still to be allocated" if totals.gradients else "",
     )
 
 
