@@ -143,6 +143,7 @@ def _grad(
     )
     if step is None:
         return f"{before}, and stays so: no gradient reaches it"
+    # the call writes no .grad at all
     if not live.accumulates:
         return f"{before}, and stays so: torch.autograd.grad() returns gradients"
 
@@ -174,6 +175,7 @@ def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
 
     for consumer in reached:
         for edge in graph.inputs(consumer):
+            # breadth first, so the first way that reaches a node is a shortest one
             if edge.producer not in towards and edge.producer not in reached[:1]:
                 towards[edge.producer] = consumer
                 reached.append(edge.producer)
@@ -270,6 +272,7 @@ def _steps(
         for step in why.path
     ]
     cut = len(rows) - SHOWN
+    # both ends of a long path: the output, and the tensor that was asked about
     yield from rows if cut <= 0 else rows[: SHOWN // 2]
     if cut > 0:
         yield (labels.more(cut), "", "")

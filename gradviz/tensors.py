@@ -150,6 +150,7 @@ def _letters(
     """A letter for each storage that two or more of the tensors share, by the storage's
     identity.
     """
+    # a meta tensor or one of a subclass may have none
     storages = filter(None, map(memory_of, tensors))
     count = Counter(storage[0] for storage in storages)
     shared = [storage for storage, users in count.items() if users > 1]
@@ -240,6 +241,7 @@ def _grad(tensor: torch.Tensor) -> Grad | None:
 
 
 def _norm(entries: torch.Tensor) -> float:
+    # the squares of float16 overflow
     wide = entries if entries.is_complex() else entries.to(torch.float64)
     return float(torch.linalg.vector_norm(wide))
 

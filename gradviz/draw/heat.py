@@ -9,7 +9,7 @@ of magnitude, the factor that spreads the steps over those seen. Features have a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
@@ -92,7 +92,8 @@ def held_by_box(graph: Graph) -> tuple[int, ...]:
     """
     nbytes = held_bytes(graph.original or graph)
     if graph.original is not None:
-        nbytes = [sum([nbytes[node] for node in nodes]) for nodes in graph.inside]
+        of_node = nbytes.__getitem__
+        nbytes = [sum(map(of_node, nodes)) for nodes in graph.inside]
     return tuple(nbytes)
 
 
@@ -164,21 +165,19 @@ def gradient_norms(graph: Graph) -> GradientNorms:
     >>> norms.of[1], norms.heat.step(0), norms.heat.step(1)
     (BoxNorms(first=2, last=2, places=1, least=0.02, most=0.02, measured=True), 5, 1)
     """
-    whole = graph.original if graph.original is not None else graph
-    if not whole.backward:
+    original = graph.original if graph.original is not None else graph
+    if not original.backward:
         raise FormatError(
             "this graph does not know its gradients and the order of backward. On the command line, draw the script itself, "
             "not a graph saved without them; in Python, draw gradviz.flow(loss).graph."
         )
 
-    places = {step.node: place for place, step in enumerate(whole.backward, 1)}
-    boxes = tuple(
-        _arrival(
-            [places[i] for i in inside if i in places],
-            whole.backward,
-        )
-        for inside in graph.inside
-    )
+    places = {step.node: place for place, step in enumerate(original.backward, 1)}
+
+    def arrival(inside: Iterable[int]) -> BoxNorms | None:
+        return _arrival([places[i] for i in inside if i in places], original.backward)
+
+    boxes = tuple(map(arrival, graph.inside))
     most = tuple(
         0.0 if box is None or box.most is None or math.isinf(box.most) else box.most
         for box in boxes
@@ -201,8 +200,9 @@ def _arrival(
     if not places:
         return None
 
-    norms = [norm for place in places if (norm := steps[place - 1].norm) is not None]
-    measured = any(steps[place - 1].measured for place in places)
+    taken = [steps[place - 1] for place in places]
+    norms = [step.norm for step in taken if step.norm is not None]
+    measured = any(step.measured for step in taken)
     return BoxNorms(
         min(places),
         max(places),

@@ -164,6 +164,7 @@ def spread(drawing: Drawing, placement: Placement) -> Placement:
     drawn = np.flatnonzero(np.diff(placement.starts) >= 2)
     edges, starts = drawing.edges[drawn], placement.starts[drawn]
     lasts = placement.starts[drawn + 1] - 1
+    # before ports: twins keep together when their ends move
     _part_twins(points, edges, starts, lasts)
     room = drawing.widths / 2 - CORNER
     ends = (
@@ -216,34 +217,35 @@ def _moved_end(
     points: Floats,
     room: Floats,
     box: Ints,
-    at: Ints,
+    ends: Ints,
     other: Ints,
     way: int,
 ) -> tuple[Ints, Ints, Floats]:
     """Which points at one end of every line move, as first ones and counts, and how far
     to the right.
 
-    They are the straight run of points that the line ends with, from the points `at` by
+    They are the straight run of points that the line ends with, from the points `ends` by
     steps of `way` towards `other`.
     """
-    last = at.copy()
-    going = np.ones(len(at), dtype=bool)
+    last = ends.copy()
+    going = np.ones(len(ends), dtype=bool)
 
     while going.any():
         following = np.where(last == other, last, last + way)
-        straight = np.abs(points[following, 0] - points[at, 0]) < 0.5
-        short = np.abs(points[following, 1] - points[at, 1]) <= SHORT
+        # the whole straight end moves, or the line would get a kink at the box
+        straight = np.abs(points[following, 0] - points[ends, 0]) < 0.5
+        short = np.abs(points[following, 1] - points[ends, 1]) <= SHORT
         going &= straight & short & (following != last)
         last = np.where(going, following, last)
 
     beyond = np.where(last == other, last, last + way)
     # how far to the right the line comes from; 0 when it stays straight
-    side = points[beyond, 0] - points[at, 0]
+    side = points[beyond, 0] - points[ends, 0]
     side[np.abs(side) < 0.5] = 0.0
     bundle = _bundles(box, points[beyond])
     _, first = np.unique(bundle, return_index=True)
     move = _offsets(box[first], side[first], room)[bundle]
-    return np.minimum(last, at), np.abs(last - at) + 1, move
+    return np.minimum(last, ends), np.abs(last - ends) + 1, move
 
 
 def _bundles(box: Ints, turn: Floats) -> Ints:
@@ -257,6 +259,7 @@ def _bundles(box: Ints, turn: Floats) -> Ints:
             box,
         )
     )
+    # lines that turn at one point run on top of each other up to there
     differs = np.abs(np.diff(turn[order], axis=0)).max(axis=1, initial=0.0) > 0.5
     bundle = np.empty(len(box), dtype=np.int64)
     bundle[order] = np.cumsum(
@@ -296,6 +299,7 @@ def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
         rank - (total[box] - 1) / 2,
         unit,
     )
+    # a straight line stays straight; the others take places beside it
     unit[side == 0] = 0.0
     most = np.zeros(count)
     np.maximum.at(most, box, np.abs(unit))
@@ -304,6 +308,7 @@ def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
         room[box] / np.maximum(most[box], 1.0),
     )
     offsets = np.empty(len(box))
+    # closer lines would look like one thick line
     offsets[order] = unit * np.where(step < LEAST_STEP, 0.0, step)
 
     return offsets
@@ -342,6 +347,7 @@ def turn(placement: Placement, direction: Direction) -> Placement:
             4,
         ),
     )
+    # left and right: what was laid out downwards is turned on its side
     if direction != "up":
         x, y, width, height = y, x, height, width
         points, frames = points[:, ::-1], frames[:, [1, 0, 3, 2]]
@@ -481,6 +487,7 @@ def with_heads(placement: Placement, pointed: Sequence[bool]) -> Curves:
     heads[drawn] = np.stack(
         [tip, neck + across * HEAD_HALF_WIDTH, neck - across * HEAD_HALF_WIDTH], axis=1
     )
+    # a line shorter than its head stays as long as it is
     room = np.hypot(*(tip - points[last - 3]).T) > 2 * HEAD_LENGTH
     # the line goes a little into the head, so that no gap shows
     shift = along * (HEAD_LENGTH - 1.0)

@@ -192,7 +192,7 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
 
     Args:
         graph: from `walk`, `record` or `load`. A folded graph is read as what it was
-        folded from.
+            folded from.
         by: what a row stands for. None picks the source line when lines were recorded
             and none holds over 95 %, else the module when modules were, else the op.
             "line" is the script's own line where more than half would be a library's,
@@ -354,6 +354,7 @@ def _rows(
 ) -> tuple[SavedRow, ...]:
     groups: dict[tuple[str, int | None], tuple[SavedRow, list[int]]] = {}
     for storage, (node, slot) in first.items():
+        # each storage counts once, for whoever saved it first
         row = _key(graph, by, graph.nodes[node], slot, lines)
         groups.setdefault(
             (row.name, row.node),
@@ -390,6 +391,7 @@ def _rows(
         )
     )
     sums = list(accumulate(row.held for row in rows))
+    # nothing is held: no row has a share of it
     if not sums or not sums[-1]:
         return tuple(rows)
 
@@ -414,6 +416,7 @@ def _inclusive(
     tree, held = ScopeTree(graph), Counter[str]()
     for storage, holder in first.items():
         record = graph.storages[storage]
+        # a parameter would be there without the graph, too
         if record.kind in COUNTED:
             for name in {
                 _module(graph.scopes[scope])

@@ -311,7 +311,7 @@ class Recording:
 
         Args:
             error: the exception, when the user's code caught it inside the `with`; else
-            it is the one that ended the `with`.
+                it is the one that ended the `with`.
             variables: namespaces that name the modules; without it the caller's.
 
         The tensors are held weakly: they are there as long as the exception's

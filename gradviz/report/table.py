@@ -113,6 +113,7 @@ class FittedTable:
             (len(titles[i]) for i in fitted),
             default=0,
         )
+        # short titles stand at the bottom, right above their column
         heads = {
             i: [Text()] * (above - len(titles[i])) + [*map(Text, titles[i])]
             for i in fitted
@@ -180,6 +181,7 @@ class FittedTable:
         ):
             if _together(fitted.values()) <= room:
                 break
+            # the one that a reader can best do without
             del fitted[i]
 
         left = room - _together(fitted.values())
@@ -187,6 +189,8 @@ class FittedTable:
             for i in (i for i in fitted if self.columns[i].kind == kind):
                 more = max(
                     min(left, widths[i] - fitted[i]),
+                    # so many cells in any case: a wider table is better than names of
+                    # one letter
                     min(_FEWEST, widths[i]) - fitted[i],
                 )
                 fitted[i] += more
@@ -205,6 +209,7 @@ class FittedTable:
             line = Text(" " * self.indent, style, overflow="fold")
             for i, lines in cells.items():
                 text = lines[n] if n < len(lines) else Text()
+                # by cells, since a letter of Chinese takes two
                 blank = " " * (widths[i] - text.cell_len)
                 if self.columns[i].kind == "number":
                     before, after = (blank, "")

@@ -148,14 +148,14 @@ class Run(Generic[T]):
             the same step (`gradviz.run.selection`).
         keep_going: let the script run on to its end after the call.
         record: note module calls and source lines while the script runs, which takes
-        some time.
+            some time.
         need_graph: without it, a script is read after the first step of an optimizer,
             all its variables and whatever they hold; without such a step when it has
             ended, or at the first call, if no global variable holds a tensor there.
             With `keep_going` it is read when it has ended, if one does. With `at` it is
             read at that call. A name may be anything.
         around: makes a context that is entered while tensors are read, and left while
-        the user's code runs.
+            the user's code runs.
         steps: how many backward calls in a row to read, from the first one looked at
             on. Those with `create_graph` are read in addition, as parts of a step. A
             script may end before.
@@ -166,9 +166,9 @@ class Run(Generic[T]):
             that result and whether all leaves got their `.grad`; what it returns takes
             the result's place. The script then is stopped after the engine, not before.
         ended: called with the variables when the script has come to its end by itself;
-        it must not raise.
+            it must not raise.
         nothing: the result where the script raised before anything was read; without it
-        that raises ScriptError.
+            that raises ScriptError.
     """
 
     target: Target
@@ -232,8 +232,9 @@ class Run(Generic[T]):
 
         Raises:
             TargetError, NotATensorError, NoGraphError: there is nothing to look at; the
-            message says why. ScriptError: the script failed before anything was
-            captured. Its traceback has been printed.
+                message says why.
+            ScriptError: the script failed before anything was captured. Its traceback
+                has been printed.
         """
         if self.target.kind == "graph":
             raise TargetError(

@@ -424,11 +424,11 @@ class Description:
 
     def _given_as(self, operands: Mapping[int, torch.Tensor]) -> Mapping[int, Given]:
         """What data is called where it was given to a module, or to an operator."""
-        given = {
+        of_operands = {
             id(tensor): Given(self.places.operands[node].name, True)
             for node, tensor in operands.items()
         }
-        return {**given, **self.places.given}
+        return {**of_operands, **self.places.given}
 
     def _data(
         self, reader: SavedReader, operands: Mapping[int, torch.Tensor]

@@ -181,7 +181,9 @@ def cut_into_layers(
     """Cut the edges of a sheet into pieces."""
     n = sheet.size
     span = row[sheet.below] - row[sheet.above]
+    # edges that leave at one point share their bends, and part where they turn off
     trunk = _trunks(sheet, main)
+    # a bend in every row for every edge would be millions; the longest go round instead
     within = _within_budget(span, trunk, n)
     short, long = np.flatnonzero(span == 1), np.flatnonzero(within & (span > 1))
     leader, first = _trunk_bends(span[long], trunk[long])
@@ -268,6 +270,7 @@ def _trunks(sheet: Sheet, main: Mask) -> Ints:
     )
     above, offset, apart = sheet.above[order], sheet.above_offset[order], main[order]
     begins = np.ones(edges, np.bool_)
+    # the longest way is drawn straight, so it shares its bends with no other
     begins[1:] = (
         (above[1:] != above[:-1]) | (offset[1:] != offset[:-1]) | apart[1:] | apart[:-1]
     )
@@ -295,6 +298,7 @@ def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:
     same = trunk[order][1:] == trunk[order][:-1]
     longer[order[1:][same]] -= span[order[:-1][same]]
     longer[order[np.append(True, ~same)[: len(order)]]] -= 1
+    # short edges first: many of them fit into what one long edge takes
     order = np.argsort(span, kind="stable")
     within = np.zeros(len(span), np.bool_)
     within[
