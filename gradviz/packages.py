@@ -341,15 +341,8 @@ class UserCode:
             left -= bool(running)
             frame = frame.f_back
 
-        return self._inside(caller, running)
-
-    def _inside(
-        self, caller: CallSite | None, running: list[tuple[CodeLines, FrameType]]
-    ) -> CallSite | None:
-        """The site of the innermost of the frames that run, which is first; `caller` is
-        the site around the outermost.
-        """
-        for lines, frame in reversed(running):
+        while running:  # from the outermost in
+            lines, frame = running.pop()
             key = id(lines), frame.f_lasti
             sites = self._outermost if caller is None else caller.inside
             site = sites.get(key)
