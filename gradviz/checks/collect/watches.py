@@ -11,7 +11,7 @@ import math
 import time
 from array import array
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import CodeType, FrameType
@@ -126,9 +126,10 @@ class CallWatch:
     ) -> None:
         self._recorder, self._record, self._passed = recorder, recorder.record, passed
         self._known_stage, self._due = 0, 0  # calls that are to show the stage
-        self._looking = _Looking(quiet, share=0.1)
+        self._looking = _Looking(quiet, share=0.05)
         self._left, self._new = SUSPECTS, NEW
         self._number = 0
+        self._line: tuple[CodeType, int]  # of the call that comes
         # that called backward, while all calls were read
         self._lines: Counter[tuple[CodeType, int]] = Counter()
         self._in_a_row = True
@@ -140,9 +141,10 @@ class CallWatch:
         self.looked: list[int] = []  # calls whose gradients were looked at
         # calls in a row that left a leaf nothing else, by identity
         self._zero: Counter[int] = Counter()
-        # a leaf with a gradient has had none for a while, from now on or from before
-        self._died = False
-        self.losses: list[tuple[int, float]] = []  # call and loss
+        # whether a leaf with a gradient has had none for a while, and one call was
+        # read to show it
+        self._died = self._shown = False
+        self.losses = deque[tuple[int, float]](maxlen=KEPT)  # call and loss
 
     def before(
         self,
@@ -153,7 +155,7 @@ class CallWatch:
         """Whether the call is to be read, for what its tensors show, or because it is
         read anyway.
         """
-        self._leaves, self._number = [], number
+        self._leaves, self._number, self._line = [], number, _line(call)
         reading = reading or self._has_its_turn(call)
         stage = self._recorder.stage
         self._known_stage, self._due = (
@@ -165,7 +167,7 @@ class CallWatch:
             or self._begins_something(call)
             or self._samples(call)
         )
-        self._lines[_line(call)] += 1
+        self._lines[self._line] += 1
         self._in_a_row = self._in_a_row and reading
         self._passed(number, call, reading)
 
@@ -188,7 +190,7 @@ class CallWatch:
         """Whether the loss, which is noted, is no number any more."""
         loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
         if loss is not None:
-            self.losses = [*self.losses[-KEPT:], (number, loss)]
+            self.losses.append((number, loss))
         return is_broken(loss, scaled=self._record.scaled)
 
     def _samples(self, call: EngineCall) -> bool:
@@ -202,21 +204,16 @@ class CallWatch:
         """Whether lines take turns, all calls so far were read, and one of the lines
         was not yet read often enough.
         """
-        lines = {*self._lines, _line(call)}
-        if (
-            len(lines) < 2
-            or not self._in_a_row
-            or call.create_graph
-            or self._lines.total() >= MOST
-        ):
+        if not self._in_a_row or call.create_graph or self._lines.total() >= MOST:
             return False
-        return any(self._lines[line] < TIMES for line in lines)
+        lines = {*self._lines, self._line}
+        return len(lines) > 1 and any(self._lines[line] < TIMES for line in lines)
 
     def _begins_something(self, call: EngineCall) -> bool:
         """Whether a line calls backward for the first time, long after others, or what
         trains or is trained is new.
         """
-        begins = self._due > 0 or _line(call) not in self._lines
+        begins = self._due > 0 or self._line not in self._lines
         if (
             self._in_a_row
             or not call.accumulates
@@ -230,12 +227,9 @@ class CallWatch:
 
     def _is_to_show_a_death(self) -> bool:
         """Whether a gradient has become zero and stayed so, which one call is to show."""
-        if self._died or not any(
-            self._zero[key] == DEAD for key in self._zero.keys() & self.nonzero.keys()
-        ):
-            return False
-        self._died = True
-        return True
+        shows = self._died and not self._shown
+        self._shown = self._died
+        return shows
 
     def _thaws(self, call: EngineCall) -> bool:
         """Whether a parameter takes part that no call which was read has led to, as one
@@ -256,6 +250,11 @@ class CallWatch:
         self._left -= suspicious
         return suspicious
 
+    @property
+    def awaits_end(self) -> bool:
+        """Whether the call that runs leads to leaves whose gradients are looked at."""
+        return bool(self._leaves)
+
     def after(self, filled: bool | None) -> bool:
         """Whether the call that has run is to be read, for the gradients that it left."""
         leaves, self._leaves = self._leaves, []
@@ -270,6 +269,8 @@ class CallWatch:
                 self._zero[key] = 0 if most else self._zero[key] + 1
                 if most:
                     self.nonzero[key] = self._number
+                elif self._zero[key] == DEAD and key in self.nonzero:
+                    self._died = True
 
         return self.seen_enough
 
