@@ -341,8 +341,16 @@ class UserCode:
             left -= bool(running)
             frame = frame.f_back
 
-        while running:  # from the outermost in
-            lines, frame = running.pop()
+        # inside torch, most often nothing of the user's runs in a module's call
+        return self._inside(caller, running) if running else caller
+
+    def _inside(
+        self, caller: CallSite | None, running: list[tuple[CodeLines, FrameType]]
+    ) -> CallSite | None:
+        """The site of the innermost of the frames that run, which is first; `caller` is
+        the site around the outermost.
+        """
+        for lines, frame in reversed(running):
             key = id(lines), frame.f_lasti
             sites = self._outermost if caller is None else caller.inside
             site = sites.get(key)
