@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import structure  # noqa: E402
 
-from benchmarks.size import ambiguous_names, wide_functions  # noqa: E402
+from benchmarks import size  # noqa: E402
 from tests.blocks import MADE, PAGES  # noqa: E402
 
 PACKAGE = structure.PACKAGE
@@ -125,15 +125,31 @@ def every_module_says_what_it_owns() -> Problems:
 
 
 def a_class_name_means_one_thing() -> Problems:
-    for name, places in ambiguous_names(TREES).items():
+    for name, places in size.ambiguous_names(TREES).items():
         yield f"class {name} is in {', '.join(places)}"
 
 
 def functions_are_narrow() -> Problems:
     yield from (
         f"{place} has {count} branches"
-        for place, count in wide_functions(TREES).items()
+        for place, count in size.wide_functions(TREES).items()
     )
+
+
+MOST = {
+    "code lines with 20 tokens or more, %": 4,
+    "lines over 88 columns, %": 3,
+    "functions of 12+ lines without a blank line, %": 45,
+    "odd names in 1,000": 45,
+}
+"""What `python -m benchmarks.size` may print of the package at most."""
+
+
+def code_is_easy_to_read() -> Problems:
+    measures = size.style(size.texts(PACKAGE))
+    for row, most in MOST.items():
+        if measures[row] > most:
+            yield f"{measures[row]:.3g} {row}; {most} at most"
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -333,6 +349,7 @@ RULES: tuple[Callable[[], Iterable[str]], ...] = (
     every_module_says_what_it_owns,
     a_class_name_means_one_thing,
     functions_are_narrow,
+    code_is_easy_to_read,
     sentences_of_the_product_are_plain,
     pages_are_plain,
     readme_is_short,

@@ -126,10 +126,10 @@ def _grad(
     steps: int,
     live: LiveOutputs,
 ) -> str:
-    at = f"at step {count_text(step or 0)} of {count_text(steps)}"
+    moment = f"at step {count_text(step or 0)} of {count_text(steps)}"
     if not tensor.is_leaf and not tensor.retains_grad:
         if step is not None:
-            kept = f"; {name}.retain_grad() before backward() would fill it {at}"
+            kept = f"; {name}.retain_grad() before backward() would fill it {moment}"
         else:
             kept = ""
         return f"stays empty, because it is not a leaf{kept}"
@@ -142,7 +142,7 @@ def _grad(
     if not live.accumulates:
         return f"{before}, and stays so: torch.autograd.grad() returns gradients"
 
-    return f"{before}, {'filled' if tensor.grad is None else 'added to'} {at}"
+    return f"{before}, {'filled' if tensor.grad is None else 'added to'} {moment}"
 
 
 def _optimizers(
@@ -157,8 +157,8 @@ def _optimizers(
         for i, group in enumerate(named.value.param_groups):
             if any(parameter is tensor for parameter in group["params"]):
                 rate = group.get("lr")
-                told = f", lr {number(rate)}" if isinstance(rate, float) else ""
-                yield f"{one_line(named.name)} ({type(named.value).__name__}), parameter group {i}{told}"
+                rate_text = f", lr {number(rate)}" if isinstance(rate, float) else ""
+                yield f"{one_line(named.name)} ({type(named.value).__name__}), parameter group {i}{rate_text}"
 
 
 def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
@@ -178,9 +178,9 @@ def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
     while nodes[-1] in towards:
         nodes.append(towards[nodes[-1]])
 
-    for at in reversed(nodes):
-        record = graph.nodes[at]
-        leaf = graph.leaf_of.get(at)
+    for current in reversed(nodes):
+        record = graph.nodes[current]
+        leaf = graph.leaf_of.get(current)
         title = labels.op_title(graph, record)
         name = labels.leaf_title(leaf) if leaf is not None else title.name
         yield WhyStep(
@@ -259,7 +259,7 @@ def _facts(why: Why) -> Iterator[tuple[str, str]]:
 def _steps(
     why: Why,
 ) -> Iterator[tuple[str, str, str]]:
-    told = [
+    rows = [
         (
             step.name,
             step.op,
@@ -267,8 +267,8 @@ def _steps(
         )
         for step in why.path
     ]
-    cut = len(told) - SHOWN
-    yield from told if cut <= 0 else told[: SHOWN // 2]
+    cut = len(rows) - SHOWN
+    yield from rows if cut <= 0 else rows[: SHOWN // 2]
     if cut > 0:
         yield (labels.more(cut), "", "")
-        yield from told[SHOWN // 2 + cut :]
+        yield from rows[SHOWN // 2 + cut :]

@@ -268,17 +268,17 @@ def _answer(line: str, shell: Any) -> object:
         raise GradvizError(
             f"{_WHY} says why a tensor gets a gradient, or none. %%gradviz goes over a cell, as its first line."
         )
-    own = {
+    variables = {
         name: value
         for name, value in shell.user_ns.items()
         if not name.startswith("_") and name not in shell.user_ns_hidden
     }
     outputs = final_tensors(
-        own, "this notebook has no global", "Compute a loss in a cell first."
+        variables, "this notebook has no global", "Compute a loss in a cell first."
     )
     live = LiveOutputs(
         list(outputs.values()),
-        [own],
+        [variables],
         "",
         tuple(outputs),
     )

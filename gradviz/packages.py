@@ -188,9 +188,11 @@ def script_lines(frame: FrameType | None) -> tuple[SourceLine, ...]:
     frame and those around it.
     """
     frames = (
-        one for one in frames_from(frame) if not is_foundation(one.f_code.co_filename)
+        caller
+        for caller in frames_from(frame)
+        if not is_foundation(caller.f_code.co_filename)
     )
-    lines = (code_line(one.f_code, one.f_lineno or 0) for one in frames)
+    lines = (code_line(caller.f_code, caller.f_lineno or 0) for caller in frames)
     return tuple(line for line in lines if not line.package)
 
 
@@ -297,7 +299,7 @@ class UserCode:
         self._outermost: dict[tuple[int, int], CallSite] = {}
 
     def place(
-        self, frame: FrameType | None, known: Known | None = None
+        self, frame: FrameType | None, ancestor: Known | None = None
     ) -> Place | None:
         """Where the user's code is at in this frame or the nearest around it, and the
         script's own line behind a library's.
@@ -305,18 +307,18 @@ class UserCode:
         None when no code of the user's is running, and where Python does not tell the
         line.
         """
-        site = self.site(frame, known, nearest=True)
+        site = self.site(frame, ancestor, nearest=True)
         return site.place if site is not None else None
 
     def site(
         self,
         frame: FrameType | None,
-        known: Known | None = None,
+        ancestor: Known | None = None,
         nearest: bool = False,
     ) -> CallSite | None:
         """The same, with the instructions of the user's that called.
 
-        The search ends at the frame of `known`, at the code of a whole script, after
+        The search ends at the frame of `ancestor`, at the code of a whole script, after
         `_DEEPEST` functions; and, when `nearest`, only at the script's own code.
         """
         codes, running, caller = self._known, [], None
@@ -335,8 +337,12 @@ class UserCode:
                 is_last = nearest or code.co_name == "<module>"
                 if (is_last and not lines.is_library) or len(running) == deepest:
                     break
-            elif known is not None and id(frame) == known.frame and code is known.code:
-                caller = known.site
+            elif (
+                ancestor is not None
+                and id(frame) == ancestor.frame
+                and code is ancestor.code
+            ):
+                caller = ancestor.site
                 break
             left -= bool(running)
             frame = frame.f_back

@@ -306,11 +306,11 @@ def _gradient(row: TensorFacts) -> str:
     if row.grad.value is not None:
         return number(row.grad.value)
     if row.grad.tensor.shape == row.tensor.shape:
-        what = ""
+        shape = ""
     else:
-        what = shape_text(row.grad.tensor.shape)
+        shape = shape_text(row.grad.tensor.shape)
     norm = "unknown" if row.grad.norm is None else f"norm {number(row.grad.norm)}"
-    return f"{what} {norm}".strip()
+    return f"{shape} {norm}".strip()
 
 
 def _value_or_norm(row: TensorFacts) -> float | None:
@@ -407,9 +407,9 @@ def _remarks(
         )
 
     left = [
-        _OPTIONAL[one.title]
-        for one in _COLUMNS
-        if one.title in _OPTIONAL and not _says_something(one, shown)
+        _OPTIONAL[column.title]
+        for column in _COLUMNS
+        if column.title in _OPTIONAL and not _says_something(column, shown)
     ]
 
     return [*remarks, "; ".join(left)] if left else remarks

@@ -141,11 +141,6 @@ def _ids(
     "ends, fails, or has run for as long again, 5 to 60 s]",
 )
 @click.option(
-    "--to-end",
-    is_flag=True,
-    help="Watch the script to its end, however long that takes.",
-)
-@click.option(
     "--values",
     is_flag=True,
     help="Also read all numbers and compute gradients at each call, before backward runs.",
@@ -256,7 +251,7 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
             source.arguments,
             at=source.at,
             keep_going=source.keep_going,
-            record=source.record,
+            to_end=source.keep_going,
             around=around,
             process=process_hook(),
             **options,

@@ -303,12 +303,10 @@ def _checked(findings: Findings, verbose: bool) -> str:
     for id, reason in findings.skipped:
         reasons.setdefault(reason, []).append(id)
 
-    skipped = [
-        f"{', '.join(ids) if verbose or len(ids) == 1 else plural(len(ids), 'check')} ({reason})"
-        for reason, ids in reasons.items()
-    ]
-    if skipped:
-        line += f" Not run: {'; '.join(skipped)}."
+    for reason, ids in reasons.items():
+        named = verbose or len(ids) == 1
+        which = ", ".join(ids) if named else plural(len(ids), "check")
+        line += f" {which} skipped: {reason}."
 
     return line + "".join(f" {note}" for note in findings.notes)
 

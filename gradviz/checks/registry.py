@@ -242,7 +242,9 @@ def _why_not(
 ) -> str:
     """Why a check has nothing to read, "" where it has."""
     if rule.needs_values and not values:
-        return "reads numbers: add --values, in Python values=True"
+        return (
+            "they read tensor values. Turn them on with --values, in Python values=True"
+        )
     if rule.reads_saved:
         return next(
             filter(None, (why_not_shown(about.graph) for about in context)), ""

@@ -205,7 +205,7 @@ class WatchedRun:
         if unknown:
             skipped = (
                 *skipped,
-                ("wrong-backward", f"not compared: {', '.join(unknown)}"),
+                ("wrong-backward", ", ".join(unknown)),
             )
 
         if captured.unread:

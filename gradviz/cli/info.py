@@ -37,17 +37,9 @@ Row = tuple[str, str]
 
 
 @click.command("info", cls=TargetCommand)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Print one screen or JSON.",
-)
-@json_option("The same as --format json.")
+@json_option("Print everything as JSON.")
 @target_argument
-def command(source: Source, form: str, as_json: bool) -> None:
+def command(source: Source, as_json: bool) -> None:
     """Summarise what runs on one screen.
 
     Modules, findings that need no run, memory, where the gradient goes, and the
@@ -70,7 +62,7 @@ def command(source: Source, form: str, as_json: bool) -> None:
         with progress("counting"):
             counts = overview(graph)
         findings = found[0] if found else None
-        if as_json or form == "json":
+        if as_json:
             write_json(stream, as_data(graph, counts, findings))
         else:
             write_table(stream, table(graph, counts, findings))

@@ -24,14 +24,15 @@ _RANKS = "gradviz.ranks"
 
 
 def rank_option() -> click.Option:
-    """The option that says which rank reports."""
+    """The option that says which rank reports, shown where there are several."""
     return click.Option(
         ["--rank"],
         type=click.IntRange(min=0),
         default=0,
         show_default=True,
         metavar="K",
-        help="Under torchrun: print the report of this rank, and exit with its code.",
+        hidden=rank() is None,
+        help="Print the report of this rank, and exit with its code.",
     )
 
 

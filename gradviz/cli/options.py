@@ -63,14 +63,18 @@ class FieldType(_ParamType):
         return value
 
 
+_ROWS = ("by", "columns", "max_depth", "max_rows")  # which a tree has, and no picture
+
+
 def render_options(*names: str) -> Callable[[F], F]:
-    """Adds the named options of `Options` to a command, or all of them. They arrive as
-    keyword arguments, by field name.
+    """Adds the named options of `Options` to a command, or all of a picture.
+
+    They arrive as keyword arguments, by field name.
     """
 
     def add(function: F) -> F:
         for item in reversed(option_fields()):
-            if not names or item.name in names:
+            if item.name in names or (not names and item.name not in _ROWS):
                 function = _option(item)(function)
         return function
 
@@ -87,9 +91,7 @@ def _option(
         item.default,
     )
     if item.metadata["kinds"] == (bool,):
-        return click.option(
-            f"{flag}/--no-{flag[2:]}", item.name, default=default, help=help
-        )
+        return click.option(flag, item.name, is_flag=True, help=help)
 
     # the checks of such a field are about all its values: `Options` makes them
     if item.metadata["kinds"] == (tuple,):

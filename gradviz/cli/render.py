@@ -27,7 +27,7 @@ from gradviz.cli.why import cuts_watched
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed
 from gradviz.errors import OutputError
-from gradviz.features import load
+from gradviz.features import hook, load
 from gradviz.report.results import console
 from gradviz.wording import one_line
 
@@ -41,10 +41,10 @@ _TO_STDOUT = "-"
 
 
 _PAGE = "html is an interactive offline page, " if "html" in FORMATS else ""
-_HELP = f"""Draw the graph: {listed()}.
+_HELP = f"""Draw the graph, as a picture, a page, text or data.
 
-{_PAGE}md is Mermaid. Without -o, writes a file named after the script into the current folder.
-Prints the path.
+Writes {listed()}: {_PAGE}md is Mermaid. Without -o, the file is
+named after the script and lies in the current folder. Prints the path.
 """
 _CUT = (
     "Draw what .detach(), .item(), .sample() or argmax cut off, dashed; --check does."
@@ -114,7 +114,12 @@ def render_command(
     )
     source = replace(source, run_custom=run_custom, values=values)
     read = partial(
-        _read, source, options, check, cut or (check and name not in _FOR_PROGRAMS)
+        _read,
+        source,
+        options,
+        check,
+        cut or (check and name not in _FOR_PROGRAMS),
+        name not in _FOR_PROGRAMS,
     )
     if output == _TO_STDOUT:
         refuse_to_open(output)
@@ -158,6 +163,7 @@ def _read(
     options: dict[str, Any],
     check: bool,
     cut: bool,
+    is_picture: bool,
 ) -> RunResult[Graph]:
     """The graph to draw. With `check` it is that of the worst finding, which may be of
     a later backward call.
@@ -171,7 +177,9 @@ def _read(
                 read=partial(load("gradviz.run.run:read_graph"), cuts=cuts)
             )
     if not check:
-        return source.graph(backward=source.values or _needs_backward(options))
+        backward = source.values or _needs_backward(options)
+        few = hook("gradviz.gradients.command:with_values_of_few")
+        return source.graph(backward=backward, read=few if is_picture else None)
     from gradviz.run.ending import RunResult
 
     checked = load("gradviz.checks.command:findings_of")(source, cuts=cut)
@@ -224,16 +232,7 @@ def _to_stdout(
 
 @click.command("tree", cls=TargetCommand)
 @render_options(
-    "by",
-    "columns",
-    "names",
-    "depth",
-    "max_depth",
-    "max_rows",
-    "leaves",
-    "saved",
-    "attributes",
-    "color",
+    "by", "columns", "names", "depth", "max_rows", "leaves", "saved", "attributes"
 )
 @with_feature(
     "gradients",
@@ -258,12 +257,8 @@ def tree_command(
     shows the lines of your code with the ops that each created. The script's own output
     goes to standard error.
     """
-    from gradviz.draw.tree import refuse_backward
-
-    refuse_backward(Options.of(options))
     with result_stream() as stream:
-        timed = with_time or options["color"] == "time"
-        if timed:
+        if with_time:
             captured = load("gradviz.gradients.command:timed_graph")(source)
         else:
             captured = source.graph()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from gradviz.cli.help import GroupedCommand
 from gradviz.cli.launch import launched, process_hook, rank_option, reports
 from gradviz.cli.options import with_feature
 from gradviz.cli.progress import Waiting, progress
@@ -87,14 +88,13 @@ def shown_in_any_case(captured: RunResult[Any]) -> Iterator[None]:
         raise
 
 
-class TargetCommand(click.Command):
+class TargetCommand(GroupedCommand):
     """A command whose line may end in `-- ARGUMENTS OF THE SCRIPT`, which click must
     not read, and that several ranks may run.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.params.append(rank_option())
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), rank_option()]
 
     def parse_args(
         self,
@@ -123,7 +123,6 @@ class Source:
     arguments: tuple[str, ...]
     at: int | Sequence[int] | None
     keep_going: bool
-    record: bool = True
     run_custom: bool = False  # for gradients only
     values: bool = False  # of small tensors, with the gradients
 
@@ -195,7 +194,6 @@ class Source:
                 self.arguments,
                 at=self.at,
                 keep_going=self.keep_going,
-                record=self.record,
                 need_graph=need_graph,
                 around=around,
                 steps=steps,
@@ -264,12 +262,14 @@ def target_argument(function: F) -> F:
         module: str | None,
         at: int | None,
         keep_going: bool,
-        record: bool,
         **options: Any,
     ) -> Any:
         arguments: Sequence[str] = ctx.meta.get(ARGUMENTS, ())
         source = Source(
-            _target(ctx, target, module), tuple(arguments), at, keep_going, record
+            _target(ctx, target, module),
+            tuple(arguments),
+            at,
+            keep_going,
         )
         return ctx.invoke(function, source=source, **options)
 
@@ -277,16 +277,10 @@ def target_argument(function: F) -> F:
     with_source.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
     for decorate in (
         click.option(
-            "--record/--no-record",
-            default=True,
-            show_default=True,
-            help="Record modules and source lines; --no-record runs faster.",
-        ),
-        click.option(
             "--continue",
             "keep_going",
             is_flag=True,
-            help="Run the script to its end after that backward call.",
+            help="Run the script to its end, instead of stopping there.",
         ),
         click.option(
             "--at",

@@ -87,7 +87,7 @@ class GraphDiff(NamedTuple):
             (len(self.removed), "removed"),
             (len(self.changed), "changed"),
         )
-        return f"<GraphDiff: nodes: {', '.join(f'{count:,} {what}' for count, what in counts)}>"
+        return f"<GraphDiff: nodes: {', '.join(f'{count:,} {change}' for count, change in counts)}>"
 
 
 def diff(before: Graph, after: Graph) -> GraphDiff:
@@ -227,8 +227,8 @@ def _changes(old: Node, new: Node) -> list[FieldChange]:
     ]
 
     return [
-        FieldChange(what, str(was), str(now))
-        for what, was, now in pairs
+        FieldChange(field, str(was), str(now))
+        for field, was, now in pairs
         if str(was) != str(now)
     ]
 
@@ -372,7 +372,7 @@ def _edge(graph: Graph, edge: Edge) -> str:
 def _words(changes: Iterable[FieldChange]) -> str:
     return one_line(
         "; ".join(
-            f"{what} {clip(before, 40)} -> {clip(after, 40)}"
-            for what, before, after in changes
+            f"{field} {clip(before, 40)} -> {clip(after, 40)}"
+            for field, before, after in changes
         )
     )

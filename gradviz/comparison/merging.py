@@ -133,7 +133,7 @@ class Merging:
         taken: set[int | None] = set()
 
         for leaf, record in view.graph.leaf_of.items():
-            known = next(
+            match = next(
                 (
                     self._leaf_named[name]
                     for name in record.names
@@ -141,21 +141,21 @@ class Merging:
                 ),
                 None,
             )
-            same[leaf] = known if known not in taken else None
-            taken.add(known)
+            same[leaf] = match if match not in taken else None
+            taken.add(match)
 
-        here = [leaf for leaf in self._leaf_keys if leaf not in taken]
-        theirs = [leaf for leaf, known in same.items() if known is None]
+        unmatched = [leaf for leaf in self._leaf_keys if leaf not in taken]
+        theirs = [leaf for leaf, match in same.items() if match is None]
         ours, others = (
-            [self._leaf_keys[leaf] for leaf in here],
+            [self._leaf_keys[leaf] for leaf in unmatched],
             [_leaf_keys(view, leaf) for leaf in theirs],
         )
 
-        if not (here and theirs):
+        if not (unmatched and theirs):
             return same
 
         pairs = align([*zip(*ours)], [*zip(*others)])
-        return same | {theirs[j]: here[i] for i, j in pairs}
+        return same | {theirs[j]: unmatched[i] for i, j in pairs}
 
     def _name_leaf(
         self,
@@ -191,23 +191,23 @@ class Merging:
         added if they are new.
         """
         path: list[Scope] = []
-        here: int | None = scope
+        current: int | None = scope
 
         while (
-            here is not None
-            and (theirs[here].path, theirs[here].call) not in self._scope_of
+            current is not None
+            and (theirs[current].path, theirs[current].call) not in self._scope_of
         ):
-            path.append(theirs[here])
-            here = theirs[here].parent
+            path.append(theirs[current])
+            current = theirs[current].parent
 
-        if here is None:
+        if current is None:
             parent = None
         else:
-            parent = self._scope_of[theirs[here].path, theirs[here].call]
+            parent = self._scope_of[theirs[current].path, theirs[current].call]
 
-        for around in reversed(path):
-            self._scopes.append(around._replace(parent=parent))
-            parent = self._scope_of[around.path, around.call] = len(self._scopes) - 1
+        for outer in reversed(path):
+            self._scopes.append(outer._replace(parent=parent))
+            parent = self._scope_of[outer.path, outer.call] = len(self._scopes) - 1
 
         assert parent is not None
         return parent

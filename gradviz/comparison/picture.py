@@ -49,13 +49,13 @@ def _colored(drawn: Scene, difference: GraphDiff, both: Joined) -> Scene:
     # on edges between nodes of both graphs, by consumer and producer
     words: dict[tuple[int | None, int | None], str] = {}
 
-    for what, edges in (("removed", both.gone), ("added", difference.added_edges)):
+    for word, edges in (("removed", both.gone), ("added", difference.added_edges)):
         for edge in edges:
             if {kinds.get(edge.consumer), kinds.get(edge.producer)} <= {
                 None,
                 "changed",
             }:
-                words[edge.consumer, edge.producer] = what
+                words[edge.consumer, edge.producer] = word
 
     links = tuple(
         link._replace(

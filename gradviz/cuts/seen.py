@@ -30,7 +30,7 @@ import torch.distributions as distributions
 import torch.jit._builtins as scripted
 
 from gradviz.packages import is_foundation
-from gradviz.source.cut import DetachKind
+from gradviz.source.cut import METHODS, DetachKind
 from gradviz.walker.isolation import isolated
 from gradviz.walker.private import is_traced
 from gradviz.walker.taps import Began, Ended, all_tapped
@@ -61,31 +61,6 @@ class Watch(Protocol):
         """A call that is no block has switched recording off; None: or on again."""
 
 
-_METHODS: dict[str, DetachKind] = {
-    "detach": "detach",
-    "detach_": "detach",
-    "numpy": "numpy",
-    **dict.fromkeys(("item", "tolist"), "number"),
-    **dict.fromkeys(
-        (
-            "argmax",
-            "argmin",
-            "argsort",
-            "gt",
-            "lt",
-            "ge",
-            "le",
-            "eq",
-            "ne",
-        ),
-        "integer",
-    ),
-    **dict.fromkeys(
-        ("long", "int", "short", "byte", "bool"),
-        "integer",
-    ),
-    **dict.fromkeys(("bernoulli", "multinomial"), "sample"),
-}
 _OPERATORS: dict[str, DetachKind] = {
     **dict.fromkeys(("__float__", "__int__", "__index__", "__complex__"), "number"),
     **dict.fromkeys(
@@ -150,7 +125,7 @@ class CutCalls:
         self._thread, self._undo = threading.get_ident(), ExitStack()
         try:
             self._undo.enter_context(all_tapped(self._listeners()))
-            for name in (*_METHODS, *_OPERATORS, "copy_"):
+            for name in (*METHODS, *_OPERATORS, "copy_"):
                 self._stand_in(name, _Attribute)
             self._stand_in("data", _Data)
             for function in (torch.tensor, torch.as_tensor):
@@ -233,8 +208,8 @@ class CutCalls:
             self._tell("data", name, (tensor,), frame)
         elif name == "copy_" and _calls(frame):
             self._writes(tensor, _first_argument(frame), frame)
-        elif name in _METHODS and _calls(frame):
-            self._tell(_METHODS[name], name, (tensor,), frame)
+        elif name in METHODS and _calls(frame):
+            self._tell(METHODS[name], name, (tensor,), frame)
 
     def _is_watched(self, frame: FrameType | None) -> bool:
         """Whether code that is to be seen runs in a frame: what torch asks its tensors

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -118,6 +118,31 @@ def value_line(step: BackwardStep | None) -> str:
         f"grad {number(value)}" for value in step.arrived
     ]
     return ", ".join(told)
+
+
+_SIGNS = {"add": "+", "sub": "\u2212", "mul": "\u00d7", "div": "\u00f7"}
+
+
+def sign_text(
+    graph: Graph, node: Node, title: str, steps: Mapping[int, BackwardStep]
+) -> str:
+    """The title of an op on single numbers as a sign, with the number of the script
+    that it was given: `+ 1`; any other title as it is.
+    """
+    step, sign = steps.get(node.id), _SIGNS.get(title)
+    if step is None or sign is None or len(step.value) != 1:
+        return title
+
+    inputs = graph.inputs(node.id)
+    first = steps.get(inputs[0].producer) if inputs else None
+    is_sum = title in ("add", "sub")
+    if len(inputs) == 2 or not is_sum or first is None or inputs[0].position:
+        return sign
+    if len(first.value) != 1:
+        return sign
+
+    difference = step.value[0] - first.value[0]
+    return f"{sign} {number(difference if title == 'add' else -difference)}"
 
 
 def factor_text(step: BackwardStep | None, position: int) -> str:

@@ -19,7 +19,7 @@ from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.heat import HEATS, gradient_norms
 from gradviz.draw.kinds import kind_of
 from gradviz.draw.marks import marked
-from gradviz.draw.names import held_names, name_of
+from gradviz.draw.names import MOST, held_names, name_of, passed_on
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, MEANING, BoxKind
 from gradviz.draw.summary import (
@@ -41,7 +41,6 @@ from gradviz.graph import (
     Data,
     Edge,
     Graph,
-    Group,
     Leaf,
     Node,
     Root,
@@ -308,6 +307,10 @@ class Drafter:
                         "variable" if self.options.details else "forward"
                     ),
                 )
+                title = details.sign_text(self.graph, node, lines[0], self.numbers)
+                if title[1:] and title != lines[0]:
+                    self.data_uses += 1  # the number is said
+                lines = (title, *lines[1:])
                 names = tuple(labels.relative(name, around) for name in node.names)
                 kind = kind_of(self.graph, node)
                 self.box_of[node.id] = self._draw_node(
@@ -337,7 +340,8 @@ class Drafter:
             ),
         )
         value = details.value_line(self.numbers.get(node.id))
-        lines = (*lines, value) if value else lines
+        if value:
+            lines = (*(line for line in lines if self.brief(line) != "()"), value)
         norms = self.backward.of[node.id] if self.backward is not None else None
         lines = details.with_norms(
             lines,
@@ -501,31 +505,31 @@ class Drafter:
         used.
         """
         which = self._which(edge.producer, edge.output)
-        carried = self._carried(edge)
+        name, shape = self._carried(edge)
         moved = labels.moved_text(self.graph.nodes[edge.consumer])
         factor = details.factor_text(
             self.numbers.get(edge.consumer),
             edge.position,
         )
-        uses = _uses(edge, self.graph.nodes[edge.consumer].folded)
-        if self.graph.nodes[edge.producer].group is not None:
-            which = "" if carried else which  # both are the tensor
-        return " ".join(filter(None, (which, carried, moved, factor, uses)))
+        uses = self._uses(edge, name)
+        if name or (shape and self.graph.nodes[edge.producer].group is not None):
+            which = ""  # both are the tensor
+        return " ".join(filter(None, (which, name, shape, moved, factor, uses)))
 
-    def _carried(self, edge: Edge) -> str:
+    def _carried(self, edge: Edge) -> tuple[str, str]:
         """The variable that holds what goes along an edge, and its shape where the box
-        changed that: `q (5, 8)`.
+        changed that: `q`, `(5, 8)`.
         """
         node, output = edge.producer, edge.output
         record = self.graph.nodes[node]
         if len(self.graph.nodes) > LABELLED or self.options.details:
-            return ""
+            return "", ""
         if (
             node in self.graph.leaf_of
             or output >= len(record.outputs)
             or node == edge.consumer
         ):
-            return ""
+            return "", ""
 
         made = record.outputs[output]
         if node not in self.came:
@@ -534,9 +538,27 @@ class Drafter:
             shape = ""
         else:
             shape = self.brief(tensor_line(made))
-        shape = shape if shape != "()" else ""
+        shape = shape.strip() if shape != "()" else ""
         names = held_names(self.graph, edge) if self.options.names == "auto" else ""
-        return f"{labels.relative(names, self._path(record.scope))} {shape}".strip()
+        return labels.relative(names, self._path(record.scope)), shape
+
+    def _uses(self, edge: Edge, names: str) -> str:
+        """What goes round a loop; of another edge how often each tensor is used, where
+        that is more than once.
+        """
+        record = self.graph.nodes[edge.consumer]
+        group = record.folded
+        passed = passed_on(self.graph, edge)
+        if not passed or group is None:
+            is_said = edge.count == names.count(",") + 1
+            return "" if is_said else f"{edge.count:,} uses"
+
+        if all(passed) and len(passed) <= MOST and self.options.names == "auto":
+            around = self._path(record.scope)
+            what = labels.relative(", ".join(dict.fromkeys(passed)), around)
+        else:
+            what = plural(len(passed), "tensor")
+        return f"{what} to the next of {group.count:,}"
 
     def _inputs_of(self, node: int) -> set[TensorInfo | None]:
         """The kinds of tensors that a box gets from others, leaves apart."""
@@ -681,7 +703,9 @@ class Drafter:
                 which = self._which(root.node, root.output)
                 is_named = self.options.names == "auto" and not self.options.details
                 if is_named and root.node not in self.graph.leaf_of:
-                    which = f"{which} {name_of(self.graph, root.node)}".strip()
+                    which = (
+                        f"{which} {name_of(self.graph, root.node, root.output)}".strip()
+                    )
                 self._link(
                     self._source(root.node, None),
                     box,
@@ -759,7 +783,7 @@ class Drafter:
 
         if any(link.label.startswith("\u00d7 ") for link in self.links):
             lines.append(
-                "grad: the gradient that arrives; \u00d7: by what it is multiplied on its way back"
+                "grad: gradient arriving here; \u00d7: local derivative on the way back"
             )
 
         if self.backward is not None:
@@ -770,16 +794,6 @@ class Drafter:
             )
 
         return tuple(lines)
-
-
-def _uses(edge: Edge, group: Group | None) -> str:
-    """How often what goes along an edge is used, where that is more than once."""
-    if edge.count == 1:
-        return ""
-    turns = group.count - 1 if group is not None else 0
-    if edge.producer == edge.consumer and turns > 0 and edge.count % turns == 0:
-        return f"{plural(edge.count // turns, 'tensor')} to the next of {turns + 1}"
-    return f"{edge.count:,} uses"
 
 
 def _flagged(graph: Graph) -> dict[int, BoxKind]:

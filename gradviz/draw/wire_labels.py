@@ -107,9 +107,16 @@ def label_words(
         )
     )
     lines = _Taken(chain(_samples(curves), _borders(frames)))
+    beginnings: set[tuple[str, float, float]] = set()
     for i, label in enumerate(labels):
         points = curves.points[curves.starts[i] : curves.starts[i + 1]]
         if label and len(points):
+            # what goes several ways from one place is said once where they part
+            piece = points[3 * ((len(points) - 1) // 6)]
+            beginning = (label, *np.round(piece).tolist())
+            if beginning in beginnings:
+                continue
+            beginnings.add(beginning)
             rect = _best(
                 _candidates(points, text_width(label, SIZE)), room, taken, lines
             )

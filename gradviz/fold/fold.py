@@ -59,7 +59,7 @@ def fold(
         focus: path of one module to open; everything outside it stays closed.
         expand: paths of modules to open whatever `depth` says.
         views: "auto" draws ops that only change a shape or a layout together with the
-            op beside them, in a graph of more than 50 nodes; "show" draws each alone.
+            op beside them, in a graph of more than 16 nodes; "show" draws each alone.
         limit: how many boxes "auto" may use.
         measure: how large the picture of a folded graph is; without it, sizes are
         estimated.

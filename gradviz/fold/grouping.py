@@ -22,8 +22,10 @@ from gradviz.graph.origins import ScopeTree
 
 SMALL = 50
 """Nodes of a graph that is drawn in full when its page holds it: the reader wants all
-of it, views, too.
+of it.
 """
+FEW = 16
+"""Nodes of a graph whose views are boxes of their own: it is about ops, not layers."""
 
 
 def grouped(
@@ -39,7 +41,8 @@ def grouped(
     """
     named = with_functions(graph)
     order = ops_in_order(named)
-    host = {} if views or len(graph.nodes) <= SMALL else hosts_of_views(named, order)
+    apart = views or len(graph.nodes) <= FEW
+    host = {} if apart else hosts_of_views(named, order)
     order = with_views_beside(order, host)
     builder = _Builder(named, host)
     groups = builder.build(Groups(graph, named, order))

@@ -175,10 +175,10 @@ def measure(
     sizes: MutableMapping[torch.Tensor, GradientSize] = WeakIdKeyDictionary()
 
     def size_of(gradient: torch.Tensor) -> GradientSize:
-        known = sizes.get(gradient)
-        if known is None:
-            known = sizes[gradient] = size(gradient)
-        return known
+        measured = sizes.get(gradient)
+        if measured is None:
+            measured = sizes[gradient] = size(gradient)
+        return measured
 
     def run() -> None:
         """Measure steps as they come, so that no gradient is kept."""
@@ -229,9 +229,9 @@ def measure(
         ),
         *graph.notes,
     )
-    known = computed(live) if values else {}
-    for node in small.keys() & known.keys():
-        small[node]["value"] = known[node]
+    computed_values = computed(live) if values else {}
+    for node in small.keys() & computed_values.keys():
+        small[node]["value"] = computed_values[node]
     steps = _backward(order, incoming, unmeasured)
     graph = replace(
         graph,

@@ -139,16 +139,16 @@ def _seed(
     if gradient is None:
         return _ones(tensor)
 
-    given = torch.as_tensor(
+    seed = torch.as_tensor(
         gradient,
         dtype=tensor.dtype,
         device=tensor.device,
     )
     try:
-        return given.detach().expand_as(tensor)
+        return seed.detach().expand_as(tensor)
     except RuntimeError:
         raise GradientError(
-            f"the gradient has shape {tuple(given.shape)}, which does not fit {root.name} of shape {tuple(tensor.shape)}"
+            f"the gradient has shape {tuple(seed.shape)}, which does not fit {root.name} of shape {tuple(tensor.shape)}"
         ) from None
 
 
@@ -201,19 +201,19 @@ def stopped_note(
         (leaves, "leaf", "leaves"),
     )
     missing = " and ".join(plural(*count) for count in counts if count[0])
-    behind = f"Not measured behind it: {missing or 'nothing'}."
+    remark = f"Not measured behind it: {missing or 'nothing'}."
 
     compiled = set(compiled_functions(graph)).intersection(stops)
     custom = [node for node in stops if node not in compiled]
     if compiled:
         yield (
-            f"stopped at {plural(len(compiled), 'compiled function')}, whose backward runs as one. {behind} "
+            f"stopped at {plural(len(compiled), 'compiled function')}, whose backward runs as one. {remark} "
             "TORCH_COMPILE_DISABLE=1 in the environment runs the script uncompiled"
         )
     if custom:
         yield (
             f"stopped at {functions(graph, custom)}: calling a custom backward once more may change what it keeps. "
-            f"{'' if compiled else behind + ' '}--run-custom (run_custom=True) goes through"
+            f"{'' if compiled else remark + ' '}--run-custom (run_custom=True) goes through"
         )
 
 

@@ -76,12 +76,12 @@ def _call(
     try:
         custom = isinstance(function, BackwardCFunction)
         if custom:
-            made = function.apply(*_with_zeros(function, incoming))
+            gradients = function.apply(*_with_zeros(function, incoming))
         else:
-            made = function(*incoming)
+            gradients = function(*incoming)
 
-        made = made if isinstance(made, (tuple, list)) else (made,)
-        return _by_entry(function, made) if custom else made
+        gradients = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
+        return _by_entry(function, gradients) if custom else gradients
     except GradientError:
         raise
     except Exception as error:
@@ -101,21 +101,23 @@ def _reason(error: Exception) -> str:
 
 def _by_entry(
     function: Any,
-    made: Sequence[Gradient],
+    gradients: Sequence[Gradient],
 ) -> tuple[Gradient, ...]:
     """What the backward of a custom Function made. It returns a gradient per argument;
     only tensors have an entry in `next_functions`, and those that require grad are the
     ones with an edge in it.
     """
-    given = [
-        gradient for gradient, needed in zip(made, function.needs_input_grad) if needed
+    needed_gradients = [
+        gradient
+        for gradient, needed in zip(gradients, function.needs_input_grad)
+        if needed
     ]
     entries = [child is not None for child, _ in function.next_functions]
-    if len(given) != sum(entries):
+    if len(needed_gradients) != sum(entries):
         raise GradientError(
             f"{function.name()} cannot compute its gradient: its backward returned too few gradients for its inputs."
         )
-    rest = iter(given)
+    rest = iter(needed_gradients)
     return tuple(next(rest) if entry else None for entry in entries)
 
 
@@ -279,15 +281,15 @@ def _add(
         node,
         [None] * max(live.outputs(node), output + 1),
     )
-    known = slots[output]
-    if known is None:
+    earlier = slots[output]
+    if earlier is None:
         slots[output] = gradient
     else:  # torch adds a sparse tensor to a dense one, and not the other way round
         try:
             with torch.no_grad():
-                if known.layout != torch.strided:
-                    slots[output] = gradient + known
+                if earlier.layout != torch.strided:
+                    slots[output] = gradient + earlier
                 else:
-                    slots[output] = known + gradient
+                    slots[output] = earlier + gradient
         except Exception as error:
             raise _failed(live, node, error) from error

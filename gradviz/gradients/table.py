@@ -171,7 +171,7 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
         first = min(
             (place_of[node] for node in inside if node in place_of), default=None
         )
-        given = [
+        sizes = [
             size_of[edge]
             for node in inside
             for edge in graph.inputs(node)
@@ -183,7 +183,7 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
                 name,
                 record.type,
                 _at_output(flow, set(inside)),
-                _together(given),
+                _together(sizes),
             )
         )
 
@@ -241,12 +241,12 @@ class Scale(NamedTuple):
 
 def scale(norms: Sequence[float | None]) -> Scale | None:
     """The scale of these norms, None where none of them is positive and finite."""
-    known = [norm for norm in norms if norm is not None and 0 < norm < math.inf]
-    if not known:
+    positive = [norm for norm in norms if norm is not None and 0 < norm < math.inf]
+    if not positive:
         return None
-    high = max(known)
+    high = max(positive)
     return Scale(
-        max(min(min(known), high / 10**_DECADES), _SMALLEST),
+        max(min(min(positive), high / 10**_DECADES), _SMALLEST),
         high,
     )
 
@@ -393,13 +393,13 @@ def paths_table(paths: Paths, top: int | None = PATHS_ROWS) -> RenderableType:
     root, target = _ends(paths)
     amounts = [(_amount(paths, path), _route(paths.graph, path)) for path in shown]
     total = paths.total.item() if _single(paths) else _norm(paths.total)
-    what = f"the gradient of {root} with respect to {target}"
+    label = f"the gradient of {root} with respect to {target}"
     title = "contribution" if _single(paths) else "norm of contribution"
     columns = (Column(title, "number"), Column("path", "text"))
     table = FittedTable(
         columns,
         amounts,
-        summary=[(Text(number(total), "bold"), Text(what, "bold"))],
+        summary=[(Text(number(total), "bold"), Text(label, "bold"))],
     )
     remarks = [Text(line, style="dim") for line in _path_remarks(paths, len(shown))]
     head = f"{plural(paths.count, 'path')} from {root} to {target}"

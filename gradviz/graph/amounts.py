@@ -237,9 +237,11 @@ def own_seconds(graph: Graph) -> list[float]:
     """
     if all(scope.forward is None for scope in graph.scopes):
         return []
-    whole = [(scope.forward or 0.0) + (scope.backward or 0.0) for scope in graph.scopes]
-    own = list(whole)
-    for scope, seconds in zip(graph.scopes, whole):
+    total_seconds = [
+        (scope.forward or 0.0) + (scope.backward or 0.0) for scope in graph.scopes
+    ]
+    self_seconds = list(total_seconds)
+    for scope, seconds in zip(graph.scopes, total_seconds):
         if scope.parent is not None:
-            own[scope.parent] -= seconds
-    return [max(seconds, 0.0) for seconds in own]
+            self_seconds[scope.parent] -= seconds
+    return [max(seconds, 0.0) for seconds in self_seconds]

@@ -65,17 +65,17 @@ _RETIRED_FLAGS = ("in_compiled", "recomputed")
 _PART = re.compile(r"\bin storage (\d+)")
 
 
-def _codec(type: Any, whole: Codec) -> Codec:
-    """How values of a type are written, with `whole` for the whole numbers among them."""
+def _codec(type: Any, integers: Codec) -> Codec:
+    """How values of a type are written, with `integers` for the whole numbers among them."""
     if type is int or type in _BY_TYPE:
-        return whole if type is int else _BY_TYPE[type]
+        return integers if type is int else _BY_TYPE[type]
     inner = get_args(type)
     if get_origin(type) is Literal:
         return Word(inner)
     if get_origin(type) is tuple:
-        return Many(_codec(inner[0], whole))
+        return Many(_codec(inner[0], integers))
     (value,) = (part for part in inner if part is not NoneType)
-    return Optional(_codec(value, whole))
+    return Optional(_codec(value, integers))
 
 
 def _record(
@@ -112,9 +112,9 @@ class _SavedRecord(Record):
         self,
         value: Any,
         context: Context,
-        *given: Any,
+        *leading: Any,
     ) -> Any:
-        saved: model.SavedTensor = super().read(value, context, *given)
+        saved: model.SavedTensor = super().read(value, context, *leading)
         if not saved.note:
             return saved
 
@@ -416,15 +416,15 @@ def _check_edges(edges: Iterable[Edge]) -> None:
     """Edges stand in order of consumer, then position, and have a count of at least 1."""
     before = (-1, -1)
     for i, edge in enumerate(edges):
-        here = (edge.consumer, edge.position)
-        if here <= before:
+        place = (edge.consumer, edge.position)
+        if place <= before:
             raise Bad(
                 "does not come after the edge before it, by consumer and position",
                 f"edges[{i}]",
             )
         if edge.count < 1:
             raise Bad("is 0, and an edge stands for at least one", f"edges[{i}][4]")
-        before = here
+        before = place
 
 
 def _check_leaves(leaves: Iterable[Leaf]) -> None:
@@ -443,20 +443,23 @@ def _check_scopes(scopes: tuple[Scope, ...]) -> None:
     done: dict[int, int] = {}  # how deep each is
     for i in range(len(scopes)):
         path: dict[int, None] = {}
-        here: int | None = i
-        while here is not None and here not in done:
-            if here in path:
-                raise Bad("is inside itself", f"scopes[{here}]")
-            path[here] = None
-            here = scopes[here].parent
+        current: int | None = i
+        while current is not None and current not in done:
+            if current in path:
+                raise Bad("is inside itself", f"scopes[{current}]")
+            path[current] = None
+            current = scopes[current].parent
 
-        around = 0 if here is None else done[here]
-        if around + len(path) > _NESTED:
+        outer_depth = 0 if current is None else done[current]
+        if outer_depth + len(path) > _NESTED:
             raise Bad(
                 f"is inside more than {_NESTED} others: module calls do not nest as deep",
                 f"scopes[{i}]",
             )
 
         done.update(
-            {scope: around + depth for depth, scope in enumerate(reversed(path), 1)}
+            {
+                scope: outer_depth + depth
+                for depth, scope in enumerate(reversed(path), 1)
+            }
         )

@@ -28,17 +28,17 @@ def without_folders(graph: Graph) -> Callable[[str], str]:
     >>> without_folders(Graph((Node(0, "MulBackward0", source=line),)))(f"made in {line.file}:3")
     'made in train.py:3'
     """
-    own: set[str] = set()
+    user_folders: set[str] = set()
     folders: set[str] = set()
 
     for source in sources(graph):
         folder, inside, _ = source.file.partition(f"{os.sep}{source.package}{os.sep}")
         if not source.package:
-            own.add(os.path.dirname(source.file))
+            user_folders.add(os.path.dirname(source.file))
         elif inside:
             folders.add(folder)
 
-    roots = {folder for folder in own if os.path.isabs(folder)}
+    roots = {folder for folder in user_folders if os.path.isabs(folder)}
     folders |= (
         {os.path.commonpath(roots)}
         if roots and len({os.path.splitdrive(root)[0] for root in roots}) == 1

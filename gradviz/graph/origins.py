@@ -54,12 +54,12 @@ class _Nested(Protocol):
 
 def around(
     records: Sequence[_Nested],
-    at: int | None,
+    index: int | None,
 ) -> Iterator[int]:
     """A record, by its index, and all that it is inside of, inner first."""
-    while at is not None:
-        yield at
-        at = records[at].parent
+    while index is not None:
+        yield index
+        index = records[index].parent
 
 
 def common(
@@ -67,10 +67,10 @@ def common(
     some: Iterable[int],
 ) -> int | None:
     """The innermost record that all of these are, or are inside of."""
-    first, *rest = (list(around(records, at)) for at in sorted(some))
+    first, *rest = (list(around(records, index)) for index in sorted(some))
     others = [set(outer) for outer in rest]
     return next(
-        (at for at in first if all(at in outer for outer in others)),
+        (index for index in first if all(index in outer for outer in others)),
         None,
     )
 
@@ -157,9 +157,9 @@ class ScopeTree:
         """The innermost scope that contains all of these; None stands for outside every
         module.
         """
-        known = [scope for scope in scopes if scope is not None]
-        if known and len(known) == len(scopes):
-            return common(self.scopes, known)
+        scope_ids = [scope for scope in scopes if scope is not None]
+        if scope_ids and len(scope_ids) == len(scopes):
+            return common(self.scopes, scope_ids)
         return None
 
 
@@ -190,21 +190,21 @@ def telling_lines(nodes: Iterable[Node]) -> Lines:
     else the lines that called torch.
     """
     packages: Counter[str] = Counter()
-    known = 0
+    located = 0
 
     for node in nodes:
-        known += node.source is not None
+        located += node.source is not None
         if node.source is not None and node.script_line is not None:
             packages[node.source.package] += 1
 
     library = sum(packages.values())
-    if 2 * library <= known:
+    if 2 * library <= located:
         return Lines(op_line)
 
     names = " and ".join(name for name, _ in packages.most_common(2))
     return Lines(
         own_line,
-        f"lines are the script's own: {library:,} of {known:,} ops were made in lines of {names}",
+        f"lines are the script's own: {library:,} of {located:,} ops were made in lines of {names}",
     )
 
 
@@ -297,7 +297,8 @@ def op_text(node: Node) -> str:
     """
     name = forward_name(node)
     if name in _OPERATORS:
-        return _with_number(name, node)
+        value = number_beside(node)
+        return name if value is None else _OPERATORS[name].format(value)
     written = _WRITTEN.get(name)
     if written is not None and node.attributes:
         try:
@@ -374,10 +375,14 @@ _SYNTAX: dict[str, type[ast.operator]] = {
 }
 
 
-def _with_number(name: str, node: Node) -> str:
-    """The op with the number that it has: the saved one, else the one that its line
-    names.
+def number_beside(node: Node) -> int | float | complex | None:
+    """The number that an op of two operands was given: the saved one, else the one that
+    its line names; None where it was given none, or that is not known.
     """
+    name = forward_name(node)
+    if name not in _OPERATORS:
+        return None
+
     value = node.attributes.get("other")
     if (
         value is None
@@ -386,12 +391,8 @@ def _with_number(name: str, node: Node) -> str:
     ):
         value = _literal(node.source.text, name)
 
-    is_number = (
-        isinstance(value, (int, float, complex))
-        and node.attributes.get("alpha", 1) == 1
-    )
-
-    return _OPERATORS[name].format(value) if is_number else name
+    is_plain = node.attributes.get("alpha", 1) == 1
+    return value if isinstance(value, (int, float, complex)) and is_plain else None
 
 
 @lru_cache(maxsize=4096)

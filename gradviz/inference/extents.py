@@ -170,13 +170,13 @@ class Extents:
 
         for position in free:
             self._taken[position] = 1
-            at = bisect_left(ends, position)
+            gap = bisect_left(ends, position)
             if position not in self.made_by:
                 between.append(
                     (
                         position,
-                        [call.module, *modules][at],
-                        [*modules, len(self._modules)][at],
+                        [call.module, *modules][gap],
+                        [*modules, len(self._modules)][gap],
                     )
                 )
 
@@ -314,13 +314,13 @@ class Extents:
                 before, after = (call.module, border)
             self._give(call, position, before, after)
 
-        around: InferredCall | None = call
-        while around is not None and positions:
-            around.start, around.end = (
-                min(around.start, *positions, around.end),
-                max(around.end, *positions, around.start),
+        outer: InferredCall | None = call
+        while outer is not None and positions:
+            outer.start, outer.end = (
+                min(outer.start, *positions, outer.end),
+                max(outer.end, *positions, outer.start),
             )
-            around = around.parent
+            outer = outer.parent
 
     def _border(self, call: InferredCall, *, later: bool) -> int:
         """The module of the last call inside one, or of the first; where there is none,

@@ -63,8 +63,8 @@ class ForwardOrder:
             for node in self.nodes
         ]
         """Shape of the first output, where known."""
-        known = self.position.keys() | set(parameters)
-        self._is_first = [known.isdisjoint(inputs[node]) for node in self.nodes]
+        sources = self.position.keys() | set(parameters)
+        self._is_first = [sources.isdisjoint(inputs[node]) for node in self.nodes]
         self.producers = [
             [
                 self.position[source]
@@ -102,12 +102,12 @@ class ForwardOrder:
         self,
         call: InferredCall,
         further: int,
-        around: int,
+        outer_end: int,
     ) -> list[int]:
         """How many values go into and out of a call, and when it is 1, 2, ... `further`
         positions longer.
 
-        What is used beyond `around`, the end of the call around it, goes out in any
+        What is used beyond `outer_end`, the end of the call around it, goes out in any
         case. It counts on its own, so that a second result, such as the logits of a
         router for a loss at the end, does not hide where the first one goes.
         """
@@ -119,14 +119,14 @@ class ForwardOrder:
             if i > end:
                 alive -= ending[i - end]
             last = self.last_use[i]
-            if last > around and i <= end:
+            if last > outer_end and i <= end:
                 alive += 1
-                last = self._last_use_until(i, around)
-            at = last - end  # from this length on it is used inside only
+                last = self._last_use_until(i, outer_end)
+            length = last - end  # from this length on it is used inside only
             if last > max(i, end):
                 alive += 1
-                if at <= further:
-                    ending[at] += 1
+                if length <= further:
+                    ending[length] += 1
             if i >= end:
                 costs.append(alive + len(outside))
 

@@ -140,7 +140,10 @@ def _under(
         path, module, parent = stack.pop()
         module = unwrapped(module)
         if is_compiled(module):
-            stack.extend((at, child, parent) for at, child in children(path, module))
+            stack.extend(
+                (child_path, child, parent)
+                for child_path, child in children(path, module)
+            )
             continue
         if (
             module in place
@@ -156,7 +159,8 @@ def _under(
         place[module] = len(below)
         below.append(_Under(path, module, parent))
         stack.extend(
-            (at, child, place[module]) for at, child in reversed(children(path, module))
+            (child_path, child, place[module])
+            for child_path, child in reversed(children(path, module))
         )
 
     return below

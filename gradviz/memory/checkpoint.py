@@ -105,7 +105,7 @@ def _cheapest(costs: ModuleCosts, budget: int) -> Collection[str]:
     more than a limit.
     """
     alone = {path: Checkpointed(costs, [path]) for path in costs.scopes}
-    useful = [path for path, one in alone.items() if one.held < costs.total]
+    useful = [path for path, single in alone.items() if single.held < costs.total]
     useful.sort(key=lambda path: (alone[path].held - costs.total) / alone[path].ops)
 
     def rank(

@@ -305,9 +305,9 @@ def _checked(graph: Graph, by: By | None) -> By:
         )
 
     if (by in ("line", "op-line") and not lines) or (by == "module" and not modules):
-        what = "modules" if by == "module" else "source lines"
+        missing = "modules" if by == "module" else "source lines"
         raise FormatError(
-            f"by cannot be {by!r}: this graph has no {what}, which only gradviz.record() and the command line see. "
+            f"by cannot be {by!r}: this graph has no {missing}, which only gradviz.record() and the command line see. "
             "Take by='op' or by='node'."
         )
 
@@ -467,14 +467,14 @@ def totals_of(graph: Graph, saved: Collection[int]) -> Totals:
     full = [slot for slot in slots if slot.tensor is not None]
     states = Counter(slot.state for slot in slots)
     kept = by_kind(map(graph.storages.__getitem__, saved))
-    known = by_kind(graph.storages)
+    sizes = by_kind(graph.storages)
     # not read, with `saved=False`
-    known.update(_by_shape(leaf for leaf in graph.leaves if leaf.storage is None))
+    sizes.update(_by_shape(leaf for leaf in graph.leaves if leaf.storage is None))
 
     return Totals(
-        parameters=known["parameter"],
-        buffers=known["buffer"],
-        inputs=known["input"],
+        parameters=sizes["parameter"],
+        buffers=sizes["buffer"],
+        inputs=sizes["input"],
         gradients=_by_shape(leaf for leaf in graph.leaves if not leaf.has_grad).total(),
         activations=kept["activation"],
         outputs=kept["output"],
@@ -551,7 +551,7 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
         ("saved tensor", "has", "have"),
         ("node", "keeps", "keep"),
     )
-    told = (
+    remarks = (
         (
             totals.freed_slots,
             slots,
@@ -583,9 +583,9 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
             (
                 sum(flag in node.flags for node in graph.nodes),
                 nodes,
-                f"what {what} saved or will compute again: not counted",
+                f"what {hider} saved or will compute again: not counted",
             )
-            for flag, what in _HIDING.items()
+            for flag, hider in _HIDING.items()
         ),
         (
             _math_attention_on_meta(graph),
@@ -594,9 +594,9 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
             "CPU or GPU it mostly does not. Use FakeTensorMode instead of device='meta' for the real size",
         ),
     )
-    for count, (what, single, several), text in told:
+    for count, (thing, single, several), text in remarks:
         if count:
-            yield f"{plural(count, what)} {verb(count, single, several)} {text}"
+            yield f"{plural(count, thing)} {verb(count, single, several)} {text}"
 
 
 def _math_attention_on_meta(graph: Graph) -> int:

@@ -106,8 +106,8 @@ def _counting(
 def _title(first: str, last: Entry, number: int) -> str:
     if first == last[1]:
         return first
-    at = [*_NUMBER.finditer(first)][number]
-    return f"{first[: at.start()]}{at[0]}–{last[0][number]}{first[at.end() :]}"
+    match = [*_NUMBER.finditer(first)][number]
+    return f"{first[: match.start()]}{match[0]}–{last[0][number]}{first[match.end() :]}"
 
 
 def _numbers(path: str) -> list[int]:

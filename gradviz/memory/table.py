@@ -203,7 +203,7 @@ def row_name(row: SavedRow, by: By) -> tuple[Text, Text]:
 
 _KINDS: dict[StorageKind, tuple[str, str]] = {
     "activation": ("activations", ""),
-    "output": ("outputs", "a variable of yours holds them, too"),
+    "output": ("outputs", "also held by your own variables"),
     "input": ("inputs", ""),
     "parameter": ("parameters", ""),
     "buffer": ("buffers", ""),
@@ -221,11 +221,11 @@ _TOTALS = (
 def _totals(result: Saved) -> FittedTable:
     rows = [
         (
-            Text(what),
+            Text(label),
             Text("" if nbytes is None else bytes_text(nbytes)),
             Text(remark, "dim"),
         )
-        for what, nbytes, remark in _lines(result)
+        for label, nbytes, remark in _lines(result)
     ]
     return FittedTable(_TOTALS, rows, header=False)
 
@@ -236,9 +236,9 @@ def _lines(
     totals, kinds = result.totals, result.total.row.kinds
     saved = f"{plural(totals.slots, 'saved tensor')} in {plural(totals.storages, 'storage')}"
     yield "held for backward", totals.held_for_backward, saved
-    for kind, (what, remark) in _KINDS.items():
+    for kind, (label, remark) in _KINDS.items():
         if kinds.get(kind):
-            yield f"  {what}", kinds[kind], remark
+            yield f"  {label}", kinds[kind], remark
 
     yield (
         "held only by the graph",
@@ -268,18 +268,18 @@ def _lines(
         )
 
     yield "in the whole graph:", None, ""
-    for what, nbytes in (
+    for label, nbytes in (
         ("parameters", totals.parameters),
         ("buffers", totals.buffers),
         ("inputs", totals.inputs),
     ):
         if nbytes:
-            yield f"  {what}", nbytes, ""
+            yield f"  {label}", nbytes, ""
 
     yield (
         "  gradients to come",
         totals.gradients,
-        "of leaves whose .grad is None" if totals.gradients else "",
+        ".grad still to be allocated" if totals.gradients else "",
     )
 
 

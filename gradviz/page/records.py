@@ -51,7 +51,7 @@ def records(graph: Graph) -> Pack:
         scopes=[_scope(scope) for scope in graph.scopes],
         seconds=[float(f"{seconds:.3g}") for seconds in own_seconds(graph)],
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
-        absent=[_absent(one) for one in graph.absent],
+        absent=[_absent(absent) for absent in graph.absent],
         ofRanks=bool(graph.by_rank),
         byRank=chart_of(graph).bars,
         formulas=_formulas(graph),
@@ -69,7 +69,7 @@ def _formulas(
         return {}
 
     facts = {op: facts_of(op) for op in sorted(set(column(graph.nodes, "op")))}
-    return {op: known for op, known in facts.items() if known}
+    return {op: formula for op, formula in facts.items() if formula}
 
 
 class _Writer:
@@ -267,11 +267,13 @@ def _scope(scope: Scope) -> list[Any]:
 
 
 def _absent(absent: Absent) -> list[str]:
-    at = f", {labels.source_text(absent.source)}" if absent.source is not None else ""
+    where = (
+        f", {labels.source_text(absent.source)}" if absent.source is not None else ""
+    )
     return [
         labels.names_text(absent.names),
         tensor_line(absent.tensor),
-        one_line(f"{absent.reason}{at}"),
+        one_line(f"{absent.reason}{where}"),
     ]
 
 
@@ -333,7 +335,7 @@ def _backward(graph: Graph, pack: Pack) -> None:
 def _plain(value: Any) -> Any:
     """Numbers as JSON has them: what is not finite as a word."""
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     return value if math.isfinite(value) else repr(value)
 
 

@@ -48,7 +48,9 @@ def homes_of_leaves(groups: Groups, graph: Graph) -> Homes:
         meeting = common(groups, users) or 0 if is_parameter and users else 0
         beside = {
             next(
-                at for at in around(groups, user) if meeting in (at, groups[at].parent)
+                group
+                for group in around(groups, user)
+                if meeting in (group, groups[group].parent)
             )
             for user in users
         }
@@ -110,14 +112,14 @@ class Walk:
     def _walk(self) -> None:
         waiting = [(self._enter(0, -1), iter(self.tree[0].children))]
         while waiting:
-            at, children = waiting[-1]
+            group, children = waiting[-1]
             for child in children:
                 if child < 0:
-                    inner = self._enter(~child, at)
-                    self.items[at].append(~inner)
+                    inner = self._enter(~child, group)
+                    self.items[group].append(~inner)
                     waiting.append((inner, iter(self.tree[~child].children)))
                     break
-                self._cell(child, OP, at)
+                self._cell(child, OP, group)
             else:
                 waiting.pop()
 
@@ -125,7 +127,7 @@ class Walk:
             self._cell(root, OUTPUT, 0)
 
     def _enter(self, old: int, parent: int) -> int:
-        at = len(self.groups)
+        group = len(self.groups)
         self.groups.append(old)
         self.items.append([])
         self.parent.append(parent)
@@ -135,10 +137,10 @@ class Walk:
             self._cell(
                 leaf,
                 COPY if len(self._homes[leaf]) > 1 else LEAF,
-                at,
+                group,
             )
 
-        return at
+        return group
 
     def _cell(
         self,
@@ -165,13 +167,13 @@ class Walk:
             for producer, consumer in ends
         ]
         first = len(self.cells) - len(graph.roots)
-        made = ((root.node, first + i) for i, root in enumerate(graph.roots))
+        output_cells = ((root.node, first + i) for i, root in enumerate(graph.roots))
 
         return [
             *edges,
             *(
                 (self._beside(node, -1), output)
-                for node, output in made
+                for node, output in output_cells
                 if node is not None
             ),
         ]
@@ -182,8 +184,8 @@ class Walk:
         """
         if node in self.cell_of:
             return self.cell_of[node]
-        at, homes = self.tree.home[other] if other >= 0 else 0, self._homes[node]
-        return self.copy_of[node, at if at in homes else homes[0]]
+        group, homes = self.tree.home[other] if other >= 0 else 0, self._homes[node]
+        return self.copy_of[node, group if group in homes else homes[0]]
 
 
 CELL_HEIGHT, GROUP_HEIGHT = 34.0, 38.0
@@ -236,8 +238,8 @@ def make_sheets(
     of: list[int] = []
     number: dict[Shape, int] = {}
     ports: list[list[int]] = []
-    for at in range(len(walk.groups)):
-        shape, mine = borders.shape(at, width_of)
+    for group in range(len(walk.groups)):
+        shape, mine = borders.shape(group, width_of)
         of.append(number.setdefault(shape, len(number)))
         ports.append(mine)
     with Stage("layout"):
@@ -251,8 +253,8 @@ class _Borders:
         self._walk = walk
         count = len(walk.groups)
         self._depth = [0] * count
-        for at in range(1, count):
-            self._depth[at] = self._depth[walk.parent[at]] + 1
+        for group in range(1, count):
+            self._depth[group] = self._depth[walk.parent[group]] + 1
 
         # place of a cell among the children of its group
         self._local = [0] * len(walk.cells)
@@ -268,13 +270,13 @@ class _Borders:
         # (cell outside, local child)
         self._into: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]
         self._out: list[dict[int, None]] = [{} for _ in range(count)]  # local child
-        for made, used in walk.edges():
-            self._sort(made, used)
+        for maker, user in walk.edges():
+            self._sort(maker, user)
 
-    def _sort(self, made: int, used: int) -> None:
+    def _sort(self, maker: int, user: int) -> None:
         cells, parent, depth = self._walk.cells, self._walk.parent, self._depth
-        a, b = cells[made].group, cells[used].group
-        x, y = self._local[made], self._local[used]
+        a, b = cells[maker].group, cells[user].group
+        x, y = self._local[maker], self._local[user]
 
         while a != b:
             if depth[a] >= depth[b]:
@@ -282,7 +284,7 @@ class _Borders:
                 x = self._local_group[a]
                 a = parent[a]
             else:
-                self._into[b][made, y] = None
+                self._into[b][maker, y] = None
                 y = self._local_group[b]
                 b = parent[b]
 
@@ -290,31 +292,31 @@ class _Borders:
             self._inner[a][x, y] = None
 
     def shape(
-        self, at: int, width_of: Callable[[int], float]
+        self, group: int, width_of: Callable[[int], float]
     ) -> tuple[Shape, list[int]]:
         """The structure of a group's sheet, and the cells outside that its ports on top
         stand for.
         """
-        items = self._walk.items[at]
-        makers = list(dict.fromkeys(made for made, _ in self._into[at]))
+        items = self._walk.items[group]
+        makers = list(dict.fromkeys(maker for maker, _ in self._into[group]))
 
         if len(makers) <= PORTS:
-            port = {made: len(items) + i for i, made in enumerate(makers)}
-            into = [(port[made], child) for made, child in self._into[at]]
+            port = {maker: len(items) + i for i, maker in enumerate(makers)}
+            into = [(port[maker], child) for maker, child in self._into[group]]
             ports = makers
         else:
-            users = list(dict.fromkeys(child for _, child in self._into[at]))
+            users = list(dict.fromkeys(child for _, child in self._into[group]))
             into = [(len(items) + i, child) for i, child in enumerate(users)]
             ports = [-1] * len(users)
 
         below = len(items) + len(ports)
-        out = [(child, below + i) for i, child in enumerate(self._out[at])]
+        out = [(child, below + i) for i, child in enumerate(self._out[group])]
         shape = Shape(
             tuple(int(width_of(item)) for item in items),
             tuple(item < 0 for item in items),
             len(ports),
             len(out),
-            (*self._inner[at], *into, *out),
+            (*self._inner[group], *into, *out),
         )
 
         return shape, ports

@@ -96,8 +96,8 @@ class Texts:
 
         if cell.kind in (LEAF, COPY):
             leaf = self._graph.leaf_of[cell.record]
-            around = self._path(cell.group)
-            names = labels.names_text(_relative(name, around) for name in leaf.names)
+            path = self._path(cell.group)
+            names = labels.names_text(_relative(name, path) for name in leaf.names)
             title = names or f"unnamed {leaf.kind}"
             if cell.kind == COPY:
                 title += f" {labels.again(self._copies[cell.record])}"
@@ -108,11 +108,11 @@ class Texts:
         line = tensor_line(root.tensor) if root.node is not None else "no graph"
         return self._short(labels.root_title(root), line)
 
-    def group(self, at: int) -> Text:
+    def group(self, number: int) -> Text:
         """The text of a group, by number of the walk: the title that it has in a
         picture.
         """
-        groups, old = self._groups, self._walk.groups[at]
+        groups, old = self._groups, self._walk.groups[number]
         group = groups[old]
 
         if group.op is not None:
@@ -123,7 +123,7 @@ class Texts:
             node = node._replace(assigned=last.assigned or node.assigned)
             return self._op(node)
 
-        sums = self.sums[at]
+        sums = self.sums[number]
         words = [plural(sums.ops, "op")]
         if sums.parameters:
             words.append(f"{count_text(sums.parameters)} parameters")
@@ -144,7 +144,7 @@ class Texts:
         name = one_line(
             labels.group_title(
                 box,
-                self._path(self._walk.parent[at]),
+                self._path(self._walk.parent[number]),
             )
         )
         record = groups.graph.scopes[group.scope] if group.scope is not None else None
@@ -156,11 +156,11 @@ class Texts:
         return Text(shorten(path, CELLS), line, shorten(f"{kind}{more}", CELLS))
 
     def _op(self, node: Node) -> Text:
-        around = self._graph.scopes[node.scope].path if node.scope is not None else ""
+        path = self._graph.scopes[node.scope].path if node.scope is not None else ""
         title, op = labels.op_title(
             self._graph,
             node,
-            around,
+            path,
             self._names,
         )
         return self._short(
@@ -180,9 +180,9 @@ class Texts:
             room=room,
         )
 
-    def _path(self, at: int) -> str:
+    def _path(self, group: int) -> str:
         """Path of the innermost module around what is in a group."""
-        scope = self._groups.scope(self._walk.groups[at]) if at >= 0 else None
+        scope = self._groups.scope(self._walk.groups[group]) if group >= 0 else None
         return self._groups.graph.scopes[scope].path if scope is not None else ""
 
     def _all_sums(self) -> list[Sums]:
@@ -201,13 +201,13 @@ class Texts:
                     known_elements(leaf.tensor) if leaf.kind == "parameter" else 0
                 )
 
-        for at in range(
+        for group in range(
             len(walk.groups) - 1,
             0,
             -1,
         ):
             for k in range(3):
-                counted[walk.parent[at]][k] += counted[at][k]
+                counted[walk.parent[group]][k] += counted[group][k]
 
         return [Sums(*counts) for counts in counted]
 
@@ -223,13 +223,13 @@ def main_ops(walk: Walk) -> list[list[int]]:
         if cell.kind == OP and not _is_beside(walk.graph.nodes[cell.record].op):
             working[cell.group].append(number)
 
-    for at in range(
+    for group in range(
         len(walk.groups) - 1,
         0,
         -1,
     ):
         # which says that they are many
-        working[walk.parent[at]] += working[at][: FEW + 1]
+        working[walk.parent[group]] += working[group][: FEW + 1]
 
     hosts = [walk.tree[old].op for old in walk.groups]
     return [
@@ -247,9 +247,9 @@ def _is_beside(op: str) -> bool:
     return is_view(op) or op.startswith("ToCopyBackward")
 
 
-def _relative(path: str, around: str) -> str:
+def _relative(path: str, outer: str) -> str:
     """A path as it is called inside another."""
-    return (path.removeprefix(f"{around}.") or path) if around else path
+    return (path.removeprefix(f"{outer}.") or path) if outer else path
 
 
 CHEVRON = 20.0
@@ -269,19 +269,19 @@ def view(
     opening = graph.opening
     groups = opening.groups if opening is not None else grouped(graph, views=views)
     is_open = opening.open if opening is not None else range(len(groups))
-    made = Walk(groups.graph, groups)
-    texts = Texts(made, dtype, names)
+    walk = Walk(groups.graph, groups)
+    texts = Texts(walk, dtype, names)
     cells, titles = (
-        [texts.cell(cell) for cell in made.cells],
-        [texts.group(i) for i in range(len(made.groups))],
+        [texts.cell(cell) for cell in walk.cells],
+        [texts.group(i) for i in range(len(walk.groups))],
     )
 
     def width(item: int) -> float:
         return cells[item].width if item >= 0 else titles[~item].width + CHEVRON
 
-    sheets = make_sheets(made, width)
+    sheets = make_sheets(walk, width)
     pack = Pack()
-    _tree(pack, groups, made, is_open)
+    _tree(pack, groups, walk, is_open)
     _texts(pack, cells, titles, texts)
     _sheets(pack, sheets)
     return pack
@@ -290,16 +290,16 @@ def view(
 def _tree(
     pack: Pack,
     groups: Groups,
-    made: Walk,
+    walk: Walk,
     is_open: Container[int],
 ) -> None:
-    kinds, mains = get_args(Kind), main_ops(made)
+    kinds, mains = get_args(Kind), main_ops(walk)
     pack.add(
-        record=(cell.record for cell in made.cells),
-        kind=(cell.kind for cell in made.cells),
-        scope=(groups[old].scope for old in made.groups),
-        groupKind=(kinds.index(groups[old].kind) for old in made.groups),
-        open=(int(old in is_open) for old in made.groups),
+        record=(cell.record for cell in walk.cells),
+        kind=(cell.kind for cell in walk.cells),
+        scope=(groups[old].scope for old in walk.groups),
+        groupKind=(kinds.index(groups[old].kind) for old in walk.groups),
+        open=(int(old in is_open) for old in walk.groups),
         mains=chain.from_iterable(mains),
         mainCount=map(len, mains),
     )

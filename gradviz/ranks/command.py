@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from gradviz.checks.output import FindingsTable
+from gradviz.cli.help import GroupedCommand
 from gradviz.cli.options import json_option, render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
@@ -21,7 +22,7 @@ from gradviz.report.results import write_json, write_table
 DIFFERENT = 1
 
 
-@click.command("merge")
+@click.command("merge", cls=GroupedCommand)
 @click.option(
     "-o",
     "--output",
@@ -30,7 +31,7 @@ DIFFERENT = 1
 )
 @open_option
 @json_option("Print it all as JSON.")
-@render_options()
+@render_options("direction", "depth", "focus")
 @click.argument(
     "files",
     nargs=-1,
@@ -47,8 +48,9 @@ def command(
 
     Shows the nodes that all ranks share and those that only some have, and runs the
     checks on several ranks. FILES are graphs that the ranks saved: torchrun ... -m
-    gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ...
-    Drawing options apply to -o. Exit code 0 if all ranks are alike, else 1.
+    gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ... For a
+    picture with other options write -o all.json, and render that. Exit code 0 if all
+    ranks are alike, else 1.
     """
     refuse_to_open(output)
     if output is not None:

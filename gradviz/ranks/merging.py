@@ -47,8 +47,8 @@ def merge(
         items = ((None, graph) for graph in graphs)
     merging, alike = RankMerging(), Alike()
     for place, (key, graph) in enumerate(items):
-        own = graph.process.rank if graph.process is not None else place
-        merging.add(own if key is None else key, of_graph(graph, alike))
+        rank = graph.process.rank if graph.process is not None else place
+        merging.add(rank if key is None else key, of_graph(graph, alike))
     return merging.result()
 
 
@@ -240,11 +240,11 @@ class RankMerging(Merging):
 
 def _title(first: Graph, every: Ranks) -> str:
     """The first graph's title, said of all ranks."""
-    own = first.process
-    if own is None:
+    process = first.process
+    if process is None:
         return f"{first.title or 'graph'}, {named(every)}"
     return first.title.replace(
-        str(Rank(own.rank, own.world)), f"{named(every)} of {own.world}"
+        str(Rank(process.rank, process.world)), f"{named(every)} of {process.world}"
     )
 
 

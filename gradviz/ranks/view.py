@@ -65,10 +65,10 @@ def of_graph(graph: Graph, alike: Alike) -> View:
 
             saved = tuple([(slot.slot, slot.nbytes or 0) for slot in node.saved])
             outputs = tuple([plain[output] for output in node.outputs])
-            made = Computed(
+            computed = Computed(
                 outputs, saved, node.flags, _attributes_text(node.attributes)
             )
-            content[node.id] = alike.setdefault(made, made)
+            content[node.id] = alike.setdefault(computed, computed)
 
     return View(
         graph,

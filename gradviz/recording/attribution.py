@@ -18,7 +18,7 @@ import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.packages import CallSite, with_text
-from gradviz.recording.assigned import assigned_names
+from gradviz.recording.assigned import assigned_names, named_operands
 from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import (
     children,
@@ -67,15 +67,15 @@ class Recorded:
         self._prefixes: dict[Tree, str] = {}  # of each outermost module that ran
 
     def places(self, bare: BareGraph) -> Places:
-        told, unknown = cache(_told), Counter[str]()
+        read_line, unknown = cache(_read_line), Counter[str]()
         if len(bare.sequences):
             sites, calls = zip(*self._noted(bare, unknown))
         else:
             sites, calls = ((), ())
 
         places = [site and site.place for site in sites]
-        sources = [told(place and place.source) for place in places]
-        script_lines = [told(place and place.script_line) for place in places]
+        sources = [read_line(place and place.source) for place in places]
+        script_lines = [read_line(place and place.script_line) for place in places]
         kept = _kept(calls)
         scope_of: list[int | None] = [
             kept[call] if call is not None else None for call in calls
@@ -100,6 +100,7 @@ class Recorded:
             {node: name for node, name in names.items() if name},
             assigned_names(bare, sites, calls),
             self._given(),
+            dict(named_operands(bare, sites)),
         )
 
     def _given(self) -> dict[int, Given]:
@@ -107,12 +108,12 @@ class Recorded:
         identity of the data.
         """
         noted = (entry for span in self._spans for entry in list(span.event_log.given))
-        live = ((told, reference()) for told, reference in noted)
-        given: dict[int, Given] = {}
-        for told, tensor in live:
+        live = ((parameter, reference()) for parameter, reference in noted)
+        parameters: dict[int, Given] = {}
+        for parameter, tensor in live:
             if tensor is not None:
-                given.setdefault(id(tensor), told)
-        return given
+                parameters.setdefault(id(tensor), parameter)
+        return parameters
 
     def _noted(
         self, bare: BareGraph, unknown: Counter[str]
@@ -182,8 +183,8 @@ class Recorded:
             checkpoints.items(),
             key=lambda item: -item[0],
         ):
-            around = scope_of[node]
-            outer = scopes[around].path if around is not None else None
+            outer_scope = scope_of[node]
+            outer = scopes[outer_scope].path if outer_scope is not None else None
             paths = {
                 path: module
                 for module in modules
@@ -201,7 +202,7 @@ class Recorded:
                         path,
                         type(module).__name__,
                         calls[path],
-                        around,
+                        outer_scope,
                         count,
                     )
                 )
@@ -228,9 +229,9 @@ class Recorded:
         )
 
     def _path(self, call: ModuleCall) -> str:
-        known = self._known(call.module)
-        if known is not None:
-            return known
+        name = self._known(call.module)
+        if name is not None:
+            return name
         return joined(
             self._prefixes[call.tree],
             call.tree.paths.get(call.module, ""),
@@ -246,9 +247,9 @@ class Recorded:
         one without, else the class name.
         """
         trees = list(dict.fromkeys(call.tree for call in kept))
-        known = {tree: self._known(tree.seen) for tree in trees}
-        taken = {path for path in known.values() if path is not None}
-        for tree, path in known.items():
+        path_of = {tree: self._known(tree.seen) for tree in trees}
+        taken = {path for path in path_of.values() if path is not None}
+        for tree, path in path_of.items():
             if path is None:
                 path = "" if len(trees) == 1 else distinct(tree.seen.type, taken)
                 taken.add(path)
@@ -283,7 +284,7 @@ def _noted_at(
     return site, call
 
 
-def _told(source: SourceLine | None) -> SourceLine | None:
+def _read_line(source: SourceLine | None) -> SourceLine | None:
     return with_text(source) if source is not None else None
 
 

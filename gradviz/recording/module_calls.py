@@ -42,17 +42,17 @@ def bare_checkpoint(frame: FrameType | None, outer: int) -> FrameType | None:
     """The innermost such checkpoint between a module's call and the call around it,
     which runs in frame `outer`.
     """
-    for around in frames_from(frame):
-        if id(around) == outer:
+    for caller in frames_from(frame):
+        if id(caller) == outer:
             break
-        if around.f_code is _FORWARD:
-            inputs: Any = local_variables(around).get("args", ())
+        if caller.f_code is _FORWARD:
+            inputs: Any = local_variables(caller).get("args", ())
             with torch._C.DisableTorchFunction():
                 bare = not any(
                     is_a(value, torch.Tensor) and value.requires_grad
                     for value in inputs
                 )
-            return around if bare else None
+            return caller if bare else None
 
     return None
 
@@ -117,8 +117,8 @@ class ModuleCalls:
 
     def seen(self, module: torch.nn.Module) -> SeenModule | None:
         """What is known of a module, None when it was not called."""
-        known = self._seen.get(id(module))
-        return known if known is not None and known.ref() is module else None
+        entry = self._seen.get(id(module))
+        return entry if entry is not None and entry.ref() is module else None
 
     def trees(self) -> list[Tree]:
         """Every outermost module so far, settled."""
@@ -142,12 +142,12 @@ class ModuleCalls:
         event_log = self._event_log()
         stack, frame = event_log.stack, sys._getframe(1)
         while stack:  # does this call run inside the one that began last?
-            outer, code, around = stack[-1].frame, stack[-1].code, frame.f_back
-            while around is not None and (
-                id(around) != outer or around.f_code is not code
+            outer, code, caller = stack[-1].frame, stack[-1].code, frame.f_back
+            while caller is not None and (
+                id(caller) != outer or caller.f_code is not code
             ):
-                around = around.f_back
-            if around is not None:
+                caller = caller.f_back
+            if caller is not None:
                 break
             # no: an interrupt ended that one. Hooks run for exceptions, but not for
             # KeyboardInterrupt.
@@ -166,9 +166,9 @@ class ModuleCalls:
         event_log: EventLog,
         module: torch.nn.Module,
         frame: FrameType,
-        made: int,
+        next_node: int,
     ) -> ModuleCall:
-        """A call that runs in this frame begins, before node number `made`."""
+        """A call that runs in this frame begins, before node number `next_node`."""
         stack = event_log.stack
         outer, seen = stack[-1] if stack else None, self.seen(module)
         site = self._user.site(frame.f_back, outer)
@@ -186,7 +186,7 @@ class ModuleCalls:
         call.place, call.site, call.began, call.parent, call.seconds = (
             place,
             site,
-            made,
+            next_node,
             outer,
             None,
         )
@@ -211,12 +211,12 @@ class ModuleCalls:
         stack.append(call)
         seen.calls += 1
         seen.began, seen.recording, seen.source = (
-            made,
+            next_node,
             grad_enabled(),
             place.source if place is not None else None,
         )
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
-        event_log.note_call(made)
+        event_log.note_call(next_node)
         return call
 
     def _checkpoint(self, frame: FrameType, call: ModuleCall) -> Any:
@@ -338,16 +338,16 @@ def _note_given(
     Arguments by keyword are read from torch's frame, where that is given.
     """
     with _without_functions():
-        given = [
+        positions = [
             i
             for i, value in enumerate(arguments)
             if type(value) is torch.Tensor and not value.requires_grad
         ]
         keywords = local_variables(frame).get("kwargs") if frame is not None else None
-        if given:
+        if positions:
             code = getattr(class_attribute(type(module), "forward"), "__code__", None)
             names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
-            for i in (i for i in given if i < len(names)):
+            for i in (i for i in positions if i < len(names)):
                 event_log.given.append(
                     (Given(names[i], frame is None), weakref.ref(arguments[i]))
                 )
@@ -360,10 +360,10 @@ def _note_given(
 def _note_failure(
     event_log: EventLog, call: ModuleCall, error: BaseException, arguments: Any
 ) -> None:
-    known = event_log.failed
-    around = known.reached.parent if known is not None else None
-    if known is not None and known.error == id(error) and around is call:
-        known.reached = call
+    failed = event_log.failed
+    parent = failed.reached.parent if failed is not None else None
+    if failed is not None and failed.error == id(error) and parent is call:
+        failed.reached = call
     else:
         event_log.failed = FailedCall(
             call,

@@ -101,15 +101,15 @@ class Reasons:
         path, module = owner
         run = self._recording.run_of(module)
         called_at = with_text(run.source) if run.source is not None else None
-        what = path or type(module).__name__
+        name = path or type(module).__name__
         if not run.calls and not cut:
-            return Reason(f"{what} was never called", self._created(path))
+            return Reason(f"{name} was never called", self._created(path))
         if run.calls and not run.recording:
-            return Reason(f"{what} ran with gradients off (torch.no_grad())", called_at)
+            return Reason(f"{name} ran with gradients off (torch.no_grad())", called_at)
 
         if run.calls and not cut:
             return Reason(
-                f"{what} ran, but the loss does not use its result", called_at
+                f"{name} ran, but the loss does not use its result", called_at
             )
 
         return None

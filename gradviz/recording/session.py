@@ -35,12 +35,12 @@ from gradviz.walker.taps import Ended, tapped
 NO_STACK: list[str] = []
 """The answer that costs nothing: one object for all nodes."""
 
-Made = Callable[[], list[str]]
+NodeMade = Callable[[], list[str]]
 """Called for each node, by torch itself, in the thread that makes it. Answers
 `NO_STACK`, and must not raise.
 """
 
-Around = Callable[["FrameType | None"], Callable[[], None]]
+AroundBackward = Callable[["FrameType | None"], Callable[[], None]]
 """Called with the frame that starts a backward. What it returns is called when the
 engine has ended.
 """
@@ -53,16 +53,16 @@ _set, _is_on, _checks_nan = (
 
 
 def _by_number(
-    made: Callable[[dict[int, list[str]], int], list[str]],
-) -> Made:
-    """`made` for each number that the next node would get, once; nothing of Python runs
-    where it is the latest one.
+    stack_for: Callable[[dict[int, list[str]], int], list[str]],
+) -> NodeMade:
+    """`stack_for` for each number that the next node would get, once; nothing of Python
+    runs where it is the latest one.
 
     So none runs for an AccumulateGrad, which takes no number: a signal handler that
     Python called at such a moment, and that uses the same leaf, would wait for the lock
     that its own thread holds.
     """
-    latest = type("Latest", (dict,), {"__missing__": made})()
+    latest = type("Latest", (dict,), {"__missing__": stack_for})()
     return map(latest.__getitem__, iter(peek_sequence, None)).__next__
 
 
@@ -86,9 +86,12 @@ class NodeWatch:
     """
 
     def __init__(
-        self, made: Made, around: Around, thread_ends: Callable[[], None]
+        self,
+        node_made: NodeMade,
+        around_backward: AroundBackward,
+        thread_ends: Callable[[], None],
     ) -> None:
-        self._made, self._around = made, around
+        self._node_made, self._around_backward = node_made, around_backward
         self._open = False
         # a signal handler, and what is collected, come back to it
         self._lock = threading.RLock()
@@ -105,12 +108,14 @@ class NodeWatch:
         self._replace(
             torch.fx.traceback,
             "format_stack",
-            self._with_stack if self._users_on else self._made,
+            self._with_stack if self._users_on else self._node_made,
         )
         self._replace(
             torch,
             "set_anomaly_enabled",
-            wraps(_set)(lambda *given, **options: self._users_set(*given, **options)),
+            wraps(_set)(
+                lambda *arguments, **options: self._users_set(*arguments, **options)
+            ),
         )
         self._replace(
             torch, "is_anomaly_enabled", wraps(_is_on)(lambda: self._users_on)
@@ -146,7 +151,7 @@ class NodeWatch:
     @uninterrupted
     def _with_stack(self) -> list[str]:
         """While the user has anomaly mode on: note the node, and answer as torch would."""
-        self._made()
+        self._node_made()
         stack = self._stack_of_the_users()
         return stack[:-1] if stack and __file__ in stack[-1] else stack
 
@@ -156,7 +161,7 @@ class NodeWatch:
             if self._users_on:
                 torch.fx.traceback.format_stack = self._with_stack
             else:
-                torch.fx.traceback.format_stack = self._made
+                torch.fx.traceback.format_stack = self._node_made
             self._apply()
 
     def _apply(self) -> None:
@@ -183,7 +188,7 @@ class NodeWatch:
         *_: Any,
         **__: Any,
     ) -> Ended:
-        after = self._around(engine.f_back)
+        after = self._around_backward(engine.f_back)
         self._count(1)
 
         @uninterrupted
@@ -247,7 +252,7 @@ class Session:
             event_log.lines.until(peek_sequence(), None)
             event_log.ended = True
 
-    def _noticing(self) -> Made:
+    def _noticing(self) -> NodeMade:
         """What torch calls for every node. Written flat: a loop of small operations
         meets it every few microseconds.
         """

@@ -143,9 +143,9 @@ class FittedTable:
         """The lines of each title: one, unless it must be broken."""
         if not self.header:
             return [[] for _ in self.columns]
-        whole = [[column.title] for column in self.columns]
-        if _together([_width(*column) for column in zip(whole, bodies)]) <= room:
-            return whole
+        unbroken = [[column.title] for column in self.columns]
+        if _together([_width(*column) for column in zip(unbroken, bodies)]) <= room:
+            return unbroken
         return [
             _broken(column.title, body) for column, body in zip(self.columns, bodies)
         ]
@@ -203,10 +203,10 @@ class FittedTable:
                 text = lines[n] if n < len(lines) else Text()
                 blank = " " * (widths[i] - text.cell_len)
                 if self.columns[i].kind == "number":
-                    before, behind = (blank, "")
+                    before, after = (blank, "")
                 else:
-                    before, behind = ("", blank)
-                line.append(before).append_text(text).append(behind + " " * _GAP)
+                    before, after = ("", blank)
+                line.append(before).append_text(text).append(after + " " * _GAP)
 
             line.rstrip()
             yield line
@@ -232,10 +232,12 @@ def write_csv(stream: TextIO, table: RenderableType) -> None:
     rows = csv.writer(stream, lineterminator="\n")
     for part in parts:
         if isinstance(part, FittedTable) and part.header:
-            told = [i for i, column in enumerate(part.columns) if column.kind != "bar"]
-            rows.writerow(part.columns[i].title for i in told)
+            indices = [
+                i for i, column in enumerate(part.columns) if column.kind != "bar"
+            ]
+            rows.writerow(part.columns[i].title for i in indices)
             rows.writerows(
-                [getattr(row[i], "value", row[i].plain) for i in told]
+                [getattr(row[i], "value", row[i].plain) for i in indices]
                 for row in part.rows
             )
             return

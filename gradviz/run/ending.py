@@ -193,7 +193,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
     while waiting:
         link = waiting.pop()
-        if link is not None and not any(link is known for known in links):
+        if link is not None and not any(link is other for other in links):
             links.append(link)
             waiting += [
                 link.__cause__,
@@ -221,17 +221,17 @@ def users_part(traceback: TracebackType | None) -> TracebackType | None:
             kept.append(traceback)
         traceback = traceback.tb_next
 
-    made: TracebackType | None = None
+    trimmed: TracebackType | None = None
     for link in reversed(kept):
         # some instructions have none
-        made = TracebackType(
-            made,
+        trimmed = TracebackType(
+            trimmed,
             link.tb_frame,
             link.tb_lasti,
             link.tb_lineno or 0,
         )
 
-    return made
+    return trimmed
 
 
 def outlast_launcher() -> None:

@@ -125,11 +125,11 @@ def _compiling(frame: FrameType | None) -> bool:
     Or a pipeline that learns the shapes of gradients, from tensors whose numbers nobody
     set.
     """
-    for around in frames_from(frame):
-        name = _module(around)
+    for caller in frames_from(frame):
+        name = _module(caller)
         if (
             name.startswith(_COMPILERS)
-            or (name, around.f_code.co_name) == _LEARNS_SHAPES
+            or (name, caller.f_code.co_name) == _LEARNS_SHAPES
         ):
             return True
         if not name.startswith("torch."):
@@ -263,12 +263,12 @@ def calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
     there is none.
     """
     nearest = None
-    for around in frames_from(frame, outermost):
-        file = around.f_code.co_filename
+    for caller in frames_from(frame, outermost):
+        file = caller.f_code.co_filename
         if not is_foundation(file):
-            nearest = nearest or around
+            nearest = nearest or caller
             if not package_of(file):
-                return around
+                return caller
     return nearest
 
 

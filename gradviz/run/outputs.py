@@ -77,10 +77,10 @@ def lookup(
 
     if value is _ABSENT:
         names = [
-            known
+            candidate
             for space in namespaces
-            for known, item in space.items()
-            if _worth_naming(known, item, space)
+            for candidate, item in space.items()
+            if _worth_naming(candidate, item, space)
         ]
         raise TargetError(
             f"{place} has no variable {first!r}. {did_you_mean(first, names, what='variables')}"
@@ -201,9 +201,9 @@ def _step(value: object, part: str) -> object:
     """An attribute, a key or an element; of a wrapper of data parallel also what the
     module in it has.
     """
-    own = _own(value, part)
-    inside = unwrapped(value) if own is _ABSENT else value
-    return own if inside is value else _own(inside, part)
+    direct = _own(value, part)
+    inside = unwrapped(value) if direct is _ABSENT else value
+    return direct if inside is value else _own(inside, part)
 
 
 def _own(value: object, part: str) -> object:
@@ -260,8 +260,8 @@ def _no_graph(
         lines = few_lines(
             [f"{name} {why_no_graph(tensor)}" for name, tensor in seen.items()], _SHOWN
         )
-    what = "tensor with a graph. Seen:" if seen else "variable that holds a tensor."
-    return "\n".join([f"{lead} {what}", *lines, *advice])
+    noun = "tensor with a graph. Seen:" if seen else "variable that holds a tensor."
+    return "\n".join([f"{lead} {noun}", *lines, *advice])
 
 
 def no_graph_words(target: Target, processes: int) -> list[str]:

@@ -394,18 +394,20 @@ class Program:
                 sys.path[:1] = [self._folder]
             if self._main is not None:
                 sys.modules["__main__"] = self._main
-            known, handlers = set(sys.modules), _handlers()
+            modules_before, handlers = set(sys.modules), _handlers()
             # a folder of installed packages, which stay
             shared = self._folder in sys.path[1:]
             try:
                 yield
             finally:
-                own = {} if shared else _forget_neighbours(known, self._folder)
+                neighbours = (
+                    {} if shared else _forget_neighbours(modules_before, self._folder)
+                )
                 if self._main is not None and _handlers() > handlers:
-                    own["__main__"] = self._main
+                    neighbours["__main__"] = self._main
                     with suppress(OSError):  # the folder may be gone
                         left = (
-                            own,
+                            neighbours,
                             sys.argv,
                             list(sys.path),
                             os.getcwd(),
@@ -545,7 +547,7 @@ def _back_to(
 
 
 def _forget_neighbours(
-    known: set[str],
+    modules_before: set[str],
     folder: str,
 ) -> dict[str, ModuleType]:
     """Drop the modules that were imported from the script's own folder, so that another
@@ -553,13 +555,13 @@ def _forget_neighbours(
     """
     tops = {
         name
-        for name in set(sys.modules) - known
+        for name in set(sys.modules) - modules_before
         if "." not in name and _folder_of(sys.modules.get(name)) == folder
     }
     dropped = [
         name
         for name in list(sys.modules)
-        if name not in known and name.partition(".")[0] in tops
+        if name not in modules_before and name.partition(".")[0] in tops
     ]
     return {name: sys.modules.pop(name) for name in dropped}
 

@@ -283,12 +283,12 @@ class Run(Generic[T]):
         ):
             explanation = hook("gradviz.memory.oom:explanation")
             if explanation:
-                told = explanation(
+                text = explanation(
                     self._failure.error, self._recording(), [self._program.namespace]
                 )
             else:
-                told = ""
-            self._failure = replace(self._failure, explanation=told)
+                text = ""
+            self._failure = replace(self._failure, explanation=text)
 
     def _ended(self) -> RunResult[T]:
         """What was read at calls, else what can be read now that the code has ended."""
@@ -323,7 +323,7 @@ class Run(Generic[T]):
             self._until,
         )
 
-    def _raise_unless(self, told: bool) -> None:
+    def _raise_unless(self, shown: bool) -> None:
         """Raise what reading raised, but where results or a report without any tell it."""
         if isinstance(self._error, KeyboardInterrupt) and self._watches_on:
             return
@@ -338,7 +338,7 @@ class Run(Generic[T]):
         reported = self._results or (
             self.look is not None and not isinstance(self._error, GradvizError)
         )
-        if self._error is not None and not (reported and told):
+        if self._error is not None and not (reported and shown):
             raise self._error
 
     @property
@@ -649,29 +649,31 @@ class Run(Generic[T]):
             return
 
         last = recording.last_outputs(failure.error, [namespace])
-        made = self._program.made  # a cell of a notebook also sees what others made
+        new_names = (
+            self._program.made
+        )  # a cell of a notebook also sees what others made
         outputs = {
             name: value
             for name, value in last.outputs.items()
-            if name in made or namespace.get(name) is not value
+            if name in new_names or namespace.get(name) is not value
         }
         if not outputs or last.source is None:
             return
 
-        at = place_text(
+        place = place_text(
             os.path.basename(last.source.file),
             last.source.line,
         )
         inside = f" in {last.module}" if last.module else ""
         notes = (
-            f"stopped at {at}{inside}: {last.source.text}",
+            f"stopped at {place}{inside}: {last.source.text}",
             last.error.splitlines()[0],
         )
         names = tuple(
             f"{name}, where it failed" if name.startswith("input of") else name
             for name in outputs
         )
-        title = f"{self._title}, until it failed at {at}"
+        title = f"{self._title}, until it failed at {place}"
         self._take(
             LiveOutputs(
                 list(outputs.values()),

@@ -256,32 +256,6 @@ def inference_modes(file: str) -> list[SourceLine]:
     return [line_of(file, number) for number in sorted(lines)]
 
 
-def draws_by_chance(file: str) -> list[SourceLine]:
-    """The lines of modules and checkpointed functions that ask Python's or NumPy's
-    generator for a number, and not torch's.
-    """
-    calls = [(ast.unparse(call.func), call) for call in nodes_of(file, ast.Call)]
-    rerun = {
-        ast.unparse(arg).rpartition(".")[2]
-        for name, call in calls
-        if name.endswith("checkpoint")
-        for arg in call.args[:1]
-    }
-    generators = ("random.", "np.random.", "numpy.random.")
-    drawn = {
-        call.lineno
-        for name, call in calls
-        if name.startswith(generators) and not name.endswith("seed")
-    }
-    inside = (
-        number
-        for number in sorted(drawn)
-        if body_around(file, number).function in {"forward", *rerun}
-    )
-
-    return [line_of(file, number) for number in inside]
-
-
 # -- where the code is at --------------------------------------------------------------
 
 

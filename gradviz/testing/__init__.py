@@ -68,8 +68,8 @@ def assert_saved_at_most(outputs: object, limit: int | str) -> None:
         )
     held = table.total.held
     if held > most:
-        told = f"the graph keeps {bytes_text(held)} for backward, {bytes_text(held - most)} more than {bytes_text(most)}"
-        raise AssertionError(f"{told}\n\n{table}")
+        message = f"the graph keeps {bytes_text(held)} for backward, {bytes_text(held - most)} more than {bytes_text(most)}"
+        raise AssertionError(f"{message}\n\n{table}")
 
 
 def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
@@ -98,5 +98,5 @@ def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
         name for name, parameter in wanted.items() if id(parameter) not in reached
     ]
     if missing:
-        told = f"no gradient reaches {len(missing)} of {plural(len(wanted), 'parameter')}: {few(missing)}"
-        raise AssertionError(f"{told}\ngradviz.why(outputs, parameter) says why")
+        message = f"no gradient reaches {len(missing)} of {plural(len(wanted), 'parameter')}: {few(missing)}"
+        raise AssertionError(f"{message}\ngradviz.why(outputs, parameter) says why")

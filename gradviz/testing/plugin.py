@@ -129,10 +129,10 @@ class GraphTexts:
                 "the graph now",
                 lineterm="",
             )
-            told = "\n".join(lines)
+            changes = "\n".join(lines)
             advice = "If that is meant: pytest --gradviz-update"
             raise AssertionError(
-                f"the graph differs from {shown}\n\n{told}\n\n{_found(outputs, graph, model)}{advice}"
+                f"the graph differs from {shown}\n\n{changes}\n\n{_found(outputs, graph, model)}{advice}"
             )
 
     def _file(self, name: str) -> Path:

@@ -289,16 +289,16 @@ class _Scanner:
     def _worth_a_look(self, items: Sequence[Any]) -> set[Kind]:
         """The kinds of entries that are named or entered."""
         kinds = list(map(type, items))
-        met = {self._kind(one) for one in dict(zip(map(id, kinds), kinds)).values()}
+        met = {self._kind(cls) for cls in dict(zip(map(id, kinds), kinds)).values()}
         met.discard("")
         return met - {"container", "object"} if len(items) > _LONG else met
 
     def _kind(self, type: type) -> Kind:
         """What to do with a value of this type: "" for nothing."""
-        known = self._known.get(id(type))
-        if known is None:
-            known = self._known[id(type)] = (type, self._find(type))
-        return known[1]
+        entry = self._known.get(id(type))
+        if entry is None:
+            entry = self._known[id(type)] = (type, self._find(type))
+        return entry[1]
 
     def _find(self, type: type) -> Kind:
         for base, kind in self._torch:
@@ -370,8 +370,8 @@ def as_written(name: str, namespaces: Sequence[Namespace]) -> str:
     """
     first, dot, rest = name.partition(".")
     value = value_of(first, namespaces)
-    here = name_of(value, namespaces[:1]) if dot and value is not None else ""
-    return f"{here}.{rest}" if here else name
+    local_name = name_of(value, namespaces[:1]) if dot and value is not None else ""
+    return f"{local_name}.{rest}" if local_name else name
 
 
 def namespaces(
@@ -430,17 +430,17 @@ def variables_at(
     outer: dict[int, Namespace] = {}
     models: list[Namespace] = []
 
-    for around in frames_from(frame, outermost):
-        file = around.f_code.co_filename
+    for caller in frames_from(frame, outermost):
+        file = caller.f_code.co_filename
         if is_foundation(file):
             continue
-        inner, *rest = namespaces(around)
+        inner, *rest = namespaces(caller)
         if package_of(file):
             models.append(_models(inner) if rest else {})
             continue
-        if around.f_globals is not main:
+        if caller.f_globals is not main:
             outer.setdefault(
-                id(around.f_globals),
+                id(caller.f_globals),
                 rest[0] if rest else inner,
             )
         if rest:
@@ -462,7 +462,7 @@ def callers_variables(frame: FrameType) -> list[Namespace]:
     libraries in between are left out, such as a test runner or a trainer.
     """
     variables: list[Namespace] = list(namespaces(frame))
-    known = {id(frame.f_globals)}
+    seen_globals = {id(frame.f_globals)}
 
     for outer in islice(frames_from(frame.f_back), _CALLERS):
         file = outer.f_code.co_filename
@@ -470,8 +470,8 @@ def callers_variables(frame: FrameType) -> list[Namespace]:
             inner, *rest = namespaces(outer)
             if rest:
                 variables.append(inner)
-            if id(outer.f_globals) not in known:
-                known.add(id(outer.f_globals))
+            if id(outer.f_globals) not in seen_globals:
+                seen_globals.add(id(outer.f_globals))
                 variables.append(rest[0] if rest else inner)
 
     return variables

@@ -100,6 +100,13 @@ class Names:
         """
         return tuple(self._aliases.get(id(tensor), ()))
 
+    def called(self, name: str) -> torch.Tensor | None:
+        """The tensor that the caller calls so; None where there is none."""
+        return next(
+            (tensor for tensor, names, _ in self._tensors.values() if name in names),
+            None,
+        )
+
     def result(self, node: Node) -> tuple[str, ...]:
         """Names of the tensors that `node` made, by output number."""
         return tuple(
@@ -149,11 +156,11 @@ class Names:
             if self._kinds.get(id(tensor)) != "parameter":
                 self._kinds[id(tensor)] = kind
             yield name, tensor
-        for name, shard, whole in gathered(prefix, root):
-            self._kinds |= {id(whole): "parameter", id(shard): "parameter"}
-            self.shards[id(whole)] = shard
+        for name, shard, full in gathered(prefix, root):
+            self._kinds |= {id(full): "parameter", id(shard): "parameter"}
+            self.shards[id(full)] = shard
             yield from (
-                (name, tensor) for tensor in (whole, shard) if tensor is not None
+                (name, tensor) for tensor in (full, shard) if tensor is not None
             )
 
     def _add(
@@ -162,17 +169,17 @@ class Names:
         tensor: torch.Tensor,
         rank: int,
     ) -> None:
-        known = self._tensors.get(id(tensor))
-        if known is None:
+        entry = self._tensors.get(id(tensor))
+        if entry is None:
             self._tensors[id(tensor)] = (tensor, (name,), rank)
-        elif known[2] == rank and name not in known[1]:
+        elif entry[2] == rank and name not in entry[1]:
             # the same source names it twice: a tied parameter
             self._tensors[id(tensor)] = (
                 tensor,
-                (*known[1], name),
+                (*entry[1], name),
                 rank,
             )
-        elif name not in known[1]:
+        elif name not in entry[1]:
             self._aliases.setdefault(id(tensor), []).append(name)
 
     def _tell_apart(self) -> None:
@@ -203,8 +210,8 @@ class Names:
             storage = storage_of(tensor)
             if storage is not None:
                 owner = self._owner(tensor, node)
-                known = self.owner_of.get(storage[0], owner)
-                self.owner_of[storage[0]] = max(known, owner, key=_STRENGTH.index)
+                strongest = self.owner_of.get(storage[0], owner)
+                self.owner_of[storage[0]] = max(strongest, owner, key=_STRENGTH.index)
 
             if node is not None:
                 self.results.setdefault(node, []).extend(
@@ -469,12 +476,12 @@ def as_tensor(output: Output) -> torch.Tensor:
     """
     if isinstance(output, torch.Tensor):
         return output
-    made = output.node._input_metadata[output.output_nr]
+    metadata = output.node._input_metadata[output.output_nr]
     return torch.zeros(
         (),
-        dtype=made.dtype,
-        device=made.device,
-    ).expand(tuple(made.shape))
+        dtype=metadata.dtype,
+        device=metadata.device,
+    ).expand(tuple(metadata.shape))
 
 
 def _result(value: Any) -> Output:
@@ -536,10 +543,10 @@ def _not_a_tensor(outputs: object) -> str:
     is_module = isinstance(outputs, torch.nn.Module)
     if is_module or (callable(outputs) and not _children(outputs)):
         if is_module:
-            what = f"module ({kind})"
+            noun = f"module ({kind})"
         else:
-            what = f"function ({getattr(outputs, '__name__', kind)})"
-        return f"this is a {what}, not a tensor: call it and pass what it returns"
+            noun = f"function ({getattr(outputs, '__name__', kind)})"
+        return f"this is a {noun}, not a tensor: call it and pass what it returns"
     if isinstance(outputs, (int, float, complex)):
         return f"this is a Python {kind}, which has no graph: pass the tensor itself (without .item() or float())"
     return f"there is no tensor in this {kind}: pass a tensor, or any nesting of dict, list, tuple or dataclass with tensors"

@@ -266,7 +266,7 @@ def fsdp_parameters(model: torch.nn.Module) -> Iterator[FsdpParameter]:
                 if group is not None
                 for parameter in group.fsdp_params
             ]
-            told = [
+            found = [
                 FsdpParameter(
                     parameter._module_info.module,
                     parameter._module_info.param_name,
@@ -278,7 +278,7 @@ def fsdp_parameters(model: torch.nn.Module) -> Iterator[FsdpParameter]:
         except AttributeError:
             continue
 
-        yield from told
+        yield from found
 
 
 # -- torch.compile ---------------------------------------------------------------------

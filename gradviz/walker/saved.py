@@ -55,7 +55,7 @@ class Shared(NamedTuple):
         """What the live, unmodified slots that hold such tensors share, all but the
         storage.
         """
-        made = SavedTensor(
+        slot_form = SavedTensor(
             slot,
             self.info,
             None,
@@ -65,9 +65,9 @@ class Shared(NamedTuple):
             view,
             version=0,
         )
-        self.forms[slot, kind, view] = made
+        self.forms[slot, kind, view] = slot_form
 
-        return made
+        return slot_form
 
 
 _OF_DATA = frozenset(("target", "mask", "condition", "index"))
@@ -75,6 +75,20 @@ _OF_DATA = frozenset(("target", "mask", "condition", "index"))
 may have made itself.
 """
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+
+
+def saved_operand(node: Node, position: int) -> torch.Tensor | None:
+    """What an op of two operands saved of one of them; None where it did not, or where
+    a hook has it.
+    """
+    slot = "_raw_saved_self" if position == 0 else "_raw_saved_other"
+    try:
+        raw = getattr(node, slot, None)
+    except RuntimeError:
+        return None  # freed
+    if raw is None or type(raw) is tuple or raw.unpack_hook is not None:
+        return None
+    return raw.data if isinstance(raw.data, torch.Tensor) else None
 
 
 class SavedReader:
@@ -242,7 +256,11 @@ class SavedReader:
             self._storages.number_of,
             self._storages.add,
         )
-        add_form, add_storage, whole = into.form.append, into.storage.append, into.WHOLE
+        add_form, add_storage, no_parts = (
+            into.form.append,
+            into.storage.append,
+            into.WHOLE,
+        )
         note_given, of_data, is_data = (
             self._note_given,
             _OF_DATA,
@@ -256,7 +274,7 @@ class SavedReader:
                 leaf = leaves.get(id(tensor))
                 if leaf is not None:
                     add_form(of_leaves[name, leaf, 0])
-                    add_storage(whole)
+                    add_storage(no_parts)
                     return True
                 if type(tensor) is not _Tensor and type(tensor) is not _Parameter:
                     return False
@@ -428,17 +446,17 @@ class SavedReader:
         elif named := self._storages.numbers_of_parts(tensor):
             number = named[-1][1]
             parts = tuple([part for _, part in named]) if len(named) > 1 else ()
-            told = ", ".join(f"{name} in storage {part}" for name, part in named)
-            note = f"{note}; {told}" if note else told
+            names = ", ".join(f"{name} in storage {part}" for name, part in named)
+            note = f"{note}; {names}" if note else names
         else:
             number = self._storages.number(tensor)
 
         if number is None and not note:
             if is_ordinary:
-                what = f"a tensor with layout {info.layout}"
+                noun = f"a tensor with layout {info.layout}"
             else:
-                what = f"this {type(tensor).__name__}"
-            note = f"torch does not tell the memory of {what}"
+                noun = f"this {type(tensor).__name__}"
+            note = f"torch does not tell the memory of {noun}"
 
         kind = self._storages.columns.kind[number] if number is not None else None
         if leaf is None:
@@ -465,24 +483,24 @@ class SavedReader:
         """What tensors like this one share, kept where it is an ordinary one."""
         try:
             key = (tensor.shape, tensor.dtype, tensor.device) if is_ordinary else None
-            known = self._shared.get(key)
+            shared = self._shared.get(key)
         except (RuntimeError, TypeError):  # nested, or with symbolic sizes
-            key = known = None
+            key = shared = None
 
-        if known is None:
+        if shared is None:
             info = tensor_info(tensor)
             may_be_number = is_ordinary and info.shape == () and info.device == "cpu"
             smaller = private.smaller(tensor.dtype) if may_be_number else None
-            known = Shared(
+            shared = Shared(
                 info,
                 tensor_bytes(info) if info.layout == "strided" else None,
                 smaller,
                 {},
             )
             if key is not None:
-                self._shared[key] = known
+                self._shared[key] = shared
 
-        return known
+        return shared
 
 
 _FLAG_OF: dict[SavedState, NodeFlag] = {

@@ -136,8 +136,8 @@ class _Handlers:
     def _take(self, number: int) -> None:
         handler = _signal.getsignal(number)
         # Ctrl-C ends a reading at once
-        own = handler is self._instead or handler is _signal.default_int_handler
-        if handler is not None and type(handler) is not int and not own:
+        is_ours = handler is self._instead or handler is _signal.default_int_handler
+        if handler is not None and type(handler) is not int and not is_ours:
             self._users[number] = handler
             _signal.signal(number, self._instead)
 
@@ -274,14 +274,14 @@ _CALLED = _Handlers._called.__code__
 def _interrupts(frame: FrameType | None) -> bool:
     """Whether this frame, or one not far above it, is not to be interrupted."""
     return any(
-        around.f_code in _uninterrupted
-        for around in islice(frames_from(frame), _DEEPEST)
+        caller.f_code in _uninterrupted
+        for caller in islice(frames_from(frame), _DEEPEST)
     )
 
 
 def _is_own(frame: FrameType | None) -> bool:
     """Whether gradviz is at work here, between this frame and the user's code."""
-    files = (around.f_code.co_filename for around in frames_from(frame))
+    files = (caller.f_code.co_filename for caller in frames_from(frame))
     return any(runs_around_user(file) for file in takewhile(is_foundation, files))
 
 

@@ -68,10 +68,10 @@ def _function(type: Any) -> Function:
     """
     cls = getattr(type, "_forward_cls", None) or type
     if getattr(cls, "vjp", None) is not _Function.vjp:
-        own = cls.vjp
+        method = cls.vjp
     else:
-        own = getattr(cls, "backward", None)
-    backward = unwrap(own or cls)
+        method = getattr(cls, "backward", None)
+    backward = unwrap(method or cls)
     code = getattr(backward, "__code__", None)
     definition = code_line(code, code.co_firstlineno) if code is not None else None
     return Function(f"{cls.__module__}.{cls.__qualname__}", definition)
@@ -139,8 +139,8 @@ class _NothingIn(dict[tuple[str, ...], Mapping[str, Any]]):
         self,
         empty: tuple[str, ...],
     ) -> Mapping[str, Any]:
-        made = self[empty] = _mapping((), (), empty)
-        return made
+        mapping = self[empty] = _mapping((), (), empty)
+        return mapping
 
 
 class Attributes:
@@ -173,7 +173,7 @@ class Attributes:
                 tuple(map(type, values)),
                 *empty,
             )
-            known = self._known.get(key)
+            mapping = self._known.get(key)
         except RuntimeError:  # one cannot be read: ask one by one
             return _mapping(
                 plain,
@@ -183,10 +183,10 @@ class Attributes:
         except TypeError:  # a list or a symbolic size, which have no hash
             return _mapping(plain, values, empty)
 
-        if known is None:
-            known = self._known[key] = _mapping(plain, values, empty)
+        if mapping is None:
+            mapping = self._known[key] = _mapping(plain, values, empty)
 
-        return known
+        return mapping
 
     def with_number(
         self, attributes: Mapping[str, Any], name: str, value: complex
@@ -195,10 +195,10 @@ class Attributes:
         object.
         """
         key = (id(attributes), name, value, type(value))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = {**attributes, name: value}
-        return known
+        merged = self._known.get(key)
+        if merged is None:
+            merged = self._known[key] = {**attributes, name: value}
+        return merged
 
 
 def _mapping(

@@ -150,7 +150,7 @@ def _inner(
     try:
         names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
         parts = [(name, getattr(tensor, name)) for name in names]
-        known = [
+        tensors = [
             (name, part)
             for name, part in parts
             if isinstance(part, torch.Tensor) and type(part) is not type(tensor)
@@ -160,7 +160,7 @@ def _inner(
 
     return tuple(
         sorted(
-            known,
+            tensors,
             key=lambda part: (storage_of(part[1]) or (0, -1))[1],
         )
     )
@@ -292,10 +292,10 @@ class Storages:
         try:
             storage = tensor.untyped_storage()
             identity = storage._cdata
-            known = self.number_of.get(identity)
-            if known is None:
+            number = self.number_of.get(identity)
+            if number is None:
                 return self.add(identity, storage.nbytes(), tensor, smaller)
-            return known
+            return number
         except (RuntimeError, NotImplementedError):
             return None
 
@@ -444,10 +444,10 @@ def _move(before: Any, after: Any) -> dict[str, Any]:
         return {}
 
     meta = before.tensor_meta
-    whole = prod(meta.shape) * meta.dtype.itemsize
+    full_bytes = prod(meta.shape) * meta.dtype.itemsize
     return {
         COLLECTIVE: ", ".join(said),
-        BYTES: max(whole // _shards(before), whole // _shards(after)),
+        BYTES: max(full_bytes // _shards(before), full_bytes // _shards(after)),
     }
 
 

@@ -25,8 +25,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode, has_torch_function
 
 from gradviz.cuts.lines import CutWatch
-from gradviz.cuts.seen import _METHODS, _OPERATORS, CutCalls
+from gradviz.cuts.seen import _OPERATORS, CutCalls
 from gradviz.packages import UserCode
+from gradviz.source.cut import METHODS
 from tests.cli.scripts import environment, script
 
 pytestmark = pytest.mark.slow
@@ -96,7 +97,7 @@ CALLED: dict[str, Callable[[], Any]] = {
         name: lambda name=name: getattr(_graph() / 4 if name == "bernoulli" else _graph(), name)(
             *ARGUMENTS.get(name, ())
         )
-        for name in (*_METHODS, *_OPERATORS)
+        for name in (*METHODS, *_OPERATORS)
     },
     "detach, spelled": lambda: _graph().detach(),
     "item, spelled": lambda: _graph().item(),
@@ -220,10 +221,10 @@ def _scripted(x: torch.Tensor) -> torch.Tensor:
     return torch.tensor([1.0]) + torch.as_tensor(2) + x.detach().argmax()
 
 
-METHODS = [getattr(torch.Tensor, name) for name in (*_METHODS, *_OPERATORS, "data", "copy_")]
+THEIRS = [getattr(torch.Tensor, name) for name in (*METHODS, *_OPERATORS, "data", "copy_")]
 ASKED: dict[str, Callable[[], object]] = {
     "what a class has": lambda: [
-        getattr(torch.Tensor, name) is known for name, known in zip((*_METHODS, *_OPERATORS, "data", "copy_"), METHODS)
+        getattr(torch.Tensor, name) is known for name, known in zip((*METHODS, *_OPERATORS, "data", "copy_"), THEIRS)
     ],
     "names": lambda: [(one.__name__, one.__module__) for one in (torch.autograd.grad, torch.tensor, torch.as_tensor)],
     "signatures": lambda: str(inspect.signature(nn.Parameter)) + str(inspect.signature(torch.autograd.grad)),
@@ -252,7 +253,7 @@ def test_it_is_not_seen(name: str) -> None:
 
 def installed() -> list[object]:
     """What is replaced, and the very objects."""
-    names = (*_METHODS, *_OPERATORS, "data", "copy_")
+    names = (*METHODS, *_OPERATORS, "data", "copy_")
     of_class = [(name in vars(torch.Tensor), inspect.getattr_static(torch.Tensor, name)) for name in names]
     codes = [one.__code__ for one in (nn.Parameter.__new__, torch.compile, Normal.sample, torch.Tensor.__deepcopy__)]
     return [*of_class, *codes, torch.tensor, torch.as_tensor]
@@ -335,7 +336,7 @@ print(kinds)
 @pytest.mark.slow
 @pytest.mark.fresh
 def test_the_limit_of_recursion_stays_what_it_is(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gradviz", "check", "--to-end", str(script(tmp_path, DEEP))]
+    command = [sys.executable, "-m", "gradviz", "check", "--continue", str(script(tmp_path, DEEP))]
     told = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert "{'RecursionError'}" in told.stdout + told.stderr
 

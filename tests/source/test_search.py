@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradviz.source.search import additions, draws_by_chance, inference_modes
+from gradviz.source.search import additions, inference_modes
 from gradviz.source.statements import body_at
 
 
@@ -16,17 +16,6 @@ def test_what_puts_something_into_a_container(tmp_path: Path) -> None:
     )
     body = body_at(str(path))
     assert {name: source.line for name, source in additions(body).items()} == {"losses": 3, "kept": 4, "by_step": 6}
-
-
-def test_numbers_from_generators_that_a_checkpoint_does_not_set_back(tmp_path: Path) -> None:
-    path = tmp_path / "script.py"
-    path.write_text(
-        "import random, numpy as np, torch\nfrom torch.utils.checkpoint import checkpoint\nrandom.seed(0)\n"
-        "first = random.random()\n"
-        "def run(x):\n    return x if np.random.rand() < 0.5 else x * torch.rand(())\n"
-        "def other(x):\n    return x * random.random()\ncheckpoint(run, first)\n"
-    )
-    assert [source.line for source in draws_by_chance(str(path))] == [6]
 
 
 def test_where_inference_mode_is_switched_on(tmp_path: Path) -> None:

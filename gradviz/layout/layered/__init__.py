@@ -64,6 +64,7 @@ from gradviz.layout.layered.ranks import (
     neighbours,
     rank_nodes,
     rows_by_component,
+    with_siblings_level,
     with_towers_beside,
 )
 from gradviz.layout.layered.routes import (
@@ -339,10 +340,10 @@ class _Placer:
         for level in range(1, int(depth.max()) + 1):
             frames = np.flatnonzero(depth == level)
             node = self.boxes + frames
-            around = self.tree.home[node]
+            outer = self.tree.home[node]
             corner[frames] = (
-                corner[around]
-                + self.inset[around]
+                corner[outer]
+                + self.inset[outer]
                 + self.middle[node]
                 - self.size[node] / 2
             )
@@ -386,7 +387,8 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     near = neighbours(sheet.size, sheet.above, sheet.below)
     component, count = components(sheet.size, sheet.above, sheet.below)
     ranking = rank_nodes(near)
-    rank = with_towers_beside(ranking.rank, near, sheet.heights)
+    rank = with_siblings_level(ranking.rank, near, sheet.heights, component)
+    rank = with_towers_beside(rank, near, sheet.heights)
     row = rows_by_component(rank, component, count, sheet.pin)
     ported = (sheet.above_offset != 0) | (sheet.below_offset != 0)
     main = longest_ways(
@@ -467,7 +469,7 @@ def _shelves(
     ported[component[sheet.pin != FREE]] = True
     part = np.zeros(len(widths), np.int64)
     part[component] = sheet.part
-    corner, whole = np.zeros((len(widths), 2)), np.zeros((sheet.parts, 2))
+    corner, sizes = np.zeros((len(widths), 2)), np.zeros((sheet.parts, 2))
 
     def in_rows(
         members: Ints,
@@ -490,15 +492,15 @@ def _shelves(
     members = group(part, sheet.parts)
     size = np.diff(members.start)
     alone = members.order[members.start[:-1][size == 1]]
-    whole[part[alone]] = np.column_stack((widths, heights))[alone]
+    sizes[part[alone]] = np.column_stack((widths, heights))[alone]
     for p in np.flatnonzero(size > 1).tolist():
-        here = members.order[members.start[p] : members.start[p + 1]]
+        inside = members.order[members.start[p] : members.start[p + 1]]
         right, bottom = in_rows(
-            here[ported[here]],
+            inside[ported[inside]],
             0.0,
             np.inf,
         )
-        rest = here[~ported[here]]
+        rest = inside[~ported[inside]]
         if len(rest):
             area = float(
                 (
@@ -514,5 +516,5 @@ def _shelves(
                 limit,
             )
             bottom = max(bottom, low)
-        whole[p] = right - 2 * sheet.gap, bottom
-    return corner, whole
+        sizes[p] = right - 2 * sheet.gap, bottom
+    return corner, sizes

@@ -282,11 +282,11 @@ def pack(count: int, limits: Constraints) -> Floats:
     while ready:
         block = ready.pop()
         settled.append(block)
-        here = x[block]
+        left = x[block]
         for i in range(start[block], start[block + 1]):
             other = right[i]
-            if x[other] < here + distance[i]:
-                x[other] = here + distance[i]
+            if x[other] < left + distance[i]:
+                x[other] = left + distance[i]
             waiting[other] -= 1
             if not waiting[other]:
                 ready.append(other)
@@ -442,17 +442,17 @@ def _in_runs(
         low, high, total, end = -FAR, FAR, 0.0, i
         while end < len(member) and root[end] == root[i]:
             place = member[end]
-            own = shift_of[place]
+            offset = shift_of[place]
             left = (
                 x_of[place - 1] + to_left[place] if to_left[place] >= 0 else -FAR
-            ) - own
+            ) - offset
             right = (
                 x_of[place + 1] - to_right[place] if to_right[place] >= 0 else FAR
-            ) - own
+            ) - offset
             if max(low, left) > min(high, right) + 1e-9:
                 break
             low, high = max(low, left), min(high, right)
-            total += x_of[place] - own
+            total += x_of[place] - offset
             end += 1
         if end == i:  # no room at all, by rounding: stays
             before = x_of[member[i]] - shift_of[member[i]]

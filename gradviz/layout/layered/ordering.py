@@ -143,14 +143,14 @@ def _pairwise(
     """
     crossings = np.zeros(count, np.int64)
     end_of = end[line]
-    here = np.flatnonzero(chosen[line])
+    pieces = np.flatnonzero(chosen[line])
     step = 0
     while True:
         step += 1
-        here = here[here + step < end_of[here]]
-        if not len(here):
+        pieces = pieces[pieces + step < end_of[pieces]]
+        if not len(pieces):
             return crossings
-        crossed = here[lower[here] > lower[here + step]]
+        crossed = pieces[lower[pieces] > lower[pieces + step]]
         crossings += counts(line[crossed], count)
 
 
@@ -266,27 +266,27 @@ def exchange(order: Order, rounds: int) -> None:
     Lines of one parity and every other pair in them are tried at once: no exchange
     changes what another gains.
     """
-    at, place = order.at, order.place
+    points, place = order.at, order.place
     pairs = order.neighbours()
-    line = order.line[at[pairs]]
+    line = order.line[points[pairs]]
     turn = (line % 2) * 2 + (pairs - order.line_start[line]) % 2
     sets = [pairs[turn == k] for k in range(4)]
-    active = np.ones(len(at), np.bool_)
+    active = np.ones(len(points), np.bool_)
 
     for _ in range(rounds):
-        touched = np.zeros(len(at), np.bool_)
+        touched = np.zeros(len(points), np.bool_)
         for left in sets:
             left = left[active[left] | active[left + 1]]
-            left = left[_gain(order, at[left], at[left + 1]) > 0]
-            both = np.stack((at[left], at[left + 1]))
-            at[left + 1], at[left] = both
+            left = left[_gain(order, points[left], points[left + 1]) > 0]
+            both = np.stack((points[left], points[left + 1]))
+            points[left + 1], points[left] = both
             place[both[1]], place[both[0]] = left, left + 1
             _touch(order, touched, left, both.ravel())
         if not touched.any():
             return
         changed = np.flatnonzero(touched)
         touched[np.maximum(changed - 1, 0)] = True
-        touched[np.minimum(changed + 1, len(at) - 1)] = True
+        touched[np.minimum(changed + 1, len(points) - 1)] = True
         active = touched
 
 

@@ -215,9 +215,9 @@ def edge_routes(
     points[end - 2, 1] = rows.top[layers.line[below]]
     points[end - 1, 1] = rows.y[below] - sheet.heights[below] / 2
     edge, turn = ranges(2 * per_edge)
-    at = first[edge] + 2 + turn
-    points[at, 0] = np.repeat(runs.x, 2)
-    points[at, 1] = np.column_stack(
+    point = first[edge] + 2 + turn
+    points[point, 0] = np.repeat(runs.x, 2)
+    points[point, 1] = np.column_stack(
         (rows.top[runs.first], rows.bottom[runs.last])
     ).ravel()
 
