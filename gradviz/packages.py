@@ -355,7 +355,8 @@ class UserCode:
             left -= bool(running)
             frame = frame.f_back
 
-        return self._inside(caller, running)
+        # inside torch, most often nothing of the user's runs in a module's call
+        return self._inside(caller, running) if running else caller
 
     def _inside(
         self, caller: CallSite | None, running: list[tuple[CodeLines, FrameType]]

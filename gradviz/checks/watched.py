@@ -105,7 +105,7 @@ class WatchedRun:
                 graph=graph,
                 guessed=guessed,
                 unfinished=guessed and bool(live.notes),
-                losses=tuple(self.calls.losses[:-1]),
+                losses=tuple(self.calls.losses)[:-1],
                 in_step=self._reader.recorder.in_step,
             )
             told = self._values or (context.values is not None and not live.ran)

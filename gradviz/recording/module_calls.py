@@ -170,7 +170,8 @@ class ModuleCalls:
         next_node: int,
     ) -> ModuleCall:
         """A call that runs in this frame begins, before node number `next_node`."""
-        outer, seen = event_log.innermost, self.seen(module)
+        stack = event_log.stack
+        outer, seen = stack[-1] if stack else None, self.seen(module)
         site = self._user.site(frame.f_back, outer)
         place = site.place if site is not None else None
         if seen is None:
@@ -211,7 +212,7 @@ class ModuleCalls:
             # its path is found when the outermost call is over: that walks all modules
             call.tree.pending.append(call)
 
-        event_log.stack.append(call)
+        stack.append(call)
         seen.calls += 1
         seen.began, seen.recording, seen.source = (
             next_node,
@@ -252,7 +253,7 @@ class ModuleCalls:
         number = peek_sequence()
         event_log.note_call(number)
         output = result[-1]
-        if output is not None and _records_nothing(call, number):
+        if output is not None and number == call.began and _records_nothing(call):
             return
 
         # torch runs this hook for exceptions, too, and has no result then
@@ -264,23 +265,21 @@ class ModuleCalls:
             _note_outputs(event_log, call, output)
 
         if call.parent is None:
-            is_evaluated = module.__dict__.get("training") is False
-            self._leave_outermost(call, number, is_evaluated)
+            if module.__dict__.get("training") is False:
+                _note_evaluation(event_log, call, number)
+            if call.tree.pending and torch._C._get_tracing_state() is None:
+                call.tree.settle()
 
-    def _leave_outermost(
-        self, call: ModuleCall, number: int, is_evaluated: bool
-    ) -> None:
-        event_log, module = self._event_log(), call.module
-        # autocast records how it casts weights under no_grad(), too: nodes alone do not
-        # say that the call was recorded
-        recorded = number > call.began and module.gave_graph
-        if recorded and call.place is not None and is_evaluated:
-            event_log.evaluations.append(
-                Evaluation(module.type, call.place, call.began, number)
-            )
 
-        if call.tree.pending and torch._C._get_tracing_state() is None:
-            call.tree.settle()
+def _note_evaluation(event_log: EventLog, call: ModuleCall, number: int) -> None:
+    """Note a call of an outermost module in eval() mode, if it was recorded."""
+    module = call.module
+    # autocast records how it casts weights under no_grad(), too: nodes alone do not
+    # say that the call was recorded
+    if number > call.began and module.gave_graph and call.place is not None:
+        event_log.evaluations.append(
+            Evaluation(module.type, call.place, call.began, number)
+        )
 
 
 def _closed(
@@ -300,11 +299,11 @@ def _closed(
     return None
 
 
-def _records_nothing(call: ModuleCall, number: int) -> bool:
-    """Whether a call is in no graph, as in a rollout, and its module's path is known
-    already.
+def _records_nothing(call: ModuleCall) -> bool:
+    """Whether a call that made no node is in no graph, as in a rollout, and its
+    module's path is known already.
     """
-    return number == call.began and not call.module.recording and not call.tree.pending
+    return not call.module.recording and not call.tree.pending
 
 
 def _error_that_left(frame: FrameType) -> BaseException | None:
@@ -318,11 +317,10 @@ def _error_that_left(frame: FrameType) -> BaseException | None:
 
 def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
     """Note the tensors of a result; the first one stands for its shape."""
-    tensors = tensors_in(output)
+    tensors = [output] if type(output) is torch.Tensor else tensors_in(output)
     with _without_functions():
-        call.module.gave_graph = not tensors or any(
-            tensor.requires_grad for tensor in tensors
-        )
+        gradients = [tensor.requires_grad for tensor in tensors]
+        call.module.gave_graph = not tensors or True in gradients
         for first in tensors[:1]:
             try:
                 call.output = (

@@ -22,6 +22,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
+from operator import is_
 from traceback import print_exception
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal, Protocol
@@ -422,6 +423,7 @@ class Program:
 
 
 _BUILTINS = dict(vars(builtins))
+_IN_ORDER = tuple(_BUILTINS.values())
 
 
 @contextmanager
@@ -429,9 +431,15 @@ def usual_builtins() -> Iterator[None]:
     """Inside, `len` and `open` are Python's own, whatever a script has put in their
     place.
     """
+    now = vars(builtins)
+    # without a loop in Python: each backward call comes by
+    if len(now) == len(_IN_ORDER) and all(map(is_, now.values(), _IN_ORDER)):
+        yield
+        return
+
     replaced = {
         name: value
-        for name, value in vars(builtins).items()
+        for name, value in now.items()
         if _BUILTINS.get(name, value) is not value
     }
     # only what was replaced: names that a script added stay

@@ -470,8 +470,9 @@ class Run(Generic[T]):
     def _after_a_call_not_read(self, call: EngineCall, filled: bool | None) -> None:
         with self._lock:
             wanted = False
-            with self._guarded(), _isolated():
-                wanted = self._selection.ended(filled) and not self._done
+            if filled is None or (self.look is not None and self.look.awaits_end):
+                with self._guarded(), _isolated():
+                    wanted = self._selection.ended(filled) and not self._done
 
             if wanted:
                 before = len(self._results)

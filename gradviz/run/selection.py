@@ -32,9 +32,14 @@ CALLS = 1000
 class Look(Protocol):
     """What follows calls that are not read, at little cost. `seen_enough`: whatever
     comes now follows from what was read.
+
+    `awaits_end`: it looks at the call that runs once that has ended, too.
     """
 
     seen_enough: bool
+
+    @property
+    def awaits_end(self) -> bool: ...
 
     def before(
         self,

@@ -8,6 +8,7 @@ conclude from the facts is none of its business.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -117,7 +118,7 @@ class Collector:
         ]
         self.calls = CutCalls(self.cuts, self.cuts.next_step)
         self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
-        self._earlier: list[Earlier] = []
+        self._earlier = deque[Earlier](maxlen=KEPT)
         self._call: int | None = None
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
@@ -226,10 +227,7 @@ class Collector:
         if self._unread is not None:
             call, boundary = self._unread
             step = self._earlier[-1].step + 1 if self._earlier else 0
-            self._earlier = [
-                *self._earlier[-KEPT:],
-                Earlier(call, "", boundary, (), (), step),
-            ]
+            self._earlier.append(Earlier(call, "", boundary, (), (), step))
 
         self._unread = None if reading else (number, peek_sequence())
         session = running() if number % REMEMBERED == 0 else None
