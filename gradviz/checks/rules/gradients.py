@@ -235,6 +235,11 @@ _START = _Cause(
     "each is the other one times something, so they never move",
     "Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02).",
 )
+_BEHIND_START = _Cause(
+    "it comes only through layers whose weights are all 0 still, as those of a ControlNet are before the first step",
+    "No change needed if these layers are to begin at zero: from the second step on the gradient passes them.",
+    "note",
+)
 _STOP = _Cause(
     "backward computes a gradient for it, and every element is 0; on the way is {code}, which can stop it",
     "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it is normal in the "
@@ -317,6 +322,8 @@ def _zeroed(
     """What may have made the zeros, and the line that did."""
     if sum(leaf.node in context.zero_weights for leaf in zero) > 1:
         return _START, None
+    if _behind_zero_weights(context, zero):
+        return _BEHIND_START, None
 
     biases = all("bias" in name for name in first_names(zero))
     lines = _lines_that_stop(context.graph, _above(context.graph, nodes_of(zero)))
@@ -324,6 +331,24 @@ def _zeroed(
     if written:
         return _FACTOR, written[0]
     return (_STOP, lines[0]) if lines and not biases else (_NOTHING, None)
+
+
+def _behind_zero_weights(context: CheckContext, zero: Sequence[Leaf]) -> bool:
+    """Whether each way from the outputs to these leaves leads through a layer whose
+    weights are all zero.
+    """
+    graph = context.graph
+    layers = {user for leaf in context.zero_weights for user in users(graph, leaf)}
+    for node in list(layers):
+        if kind(graph, node) == "T":  # the weight of a linear map is transposed first
+            layers.update(users(graph, node))
+
+    def upwards(node: int) -> Sequence[int]:
+        return () if node in layers else users(graph, node)
+
+    ways = {*spread(nodes_of(zero), upwards)}
+    passes_by = any(root.node in ways - layers for root in graph.roots)
+    return not ways.isdisjoint(layers) and not passes_by
 
 
 def _lines_that_stop(

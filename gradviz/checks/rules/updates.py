@@ -10,7 +10,7 @@ from itertools import combinations
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit, behind, instead
-from gradviz.checks.ops import kind, users
+from gradviz.checks.ops import kind, spread, users
 from gradviz.checks.record import (
     LeafRow,
     OptimizerRow,
@@ -26,7 +26,7 @@ from gradviz.checks.words import (
     places,
     verb,
 )
-from gradviz.graph import SourceLine
+from gradviz.graph import Graph, SourceLine
 from gradviz.source.code_line import parsed
 from gradviz.wording import one_line, plural
 
@@ -107,15 +107,30 @@ def _is_lost(context: CheckContext, leaf: LeafRow) -> bool:
     """Whether a module holds a leaf as a plain attribute; or it is a single number that
     scales something, and whose `.grad` nothing reads.
     """
-    graph = context.graph
-    if leaf.node in context.homes or leaf.module:
-        return leaf.node not in context.homes
+    if leaf.node in context.homes or _begins_a_sum(context.graph, leaf):
+        return False
+    if leaf.module:
+        return True
 
     read = [one for one in context.named_tensors if one.grad_read is not None]
-    users_of = users(graph, leaf.node) if leaf.node in graph.leaf_of else ()
-    adds = bool(users_of) and all(kind(graph, user) == "Add" for user in users_of)
     single = leaf.tensor.shape in ((), (1,)) and bool(leaf.names)
-    return single and not adds and {*all_names(read)}.isdisjoint(leaf.names)
+    return single and {*all_names(read)}.isdisjoint(leaf.names)
+
+
+def _begins_a_sum(graph: Graph, leaf: LeafRow) -> bool:
+    """Whether all that is done with a number is to add it to the loss, as a sum of
+    losses that begins with it.
+    """
+    if leaf.node not in graph.leaf_of or leaf.tensor.shape not in ((), (1,)):
+        return False
+
+    onward = {*spread([leaf.node], lambda node: users(graph, node))} - {leaf.node}
+    scaled = {
+        node
+        for node in onward
+        if kind(graph, node) in ("Mul", "Div") and len(graph.inputs(node)) == 1
+    }
+    return all(kind(graph, node) == "Add" for node in onward - scaled)
 
 
 def _forgotten(
