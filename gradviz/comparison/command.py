@@ -16,7 +16,7 @@ from gradviz.cli.progress import progress
 from gradviz.cli.source import Source
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
 from gradviz.cli.target import ARGUMENTS, TargetCommand
-from gradviz.comparison.diff import TOP, GraphDiff, diff, text
+from gradviz.comparison.diff import TOP, GraphDiff, diff, table
 from gradviz.errors import FormatError, TargetError
 from gradviz.features import is_there, load
 from gradviz.graph import Graph
@@ -97,15 +97,7 @@ def command(
         if as_json:
             write_json(stream, as_data(difference))
         else:
-            from gradviz.report.rich_parts import Text
-
-            write_table(
-                stream,
-                Text(
-                    text(difference, row_limit("table", top, TOP)),
-                    overflow="fold",
-                ),
-            )
+            write_table(stream, table(difference, row_limit("table", top, TOP)))
     for run in captured:
         run.raise_failure()
     if reports() and not difference.empty:

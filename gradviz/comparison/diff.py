@@ -275,60 +275,67 @@ def _op(graph: Graph, node: int | None) -> str:
 TOP = 100
 
 
-def text(difference: GraphDiff, top: int | None = TOP) -> str:
-    """The sums, then what differs, at most `top` lines of each kind (0 or None for all)."""
-    return "\n".join(_lines(difference, top))
+_COLORS = {"-": "red", "+": "green", "~": "yellow"}
 
 
-def table(difference: GraphDiff) -> RenderableType:
-    """The same for rich, one line of text a line."""
-    from gradviz.report.rich_parts import Text
+def table(difference: GraphDiff, top: int | None = TOP) -> RenderableType:
+    """The sums, then what differs, at most `top` rows of each kind (0 or None for all)."""
+    from gradviz.report.rich_parts import Group, Text
+    from gradviz.report.table import Column, FittedTable
 
-    return Text(text(difference), overflow="fold")
+    columns = Column("", "word"), Column("", "text")
+    parts: list[RenderableType] = [
+        Text(line, overflow="fold") for line in _head(difference)
+    ]
+    for title, rows in _sections(difference).items():
+        if not rows:
+            continue
+        shown = rows[: top or None]
+        cells = [(Text(mark, _COLORS[mark]), Text(words)) for mark, words in shown]
+        parts += [Text(), Text(title, "bold")]
+        parts.append(FittedTable(columns, cells, header=False, indent=2))
+        if len(shown) < len(rows):
+            parts.append(Text(f"  {labels.more(len(rows) - len(shown))}"))
+    return Group(*parts)
 
 
-def _lines(difference: GraphDiff, top: int | None) -> Iterator[str]:
-    before, after, matched = difference.before, difference.after, difference.matched
+def _head(difference: GraphDiff) -> Iterator[str]:
+    before, after = difference.before, difference.after
     yield f"before: {one_line(before.title or 'graph')}"
     yield f"after:  {one_line(after.title or 'graph')}"
     yield ""
     if difference.empty:
-        yield f"no difference: {plural(len(matched), 'node')} and {plural(len(after.edges), 'edge')}"
-        return
+        nodes = plural(len(difference.matched), "node")
+        yield f"no difference: {nodes} and {plural(len(after.edges), 'edge')}"
+    else:
+        yield _sums(difference)
 
-    yield _sums(difference)
-    yield ""
+
+def _sections(difference: GraphDiff) -> dict[str, list[tuple[str, str]]]:
+    """Marks and words by title."""
+    before, after, matched = difference.before, difference.after, difference.matched
     inner = set(matched.values())
-    sections = {
-        "removed": [f"- {_node(before, node)}" for node in difference.removed],
-        "added": [f"+ {_node(after, node)}" for node in difference.added],
+    return {
+        "removed": [("-", _node(before, node)) for node in difference.removed],
+        "added": [("+", _node(after, node)) for node in difference.added],
         "changed": [
-            f"~ {_node(after, node.after)}: {_words(node.changes)}"
+            ("~", f"{_node(after, node.after)}: {_words(node.changes)}")
             for node in difference.changed
         ],
         "edges between nodes of both": [
             *(
-                f"- {_edge(before, e)}"
-                for e in difference.removed_edges
-                if {e.consumer, e.producer} <= matched.keys()
+                ("-", _edge(before, edge))
+                for edge in difference.removed_edges
+                if {edge.consumer, edge.producer} <= matched.keys()
             ),
             *(
-                f"+ {_edge(after, e)}"
-                for e in difference.added_edges
-                if {e.consumer, e.producer} <= inner
+                ("+", _edge(after, edge))
+                for edge in difference.added_edges
+                if {edge.consumer, edge.producer} <= inner
             ),
         ],
-        "outputs": [f"~ {_words((change,))}" for change in difference.outputs],
+        "outputs": [("~", _words((change,))) for change in difference.outputs],
     }
-    blank: list[str] = []
-    for title, lines in sections.items():
-        if not lines:
-            continue
-        shown = lines[: top or None]
-        if len(shown) < len(lines):
-            shown.append(labels.more(len(lines) - len(shown)))
-        yield from (*blank, title, *(f"  {line}" for line in shown))
-        blank = [""]
 
 
 def _sums(difference: GraphDiff) -> str:
