@@ -209,8 +209,9 @@ def switches(
     ):
         items = [item.context_expr for item in getattr(node, "items", ())]
         for switch in getattr(node, "decorator_list", items):
-            if how := recording_off(switch):
-                yield node, switch, how
+            mode = recording_off(switch)
+            if mode:
+                yield node, switch, mode
 
 
 def assigned(
