@@ -120,18 +120,12 @@ def _shorten(rows: _Rows, most: int) -> bool:
 
 def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
     """All of a finding but its head, part by part."""
-    names, code = finding.names, finding.code
-    listed = ", ".join(names if verbose else names[:SHOWN])
-    if len(names) > SHOWN and not verbose:
-        listed += f", {labels.more(len(names) - SHOWN)}"
-    elif len(names) == 1 and names[0] in finding.summary:
-        listed = ""
-
+    code = finding.code
     # other findings are of the whole run
     late = (finding.call or 0) > 1 and (finding.nodes or finding.severity == "error")
     when = f"backward call {finding.call}" if late else ""
     texts = {
-        "names": [listed],
+        "names": [_listed(finding, verbose)],
         "where": [finding.where],
         "code": list(code_lines(code, width - INDENT)) if code is not None else [],
         "when": [when],
@@ -151,6 +145,15 @@ def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
             rows[word].append(f"{f'   {word}:':<{INDENT}}{wrapped[0]}")
             rows[word] += [f"{'':{INDENT}}{line}" for line in wrapped[1:]]
     return rows
+
+
+def _listed(finding: Finding, verbose: bool) -> str:
+    names = finding.names
+    if len(names) == 1 and names[0] in finding.summary:
+        return ""
+    if verbose or len(names) <= SHOWN:
+        return ", ".join(names)
+    return f"{', '.join(names[:SHOWN])}, {labels.more(len(names) - SHOWN)}"
 
 
 def _heading(finding: Finding, at: str = "") -> str:
