@@ -5,6 +5,7 @@ that they are given.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,3 +57,15 @@ def elements(data: Any) -> Iterator[Any]:
             waiting += value[:MOST]
         else:
             yield value
+
+
+def forget(wrapper: Any, theirs: Any) -> None:
+    """Let torch's compiler know its own function where it has met a wrapper of it: it
+    makes a table of what the names of torch's functions mean, once in a process.
+    """
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    table = getattr(rules, "get_torch_obj_rule_map", None)
+    if table is not None and table.cache_info().currsize:
+        rule = table().pop(wrapper, None)
+        if rule is not None:
+            table()[theirs] = rule

@@ -87,6 +87,7 @@ class CutWatch:
         self.off: SourceLine | None = None
 
     def switched(self, frame: FrameType | None) -> None:
+        """A call that is no block has switched recording off; None: or on again."""
         place = self._code.place(frame) if frame is not None else None
         self.off = None
         if place is not None:
@@ -100,6 +101,9 @@ class CutWatch:
         frame: FrameType,
         into: torch.Tensor | None,
     ) -> None:
+        """A function cuts off these tensors, which have a graph. `into` is a leaf that
+        gets their numbers.
+        """
         seen = self._place(kind, name, frame)
         if seen is None:
             return

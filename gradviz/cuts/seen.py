@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.jit._builtins as scripted
@@ -34,31 +34,19 @@ from gradviz.cuts.frames import (
     reads,
     without_ours,
 )
-from gradviz.cuts.functions import OPERATORS, PLAIN, elements, parameters_of, samples
+from gradviz.cuts.functions import (
+    OPERATORS,
+    PLAIN,
+    elements,
+    forget,
+    parameters_of,
+    samples,
+)
+from gradviz.cuts.lines import CutWatch
 from gradviz.source.cut import METHODS, DetachKind
 from gradviz.walker.isolation import isolated
 from gradviz.walker.private import is_traced
 from gradviz.walker.taps import Began, Ended, all_tapped
-
-
-class Watch(Protocol):
-    """What is told of the calls that cut."""
-
-    def cutting(
-        self,
-        kind: DetachKind,
-        name: str,
-        tensors: Sequence[torch.Tensor],
-        frame: FrameType,
-        into: torch.Tensor | None,
-    ) -> None:
-        """A function cuts off these tensors, which have a graph. `into` is a leaf that
-        gets their numbers.
-        """
-
-    def switched(self, frame: FrameType | None) -> None:
-        """A call that is no block has switched recording off; None: or on again."""
-
 
 # a mode of the user's would see that a tensor is asked
 _count_modes = torch._C._len_torch_function_stack
@@ -101,7 +89,7 @@ class CutCalls:
 
     def __init__(
         self,
-        watch: Watch,
+        watch: CutWatch,
         stepped: Callable[[], None] | None = None,
     ) -> None:
         self._watch, self._stepped = watch, stepped
@@ -167,6 +155,7 @@ class CutCalls:
         table: dict[int, str] = scripted._get_builtin_table()  # type: ignore[no-untyped-call]
         table[id(wrapper)] = table[id(theirs)]
         self._undo.callback(table.pop, id(wrapper))
+        self._undo.callback(forget, wrapper, theirs)
         self._undo.callback(setattr, torch, theirs.__name__, theirs)
         setattr(torch, theirs.__name__, wrapper)
 

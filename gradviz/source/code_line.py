@@ -9,17 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from gradviz.graph import SourceLine
+from gradviz.source.changes import InPlace, pieces_in_place, without_index
 from gradviz.source.cut import METHODS
-from gradviz.source.statements import (
-    InPlace,
-    called,
-    flattened,
-    is_empty,
-    names_in,
-    pieces_in_place,
-    targets_of,
-    without_index,
-)
+from gradviz.source.statements import called, flattened, is_empty, names_in, targets_of
 
 
 def assigned(source: SourceLine | None) -> tuple[str, ...]:

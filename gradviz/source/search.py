@@ -16,6 +16,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from gradviz.graph import SourceLine
+from gradviz.source.changes import method_calls, pieces_in_place, without_index
 from gradviz.source.statements import (
     Body,
     assigned,
@@ -28,15 +29,12 @@ from gradviz.source.statements import (
     is_empty,
     line_of,
     loops_around,
-    method_calls,
     names_of,
     nodes_of,
     own_parts,
-    pieces_in_place,
     switches,
     text_of,
     tree_of,
-    without_index,
 )
 from gradviz.variables.scanner import Namespace
 

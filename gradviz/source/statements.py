@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import CodeType
@@ -155,14 +154,13 @@ def tree_of(file: str) -> ast.Module:
     """A file as a tree, empty where there is no text, or it does not parse."""
     linecache.checkcache(file)
     text = "".join(linecache.getlines(file))
-    known = _parsed.get(file)
-    if known is None or known[0] != text:
+    if file not in _parsed or _parsed[file][0] != text:
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError):
             tree = ast.Module([], [])
-        known = _parsed[file] = (text, tree)
-    return known[1]
+        _parsed[file] = text, tree
+    return _parsed[file][1]
 
 
 def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Statement]:
@@ -184,13 +182,10 @@ def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Stateme
 
 def recording_off(node: ast.expr) -> str:
     """ "no_grad" or "inference" for an expression such as `torch.no_grad()`, else ""."""
-    first = next(
-        (getattr(argument, "value", None) for argument in getattr(node, "args", ())),
-        None,
-    )
     name = last_name(getattr(node, "func", node))
-    if first is False:
-        return "no_grad" if name == "set_grad_enabled" else ""
+    for argument in getattr(node, "args", [])[:1]:
+        if getattr(argument, "value", None) is False:
+            return "no_grad" if name == "set_grad_enabled" else ""
     return _OFF.get(name, "")
 
 
@@ -209,8 +204,9 @@ def switches(
     ):
         items = [item.context_expr for item in getattr(node, "items", ())]
         for switch in getattr(node, "decorator_list", items):
-            if how := recording_off(switch):
-                yield node, switch, how
+            mode = recording_off(switch)
+            if mode:
+                yield node, switch, mode
 
 
 def assigned(
@@ -224,9 +220,10 @@ def assigned(
         (ast.Assign, ast.AugAssign, ast.AnnAssign),
     ):
         return (), None
-    return tuple(
-        name for target in targets_of(statement) for name in names_in(target)
-    ), statement.value
+    names: list[str] = []
+    for target in targets_of(statement):
+        names += names_in(target)
+    return tuple(names), statement.value
 
 
 def targets_of(statement: ast.stmt) -> list[ast.expr]:
@@ -235,9 +232,8 @@ def targets_of(statement: ast.stmt) -> list[ast.expr]:
     """
     if isinstance(statement, ast.Assign):
         return statement.targets
-    if (target := getattr(statement, "target", None)) is not None:
-        return [target]
-    return []
+    target = getattr(statement, "target", None)
+    return [target] if target is not None else []
 
 
 def names_in(target: ast.expr) -> Iterator[str]:
@@ -308,64 +304,3 @@ def text_of(node: ast.AST, limit: int = 60) -> str:
     """A piece of code as text, cut when it is long."""
     text = ast.unparse(node)
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-# -- what changes in place -------------------------------------------------------------
-
-# `add_`, as torch names what changes a tensor
-_METHOD = re.compile(r"_?[a-z](\w*[a-z0-9])?_")
-
-
-class InPlace(NamedTuple):
-    """A piece of code that changes something in place: a whole statement, a target such
-    as `h[0]`, or a call.
-    """
-
-    node: ast.AST
-    changed: ast.expr
-
-    @property
-    def name(self) -> str:
-        """What holds the tensor that is changed, as the code calls it: "self.h" of
-        `self.h.data[0] += 1`.
-        """
-        return ast.unparse(without_index(self.changed))
-
-
-def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
-    """The pieces of a statement that change something in place, but not of the
-    statements inside it.
-
-    >>> [(one.name, ast.unparse(one.node)) for one in pieces_in_place(ast.parse("h[0] = g.add_(torch.relu_(f))").body[0])]
-    [('h', 'h[0]'), ('g', 'g.add_(torch.relu_(f))'), ('f', 'torch.relu_(f)')]
-    """
-    for target in statement.targets if isinstance(statement, ast.Assign) else ():
-        if isinstance(target, ast.Subscript):
-            yield InPlace(target, target)
-    if isinstance(statement, ast.AugAssign):
-        yield InPlace(statement, statement.target)
-    for call, method in method_calls(statement):
-        if _METHOD.fullmatch(method.attr):
-            yield from (InPlace(call, changed) for changed in subject(call))
-
-
-def method_calls(
-    statement: ast.stmt,
-) -> Iterator[tuple[ast.Call, ast.Attribute]]:
-    """The calls of methods, and of functions of modules, that a statement itself makes,
-    each with what it calls.
-    """
-    for node in own_parts(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            yield node, node.func
-
-
-def without_index(target: ast.expr) -> ast.expr:
-    """What a part, or the bare numbers, of a tensor are taken of: `h` of `h[0]` and of
-    `h.data`.
-    """
-    while isinstance(target, ast.Subscript) or (
-        isinstance(target, ast.Attribute) and target.attr == "data"
-    ):
-        target = target.value
-    return target

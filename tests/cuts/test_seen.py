@@ -305,10 +305,14 @@ def test_everything_is_put_back_also_after_an_error() -> None:
 
 
 def test_compiling_ends_it() -> None:
+    """Also where the compiler's table of torch's functions was made before, as make_fx does it."""
     counters = torch._dynamo.utils.counters
     counters.clear()
+    table = torch._dynamo.trace_rules.get_torch_obj_rule_map
+    table.cache_clear()
     before = installed()
     with calls().watching():
+        table()
 
         @torch.compile(backend="eager")
         def f(x: torch.Tensor) -> torch.Tensor:
