@@ -139,11 +139,16 @@ def held_bytes(graph: Graph) -> list[int]:
     parameters and buffers.
     """
     nbytes = [0] * len(graph.nodes)
+    counted = counted_bytes(graph)
     for storage, node in owners(graph).items():
-        record = graph.storages[storage]
-        if record.kind in COUNTED:
-            nbytes[node] += record.nbytes or 0
+        nbytes[node] += counted[storage]
     return nbytes
+
+
+def counted_bytes(graph: Graph) -> list[int]:
+    """Bytes of each storage, 0 of those that saving does not hold."""
+    kinds, sizes = column(graph.storages, "kind"), column(graph.storages, "nbytes")
+    return [size or 0 if kind in COUNTED else 0 for kind, size in zip(kinds, sizes)]
 
 
 # -- the first things to know ----------------------------------------------------------

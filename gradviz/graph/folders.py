@@ -8,15 +8,13 @@ import os
 import re
 from collections.abc import Callable, Iterator
 
-from gradviz.graph.model import Graph, SourceLine
+from gradviz.graph.model import Graph, SourceLine, column
 
 
 def sources(graph: Graph) -> Iterator[SourceLine]:
-    """Every line of code that made a node."""
-    for node in graph.nodes:
-        yield from (
-            source for source in (node.source, node.script_line) if source is not None
-        )
+    """Every line of code that made a node, each once or twice."""
+    for name in ("source", "script_line"):
+        yield from filter(None, dict.fromkeys(column(graph.nodes, name)))
 
 
 def without_folders(graph: Graph) -> Callable[[str], str]:

@@ -25,7 +25,7 @@ from gradviz.graph import (
     column,
 )
 from gradviz.graph.amounts import (
-    COUNTED,
+    counted_bytes,
     held_bytes,
     known_elements,
     own_seconds,
@@ -376,11 +376,9 @@ def _freed(
                 last.update(dict.fromkeys(slot.storages, step))
 
     freed = [0] * len(order)
+    counted = counted_bytes(graph)
     for storage, step in last.items():
-        record = graph.storages[storage]
-        if record.kind in COUNTED:
-            freed[step] += record.nbytes or 0
-
+        freed[step] += counted[storage]
     return freed
 
 
