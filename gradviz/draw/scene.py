@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from gradviz.draw import details
 from gradviz.draw.chart import Chart, chart_of
@@ -68,6 +68,7 @@ FLOWS: tuple[LinkStyle, ...] = ("data", "cut")
 """Styles of links with an arrow."""
 STALE: tuple[SavedState, ...] = ("freed", "modified")
 LABELLED = 2000  # boxes above which no edge says what it carries
+T = TypeVar("T")
 # boxes for the data that enters one box; the last one stands for the rest
 MOST_DATA = 5
 # boxes for the outputs of one folded box; the last one stands for the rest
@@ -662,7 +663,7 @@ class Drafter:
 
         for (boxes, inner), alike in entries.items():
             scope = self.frames.around(list(boxes)) if inner else None
-            for lines, several in _few_of(alike):
+            for lines, several in few_of(alike):
                 drawn = self._add(
                     "input",
                     lines,
@@ -827,9 +828,9 @@ def _numbers(graph: Graph) -> dict[int, BackwardStep]:
     return {box: steps[node] for box, node in alone if node in steps}
 
 
-def _few_of(
-    alike: dict[tuple[str, ...], list[Data]],
-) -> Iterator[tuple[tuple[str, ...], list[Data]]]:
+def few_of(
+    alike: dict[tuple[str, ...], list[T]],
+) -> Iterator[tuple[tuple[str, ...], list[T]]]:
     """Data that enters at one place, by its lines: `x[:, t] ×11`, and at most
     `MOST_DATA` boxes.
     """

@@ -15,6 +15,7 @@ from gradviz.features import hook
 from gradviz.graph import (
     Absent,
     Base,
+    Data,
     Graph,
     Leaf,
     Node,
@@ -48,6 +49,7 @@ def records(graph: Graph) -> Pack:
     pack.put(
         leaves=[_leaf(leaf) for leaf in graph.leaves],
         roots=[_root(root) for root in graph.roots],
+        data=[_data(data) for data in graph.data],
         scopes=[_scope(scope) for scope in graph.scopes],
         seconds=[float(f"{seconds:.3g}") for seconds in own_seconds(graph)],
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
@@ -245,6 +247,11 @@ def _root(root: Root) -> list[Any]:
         one_line(root.why),
         _base(root.base),
     ]
+
+
+def _data(data: Data) -> list[Any]:
+    names = [one_line(name) for name in data.names]
+    return [names, tensor_line(data.tensor), _known(data.storage)]
 
 
 def _base(base: Base | None) -> list[Any] | None:

@@ -1,7 +1,7 @@
 """The sheet of every group: what lies on it, numbered in the order of one walk, edges
 between them, and all their places.
 
-Cells are ops, leaves and outputs. In the order of the walk everything inside a group is
+Cells are ops, leaves, inputs without gradient and outputs. In the order of the walk everything inside a group is
 one range, so the file needs no lists of members. An edge between two far cells becomes
 one edge where their groups are siblings, and one port edge for each border on the way.
 Groups of one structure have one sheet, laid out once. Knows no text.
@@ -21,6 +21,7 @@ from gradviz.graph.origins import around, common
 from gradviz.layout import Ints
 from gradviz.layout.layered import SheetPlacement, place_sheet
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
+from gradviz.page.inputs import input_boxes
 from gradviz.stages import Stage
 
 SPLIT_ABOVE = 4
@@ -69,13 +70,13 @@ def _are_calls_of_one_module(
     return len(scopes) > 1 and len(paths) == 1
 
 
-OP, LEAF, COPY, OUTPUT = range(4)
-"""Kinds of cells. A copy is one of several boxes of one leaf."""
+OP, LEAF, COPY, OUTPUT, DATA = range(5)
+"""Kinds of cells. A copy is one of several boxes of one leaf; data has no gradient."""
 
 
 class Cell(NamedTuple):
-    """One box that is no group. `record` is the id of the node, or the place of the
-    output among the roots.
+    """One box that is no group. `record` is the id of the node, the place of the output
+    among the roots, or of the box of data among those of the walk.
     """
 
     record: int
@@ -88,7 +89,7 @@ class Walk:
     what uses them, outputs at the end.
 
     `cells` and `groups` (ids of `Groups`) as they are met; `items[i]` are the children
-    of group i: cells, or ~group.
+    of group i: cells, or ~group. `inputs` are the boxes of data.
     """
 
     def __init__(self, graph: Graph, tree: Groups) -> None:
@@ -104,6 +105,11 @@ class Walk:
         for leaf, homes in self._homes.items():
             for home in homes:
                 self._inside.setdefault(home, []).append(leaf)
+
+        self.inputs = input_boxes(tree)
+        self._inputs_in: dict[int, list[int]] = {}  # by group
+        for number, box in enumerate(self.inputs):
+            self._inputs_in.setdefault(box.group, []).append(number)
 
         self._walk()
 
@@ -137,6 +143,8 @@ class Walk:
                 COPY if len(self._homes[leaf]) > 1 else LEAF,
                 group,
             )
+        for number in self._inputs_in.get(old, ()):
+            self._cell(number, DATA, group)
 
         return group
 
@@ -152,8 +160,8 @@ class Walk:
         self.cells.append(Cell(record, kind, group))
 
     def edges(self) -> list[tuple[int, int]]:
-        """Producer and consumer as cells, for every edge, and from the maker of each
-        output to its box.
+        """Producer and consumer as cells, for every edge, from the maker of each output
+        to its box, and from each box of data to the ops that take it.
         """
         graph = self.graph
         ends = zip(
@@ -173,6 +181,12 @@ class Walk:
                 (self._beside(node, -1), output)
                 for node, output in output_cells
                 if node is not None
+            ),
+            *(
+                (number, self.cell_of[node])
+                for number, cell in enumerate(self.cells)
+                if cell.kind == DATA
+                for node in self.inputs[cell.record].nodes
             ),
         ]
 

@@ -17,12 +17,12 @@ from gradviz.draw.summary import without_dtype
 from gradviz.draw.typesetting import shorten, text_width
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups, Kind
-from gradviz.fold.order import is_view
 from gradviz.fold.titles import kind_of, title
 from gradviz.graph import Graph, Group, Node
 from gradviz.graph.amounts import held_bytes, known_elements
+from gradviz.page.inputs import is_beside, relative
 from gradviz.page.pack import Pack, Table
-from gradviz.page.sheets import COPY, LEAF, OP, Cell, Sheets, Walk, make_sheets
+from gradviz.page.sheets import COPY, DATA, LEAF, OP, Cell, Sheets, Walk, make_sheets
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line
 
@@ -97,11 +97,16 @@ class Texts:
         if cell.kind in (LEAF, COPY):
             leaf = self._graph.leaf_of[cell.record]
             path = self._path(cell.group)
-            names = labels.names_text(_relative(name, path) for name in leaf.names)
+            names = labels.names_text(relative(name, path) for name in leaf.names)
             title = names or f"unnamed {leaf.kind}"
             if cell.kind == COPY:
                 title += f" {labels.again(self._copies[cell.record])}"
             text = self._short(title, tensor_line(leaf.tensor), cell.record)
+            return self._known.setdefault(text, text)
+
+        if cell.kind == DATA:
+            box = self._walk.inputs[cell.record]
+            text = self._short(box.title, box.line)
             return self._known.setdefault(text, text)
 
         root = self._graph.roots[cell.record]
@@ -220,7 +225,7 @@ def main_ops(walk: Walk) -> list[list[int]]:
     """The ops that carry the work of each group, where they are few, in order."""
     working: list[list[int]] = [[] for _ in walk.groups]  # cells
     for number, cell in enumerate(walk.cells):
-        if cell.kind == OP and not _is_beside(walk.graph.nodes[cell.record].op):
+        if cell.kind == OP and not is_beside(walk.graph.nodes[cell.record].op):
             working[cell.group].append(number)
 
     for group in range(
@@ -243,16 +248,6 @@ def main_ops(walk: Walk) -> list[list[int]]:
             mains.append([])
 
     return mains
-
-
-def _is_beside(op: str) -> bool:
-    """Whether an op stands beside the one that a reader means."""
-    return is_view(op) or op.startswith("ToCopyBackward")
-
-
-def _relative(path: str, outer: str) -> str:
-    """A path as it is called inside another."""
-    return (path.removeprefix(f"{outer}.") or path) if outer else path
 
 
 CHEVRON = 20.0
@@ -305,6 +300,10 @@ def _tree(
         open=(int(old in is_open) for old in walk.groups),
         mains=chain.from_iterable(mains),
         mainCount=map(len, mains),
+        boxData=chain.from_iterable(box.data for box in walk.inputs),
+        boxDataCount=(len(box.data) for box in walk.inputs),
+        taker=chain.from_iterable(box.nodes for box in walk.inputs),
+        takerCount=(len(box.nodes) for box in walk.inputs),
     )
 
 

@@ -1,5 +1,5 @@
 /** What colours mean: the kind of box, the memory it holds, the gradient that arrives, dtype, device, class of module, or a difference. */
-import { COPY, LEAF, OUTPUT } from "./model.js";
+import { COPY, DATA, LEAF, OUTPUT } from "./model.js";
 
 /** @typedef {import("./facts.js").Facts} Facts */
 /** @typedef {import("./colors.js").Colors} Colors */
@@ -31,6 +31,7 @@ export function overlay(id, facts) {
 /** @param {Facts} facts @returns {Entry[]} */
 function kinds(facts) {
   return [
+    { color: "input", text: facts.data.length ? "input, no gradient" : "" },
     { color: "leaf", text: facts.model.kind.some((kind) => kind === LEAF || kind === COPY) ? "leaf" : "" },
     { color: "op", text: "op" },
     { color: "group", text: facts.model.groups > 1 ? "several ops: opens" : "" },
@@ -39,11 +40,12 @@ function kinds(facts) {
   ].filter((entry) => entry.text);
 }
 
-/** @param {Facts} facts @param {(cell: number) => number} value @param {(a: number, b: number) => number} join @returns {(item: number) => number} */
+/** Values of cells, and of groups what `join` makes of them. Data has no part in it. @param {Facts} facts @param {(cell: number) => number} value @param {(a: number, b: number) => number} join @returns {(item: number) => number} */
 export function aggregated(facts, value, join) {
   const model = facts.model, cells = new Float64Array(model.cells), groups = new Float64Array(model.groups).fill(NaN);
   for (let cell = 0; cell < model.cells; cell++) {
-    cells[cell] = value(cell);
+    cells[cell] = model.kind[cell] === DATA ? NaN : value(cell);
+    if (model.kind[cell] === DATA) continue;
     const g = model.cellGroup[cell];
     groups[g] = Number.isNaN(groups[g]) ? cells[cell] : join(groups[g], cells[cell]);
   }
