@@ -84,7 +84,7 @@ def _ids(
     """
     rules = "".join(
         path.read_text(encoding="utf-8")
-        for path in Path(__file__).parent.glob("rules/*.py")
+        for path in Path(__file__).parent.glob("rules/**/*.py")
     )
     return sorted(
         id
