@@ -47,7 +47,7 @@ def _list(
     wanted: bool,
 ) -> None:
     if wanted and not ctx.resilient_parsing:
-        from gradviz.checks.output import catalogue
+        from gradviz.checks.pages import catalogue
         from gradviz.checks.registry import checks
 
         click.echo("\n".join(catalogue(checks())))
@@ -60,7 +60,7 @@ def _explain(
     id: str | None,
 ) -> None:
     if id is not None and not ctx.resilient_parsing:
-        from gradviz.checks.output import page_lines
+        from gradviz.checks.pages import page_lines
         from gradviz.checks.registry import chosen
 
         without_retired_checks([id], complain)
@@ -263,7 +263,8 @@ def _write(
 ) -> None:
     """Write the findings in a format."""
     from gradviz.checks.markdown import markdown
-    from gradviz.checks.output import FindingsTable, sarif, short_lines
+    from gradviz.checks.output import FindingsTable, short_lines
+    from gradviz.checks.sarif import sarif
 
     if form == "text":
         write_table(

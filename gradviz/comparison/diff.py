@@ -203,9 +203,8 @@ def _changes(old: Node, new: Node) -> list[FieldChange]:
                 for field, was, now in zip(before._fields, before, after)
             ]
 
-    old_bytes, new_bytes = (
-        sum(slot.nbytes or 0 for slot in node.saved) for node in (old, new)
-    )
+    old_bytes = sum(slot.nbytes or 0 for slot in old.saved)
+    new_bytes = sum(slot.nbytes or 0 for slot in new.saved)
     pairs += [
         ("outputs", len(old.outputs), len(new.outputs)),
         ("saved bytes", old_bytes, new_bytes),
@@ -237,7 +236,8 @@ def _outputs(
     before: Graph, after: Graph, matched: Mapping[int, int]
 ) -> list[FieldChange]:
     """Outputs by name: gone, new, or made by another function."""
-    old, new = ({root.name: root for root in graph.roots} for graph in (before, after))
+    old = {root.name: root for root in before.roots}
+    new = {root.name: root for root in after.roots}
     if len(before.roots) == len(after.roots) == 1:  # one output, whatever it is called
         old, new = {"output": before.roots[0]}, {"output": after.roots[0]}
 

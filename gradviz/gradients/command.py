@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gradviz.cuts.words import CutLines
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.live import LiveGraph
-    from gradviz.gradients.paths import Paths
+    from gradviz.gradients.paths import GradientPath, Paths, PathStep
     from gradviz.graph import Graph
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
@@ -301,25 +301,29 @@ def paths_data(
         "count": paths.count,
         "complete": paths.complete,
         "total": _tensor_data(paths.total),
-        "paths": [
-            {
-                "nodes": path.nodes,
-                "names": [title(graph, node) for node in path.nodes],
-                "ops": [graph.nodes[node].op for node in path.nodes],
-                "steps": [
-                    {
-                        "position": s.edge.position,
-                        "output": s.edge.output,
-                        "norm": s.norm,
-                        "factor": s.factor,
-                    }
-                    for s in path.steps
-                ],
-                "contribution": _tensor_data(path.contribution),
-            }
-            for path in shown
-        ],
+        "paths": [_path_data(graph, path) for path in shown],
         "notes": paths.notes,
+    }
+
+
+def _path_data(graph: Graph, path: GradientPath) -> dict[str, Any]:
+    from gradviz.gradients.expressions import title
+
+    return {
+        "nodes": path.nodes,
+        "names": [title(graph, node) for node in path.nodes],
+        "ops": [graph.nodes[node].op for node in path.nodes],
+        "steps": list(map(_step_data, path.steps)),
+        "contribution": _tensor_data(path.contribution),
+    }
+
+
+def _step_data(step: PathStep) -> dict[str, Any]:
+    return {
+        "position": step.edge.position,
+        "output": step.edge.output,
+        "norm": step.norm,
+        "factor": step.factor,
     }
 
 

@@ -181,13 +181,13 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
 def _at_output(flow: GradientFlow, inside: set[int]) -> GradientSize | None:
     """The largest gradient that comes into these nodes from elsewhere."""
     graph = flow.graph
-    outer = [
-        node
-        for node in inside
-        if node in graph.roots_of
-        or any(edge.consumer not in inside for edge in graph.consumers(node))
-    ]
-    sizes = [flow.incoming[node] for node in outer if node in flow.incoming]
+
+    def is_boundary(node: int) -> bool:
+        consumers = (edge.consumer for edge in graph.consumers(node))
+        return node in graph.roots_of or not inside.issuperset(consumers)
+
+    boundary = filter(is_boundary, inside)
+    sizes = [flow.incoming[node] for node in boundary if node in flow.incoming]
 
     return max(
         sizes,

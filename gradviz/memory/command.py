@@ -115,16 +115,15 @@ def as_data(
     `more`.
     """
     shown, others = tensors.top(top)
+    more = None
+    if others is not None:
+        more = {"rows": len(tensors.rows) - len(shown), **_row_data(others)}
+
     return {
         "title": title,
         "by": tensors.by,
         "rows": [_row_data(row) for row in shown],
-        "more": {
-            "rows": len(tensors.rows) - len(shown),
-            **_row_data(others),
-        }
-        if others is not None
-        else None,
+        "more": more,
         "totals": tensors.totals,
         "notes": tensors.notes,
     }

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import torch
 
 from gradviz.checks.context import LeafGradient
-from gradviz.gradients.values import outgrown, why_unreadable
+from gradviz.gradients.values import outgrown
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.names import flatten
@@ -22,9 +22,9 @@ from gradviz.walker.tensors import answers_itself, is_plain
 TensorRef = weakref.ref[torch.Tensor]
 
 
-def optimized(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+def optimized(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """The tensors that an optimizer holds."""
-    return (tensor for group in optimizer.param_groups for tensor in group["params"])
+    return [tensor for group in optimizer.param_groups for tensor in group["params"]]
 
 
 def is_readable(tensor: torch.Tensor) -> bool:
@@ -51,7 +51,8 @@ def loss_of(outputs: object) -> float | None:
             if (
                 loss.is_nested
                 or answers_itself(loss)
-                or why_unreadable(loss)
+                or loss.is_meta
+                or outgrown(loss)
                 or loss.numel() != 1
             ):
                 return None

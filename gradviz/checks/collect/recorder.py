@@ -115,7 +115,7 @@ class RunRecorder:
         `.grad`.
         """
         self._call = number
-        self._note("backward", None if fills else frozenset(), frame)
+        self._note("backward", lambda: None if fills else frozenset(), frame)
         if fills:
             self.modes.backward()
 
@@ -258,7 +258,7 @@ class RunRecorder:
                 group["lr"] for group in scheduler.optimizer.param_groups
             ):
                 # else 0 is left out on purpose
-                self._note("schedule", _tensors_of(scheduler.optimizer), caller)
+                self._note("schedule", lambda: _tensors_of(scheduler.optimizer), caller)
 
     def _born(
         self,
@@ -324,7 +324,7 @@ class RunRecorder:
                 row.held.update(map(id, optimized(live)) if live is not None else ())
 
             if live is not None and has_compiled():
-                tensors = list(optimized(live))
+                tensors = optimized(live)
             else:
                 tensors = []
 
@@ -350,7 +350,7 @@ class RunRecorder:
         optimizer: torch.optim.Optimizer,
         *_: Any,
     ) -> None:
-        self._note("step", _tensors_of(optimizer), sys._getframe(1))
+        self._note("step", lambda: _tensors_of(optimizer), sys._getframe(1))
         self.record.updates += not self._stepping
         self._stepping.append(id(optimizer))
 
@@ -361,24 +361,13 @@ class RunRecorder:
             rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
             row.idle_rates += not any(rates)
             row.rate = max(row.rate, *rates)
-            self.modes.stepped(
-                {
-                    id(tensor)
-                    for tensor in optimized(optimizer)
-                    if self._feed(row, tensor)
-                }
-            )
+            tensors = optimized(optimizer)
+            fed = [t for t in tensors if t.is_leaf and t.grad is not None]
+            row.held.update(map(id, tensors))
+            row.fed.update(map(id, fed))
+            row.frozen.update(id(leaf) for leaf in fed if not leaf.requires_grad)
+            self.modes.stepped(map(id, fed))
             self._sample(optimizer, row)
-
-    def _feed(self, row: OptimizerRow, tensor: torch.Tensor) -> bool:
-        """Note what a step finds in a tensor: whether that is a gradient."""
-        row.held.add(id(tensor))
-        fed = tensor.is_leaf and tensor.grad is not None
-        if fed:
-            row.fed.add(id(tensor))
-            if not tensor.requires_grad:
-                row.frozen.add(id(tensor))
-        return fed
 
     def _sample(
         self,
@@ -451,14 +440,18 @@ class RunRecorder:
             if kind == "scale" and about is not None and about.is_enabled():
                 self.record.scaled = True
             if kind != "clip" or _limit(*arguments, **options) < math.inf:
-                self._note(kind, _tensors_of(about), frame)
+                self._note(kind, lambda: _tensors_of(about), frame)
 
         return noted
 
     def _note(
-        self, kind: str, tensors: frozenset[int] | None, frame: FrameType
+        self,
+        kind: str,
+        tensors_of_call: Callable[[], frozenset[int] | None],
+        frame: FrameType,
     ) -> None:
         if len(self.record.log) < KEPT and not self._stepping:
+            tensors = tensors_of_call()
             if tensors is not None:  # one set for all calls about the same
                 tensors = self._sets.setdefault(tensors, tensors)
             self.record.log.append(
@@ -561,10 +554,12 @@ class Between:
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer has taken a step."""
         self._updated = True
-        for leaf in optimized(optimizer):
+        self._stepped |= {
+            id(leaf)
+            for leaf in optimized(optimizer)
             # reading `.grad` of others warns
-            if leaf.is_leaf and leaf.grad is not None:
-                self._stepped.add(id(leaf))
+            if leaf.is_leaf and leaf.grad is not None
+        }
 
     def before(self, leaves: Mapping[int, torch.Tensor]) -> Intervals:
         """What was done with each of these leaves between the calls that reached it, by
