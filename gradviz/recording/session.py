@@ -294,7 +294,9 @@ class Session:
         """
         event_log = self.event_log()
         log, outer = event_log.lines, event_log.backward
-        event_log.backward = site = self.user.site(frame, event_log.innermost)
+        stack = event_log.stack
+        caller = stack[-1] if stack else None
+        event_log.backward = site = self.user.site(frame, caller)
         log.until(peek_sequence(), outer)
 
         @uninterrupted
