@@ -97,6 +97,14 @@ def explain(
         step = order.index(node) + 1 if node in order else None
         reason = reasons.reason(tensor, name) if step is None else None
         owner = reasons.owner(tensor)
+        module = ""
+        if owner is not None:
+            module = f"{owner[0] or 'the model'} ({type(owner[1]).__name__})"
+
+        path: tuple[WhyStep, ...] = ()
+        if step is not None and node is not None:
+            path = tuple(_path(graph, node))
+
         return Why(
             name=name,
             outputs=tuple(root.name for root in graph.roots),
@@ -109,13 +117,9 @@ def explain(
             steps=len(order),
             reason=reason.words if reason is not None else "",
             cause=reason.source if reason is not None else None,
-            module=f"{owner[0] or 'the model'} ({type(owner[1]).__name__})"
-            if owner is not None
-            else "",
+            module=module,
             optimizers=tuple(_optimizers(live.variables, tensor)),
-            path=tuple(_path(graph, node))
-            if step is not None and node is not None
-            else (),
+            path=path,
         )
 
 
@@ -139,6 +143,7 @@ def _grad(
     )
     if step is None:
         return f"{before}, and stays so: no gradient reaches it"
+    # the call writes no .grad at all
     if not live.accumulates:
         return f"{before}, and stays so: torch.autograd.grad() returns gradients"
 
@@ -170,6 +175,7 @@ def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
 
     for consumer in reached:
         for edge in graph.inputs(consumer):
+            # breadth first, so the first way that reaches a node is a shortest one
             if edge.producer not in towards and edge.producer not in reached[:1]:
                 towards[edge.producer] = consumer
                 reached.append(edge.producer)
@@ -201,7 +207,7 @@ def why_table(why: Why) -> RenderableType:
     facts = [
         [Text(word, "bold"), Text(one_line(text))] for word, text in _facts(why) if text
     ]
-    steps = [[Text(one_line(cell)) for cell in row] for row in _steps(why)]
+    steps = [list(map(Text, map(one_line, row))) for row in _steps(why)]
     columns = [
         Column("path", "name"),
         Column("op", "word", 2),
@@ -248,12 +254,10 @@ def _facts(why: Why) -> Iterator[tuple[str, str]]:
         yield "optimizer", optimizer
 
     outputs = ", ".join(why.outputs[:3])
-    yield (
-        "path",
-        f"{plural(len(why.path) - 1, 'step')} from {outputs}"
-        if why.path
-        else f"none from {outputs}",
-    )
+    if why.path:
+        yield "path", f"{plural(len(why.path) - 1, 'step')} from {outputs}"
+    else:
+        yield "path", f"none from {outputs}"
 
 
 def _steps(
@@ -268,6 +272,7 @@ def _steps(
         for step in why.path
     ]
     cut = len(rows) - SHOWN
+    # both ends of a long path: the output, and the tensor that was asked about
     yield from rows if cut <= 0 else rows[: SHOWN // 2]
     if cut > 0:
         yield (labels.more(cut), "", "")

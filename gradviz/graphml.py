@@ -186,10 +186,8 @@ def _saved_bytes(graph: Graph, node: Node) -> int | None:
     """Of the storages behind the node's slots, each once; None when one of them is not
     known.
     """
-    sizes = [
-        graph.storages[storage].nbytes
-        for storage in {storage for slot in node.saved for storage in slot.storages}
-    ]
+    storages = {storage for slot in node.saved for storage in slot.storages}
+    sizes = [graph.storages[storage].nbytes for storage in storages]
     if sizes and None not in sizes:
         return sum(size for size in sizes if size is not None)
     return None

@@ -69,6 +69,7 @@ def package_of(file: str) -> str:
         return installed[1].partition(".")[0]
     for folder in _STDLIB:
         if file.startswith(folder):
+            # `json/decoder.py` and `ast.py` alike: the name of the module
             return re.split(r"[/\\.]", file[len(folder) :])[0]
     if file.startswith(_HERE + os.sep):
         return "gradviz"
@@ -115,6 +116,7 @@ def _is_written_by_library(file: str) -> bool:
     No two runs have the same name for it.
     """
     first, _, rest = os.path.basename(file).partition(".")
+    # such a file exists nowhere, but its name begins with a module that does
     module = sys.modules.get(first) if "." in rest else None
     return package_of(getattr(module, "__file__", None) or "") != ""
 
@@ -280,6 +282,7 @@ class CodeLines(dict[int, "Place | None"]):
             place = self._by_number.get(number)
             if place is None:
                 place = self._by_number[number] = Place(code_line(self._code, number))
+        # by instruction: asking for the line number takes longer
         self[frame.f_lasti] = place
         return place
 
@@ -328,6 +331,7 @@ class UserCode:
         while frame is not None and left:
             code = frame.f_code
             try:
+                # by identity: hashing a code object would read all of it
                 lines = codes[id(code)]
             except KeyError:
                 lines = self._lines(code)
@@ -335,6 +339,8 @@ class UserCode:
             if lines is not None:
                 running.append((lines, frame))
                 is_last = nearest or code.co_name == "<module>"
+                # the script's own line is what was looked for; functions around it tell
+                # no more
                 if (is_last and not lines.is_library) or len(running) == deepest:
                     break
             elif (
@@ -344,6 +350,8 @@ class UserCode:
             ):
                 caller = ancestor.site
                 break
+            # frames are counted once one of the user's was met: a deep stack of torch's
+            # is usual
             left -= bool(running)
             frame = frame.f_back
 
@@ -377,6 +385,7 @@ class UserCode:
     def _lines(self, code: CodeType) -> CodeLines | None:
         lines = CodeLines(code) if not is_foundation(code.co_filename) else None
         if lines is None:
+            # held, or another function could get its identity
             self._others.append(code)
         self._known[id(code)] = lines
         return lines

@@ -44,7 +44,7 @@ class RetiredOption(NamedTuple):
     # those that are the default now: a note, and the command goes on
     harmless: tuple[str, ...] = ()
     takes_value: bool = True
-    # the flag that it is another name of: a note, and the command goes on
+    # the words that it is another name of, {} for its value: a note, and it goes on
     becomes: str = ""
     python: bool = True  # whether `Graph.save` has lost it, too
 
@@ -165,9 +165,9 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--max-depth",
-        "A tree has no --max-depth: --depth says how deep it is, --max-rows how long.",
+        "gradviz tree has no --max-depth: --depth says how deep it is.",
         ("tree",),
-        harmless=ANY,
+        becomes="--depth {}",
         python=False,
     ),
     *(
@@ -278,7 +278,7 @@ def without_retired_flags(
             del waiting[:1]
         _answer(row, value, note)
         if row.becomes:
-            kept.append(row.becomes)
+            kept += row.becomes.format(value).split()
     return kept
 
 

@@ -50,15 +50,6 @@ class Home(NamedTuple):
     line: SourceLine | None  # that makes it
 
 
-class Dropped(NamedTuple):
-    """How the result of a line of code is lost: by another value for `name` in line
-    `by`, or because nothing reads it.
-    """
-
-    name: str  # "" when the line gives it no name
-    by: SourceLine | None
-
-
 class Parameter(NamedTuple):
     """A parameter of a model. `node` is its AccumulateGrad when the graph has it."""
 
@@ -81,9 +72,6 @@ class Parameter(NamedTuple):
     # it
     made: SourceLine | None = None
     forward: SourceLine | None = None  # and where the forward() of that class begins
-    dropped: Dropped | None = None  # how what its module made is lost
-    # path of a module around it, where a forward hook is on another part of that one
-    hooked: str | None = None
     # the functional_call that ran its module with another tensor in its place
     replaced: SourceLine | None = None
 
@@ -240,8 +228,6 @@ class CheckContext:
     ranks: RankDiff | None = None  # several ranks: then `graph` is theirs as one
     # what was cut off elsewhere, by node
     entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)
-    # layers whose input is zero in all its elements, and products with such a factor
-    fed_zeros: tuple[int, ...] = ()
     # leaves of two dimensions or more whose elements are all zero
     zero_weights: tuple[int, ...] = ()
     # Python numbers that this step made of tensors with a graph

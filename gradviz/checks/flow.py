@@ -376,31 +376,6 @@ def all_zero(
         )
 
 
-_FED: tuple[Mapping[str, _Test], ...] = (
-    {
-        f"{op}Backward": (slot, _only_zeros)
-        for op, slot in (
-            ("Addmm", "mat1"),
-            ("Mm", "self"),
-            ("Mul", "self"),
-        )
-    },
-    {"MulBackward": ("other", _only_zeros)},
-)
-
-
-def fed_zeros(nodes: Sequence[LiveNode]) -> tuple[int, ...]:
-    """The places of all layers whose input, and of products of which one factor, is
-    zero in all its elements.
-    """
-    with unrecorded():
-        return tuple(
-            i
-            for i, node in enumerate(nodes)
-            if any(_has_saved(node, tests) for tests in _FED)
-        )
-
-
 def all_at_a_pole(nodes: Sequence[LiveNode]) -> dict[int, bool]:
     """The places of all such nodes in a row of them, and whether they were given
     numbers below zero, where they are not defined.

@@ -197,8 +197,6 @@ class RetainedHistory(NamedTuple):
     added: SourceLine | None = None
     newest: int = 0  # the number of the newest node that the variable leads to
     steps: int = 0  # whose graphs it holds, where that was seen later in the run
-    # the calls had create_graph=True, so each recorded the update that comes after it
-    update: bool = False
     # a joint whose two ends one line of code made, in this step and in an earlier one
     repeats: bool = False
     # steps that lead from the variable to tensors with a graph: two in `[3].h`
@@ -227,7 +225,6 @@ class Unused(NamedTuple):
     type: str  # class of the model
     calls: int
     nodes: int
-    holders: Names = ()  # variables that hold the graphs of several of the calls
 
 
 class Raised(NamedTuple):

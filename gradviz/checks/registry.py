@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit
+from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
-from gradviz.checks.words import Names, code, excerpt, line, places, where as place
+from gradviz.checks.words import Names, code, line, places, where as place
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
@@ -25,7 +26,9 @@ FAMILIES = (
     "roots",
     "cuts",
     "parameters",
+    "leaves",
     "updates",
+    "optimizers",
     "invariants",
     "saved",
     "history",

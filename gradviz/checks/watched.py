@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.collector import Collector
-from gradviz.checks.collect.lines import Variables, raised
+from gradviz.checks.collect.lines import raised
 from gradviz.checks.collect.replay import FunctionReplay
-from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
+from gradviz.checks.collect.watch import RunWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
 from gradviz.checks.words import Names, all_names
@@ -60,12 +60,10 @@ class WatchedRun:
             cuts=cuts,
         )
         self._record, paused = reader.recorder.record, reader.calls.paused
-        self._replay, self._evaluations = (
-            FunctionReplay(run_custom),
-            EvaluationWatch(paused),
+        self._replay = FunctionReplay(run_custom)
+        self.calls = RunWatch(
+            reader.recorder, reader.place, reader.misuses, self._passed, paused
         )
-        self._histories = RetainedWatch(lambda: self._record.updates, paused)
-        self.calls = CallWatch(reader.recorder, self._passed, paused)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -91,15 +89,6 @@ class WatchedRun:
         self._differentiates_again |= call.create_graph
         self._reader.recorder.backward(number, call.frame, call.accumulates)
         self._reader.passed(number, reading)
-        self._reader.graphs.backward(call)
-        self._evaluations.backward(call.outputs, call.frame)
-        self._histories.backward(number, call)
-
-    def _ended(self, variables: Variables) -> None:
-        """The script has come to its end by itself."""
-        self._evaluations.ended(variables)
-        self._histories.ended(variables)
-        self._reader.graphs.ended()
 
     def read(self, live: LiveOutputs) -> CheckContext:
         """What is known at a call."""
@@ -133,7 +122,7 @@ class WatchedRun:
         if runs_on:
             later = {
                 "look": self.calls,
-                "ended": self._ended,
+                "ended": self.calls.ended,
             }
         else:
             later = {}
@@ -165,8 +154,8 @@ class WatchedRun:
             stopped = len(every) >= steps
 
         record = self._reader.recorder.result(failure is None and not stopped)
-        record.evaluations = self._evaluations.result()
-        record.histories = self._histories.result(
+        record.evaluations = tuple(watch.unused.values())
+        record.histories = watch.histories(
             [history for context in every for history in context.retained]
         )
         record.cuts = tuple(

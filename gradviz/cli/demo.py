@@ -7,8 +7,8 @@ from importlib import resources
 import click
 
 from gradviz.cli.help import GroupedCommand
+from gradviz.cli.source import Source
 from gradviz.cli.streams import destination, open_option, result_stream
-from gradviz.cli.target import Source
 from gradviz.draw.output import write
 from gradviz.errors import OutputError
 from gradviz.features import load

@@ -171,11 +171,11 @@ class GroupedCommand(click.Command):
         records = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            if isinstance(parameter, click.Option) and record is not None:
                 records[max(parameter.opts, key=len)] = record
 
-        for title, flags in GROUPS.items():
-            rows = [records[flag] for flag in flags if flag in records]
+        for title, flags in (*GROUPS.items(), ("Other", tuple(records))):
+            rows = [records.pop(flag) for flag in flags if flag in records]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)

@@ -125,17 +125,27 @@ def with_feature(
     return option if is_there(f"gradviz.{feature}") else lambda command: command
 
 
+run_custom_option = with_feature(
+    "gradients",
+    click.option(
+        "--run-custom",
+        is_flag=True,
+        help="Also call the backward of custom Functions. They may keep state, so the script's own run may change.",
+    ),
+)
+
+
 def top_option(
     rows: int,
-    what: str = "Rows to show",
+    subject: str = "Rows to show",
 ) -> Callable[[F], F]:
     """`--top`: None unless it is given, which `row_limit` turns into `rows`."""
-    told = f"{what}; 0 for all. [default: {rows}]"
+    help = f"{subject}; 0 for all. [default: {rows}]"
     return click.option(
         "--top",
         type=click.IntRange(min=0),
         metavar="N",
-        help=told,
+        help=help,
     )
 
 
@@ -150,16 +160,16 @@ _JSON = "gradviz.json"
 
 def form_option(help: str) -> Callable[[F], F]:
     """`--format`, and `--json` for short, which the command gets as `form`."""
-    told = "Print a table, every row as comma-separated values with exact numbers, or JSON."
+    formats = "Print a table, every row as comma-separated values with exact numbers, or JSON."
 
-    def asked(
+    def note_json(
         ctx: click.Context,
         param: click.Parameter,
         json: bool,
     ) -> None:
         ctx.meta[_JSON] = json
 
-    def chosen(
+    def chosen_form(
         ctx: click.Context,
         param: click.Parameter,
         form: str,
@@ -175,8 +185,8 @@ def form_option(help: str) -> Callable[[F], F]:
                 type=kinds,
                 default="table",
                 show_default=True,
-                callback=chosen,
-                help=told,
+                callback=chosen_form,
+                help=formats,
             ),
             click.option(
                 "--json",
@@ -184,7 +194,7 @@ def form_option(help: str) -> Callable[[F], F]:
                 is_flag=True,
                 is_eager=True,
                 expose_value=False,
-                callback=asked,
+                callback=note_json,
                 help=help,
             ),
         ):

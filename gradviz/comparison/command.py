@@ -13,8 +13,9 @@ import click
 from gradviz.cli.launch import reports
 from gradviz.cli.options import json_option, row_limit, top_option
 from gradviz.cli.progress import progress
+from gradviz.cli.source import Source
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
-from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
+from gradviz.cli.target import ARGUMENTS, TargetCommand
 from gradviz.comparison.diff import TOP, GraphDiff, diff, text
 from gradviz.errors import FormatError, TargetError
 from gradviz.features import is_there, load

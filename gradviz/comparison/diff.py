@@ -203,9 +203,8 @@ def _changes(old: Node, new: Node) -> list[FieldChange]:
                 for field, was, now in zip(before._fields, before, after)
             ]
 
-    old_bytes, new_bytes = (
-        sum(slot.nbytes or 0 for slot in node.saved) for node in (old, new)
-    )
+    old_bytes = sum(slot.nbytes or 0 for slot in old.saved)
+    new_bytes = sum(slot.nbytes or 0 for slot in new.saved)
     pairs += [
         ("outputs", len(old.outputs), len(new.outputs)),
         ("saved bytes", old_bytes, new_bytes),
@@ -237,7 +236,8 @@ def _outputs(
     before: Graph, after: Graph, matched: Mapping[int, int]
 ) -> list[FieldChange]:
     """Outputs by name: gone, new, or made by another function."""
-    old, new = ({root.name: root for root in graph.roots} for graph in (before, after))
+    old = {root.name: root for root in before.roots}
+    new = {root.name: root for root in after.roots}
     if len(before.roots) == len(after.roots) == 1:  # one output, whatever it is called
         old, new = {"output": before.roots[0]}, {"output": after.roots[0]}
 
@@ -276,9 +276,7 @@ TOP = 100
 
 
 def text(difference: GraphDiff, top: int | None = TOP) -> str:
-    """What differs, at most `top` lines of each kind (0 or None for all), then the
-    counts.
-    """
+    """The sums, then what differs, at most `top` lines of each kind (0 or None for all)."""
     return "\n".join(_lines(difference, top))
 
 
@@ -298,6 +296,8 @@ def _lines(difference: GraphDiff, top: int | None) -> Iterator[str]:
         yield f"no difference: {plural(len(matched), 'node')} and {plural(len(after.edges), 'edge')}"
         return
 
+    yield _sums(difference)
+    yield ""
     inner = set(matched.values())
     sections = {
         "removed": [f"- {_node(before, node)}" for node in difference.removed],
@@ -320,26 +320,50 @@ def _lines(difference: GraphDiff, top: int | None) -> Iterator[str]:
         ],
         "outputs": [f"~ {_words((change,))}" for change in difference.outputs],
     }
+    blank: list[str] = []
     for title, lines in sections.items():
-        if lines:
-            shown = lines[: top or None]
-            if len(shown) < len(lines):
-                more = [labels.more(len(lines) - len(shown))]
-            else:
-                more = []
-            yield from (
-                title,
-                *(f"  {line}" for line in (*shown, *more)),
-                "",
-            )
+        if not lines:
+            continue
+        shown = lines[: top or None]
+        if len(shown) < len(lines):
+            shown.append(labels.more(len(lines) - len(shown)))
+        yield from (*blank, title, *(f"  {line}" for line in shown))
+        blank = [""]
 
+
+def _sums(difference: GraphDiff) -> str:
+    """`-64 +11 ops, -40 edges, 2 changed, 9 the same, 12 modules gone`."""
+    before, after = difference.before, difference.after
+    removed = [node in before.leaf_of for node in difference.removed]
+    added = [node in after.leaf_of for node in difference.added]
     changed = len(difference.changed)
-    yield (
-        f"{plural(len(difference.removed), 'node')} removed, {count_text(len(difference.added))} added, "
-        f"{count_text(changed)} changed, {count_text(len(matched) - changed)} the same; "
-        f"{plural(len(difference.removed_edges), 'edge')} removed, "
-        f"{count_text(len(difference.added_edges))} added"
+    same = len(difference.matched) - changed
+    gone = len(_modules(before) - _modules(after))
+    new = len(_modules(after) - _modules(before))
+    edges = len(difference.removed_edges), len(difference.added_edges)
+
+    words = (
+        _change(removed.count(False), added.count(False), "op", "ops"),
+        _change(removed.count(True), added.count(True), "leaf", "leaves"),
+        _change(*edges, "edge", "edges"),
+        f"{count_text(changed)} changed" if changed else "",
+        f"{count_text(same)} the same",
+        f"{plural(gone, 'module')} gone" if gone else "",
+        plural(new, "new module") if new else "",
     )
+    return ", ".join(filter(None, words))
+
+
+def _change(removed: int, added: int, single: str, several: str) -> str:
+    """`-64 +11 ops`; "" where there is none."""
+    counts = [f"-{count_text(removed)}"] * bool(removed)
+    counts += [f"+{count_text(added)}"] * bool(added)
+    word = single if removed + added == 1 else several
+    return " ".join([*counts, word]) if counts else ""
+
+
+def _modules(graph: Graph) -> set[str]:
+    return {scope.path for scope in graph.scopes if scope.type}
 
 
 def _node(graph: Graph, node: int) -> str:

@@ -78,6 +78,7 @@ class Merging:
         self._scopes = list(view.graph.scopes)
         self._scope_of = {
             (scope.path, scope.call): i
+            # of several with one path and number the first counts
             for i, scope in reversed(list(enumerate(self._scopes)))
         }
         self._place = [
@@ -102,6 +103,7 @@ class Merging:
         for to_i, to_j in [*pairs, (len(before), len(after))]:
             order += before[i:to_i]
             for node in after[j:to_j]:
+                # only the other graph has it
                 merged[node] = self._new(view, node)
                 order.append(merged[node])
             i, j = to_i + 1, to_j + 1
@@ -141,6 +143,7 @@ class Merging:
                 ),
                 None,
             )
+            # two leaves of one name: the second is matched by its place
             same[leaf] = match if match not in taken else None
             taken.add(match)
 
@@ -178,6 +181,7 @@ class Merging:
         else:
             scope = self._scope(view.graph.scopes, record.scope)
 
+        # its slots name storages of the other graph
         self._new_nodes.append(record._replace(id=new, scope=scope, saved=()))
         if leaf is not None:
             self._new_leaves.append(leaf._replace(node=new, storage=None, base=None))
@@ -254,18 +258,14 @@ def matched(
         after,
         (0, len(before), 0, len(after)),
     )
-    inner = align(
-        *(
-            [
-                side,
-                [place[:2] for place in side],
-                [*map(_below, side)],
-            ]
-            for side in (before[a:b], after[c:d])
-        )
-    )
+    inner = align(_place_keys(before[a:b]), _place_keys(after[c:d]))
 
     return sorted([*pairs, *((a + i, c + j) for i, j in inner)])
+
+
+def _place_keys(side: Sequence[Place]) -> list[Sequence[Hashable]]:
+    """The places, and less and less of each, by which they are told to be the same."""
+    return [side, [place[:2] for place in side], list(map(_below, side))]
 
 
 def _below(place: Place) -> Hashable:

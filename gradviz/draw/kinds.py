@@ -78,7 +78,7 @@ def kind_of(graph: Graph, node: Node) -> BoxKind:
         and group.ops <= FEW * group.count
     ):
         return "layer"
-    return "group"
+    return "op" if group.ops == 1 else "group"
 
 
 def _kind_of_op(graph: Graph, node: Node) -> BoxKind:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradviz.fold.order import is_view
-from gradviz.graph import Edge, Graph
+from gradviz.graph import Edge, Graph, TensorInfo
 from gradviz.report.labels import names_text
 
 MOST = 3
 """Names on one edge; where there are more, none is written."""
 
 
-def held_names(graph: Graph, edge: Edge) -> str:
-    """`q`, or `box, cls` where several ops of a folded box make what goes along the
-    edge; "" where one has no name.
+def tensors_along(graph: Graph, edge: Edge) -> list[tuple[int, int]]:
+    """The tensors that go along an edge, as nodes of the whole graph and numbers of
+    their outputs: between folded boxes those that ops of one take from ops of the other.
     """
     whole = graph.original
     if whole is None:
-        return name_of(graph, edge.producer, edge.output)
+        return [(edge.producer, edge.output)]
 
     inside = set(graph.inside[edge.producer])
     users = list(graph.inside[edge.consumer])
@@ -29,8 +29,29 @@ def held_names(graph: Graph, edge: Edge) -> str:
         for use in whole.inputs(user)
         if use.producer in inside
     }
-    names = {name_behind_views(whole, *maker): None for maker in makers}
+    return list(makers)
+
+
+def held_names(graph: Graph, tensors: Sequence[tuple[int, int]]) -> str:
+    """`q`, or `box, cls` for what goes along an edge; "" where one has no name."""
+    whole, name = graph.original, name_behind_views
+    if whole is None:
+        whole, name = graph, name_of
+    names = {name(whole, *tensor): None for tensor in tensors}
     return ", ".join(names) if len(names) <= MOST and all(names) else ""
+
+
+def kind_of_tensors(
+    graph: Graph, tensors: Sequence[tuple[int, int]]
+) -> TensorInfo | None:
+    """Shape and dtype of what goes along an edge; None where that is not one kind."""
+    whole = graph.original or graph
+    outputs = [(whole.nodes[node].outputs, output) for node, output in tensors]
+    kinds = {
+        several[output] if output < len(several) else None
+        for several, output in outputs
+    }
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def passed_on(graph: Graph, edge: Edge) -> list[str]:

@@ -8,7 +8,6 @@ knows no coordinates, colours or file formats.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -19,7 +18,14 @@ from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.heat import HEATS, gradient_norms
 from gradviz.draw.kinds import kind_of
 from gradviz.draw.marks import marked
-from gradviz.draw.names import MOST, held_names, name_of, passed_on
+from gradviz.draw.names import (
+    MOST,
+    held_names,
+    kind_of_tensors,
+    name_of,
+    passed_on,
+    tensors_along,
+)
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, MEANING, BoxKind
 from gradviz.draw.summary import (
@@ -224,6 +230,7 @@ class Drafter:
 
         if self.options.saved:
             self._draw_saved()
+        # saved tensors show the data as well, so only without them
         elif self.options.leaves not in ("parameters", "hidden"):
             self._draw_data()
 
@@ -272,12 +279,12 @@ class Drafter:
         scope: int | None = None,
         names: tuple[str, ...] = (),
     ) -> int:
-        known = self.lines.get(lines)  # thousands of boxes read the same
-        if known is None:
-            known = self.lines[lines] = (lines[0], *map(self.brief, lines[1:]))
+        brief_lines = self.lines.get(lines)  # thousands of boxes read the same
+        if brief_lines is None:
+            brief_lines = self.lines[lines] = (lines[0], *map(self.brief, lines[1:]))
         frame = self.frames.of(scope)
         box = len(self.boxes)
-        self.boxes.append(Box(box, kind, known, node, about, flags, names, frame))
+        self.boxes.append(Box(box, kind, brief_lines, node, about, flags, names, frame))
         return box
 
     def _draw_nodes(self, nodes: Iterable[Node]) -> None:
@@ -290,7 +297,7 @@ class Drafter:
 
             leaf = leaf_of.get(node.id)
             if leaf is None:
-                around, own = (
+                module, with_script = (
                     self._path(node.scope),
                     self.frames.tells_no_line(node.scope),
                 )
@@ -301,8 +308,8 @@ class Drafter:
                     details=self.options.details,
                     attributes=attributes,
                     amount=self._amount(node),
-                    around=around,
-                    own=own,
+                    module=module,
+                    with_script=with_script,
                     names=self.options.op_names(
                         "variable" if self.options.details else "forward"
                     ),
@@ -311,7 +318,7 @@ class Drafter:
                 if title[1:] and title != lines[0]:
                     self.data_uses += 1  # the number is said
                 lines = (title, *lines[1:])
-                names = tuple(labels.relative(name, around) for name in node.names)
+                names = tuple(labels.relative(name, module) for name in node.names)
                 kind = kind_of(self.graph, node)
                 self.box_of[node.id] = self._draw_node(
                     node, kind, lines, node.scope, None, names
@@ -330,12 +337,12 @@ class Drafter:
         names: tuple[str, ...] = (),
     ) -> int:
         """A box with what is said of every node, below the lines that it has."""
-        told = labels.flag_words(self.graph, node).items() if node.flags else ()
+        flag_words = labels.flag_words(self.graph, node).items() if node.flags else ()
         lines = (
             *lines,
             *(
                 words
-                for flag, words in told
+                for flag, words in flag_words
                 if flag not in (*labels.ALARMS, *labels.REMARKS)
             ),
         )
@@ -378,9 +385,11 @@ class Drafter:
         """By what it holds or gets, by how it differs between the graphs that were
         merged into this one, or `plain`.
         """
+        # a flag, such as "cut", comes before any other colour
         if node in self.flagged:
             return self.flagged[node]
         step = self.heat.step(node) if self.heat is not None else 0
+        # a heat map colours only what has some of it
         if step:
             return HEAT[step - 1]
         differing = {mark.kind for mark in self.marked.nodes.get(node, ())}
@@ -402,6 +411,7 @@ class Drafter:
         """A parameter stands inside the module that all its users are in; any other
         leaf comes from outside.
         """
+        # a parameter belongs to its module; data comes from outside
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
         node = self.graph.nodes[leaf.node]
         placed = filter(
@@ -415,11 +425,8 @@ class Drafter:
         return self._draw_node(node, "leaf", lines, scope, leaf)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
-        norms = self.norms.of[node.id] if self.norms is not None else None
-        broken = norms is not None and norms.most == math.inf
-
         flags = (
-            *([labels.NOT_FINITE] if broken else ()),
+            *(self.norms.marks(node.id) if self.norms is not None else ()),
             *labels.mark_words(self.marked.nodes.get(node.id, ())),
         )
         if not node.flags:
@@ -443,6 +450,7 @@ class Drafter:
         """
         if node not in self.split:
             return self.box_of.get(node)
+        # one box for each user, made when its edge is drawn
         if (node, user) not in self.copies:
             users = [user] if user is not None else []
             self.copies[node, user] = self._draw_leaf(
@@ -470,6 +478,7 @@ class Drafter:
 
     def _draw_edge(self, edge: Edge) -> None:
         drawn = _without_shared(self.graph, edge)
+        # all of this edge are uses of parameters that an earlier call shows
         if drawn is None:
             return
 
@@ -477,6 +486,7 @@ class Drafter:
         bundle = self.bundles.get((producer, consumer))
         if bundle is None:
             label, uses, tip = self._edge_words(drawn), drawn.count, ""
+        # the first edge of a bundle stands for all of them
         elif drawn == bundle[0]:
             uses = sum(edge.count for edge in bundle)
             label, words = (
@@ -531,15 +541,16 @@ class Drafter:
         ):
             return "", ""
 
-        made = record.outputs[output]
+        tensors = tensors_along(self.graph, edge)
+        tensor = kind_of_tensors(self.graph, tensors)
         if node not in self.came:
             self.came[node] = self._inputs_of(node)
-        if made is None or made in self.came[node]:
+        if tensor is None or tensor in self.came[node]:
             shape = ""
         else:
-            shape = self.brief(tensor_line(made))
+            shape = self.brief(tensor_line(tensor))
         shape = shape.strip() if shape != "()" else ""
-        names = held_names(self.graph, edge) if self.options.names == "auto" else ""
+        names = held_names(self.graph, tensors) if self.options.names == "auto" else ""
         return labels.relative(names, self._path(record.scope)), shape
 
     def _uses(self, edge: Edge, names: str) -> str:
@@ -551,14 +562,14 @@ class Drafter:
         passed = passed_on(self.graph, edge)
         if not passed or group is None:
             is_said = edge.count == names.count(",") + 1
-            return "" if is_said else f"{edge.count:,} uses"
+            return "" if is_said else f"used {edge.count:,} times"
 
         if all(passed) and len(passed) <= MOST and self.options.names == "auto":
-            around = self._path(record.scope)
-            what = labels.relative(", ".join(dict.fromkeys(passed)), around)
+            module = self._path(record.scope)
+            tensors = labels.relative(", ".join(dict.fromkeys(passed)), module)
         else:
-            what = plural(len(passed), "tensor")
-        return f"{what} to the next of {group.count:,}"
+            tensors = plural(len(passed), "tensor")
+        return f"{tensors} to the next of {group.count:,}"
 
     def _inputs_of(self, node: int) -> set[TensorInfo | None]:
         """The kinds of tensors that a box gets from others, leaves apart."""
@@ -628,10 +639,10 @@ class Drafter:
         """A box for each tensor without gradient that ops were given. Saved tensors,
         where they are drawn, show it as well.
         """
-        whole = self.graph.original or self.graph
-        if not whole.data:
+        original = self.graph.original or self.graph
+        if not original.data:
             return
-        users = {node for data in whole.data for node in data.nodes}
+        users = {node for data in original.data for node in data.nodes}
         inside = {
             node: box
             for box, nodes in enumerate(self.graph.inside)
@@ -641,14 +652,9 @@ class Drafter:
         entries: dict[
             tuple[tuple[int, ...], bool], dict[tuple[str, ...], list[Data]]
         ] = {}
-        for data in whole.data:
-            boxes = tuple(
-                dict.fromkeys(
-                    box
-                    for node in data.nodes
-                    if (box := self.box_of.get(inside[node])) is not None
-                )
-            )
+        for data in original.data:
+            found = (self.box_of.get(inside[node]) for node in data.nodes)
+            boxes = tuple(dict.fromkeys(box for box in found if box is not None))
             if boxes:
                 self.data_uses += len(data.nodes)
                 alike = entries.setdefault((boxes, data.inner), {})
@@ -688,12 +694,12 @@ class Drafter:
                     continue
 
             flags = labels.mark_words(self.marked.outputs.get(root.name, ()))
-            title, *told = details.root_lines(root)
+            title, *rest_lines = details.root_lines(root)
             # of a loss, its name is enough
-            told = [line for line in told if self.brief(line) != "()"]
+            rest_lines = [line for line in rest_lines if self.brief(line) != "()"]
             box = self._add(
                 "output",
-                (title, *told),
+                (title, *rest_lines),
                 root.node,
                 root,
                 flags,

@@ -133,12 +133,14 @@ def _given(graph: Graph) -> int:
         return 0
 
     takers = (whole.nodes[node] for node, count in enumerate(counts) if count)
-    return given - sum(map(_has_number, takers))
+    return given - sum(map(_without_tensor, takers))
 
 
-def _has_number(node: Node) -> bool:
-    saved = any(slot.kind == "number" for slot in node.saved)
-    return saved or number_beside(node) is not None
+def _without_tensor(node: Node) -> int:
+    """How many of its inputs are no tensors: a number, a bias that is left out."""
+    number = any(slot.kind == "number" for slot in node.saved)
+    number = number or number_beside(node) is not None
+    return number + (node.attributes.get("bias_sym_sizes_opt") == (0,))
 
 
 def inferred_lines(graph: Graph) -> Iterator[str]:

@@ -5,15 +5,23 @@ the chain rule path by path.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.options import Form, form_option, row_limit, top_option, write_result
+from gradviz.cli.options import (
+    Form,
+    form_option,
+    row_limit,
+    run_custom_option,
+    top_option,
+    write_result,
+)
+from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
-from gradviz.cli.why import cuts_watched, named_tensor
+from gradviz.cli.target import TargetCommand, target_argument
+from gradviz.cli.watching import cuts_watched
+from gradviz.cli.why import named_tensor
 from gradviz.errors import NoPathError
 from gradviz.features import load
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
     from gradviz.cuts.words import CutLines
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.live import LiveGraph
-    from gradviz.gradients.paths import Paths
+    from gradviz.gradients.paths import GradientPath, Paths, PathStep
     from gradviz.graph import Graph
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
@@ -53,15 +61,19 @@ def opened(live: LiveOutputs) -> LiveGraph:
     )
 
 
-def with_backward(
-    live: LiveOutputs, run_custom: bool = False, values: bool = False
-) -> Graph:
-    """The graph behind the outputs, with its gradients and the order of backward, and
-    what must be known of them.
+def graph_with_backward(
+    source: Source, run_custom: bool = False, values: bool = False
+) -> RunResult[Graph]:
+    """The graph with its gradients and the order of backward, and what must be known of
+    them; a saved graph is as it is.
     """
-    flow = measured(live, run_custom, values)
-    notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
-    return replace(flow.graph, notes=notes)
+
+    def read(live: LiveOutputs) -> Graph:
+        flow = measured(live, run_custom, values)
+        notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
+        return replace(flow.graph, notes=notes)
+
+    return source.graph(read)
 
 
 LESSON = 15
@@ -129,7 +141,7 @@ def flow_command(
     frees nothing and runs no hook on a gradient.
     """
     with result_stream() as stream:
-        captured = source.read(partial(measured, run_custom=run_custom))
+        captured = source.read(lambda live: measured(live, run_custom))
         flow = captured.result
         rows, table = (
             row_limit(form, top, FLOW_ROWS),
@@ -148,7 +160,8 @@ def flow_command(
 
 def flow_data(flow: GradientFlow) -> dict[str, Any]:
     """Everything that was measured, for `--json`."""
-    from gradviz.gradients.table import rows, title
+    from gradviz.gradients.expressions import title
+    from gradviz.gradients.table import rows
 
     graph = flow.graph
     step = {node: i for i, node in enumerate(flow.order, 1)}
@@ -277,7 +290,7 @@ def paths_data(
     """Everything the command knows, for `--json`. Large tensors are given by their norm
     only.
     """
-    from gradviz.gradients.table import title
+    from gradviz.gradients.expressions import title
 
     graph = paths.graph
     shown = paths.paths[:top] if top else paths.paths
@@ -288,25 +301,29 @@ def paths_data(
         "count": paths.count,
         "complete": paths.complete,
         "total": _tensor_data(paths.total),
-        "paths": [
-            {
-                "nodes": path.nodes,
-                "names": [title(graph, node) for node in path.nodes],
-                "ops": [graph.nodes[node].op for node in path.nodes],
-                "steps": [
-                    {
-                        "position": s.edge.position,
-                        "output": s.edge.output,
-                        "norm": s.norm,
-                        "factor": s.factor,
-                    }
-                    for s in path.steps
-                ],
-                "contribution": _tensor_data(path.contribution),
-            }
-            for path in shown
-        ],
+        "paths": [_path_data(graph, path) for path in shown],
         "notes": paths.notes,
+    }
+
+
+def _path_data(graph: Graph, path: GradientPath) -> dict[str, Any]:
+    from gradviz.gradients.expressions import title
+
+    return {
+        "nodes": path.nodes,
+        "names": [title(graph, node) for node in path.nodes],
+        "ops": [graph.nodes[node].op for node in path.nodes],
+        "steps": list(map(_step_data, path.steps)),
+        "contribution": _tensor_data(path.contribution),
+    }
+
+
+def _step_data(step: PathStep) -> dict[str, Any]:
+    return {
+        "position": step.edge.position,
+        "output": step.edge.output,
+        "norm": step.norm,
+        "factor": step.factor,
     }
 
 

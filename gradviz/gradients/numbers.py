@@ -61,12 +61,14 @@ def computed(live: LiveGraph) -> dict[int, Numbers]:
             tensors[node] = tensor
     with unrecorded():
         for node in forward_order(live.graph):
-            if (
-                node not in tensors
-                and (result := _again(live, node, tensors)) is not None
-            ):
+            if node in tensors:
+                continue
+            result = _again(live, node, tensors)
+            if result is not None:
                 tensors[node] = result
-    return {node: read for node, tensor in tensors.items() if (read := numbers(tensor))}
+
+    read = {node: numbers(tensor) for node, tensor in tensors.items()}
+    return {node: values for node, values in read.items() if values}
 
 
 _OPS: dict[str, tuple[Callable[..., torch.Tensor], tuple[str, ...]]] = {
@@ -127,9 +129,9 @@ def _again(
         )
 
     result, output = compute(*arguments), record.outputs[0]
-    return (
-        result if output is not None and tuple(result.shape) == output.shape else None
-    )
+    if output is None or tuple(result.shape) != output.shape:
+        return None
+    return result
 
 
 def _operand(

@@ -68,6 +68,7 @@ def beginnings(
     calls = 0
     for consumer in graph.order:
         number = reached.pop(consumer, 0)
+        # what several paths begin with is computed once for all of them
         calls += number
         if number:
             for edge in graph.inputs(consumer):
@@ -157,6 +158,7 @@ def find_paths(
     run_custom: bool = False,
 ) -> Paths:
     """Every path from the one output of `live` to `target`: see `gradviz.paths`."""
+    # the shares of paths from two outputs would not add up to a gradient of one
     if len(live.starts) > 1:
         raise GradientError(
             "paths begin at one output, and this holds several: name one of them"
@@ -169,6 +171,7 @@ def find_paths(
         raise NoPathError(
             "no path leads from the output to this tensor, so its gradient is None"
         )
+    # each path calls the functions on it again
     if any(recomputes(graph.nodes[node]) for node in ways):
         raise GradientError(
             "a path leads through torch.utils.checkpoint, which would recompute its forward for every path. "
@@ -200,11 +203,10 @@ def find_paths(
         with Stage(
             "follow", "paths", followed.__len__, count if beam is None else None
         ):
-            followed.extend(
-                _every(live, place, ways)
-                if beam is None
-                else _largest(live, place, ways, beam)
-            )
+            if beam is None:
+                followed.extend(_every(live, place, ways))
+            else:
+                followed.extend(_largest(live, place, ways, beam))
 
         followed.sort(key=lambda path: -size(path.contribution).norm)
         notes = (

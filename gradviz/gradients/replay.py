@@ -76,6 +76,7 @@ def _call(
     try:
         custom = isinstance(function, BackwardCFunction)
         if custom:
+            # torch's own way to run the backward of a Python Function
             gradients = function.apply(*_with_zeros(function, incoming))
         else:
             gradients = function(*incoming)
@@ -92,6 +93,7 @@ def _call(
 
 def _reason(error: Exception) -> str:
     text = (str(error).splitlines() or [""])[0]
+    # torch speaks of a second backward, and this is only a look
     if "second time" in text:
         return "backward() has already freed what it saved. Look before backward(), or call it with retain_graph=True."
     if isinstance(error, RuntimeError):
@@ -128,16 +130,17 @@ def _with_zeros(
     """A custom Function sees zeros where no gradient came, as the engine gives it
     unless it says otherwise.
     """
-    return [
-        torch.zeros(
-            tuple(output.shape),
-            dtype=output.dtype,
-            device=output.device,
-        )
-        if gradient is None
-        else gradient
-        for output, gradient in zip(function._input_metadata, incoming)
-    ]
+    gradients = []
+    for output, gradient in zip(function._input_metadata, incoming):
+        if gradient is None:
+            gradient = torch.zeros(
+                tuple(output.shape),
+                dtype=output.dtype,
+                device=output.device,
+            )
+        gradients.append(gradient)
+
+    return gradients
 
 
 def _fitted(
@@ -149,10 +152,12 @@ def _fitted(
     engine makes it before a call.
     """
     metadata = function._input_metadata[output]
+    # these have no shape to sum over
     if metadata.is_nested_tensor or gradient.layout != torch.strided:
         return gradient
     shape = tuple(metadata.shape)
     if tuple(gradient.shape) != shape:
+        # an operand was broadcast: its gradient has the shape of the result
         gradient = gradient.sum_to_size(shape)
     if gradient.is_complex() and not metadata.dtype.is_complex:
         gradient = gradient.real
@@ -201,6 +206,7 @@ def replay(
     ready = ReadyQueue()
     first = inside - waiting.keys()
     for node in dict.fromkeys(begin):
+        # a start that another start leads to waits for its gradient
         if node in first:
             ready.push(node, _sequence(graph, node))
 
@@ -211,6 +217,7 @@ def replay(
     while ready:
         node = ready.pop()
         incoming = tuple(arrived.pop(node, ()))
+        # where no gradient comes in, none goes out
         ends = node in calls_nothing or _nothing_in(incoming)
         outgoing = () if ends else call(live, node, incoming)
         yield Step(node, incoming, outgoing)
@@ -223,6 +230,7 @@ def replay(
                     edge.output,
                     outgoing[edge.position],
                 )
+            # also where nothing was sent: the producer waits for its other users only
             waiting[edge.producer] -= 1
             if edge.producer in inside and not waiting[edge.producer]:
                 ready.push(edge.producer, _sequence(graph, edge.producer))

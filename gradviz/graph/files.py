@@ -74,6 +74,7 @@ def _codec(type: Any, integers: Codec) -> Codec:
         return Word(inner)
     if get_origin(type) is tuple:
         return Many(_codec(inner[0], integers))
+    # what is left is an optional value
     (value,) = (part for part in inner if part is not NoneType)
     return Optional(_codec(value, integers))
 
@@ -120,6 +121,7 @@ class _SavedRecord(Record):
 
         if saved.state == "packed" and "packing" not in value:
             if saved.tensor is None and "torch.utils.checkpoint." in saved.note:
+                # an older file says it in the note only
                 return saved._replace(packing="recompute")
             if "save_on_cpu" in saved.note:
                 saved = saved._replace(packing="offload")
@@ -141,6 +143,7 @@ class _Flags(Many):
         context: Context,
     ) -> tuple[Any, ...]:
         if type(value) is list:
+            # an older file stays readable
             kept = [flag for flag in value if flag not in _RETIRED_FLAGS]
         else:
             kept = value
@@ -319,6 +322,7 @@ def _parsed(text: str) -> dict[str, Any]:
     if type(version) is not int or version < 1:
         raise Bad(f"is {shown(version)}, not a version number", ".version")
 
+    # a later version may mean something else by the same keys
     if version > VERSION:
         raise Bad(
             f"is {shown(version)}, and this gradviz reads up to {VERSION}: upgrade gradviz to read this file",
@@ -336,13 +340,10 @@ def _graph(data: dict[str, Any]) -> Graph:
     context = Context()
     data = {**{key: [] for key in _MAY_BE_MISSING}, **data}
     for key, _ in (*_LISTS, *_TABLES):
-        if type(data.get(key)) is not list:
-            raise Bad(
-                "is missing"
-                if key not in data
-                else f"is {shown(data[key])}, not an array",
-                key,
-            )
+        if key not in data:
+            raise Bad("is missing", key)
+        if type(data[key]) is not list:
+            raise Bad(f"is {shown(data[key])}, not an array", key)
         context.lengths[key] = len(data[key])
 
     for key, record in _TABLES:
@@ -396,16 +397,15 @@ def _records(
     context: Context,
 ) -> list[Any]:
     records: list[Any] = []
-    # a record without an id of its own gets its place in the list
     numbered = record.first
     try:
         with Stage("load", key, records.__len__, len(items)):
             for i, item in enumerate(items):
-                records.append(
-                    record.read(item, context, i)
-                    if numbered
-                    else record.read(item, context)
-                )
+                if numbered:
+                    # the file leaves the id out: it is the place in the list
+                    records.append(record.read(item, context, i))
+                else:
+                    records.append(record.read(item, context))
     except Bad as bad:
         raise bad.inside(f"{key}[{len(records)}]") from None
 

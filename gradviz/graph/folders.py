@@ -37,11 +37,12 @@ def without_folders(graph: Graph) -> Callable[[str], str]:
             folders.add(folder)
 
     roots = {folder for folder in user_folders if os.path.isabs(folder)}
-    folders |= (
-        {os.path.commonpath(roots)}
-        if roots and len({os.path.splitdrive(root)[0] for root in roots}) == 1
-        else roots
-    )
+    drives = {os.path.splitdrive(root)[0] for root in roots}
+    if len(drives) == 1:
+        folders.add(os.path.commonpath(roots))
+    else:
+        # paths on two drives of Windows have no folder in common
+        folders |= roots
     longest = sorted(
         (folder + os.sep for folder in folders if folder.strip(os.sep)),
         key=len,

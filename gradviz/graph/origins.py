@@ -69,10 +69,10 @@ def common(
     """The innermost record that all of these are, or are inside of."""
     first, *rest = (list(around(records, index)) for index in sorted(some))
     others = [set(outer) for outer in rest]
-    return next(
-        (index for index in first if all(index in outer for outer in others)),
-        None,
-    )
+    for index in first:
+        if all(index in outer for outer in others):
+            return index
+    return None
 
 
 class ScopeTree:
@@ -103,6 +103,7 @@ class ScopeTree:
         """All scopes, every one after the scope around it."""
         order = list(self.outermost)
         for scope in order:  # grows while it is read
+            # appended behind, so parents come before their children
             order.extend(self.children[scope])
         return order
 
@@ -126,6 +127,7 @@ class ScopeTree:
             column(self._graph.nodes, name) for name in ("scope", "sequence")
         )
         for node in forward_order(self._graph):
+            # an AccumulateGrad ran nothing: its parameter was there before
             if sequences[node] is not None:
                 for scope in self.around(scopes[node]):
                     nodes[scope].append(node)
@@ -198,6 +200,8 @@ def telling_lines(nodes: Iterable[Node]) -> Lines:
             packages[node.source.package] += 1
 
     library = sum(packages.values())
+    # most ops were made by the script itself, and a library's lines are worth seeing
+    # beside them
     if 2 * library <= located:
         return Lines(op_line)
 
@@ -225,6 +229,7 @@ def calls_from(graph: Graph) -> dict[int, SourceLine]:
                 # and so for every scope around it, or that one is told to differ
                 # already
                 break
+            # a second line: no single one stands for this scope
             lines[scope] = line if scope not in lines else None
             line = lines[scope]
             scope = graph.scopes[scope].parent
@@ -297,6 +302,7 @@ def op_text(node: Node) -> str:
     """
     name = forward_name(node)
     if name in _OPERATORS:
+        # `x * 2` keeps its number in the node, or only in the line of code
         value = number_beside(node)
         return name if value is None else _OPERATORS[name].format(value)
     written = _WRITTEN.get(name)
@@ -415,6 +421,7 @@ def _literal(line: str, name: str) -> object:
         for part in parts
         if isinstance(part, ast.AugAssign) and type(part.op) is _SYNTAX[name]
     ]
+    # torch has two ops for them, by which side the number is on
     if _SYNTAX[name] is ast.Sub:
         ends = [
             pair
@@ -426,4 +433,5 @@ def _literal(line: str, name: str) -> object:
         side.value for pair in ends for side in pair if isinstance(side, ast.Constant)
     ]
 
+    # a line with two such operators does not say which made this node
     return values[0] if len(ends) == len(values) == 1 else None

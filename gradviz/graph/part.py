@@ -85,6 +85,7 @@ class _Part:
             if not {*tree.around(i)}.isdisjoint(calls)
         )
         self._inside = {node for call in calls for node in tree.members[call]}
+        # leaves that it uses come with it; other inputs are counted in the notes
         used = {
             edge.producer for node in self._inside for edge in original.inputs(node)
         }
@@ -105,12 +106,12 @@ class _Part:
     def graph(self) -> Graph:
         """All of it."""
         original, nodes = self._original, self._nodes
-        marks = (
-            mark._replace(
-                nodes=tuple(nodes[node] for node in mark.nodes if node in nodes)
-            )
-            for mark in original.marks
-        )
+        marks = []
+        for mark in original.marks:
+            kept = tuple(nodes[node] for node in mark.nodes if node in nodes)
+            if kept:
+                # edges are named by consumer and position, which may not be in the part
+                marks.append(mark._replace(nodes=kept, edges=()))
 
         return replace(
             original,
@@ -139,7 +140,7 @@ class _Part:
                 if step.node in nodes
             ),
             data=tuple(self._data()),
-            marks=tuple(mark._replace(edges=()) for mark in marks if mark.nodes),
+            marks=tuple(marks),
             absent=tuple(
                 leaf
                 for leaf in original.absent

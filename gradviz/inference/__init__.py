@@ -20,7 +20,7 @@ the calls.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
@@ -153,13 +153,16 @@ def _turned_weights(
     """Transpositions right before a product of matrices, which a linear layer makes of
     any weight, parametrized or not.
     """
-    return {
-        producer
-        for i, leaves in enumerate(uses)
-        if leaves and stem_of(graph.nodes[i].op) in _PRODUCTS
-        for producer in inputs[i]
-        if graph.nodes[producer].op.startswith("TBackward")
-    }
+    turned: set[int] = set()
+    for i, leaves in enumerate(uses):
+        if leaves and stem_of(graph.nodes[i].op) in _PRODUCTS:
+            turned.update(
+                producer
+                for producer in inputs[i]
+                if graph.nodes[producer].op.startswith("TBackward")
+            )
+
+    return turned
 
 
 def _uses(
@@ -189,11 +192,11 @@ def _origins(
     # of what is computed from parameters alone
     origin: list[tuple[int, ...]] = [()] * len(graph.nodes)
     uses: list[tuple[int, ...]] = [()] * len(graph.nodes)
-    parametrized = {
-        leaf
-        for leaf, owners in ownership.owners.items()
-        if all(ownership.modules[owner].base == PARAMETRIZED for owner in owners)
-    }
+    parametrized = set()
+    for leaf, owners in ownership.owners.items():
+        bases = {ownership.modules[owner].base for owner in owners}
+        if bases <= {PARAMETRIZED}:
+            parametrized.add(leaf)
 
     for i in reversed(graph.order):
         if i in ownership.owners:
@@ -325,16 +328,13 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     anchors = find_anchors(graph, ownership, inputs)
     modules = ownership.modules
     backward = _made_by_backward(graph, inputs)
-    anchored = {
-        i: module
-        for i, node in enumerate(order.nodes)
-        if (module := anchors.module[node]) is not None and node not in backward
-    }
+    anchored = _by_position(order, anchors, backward)
     calls = find_calls(modules, order, anchored, anchors.uses)
     extents = Extents(modules, order, calls, anchored)
     extents.widen()
     calls.extend(_silent_calls(modules, extents))
     scopes, number = _scopes(modules, calls)
+
     place: list[int | None] = [None] * len(graph.nodes)
     for call in sorted(calls, key=lambda call: call.module):  # outer ones first
         for position in range(call.start, call.end + 1):
@@ -360,6 +360,19 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     )
 
     return replace(graph, nodes=nodes, scopes=scopes, attribution="inferred")
+
+
+def _by_position(
+    order: ForwardOrder, anchors: Anchors, backward: Container[int]
+) -> dict[int, int]:
+    """The modules of the anchors, by their positions in the order."""
+    modules: dict[int, int] = {}
+    for i, node in enumerate(order.nodes):
+        module = anchors.module[node]
+        if module is not None and node not in backward:
+            modules[i] = module
+
+    return modules
 
 
 _BACKWARD = re.compile(r"\w+Backward(Data)?Backward\d+")

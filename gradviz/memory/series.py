@@ -41,14 +41,9 @@ def series(
             [],
         ).append(place)
 
-    runs = [
-        run
-        for places in kinds.values()
-        for run in _runs(
-            [path(items[place]) for place in places],
-            places,
-        )
-    ]
+    runs: list[Series] = []
+    for places in kinds.values():
+        runs += _runs([path(items[place]) for place in places], places)
 
     return iter(sorted(runs, key=lambda run: min(run.places)))
 

@@ -5,12 +5,12 @@ Numbers come from `gradviz.memory.saved`; this module only words and aligns them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from gradviz.graph import StorageKind
-from gradviz.memory.checkpoint import Advice
+from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Saved, SavedRow, joined_rows
 from gradviz.memory.series import series
 from gradviz.report import labels
@@ -60,10 +60,8 @@ def alike_rows(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
         if len(some) == 1:
             together += some
             continue
-        inclusive, freed = (
-            sum(getattr(row, field) or 0 for row in some)
-            for field in ("inclusive", "freed")
-        )
+        inclusive = sum(row.inclusive or 0 for row in some)
+        freed = sum(row.freed or 0 for row in some)
         kind = f"{some[0].type} {labels.again(len(some))}"
         together.append(
             joined_rows(some)._replace(
@@ -309,21 +307,11 @@ _STEPS = (
 
 
 def _steps(advice: Advice, joined: bool) -> FittedTable:
+    def likeness(step: Wrap) -> Hashable:
+        return (step.type, step.ops, step.calls) if joined else step
+
     rows = []
-    alike = series(
-        advice.steps,
-        lambda step: step.path,
-        lambda step: (
-            (
-                step.type,
-                step.ops,
-                step.calls,
-            )
-            if joined
-            else step
-        ),
-    )
-    for title, places in alike:
+    for title, places in series(advice.steps, lambda step: step.path, likeness):
         steps = [advice.steps[place] for place in places]
         freed, ops = sum(step.freed for step in steps), sum(step.ops for step in steps)
         after, again = (

@@ -271,7 +271,7 @@ def _finding(number: int, finding: Finding) -> list[Any]:
             for consequence in finding.consequences
         ),
     )
-    code_lines = load("gradviz.checks.output:code_lines")
+    code_lines = load("gradviz.checks.excerpt:code_lines")
     if finding.code is not None:
         code = "\n".join(code_lines(finding.code, _CODE))
     else:
@@ -296,7 +296,7 @@ def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
 
     def add(pack: Pack) -> None:
         changes = [
-            [node.after, [_change(change) for change in node.changes]]
+            [node.after, list(map(_change, node.changes))]
             for node in difference.changed
         ]
         pack.add(diff=kinds)

@@ -137,6 +137,10 @@ class _Writer:
         else:
             flags = ()
 
+        function = None
+        if node.function is not None:
+            function = labels.function_line(node.function)
+
         return (
             self._text(node.op),
             self._text(forward_name(node)),
@@ -156,11 +160,7 @@ class _Writer:
                 [one_line(name) for name in node.names],
             ),
             node.none_inputs,
-            self._text(
-                labels.function_line(node.function)
-                if node.function is not None
-                else None
-            ),
+            self._text(function),
             self._text(first.dtype if first is not None else None),
             self._text(first.device if first is not None else None),
             len(node.saved),
@@ -319,17 +319,17 @@ def _backward(graph: Graph, pack: Pack) -> None:
     )
 
     if graph.backward:
-        norms = [step.norm for step in graph.backward]
-        pack.put(
-            norms=[
-                None
-                if norm is None
-                else float(f"{norm:.4g}")
-                if norm < 1e308
-                else "inf"
-                for norm in norms
-            ]
-        )
+        pack.put(norms=[_norm(step.norm) for step in graph.backward])
+
+
+def _norm(norm: float | None) -> float | str | None:
+    """A norm in four digits."""
+    if norm is None:
+        return None
+    if norm < 1e308:
+        return float(f"{norm:.4g}")
+    # also nan: JSON has neither of the two
+    return "inf"
 
 
 def _plain(value: Any) -> Any:

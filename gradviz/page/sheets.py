@@ -46,14 +46,12 @@ def homes_of_leaves(groups: Groups, graph: Graph) -> Homes:
         users.pop(-1, None)
         is_parameter = leaf.kind == "parameter"
         meeting = common(groups, users) or 0 if is_parameter and users else 0
-        beside = {
-            next(
-                group
-                for group in around(groups, user)
-                if meeting in (group, groups[group].parent)
-            )
-            for user in users
-        }
+        beside = set()
+        for user in users:
+            for group in around(groups, user):
+                if meeting in (group, groups[group].parent):
+                    beside.add(group)
+                    break
         is_split = len(beside) > SPLIT_ABOVE or (
             is_parameter and _are_calls_of_one_module(groups, graph, users)
         )

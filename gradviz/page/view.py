@@ -231,15 +231,18 @@ def main_ops(walk: Walk) -> list[list[int]]:
         # which says that they are many
         working[walk.parent[group]] += working[group][: FEW + 1]
 
-    hosts = [walk.tree[old].op for old in walk.groups]
-    return [
-        [host]
-        if host is not None
-        else [walk.cells[number].record for number in sorted(cells)]
-        if len(cells) <= FEW
-        else []
-        for host, cells in zip(hosts, working)
-    ]
+    mains: list[list[int]] = []
+    for old, cells in zip(walk.groups, working):
+        host = walk.tree[old].op
+        if host is not None:
+            # an op with its views: the op does the work
+            mains.append([host])
+        elif len(cells) <= FEW:
+            mains.append([walk.cells[number].record for number in sorted(cells)])
+        else:
+            mains.append([])
+
+    return mains
 
 
 def _is_beside(op: str) -> bool:

@@ -4,6 +4,7 @@ checks on several ranks.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from gradviz.cli.options import json_option, render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
 from gradviz.draw.output import format_of, save
+from gradviz.rank import Ranks
 from gradviz.ranks.files import merge_files
 from gradviz.ranks.merging import findings_of
 from gradviz.ranks.rank_diff import RankDiff, table
@@ -101,9 +103,7 @@ def merged_data(merged: RankDiff) -> dict[str, Any]:
             {
                 "node": differing.node,
                 "op": nodes[differing.node].op,
-                "ways": [
-                    {"ranks": ranks, "facts": words} for ranks, words in differing.ways
-                ],
+                "ways": _ways(differing.ways),
             }
             for differing in merged.varying
         ],
@@ -115,3 +115,7 @@ def merged_data(merged: RankDiff) -> dict[str, Any]:
             rank: process.memory for rank, process in merged.processes.items()
         },
     }
+
+
+def _ways(ways: Iterable[tuple[Ranks, tuple[str, ...]]]) -> list[dict[str, Any]]:
+    return [{"ranks": ranks, "facts": words} for ranks, words in ways]

@@ -84,6 +84,7 @@ class RankMerging(Merging):
             sum(held_bytes(view.graph)),
             view.graph.process,
         )
+        # equal ranks share a bit, so thousands of ranks take a few
         self._bit = 1 << len(self._classes)
         self._classes.append([rank])
 
@@ -138,6 +139,7 @@ class RankMerging(Merging):
         if node == len(self._ways):
             self._ways.append({})
         ways, content = self._ways[node], view.content[theirs]
+        # who computed the same is one way
         ways[content] = ways.get(content, 0) | self._bit
 
     def result(self) -> RankDiff:
@@ -164,6 +166,7 @@ class RankMerging(Merging):
         some_edges = [
             (edge, ranks(bits))
             for edge, bits in edges.items()
+            # some rank has both ends and not the edge
             if bits != having[edge.consumer] & having[edge.producer]
         ]
         varying = [
@@ -232,6 +235,7 @@ class RankMerging(Merging):
         taken: set[tuple[int, int]] = set()
         for (consumer, producer, output, position), bits in self._edges.items():
             if (consumer, position) in taken:
+                # two ranks have different inputs there: both are drawn
                 position = last[consumer] = last[consumer] + 1
             taken.add((consumer, position))
             edges[Edge(consumer, producer, output, position)] = bits

@@ -157,6 +157,7 @@ def _runs(
 
         for outer, assignment in assigned[site]:
             end, run = open_runs.get(outer, (-1, None))
+            # another line ran in between, so this is the next time that it runs
             if run is None or end != i - 1:
                 run = AssignedOps(outer, assignment, [])
                 runs.append(run)
@@ -201,6 +202,7 @@ def _turns(
         _loops_below(run.site, sites[node]) for node in nodes
     ):
         steps = [(bare.kinds[node], sites[node]) for node in nodes]
+        # the body of a loop: each turn assigns the variable once more
         size = _period(steps)
     for start in range(0, len(nodes), size):
         yield nodes[start : start + size]
@@ -260,6 +262,8 @@ def _result(
         use = uses.last_use.get(node, -1)
         if use < 0 or use > last:
             ends.append(node)
+    # several results, or one that a function computes and does not return: the variable
+    # may hold something else
     if len(ends) != 1 or not _is_returned(sites[ends[0]], site):
         return None
     return ends[0]

@@ -81,6 +81,7 @@ class Recorded:
             kept[call] if call is not None else None for call in calls
         ]
         first_calls = _first_calls(kept)
+        # an AccumulateGrad has no number, but its parameter has an owner
         for node, variable in bare.variables.items():
             scope_of[node] = self._owner(variable, first_calls)
 
@@ -129,6 +130,7 @@ class Recorded:
                 if span.start <= number < span.end
             ]
             if number != LAST and len(logs) == 1 and node not in doubtful:
+                # exactly one thread can have given out this number
                 yield _noted_at(number, logs[0], unknown)
                 continue
 
@@ -185,27 +187,27 @@ class Recorded:
         ):
             outer_scope = scope_of[node]
             outer = scopes[outer_scope].path if outer_scope is not None else None
-            paths = {
-                path: module
-                for module in modules
-                if (path := self._path_of(module)) not in (None, outer)
-            }
+            candidates = {}
+            for module in modules:
+                path = self._path_of(module)
+                if path is not None and path != outer:
+                    candidates[path] = module
 
-            if len(paths) == 1:
-                ((path, module),) = paths.items()
-                assert path is not None
-                calls[path] += 1
-                scope_of[node] = len(scopes)
-                count = elements(parameters(module))
-                scopes.append(
-                    Scope(
-                        path,
-                        type(module).__name__,
-                        calls[path],
-                        outer_scope,
-                        count,
-                    )
+            if len(candidates) != 1:
+                continue  # which module was checkpointed would be a guess
+
+            ((path, module),) = candidates.items()
+            calls[path] += 1
+            scope_of[node] = len(scopes)
+            scopes.append(
+                Scope(
+                    path,
+                    type(module).__name__,
+                    calls[path],
+                    outer_scope,
+                    elements(parameters(module)),
                 )
+            )
 
     def _path_of(self, module: torch.nn.Module) -> str | None:
         """The path of a module that was called, perhaps without recording an op."""
@@ -280,6 +282,7 @@ def _noted_at(
 ) -> tuple[CallSite | None, ModuleCall | None]:
     site, call = event_log.lines.at(number), event_log.calls.at(number)
     if site is None:
+        # a long recording drops its oldest lines
         unknown["forgotten" if number < event_log.lines.dropped else "lost"] += 1
     return site, call
 
@@ -342,6 +345,8 @@ def _call_numbers(
         root = call.root or call
         if root not in before:
             before[root] = Counter(total)
+            # calls that made nothing of the graph count, too: "call 2" is what the user
+            # would count
             total.update(root.calls)
         numbers[call] = before[root][call.module] + call.nth
     return numbers
@@ -379,10 +384,12 @@ def _doubtful(bare: BareGraph, several_threads: bool) -> set[int]:
         if number != LAST:
             first = nodes_of.setdefault(number, node)
             if first != node:
+                # two threads gave out the same number
                 doubtful.update((first, node))
 
     if doubtful or several_threads or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         for edge in bare.edges:
+            # within one thread an op has a higher number than what it was computed from
             if bare.sequences[edge.consumer] < bare.sequences[edge.producer] < LAST:
                 doubtful.add(edge.consumer)
 

@@ -120,6 +120,7 @@ class LineLog:
             self.until(number, None)
         elif number < self.seen:
             return
+        # a stretch of nodes of one line takes one entry
         if self._site is not site:
             self._steps.add(number, site)
             self._site = site

@@ -39,8 +39,8 @@ _FORWARD = getattr(CheckpointFunction.forward, "__code__", None)
 
 
 def bare_checkpoint(frame: FrameType | None, outer: int) -> FrameType | None:
-    """The innermost such checkpoint between a module's call and the call around it,
-    which runs in frame `outer`.
+    """The frame of the innermost reentrant checkpoint, if no input of it requires grad,
+    between a module's call and the call around it, which runs in frame `outer`.
     """
     for caller in frames_from(frame):
         if id(caller) == outer:
@@ -52,6 +52,7 @@ def bare_checkpoint(frame: FrameType | None, outer: int) -> FrameType | None:
                     is_a(value, torch.Tensor) and value.requires_grad
                     for value in inputs
                 )
+            # with no such input torch records nothing inside the checkpoint
             return caller if bare else None
 
     return None
@@ -107,11 +108,11 @@ class ModuleCalls:
         *_: Any,
         **__: Any,
     ) -> Ended | None:
-        """An export begins, which global hooks would become a part of, or end. Those
-        inside another one meet none.
-        """
+        """Called as an export begins; what it returns is called as it ends."""
+        # inside another export, which brings the hooks back at its own end
         if not self._handles:
             return None
+        # an export would make global hooks a part of the exported program
         self._unhook()
         return lambda *_: self._hook()
 
@@ -176,6 +177,8 @@ class ModuleCalls:
         if seen is None:
             seen = self._seen[id(module)] = SeenModule(module)
 
+        # filled in by hand: this runs for every call of a module, and a constructor
+        # with so many arguments would take longer than the rest
         call = _new(ModuleCall)
         call.module, call.frame, call.code, call.output = (
             seen,
@@ -206,6 +209,7 @@ class ModuleCalls:
         call.nth = calls[seen]
         if seen not in call.tree.parameters:
             call.tree.parameters[seen] = None
+            # its path is found when the outermost call is over: that walks all modules
             call.tree.pending.append(call)
 
         stack.append(call)
@@ -223,6 +227,7 @@ class ModuleCalls:
         """The line of the checkpoint that is why this call does not record."""
         outer = call.parent
         if outer is not None and not outer.module.recording:
+            # the call around it does not record either, and for the same reason
             return outer.module.checkpoint
         bare = bare_checkpoint(frame, outer.frame if outer is not None else 0)
         place = self._user.place(bare.f_back, outer) if bare is not None else None
@@ -240,6 +245,7 @@ class ModuleCalls:
 
         event_log, now = self._event_log(), self.clock()
         call = _closed(event_log.stack, module)
+        # it began before the recording did
         if call is None:
             return
 
@@ -250,6 +256,7 @@ class ModuleCalls:
         if output is not None and number == call.began and _records_nothing(call):
             return
 
+        # torch runs this hook for exceptions, too, and has no result then
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
             _note_failure(event_log, call, error, arguments)
@@ -285,6 +292,8 @@ def _closed(
     for i in range(len(stack) - 1, -1, -1):
         if stack[i].module.ref() is module:
             call = stack[i]
+            # with the calls inside it that an interrupt ended without running their
+            # hooks
             del stack[i:]
             return call
     return None
@@ -346,6 +355,7 @@ def _note_given(
         keywords = local_variables(frame).get("kwargs") if frame is not None else None
         if positions:
             code = getattr(class_attribute(type(module), "forward"), "__code__", None)
+            # without self
             names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
             for i in (i for i in positions if i < len(names)):
                 event_log.given.append(
@@ -363,6 +373,7 @@ def _note_failure(
     failed = event_log.failed
     parent = failed.reached.parent if failed is not None else None
     if failed is not None and failed.error == id(error) and parent is call:
+        # the exception goes on outwards; the innermost call stays the one that failed
         failed.reached = call
     else:
         event_log.failed = FailedCall(

@@ -65,6 +65,7 @@ class Reasons:
         self._modules = dict(below(outermost(scan(variables))))
         self._owner = {
             id(tensor): path
+            # the first path of a module that several lead to wins
             for path, module in reversed(self._modules.items())
             for table in ("_parameters", "_buffers")
             for _, tensor in members(module, table)
@@ -85,6 +86,7 @@ class Reasons:
         cut = self._cuts.reason(tensor, name) if self._cuts is not None else None
         if not tensor.requires_grad:
             frozen = "frozen: " if isinstance(tensor, torch.nn.Parameter) else ""
+            # a line that was seen to cut it off tells more than the flag
             return cut or Reason(f"{frozen}requires_grad is False")
         unused = Reason("no path leads to it from the loss")
         return self._of_module(tensor, cut is not None) or cut or unused

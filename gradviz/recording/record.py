@@ -72,6 +72,7 @@ class _Unfinished:
         for role, reference, call in self.candidates:
             tensor = reference()
             if (
+                # by identity, since `==` would compare the values
                 tensor is None
                 or any(tensor is output for output in outputs.values())
                 or not _has_graph(tensor)
@@ -99,6 +100,7 @@ def _unfinished(session: Session, error: BaseException) -> _Unfinished:
         {id(frame) for frame, _ in walk_tb(error.__traceback__)},
     )
     if failed is not None and failed.call.frame not in passed:
+        # that call failed with another exception, which the user's code caught
         failed = None
 
     result = _Unfinished(
@@ -309,7 +311,7 @@ class Recording:
 
         Args:
             error: the exception, when the user's code caught it inside the `with`; else
-            it is the one that ended the `with`.
+                it is the one that ended the `with`.
             variables: namespaces that name the modules; without it the caller's.
 
         The tensors are held weakly: they are there as long as the exception's

@@ -87,9 +87,9 @@ def _table(table: RenderableType) -> str:
         chain(table.rows, table.summary),
         chain(table.styles, repeat("")),
     )
-    body = "".join(
-        _row(kinds, [_styled(cell, style) for cell in row]) for row, style in rows
-    )
+    body = ""
+    for row, style in rows:
+        body += _row(kinds, [_styled(cell, style) for cell in row])
 
     return f'<table style="border-collapse:collapse;border:0;font:inherit;margin:.4em {table.indent}ch">{head}{body}</table>'
 

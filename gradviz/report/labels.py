@@ -53,7 +53,6 @@ ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")
 # what only a tooltip says: nothing follows from it for the reader of a picture
 REMARKS: tuple[NodeFlag, ...] = ("hidden", "cut")
 RECOMPUTED = "checkpoint: computed again"
-NOT_FINITE = "gradient not finite"
 
 
 # -- numbers ---------------------------------------------------------------------------
@@ -131,6 +130,7 @@ def relative(text: str, module: str) -> str:
     before, *pieces = text.split(f"{module}.") if module else [text]
     kept = [before]
     for piece in pieces:
+        # `subnet.fc` does not lie in `net`
         kept.append(f"{module}.{piece}" if _NAME_GOES_ON.search(before) else piece)
         before = f".{piece}"
     return "".join(kept)
@@ -184,6 +184,7 @@ def _module(graph: Graph, node: Node, module: str) -> str:
     if scope is None or not scope.type or scope.path == module:
         return ""
     users = (graph.nodes[edge.consumer].scope for edge in graph.consumers(node.id))
+    # not the last op of the module, so the module's name is not its name
     if node.id not in graph.roots_of and all(
         _is_inside(graph, user, node.scope) for user in users
     ):
@@ -292,7 +293,8 @@ def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:
     if "packed" in words and _is_checkpointed(graph, node):
         words["packed"] = RECOMPUTED
     if "compiled" in words and "operations" in node.attributes:
-        del words["custom"]  # of torch's own
+        # torch's own compiler made it, and no Function of the user's
+        del words["custom"]
         words["compiled"] = (
             f"compiled: {plural(node.attributes['operations'], 'operation')}"
         )

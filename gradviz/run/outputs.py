@@ -176,6 +176,7 @@ def _not_depended_on(
         need_graph=False,
     )
     used = {(edge.producer, edge.output) for edge in graph.edges}
+    # what another output was computed from is on the way to that one
     return {
         name: tensor
         for (name, tensor), root in zip(tensors.items(), graph.roots)
@@ -192,6 +193,7 @@ def _worth_naming(name: str, value: object, space: Namespace) -> bool:
     kind = type(value)
     if name.startswith("_") or issubclass(kind, (ModuleType, type)):
         return False
+    # a function that was imported is hardly the one that is meant
     return not issubclass(kind, _ROUTINES) or getattr(
         value, "__module__", None
     ) == space.get("__name__")
@@ -207,6 +209,7 @@ def _step(value: object, part: str) -> object:
 
 
 def _own(value: object, part: str) -> object:
+    # a key before an attribute: `batch.keys` may be data
     if isinstance(value, Mapping) and part in value:
         return value[part]
     if part.isdigit():
@@ -244,6 +247,7 @@ def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:
     """Each tensor once, under its first name."""
     first: dict[int, NamedValue] = {}
     for named in named_tensors:
+        # names come shortest first
         first.setdefault(id(named.value), named)
     return {named.name: named.value for named in first.values()}
 

@@ -216,6 +216,7 @@ def main_module(name: str) -> tuple[ModuleSpec, CodeType]:
     if spec is None:
         raise _none(name)
 
+    # a package: Python runs the `__main__` in it
     if spec.submodule_search_locations is not None:
         _import(name)
         spec = find_spec(f"{name}.__main__")
@@ -244,6 +245,7 @@ def as_module(path: str) -> tuple[str, str]:
     folder, package = os.path.split(folder)
     parts = [package, os.path.splitext(base)[0]]
     while os.path.isfile(os.path.join(folder, "__init__.py")):
+        # outwards, as long as the folder is a package itself
         folder, package = os.path.split(folder)
         parts.insert(0, package)
     return folder, ".".join(parts)
@@ -364,6 +366,7 @@ class Program:
                 "__loader__": spec.loader,
             }
             variables |= {"__package__": spec.parent, "__spec__": spec}
+            # as `python -m` does, once the module has been found
             sys.argv[0] = str(spec.origin)
             _execute(code, variables)
 
@@ -391,6 +394,7 @@ class Program:
                 *arguments,
             ]
             if not getattr(sys.flags, "safe_path", False):
+                # a script finds the modules beside it first, as under plain Python
                 sys.path[:1] = [self._folder]
             if self._main is not None:
                 sys.modules["__main__"] = self._main
@@ -403,6 +407,8 @@ class Program:
                 neighbours = (
                     {} if shared else _forget_neighbours(modules_before, self._folder)
                 )
+                # what it registered runs when the process ends, and finds its modules
+                # then
                 if self._main is not None and _handlers() > handlers:
                     neighbours["__main__"] = self._main
                     with suppress(OSError):  # the folder may be gone
@@ -434,6 +440,7 @@ def usual_builtins() -> Iterator[None]:
             if _BUILTINS.get(name, value) is not value:
                 replaced[name] = value
 
+    # only what was replaced: names that a script added stay
     _CURRENT.update((name, _BUILTINS[name]) for name in replaced)
     try:
         yield
@@ -494,6 +501,7 @@ def _put_back() -> Iterator[None]:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # the user may have closed or replaced it
                 stream.flush()
+        # the lists themselves, which others may hold, and then their entries
         sys.argv, sys.path = argv, path
         sys.path[:] = entries
         sys.stdin, sys.stdout, sys.stderr = streams
@@ -511,6 +519,7 @@ def _as_ipython(folder: str) -> Iterator[None]:
     """
     window = os.environ.get("MPLBACKEND")
     os.chdir(folder)
+    # a choice of the user's stays
     os.environ.setdefault("MPLBACKEND", "agg")
     sys.excepthook = print_exception  # Python's own looks for files, and a cell is none
     try:
@@ -554,6 +563,7 @@ def _forget_neighbours(
     tops = {
         name
         for name in set(sys.modules) - modules_before
+        # a submodule goes with its package
         if "." not in name and _folder_of(sys.modules.get(name)) == folder
     }
     dropped = [

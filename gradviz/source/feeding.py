@@ -74,13 +74,12 @@ def feeding(
 
 
 def statement_at(line: Line) -> frozenset[Line]:
-    """All lines of the simple statement that a line is in."""
+    """All lines of the simple statement that a line is in; none where several are."""
     file, number = line
-    return frozenset(
-        {line}.union(
-            *(_span(file, node) for node in _simple(body_around(file, number), number))
-        )
-    )
+    statements = _simple(body_around(file, number), number)
+    if len(statements) > 1:
+        return frozenset()
+    return frozenset({line}.union(*(_span(file, node) for node in statements)))
 
 
 def given_at(line: Line) -> set[str]:

@@ -68,32 +68,37 @@ def body_of(code: CodeType) -> Body:
     return body_at(code.co_filename, code.co_name, code.co_firstlineno)
 
 
-def body_at(
-    file: str,
-    name: str = "<module>",
-    first_line: int = 0,
-) -> Body:
+def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body:
     """The body of the function `name` that begins at `first_line`, or of the module's
     top level; empty where there is none.
     """
     if name == "<module>":
-        return _body(file, name, tree_of(file).body, "")
+        return next(bodies(file))
     for node in nodes_of(file, *FUNCTION):
         lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
         if node.name == name and min(lines) <= first_line <= max(lines):
-            off = next(
-                filter(None, map(recording_off, node.decorator_list)),
-                "",
-            )
-            return _body(file, name, node.body, off)
+            return _body_of(file, node)
     return Body(file, name, ())
 
 
 def bodies(file: str) -> Iterator[Body]:
     """The top level of a file, and the body of each function in it."""
-    yield body_at(file)
+    yield Body(file, "<module>", tuple(flattened(tree_of(file).body)))
     for node in nodes_of(file, *FUNCTION):
-        yield _body(file, node.name, node.body, "")
+        yield _body_of(file, node)
+
+
+def body_around(file: str, number: int) -> Body:
+    """The body of the innermost function around a line, or of the module's top level."""
+    functions = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
+    inner = max(functions, key=lambda node: node.lineno, default=None)
+    return _body_of(file, inner) if inner is not None else body_at(file)
+
+
+def _body_of(file: str, function: Any) -> Body:
+    switches = filter(None, map(recording_off, function.decorator_list))
+    statements = flattened(function.body, next(switches, ""))
+    return Body(file, function.name, tuple(statements))
 
 
 def expressions_at(file: str, line: int) -> Sequence[ast.expr]:
@@ -113,36 +118,14 @@ def _expressions_at(
     )
 
 
-def body_around(file: str, number: int) -> Body:
-    """The body of the innermost function around a line, or of the module's top level."""
-    functions = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
-    inner = max(functions, key=lambda node: node.lineno, default=None)
-    if inner is not None:
-        return _body(file, inner.name, inner.body, "")
-    return body_at(file)
-
-
 def loops_around(file: str, line: int) -> tuple[int, ...]:
     """The first lines of the loops around a line of a file, within the function that it
     is in: the outermost first.
     """
+    blocks = [node for node in nodes_of(file, *FUNCTION, *LOOP) if covers(node, line)]
     loops: list[int] = []
-    inside: Sequence[ast.AST] = tree_of(file).body
-
-    while inside:
-        blocks = (
-            part for part in inside if isinstance(part, (ast.stmt, ast.excepthandler))
-        )
-        node = next(
-            (block for block in blocks if covers(block, line)),
-            None,
-        )
-        if isinstance(node, FUNCTION):
-            loops = []
-        elif isinstance(node, LOOP):
-            loops.append(node.lineno)
-        inside = list(ast.iter_child_nodes(node)) if node is not None else ()
-
+    for block in sorted(blocks, key=lambda node: node.lineno):
+        loops = [*loops, block.lineno] if isinstance(block, LOOP) else []
     return tuple(loops)
 
 
@@ -182,46 +165,21 @@ def tree_of(file: str) -> ast.Module:
     return known[1]
 
 
-def _body(
-    file: str,
-    name: str,
-    statements: Sequence[ast.stmt],
-    off: str,
-) -> Body:
-    return Body(file, name, tuple(flattened(statements, off)))
-
-
-def flattened(
-    statements: Sequence[ast.stmt],
-    off: str = "",
-) -> Iterator[Statement]:
+def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Statement]:
     """All statements in the order of the text, those inside blocks included."""
-    waiting = [(node, off) for node in reversed(statements)]
+    waiting: list[tuple[Any, str]] = [(node, off) for node in reversed(statements)]
     while waiting:
         node, mode = waiting.pop()
-        yield Statement(node, mode)
+        if isinstance(node, ast.stmt):
+            yield Statement(node, mode)
         if isinstance(node, _FUNCTIONS):
             continue
 
-        if isinstance(node, (ast.With, ast.AsyncWith)):
-            mode = next(
-                filter(
-                    None,
-                    (recording_off(item.context_expr) for item in node.items),
-                ),
-                mode,
-            )
-
-        inner: list[ast.stmt] = []
-        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
-            for child in getattr(node, name, ()):
-                inner += (
-                    child.body
-                    if isinstance(child, (ast.ExceptHandler, ast.match_case))
-                    else [child]
-                )
-
-        waiting += [(child, mode) for child in reversed(inner)]
+        for item in getattr(node, "items", ()):
+            mode = recording_off(item.context_expr) or mode
+        # handlers and cases are blocks that are no statements
+        for name in ("cases", "finalbody", "orelse", "handlers", "body"):
+            waiting += [(part, mode) for part in reversed(getattr(node, name, ()))]
 
 
 def recording_off(node: ast.expr) -> str:

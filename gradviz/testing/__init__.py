@@ -26,7 +26,7 @@ def assert_no_findings(
 
     Args:
         outputs: a tensor with a graph, or any nesting of tensors, before its backward
-        call.
+            call.
         model: the module that made it.
 
     Raises:
@@ -49,7 +49,7 @@ def assert_saved_at_most(outputs: object, limit: int | str) -> None:
 
     Raises:
         AssertionError: it holds more; the message has the table of `gradviz.saved`. Or
-        backward() has freed it already.
+            backward() has freed it already.
         ValueError: `limit` is no size.
     """
     __tracebackhide__ = True
@@ -81,7 +81,7 @@ def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
 
     Raises:
         AssertionError: the graph does not lead to some; the message names them.
-        `gradviz.why` says why.
+            `gradviz.why` says why.
     """
     __tracebackhide__ = True
     from gradviz.walker.walk import Walked, capture

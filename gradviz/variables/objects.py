@@ -79,6 +79,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
         except AttributeError:  # not set
             continue
 
+    # a copy of the items first: another thread may add some meanwhile
     attributes.update(
         [
             (name, item)
@@ -141,6 +142,7 @@ def tensors_in(value: object) -> list[torch.Tensor]:
     if is_a(value, torch.Tensor):
         return [value]
     items: Iterable[object] = ()
+    # `dict.values`, and not its own method, which may be the user's
     if is_a(value, dict):
         items = dict.values(value)
     elif is_a(value, tuple) or is_a(value, list):
@@ -208,7 +210,10 @@ def _every_path(
             for child_path, child in children(path, module)
         ]
         stack.extend(
-            child for child in reversed(inside) if id(child[1]) not in ancestors
+            # a module that holds itself would be walked for ever
+            child
+            for child in reversed(inside)
+            if id(child[1]) not in ancestors
         )
     return found
 
@@ -224,6 +229,7 @@ def children(
     """
     modules = members(module, "_modules")
     if is_compiled(module):
+        # `compiled.fc` and `compiled._orig_mod.fc` are one module
         return [(path, child) for _, child in modules]
     return [(joined(path, name), child) for name, child in modules]
 

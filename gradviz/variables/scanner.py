@@ -156,6 +156,7 @@ class _Scanner:
         namespaces: Sequence[Namespace],
         model: Any,
     ) -> list[NamedValue]:
+        # first, so that names inside it begin without a variable
         if model is not None:
             self._wait("", model, 0, 0, False)
 
@@ -166,10 +167,12 @@ class _Scanner:
                     and name.isidentifier()
                     and not _NOBODYS.fullmatch(name)
                 ):
+                    # any other name tells more than `self`
                     level = _SELF_COMES if name in ITSELF else 0
                     self._wait(name, value, level, space, name.startswith("_"))
 
         self._run()
+        # now the private ones, from the level that each waited at
         later, self._later = self._later or [], None
         for value in later:
             self._levels[value.level].append(value)
@@ -186,6 +189,7 @@ class _Scanner:
                     value.kind not in ("tensor", "optimizer")
                     and id(value.value) not in self._entered
                 ):
+                    # by the shortest name, since levels come in order
                     self._entered[id(value.value)] = value.value
                     self._enter(value)
             level.clear()
@@ -288,9 +292,11 @@ class _Scanner:
 
     def _worth_a_look(self, items: Sequence[Any]) -> set[Kind]:
         """The kinds of entries that are named or entered."""
+        # types, and not values: a list of a million numbers has one
         kinds = list(map(type, items))
         met = {self._kind(cls) for cls in dict(zip(map(id, kinds), kinds)).values()}
         met.discard("")
+        # of a replay buffer only the tensors that lie in it directly
         return met - {"container", "object"} if len(items) > _LONG else met
 
     def _kind(self, type: type) -> Kind:
@@ -384,6 +390,7 @@ def namespaces(
         return []
     local = local_variables(frame)
     if not frame.f_code.co_flags & _OPTIMIZED and frame.f_locals is frame.f_globals:
+        # the top level of a file: both are the same dict
         return [local]
     return [local, dict(frame.f_globals)]
 
@@ -436,6 +443,7 @@ def variables_at(
             continue
         inner, *rest = namespaces(caller)
         if package_of(file):
+            # a library's own tensors would only be noise
             models.append(_models(inner) if rest else {})
             continue
         if caller.f_globals is not main:
@@ -444,6 +452,7 @@ def variables_at(
                 rest[0] if rest else inner,
             )
         if rest:
+            # without rest these are globals, which come below
             local.append(inner)
 
     return [

@@ -103,10 +103,9 @@ def starts(roots: Sequence[LiveRoot]) -> list[Node]:
     """Where a walk begins: the nodes of the roots, then those of the tensors that roots
     are views of.
     """
-    bases = [grad_fn_of(root.base) for root in roots if root.base is not None]
-    return [
-        node for node in (*(root.node for root in roots), *bases) if node is not None
-    ]
+    nodes = [root.node for root in roots]
+    nodes += [grad_fn_of(root.base) for root in roots if root.base is not None]
+    return [node for node in nodes if node is not None]
 
 
 # -- what a walk found, and who knows more of it ---------------------------------------
@@ -425,11 +424,11 @@ class Description:
 
     def _given_as(self, operands: Mapping[int, torch.Tensor]) -> Mapping[int, Given]:
         """What data is called where it was given to a module, or to an operator."""
-        given = {
+        of_operands = {
             id(tensor): Given(self.places.operands[node].name, True)
             for node, tensor in operands.items()
         }
-        return {**given, **self.places.given}
+        return {**of_operands, **self.places.given}
 
     def _data(
         self, reader: SavedReader, operands: Mapping[int, torch.Tensor]
@@ -477,11 +476,11 @@ class Description:
             if names := self._names.leaf(candidate):
                 return candidate, names, False
 
-        passed = [
-            (parameter.inner, i, parameter.name)
-            for i, candidate in enumerate(both)
-            if (parameter := self._given.get(id(candidate)))
-        ]
+        passed = []
+        for i, candidate in enumerate(both):
+            parameter = self._given.get(id(candidate))
+            if parameter is not None:
+                passed.append((parameter.inner, i, parameter.name))
         if not passed:
             return tensor, (), True
 

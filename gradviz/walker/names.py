@@ -17,7 +17,7 @@ import dataclasses
 import sys
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count, groupby
+from itertools import count, groupby
 from typing import Any
 
 import torch
@@ -130,6 +130,7 @@ class Names:
         variables: Sequence[Namespace],
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
         if model is not None:
+            # what comes first names a tensor; later sources only add aliases
             yield self._of_module("", model)
 
         if params is not None:
@@ -153,6 +154,7 @@ class Names:
         self, prefix: str, root: torch.nn.Module
     ) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor, kind in registered(prefix, root):
+            # one that is a buffer elsewhere, too, counts as a parameter
             if self._kinds.get(id(tensor)) != "parameter":
                 self._kinds[id(tensor)] = kind
             yield name, tensor
@@ -190,6 +192,7 @@ class Names:
             name for _, names, _ in self._tensors.values() for name in names
         )
         for key, (tensor, names, rank) in list(self._tensors.items()):
+            # as `x`, which is the argument of two functions that run
             if all(meant[name] > 1 for name in names):
                 other = next(
                     (name for name in self._aliases.get(key, ()) if not meant[name]),
@@ -211,6 +214,8 @@ class Names:
             if storage is not None:
                 owner = self._owner(tensor, node)
                 strongest = self.owner_of.get(storage[0], owner)
+                # several tensors may share the storage: the most telling one says whose
+                # it is
                 self.owner_of[storage[0]] = max(strongest, owner, key=_STRENGTH.index)
 
             if node is not None:
@@ -232,6 +237,7 @@ class Names:
             return self.kind(tensor)
         base = base_of(tensor)
         if base is not None:
+            # a computed view has a grad_fn whoever owns the memory
             node, tensor = grad_fn_of(base), base
         return "output" if node is not None else self.kind(tensor)
 
@@ -300,6 +306,7 @@ def outermost(
         key=lambda item: (
             item[0].private,
             item[0].level > 1,
+            # the model before a part of it that another variable holds
             -_size(item[1]),
             item[0].rank,
         )
@@ -366,14 +373,10 @@ def _called(named: NamedValue, taken: Iterable[str]) -> str:
 
 def distinct(name: str, taken: Container[str]) -> str:
     """`name`, or with a number behind it where it is taken."""
-    return next(
-        candidate
-        for candidate in chain(
-            [name],
-            (f"{name}_{i}" for i in count(2)),
-        )
-        if candidate not in taken
-    )
+    candidate, numbers = name, count(2)
+    while candidate in taken:
+        candidate = f"{name}_{next(numbers)}"
+    return candidate
 
 
 def outermost_modules(
@@ -453,6 +456,8 @@ def flatten(outputs: object) -> list[tuple[str, Output]]:
             children = [((path, key), child) for key, child in _children(value)]
             if children:
                 inside.add(id(value))
+                # taken off again after the children: a container may occur twice, but
+                # not in itself
                 stack.append((_LEAVE, value))
                 stack.extend(reversed(children))
 
@@ -522,6 +527,7 @@ def _children(value: object) -> Iterable[tuple[str, object]]:
     if isinstance(value, (list, tuple, deque)):
         return [(f"[{i}]", item) for i, item in enumerate(value)]
 
+    # a container that the user registered with torch
     registered = _pytree.SUPPORTED_NODES.get(type(value))
     if registered is not None:
         return [

@@ -187,6 +187,7 @@ class SavedReader:
             live = True  # whether all slots are
             for name, fetch in tensors:
                 try:
+                    # the raw slot, not the tensor: unpacking would run the user's hooks
                     raw = fetch(node)
                 except RuntimeError:  # a list of tensors that backward has freed
                     raw = None
@@ -199,19 +200,20 @@ class SavedReader:
                     if tensor is None:
                         empty = (*empty, name)
                         continue
+                    # nearly every slot ends here
                     if add_ordinary(name, tensor):
                         continue
+                # freed, packed by a hook, in a list, modified, or of a subclass
                 live = self._read_other(node, name, raw) and live
             if custom:
                 self._read_context(node)
             # backward frees all slots of a node at once
             if empty and len(forms) == first:
                 empty, live = self._read_freed(node, empty)
-            add_attributes(
-                read_attributes(node, plain, values, empty)
-                if plain
-                else nothing_in[empty]
-            )
+            if plain:
+                add_attributes(read_attributes(node, plain, values, empty))
+            else:
+                add_attributes(nothing_in[empty])
             if not live:
                 into.flags[i] = (*into.type[i].flags, *_flags(forms[first:]))
 
@@ -269,6 +271,7 @@ class SavedReader:
 
         def add(name: str, tensor: torch.Tensor) -> bool:
             try:
+                # modified at some time: torch must say whether since it was saved
                 if tensor._version:
                     return False
                 leaf = leaves.get(id(tensor))
@@ -278,6 +281,7 @@ class SavedReader:
                     return True
                 if type(tensor) is not _Tensor and type(tensor) is not _Parameter:
                     return False
+                # a storage is known by its identity, since tensors share it
                 memory = tensor.untyped_storage()  # raises for a sparse layout
                 shared = shared_by[tensor.shape, tensor.dtype, tensor.device]
                 _, _, smaller, forms = shared
@@ -337,6 +341,7 @@ class SavedReader:
         it holds nothing. True when it is live.
         """
         if raw.unpack_hook is not None:
+            # unpacking would run the hook, so only what it packed is read
             self._read_packed(slot, raw)
             return False
 
@@ -393,6 +398,7 @@ class SavedReader:
 
         frame = slots.checkpoint_behind(hook)
         if frame is not None and id(frame) not in self._checkpoints:
+            # all slots of one checkpoint share its inputs, which count once
             self._checkpoints[id(frame)] = frame
             for i, tensor in enumerate(slots.kept_by(frame)):
                 self._add_held(
@@ -444,6 +450,7 @@ class SavedReader:
         if is_ordinary:
             number = self._storages.of_block(tensor, smaller)
         elif named := self._storages.numbers_of_parts(tensor):
+            # the largest part comes last, and holds the values
             number = named[-1][1]
             parts = tuple([part for _, part in named]) if len(named) > 1 else ()
             names = ", ".join(f"{name} in storage {part}" for name, part in named)
@@ -477,6 +484,8 @@ class SavedReader:
             parts,
         )
 
+        # the constructor of a named tuple takes longer, and a graph has millions of
+        # slots
         return tuple.__new__(SavedTensor, fields)
 
     def _shared_by(self, tensor: torch.Tensor, is_ordinary: bool) -> Shared:

@@ -109,6 +109,7 @@ class _Handlers:
         if self._depth == 0 and originals is not None and _is_main():
             signal.signal, signal.getsignal = originals
             self._originals = None
+            # only those that nobody has replaced meanwhile
             for number, handler in self._users.items():
                 if _signal.getsignal(number) is self._instead:
                     _signal.signal(number, handler)
@@ -149,13 +150,16 @@ class _Handlers:
             time.sleep(_AGAIN)
 
     def _called(self, number: int, frame: FrameType | None) -> None:
+        # read before `_put_back`, which forgets it
         users = self._users[number]
         self._put_back()
         if self._reading:
+            # once, however often the signal came
             self._came[number] = None
         elif _interrupts(frame):
             self._put_off(number)
         elif not self._dropping:
+            # no reading of ours is going on: the user's handler runs as it would alone
             users(number, frame)
 
     def _put_off(self, number: int) -> None:
@@ -164,8 +168,10 @@ class _Handlers:
         """
         if sys.getprofile() in (None, self._watch):
             self._waits[number] = None
+            # it stays until the first call or return outside torch
             sys.setprofile(self._watch)
         else:
+            # the user profiles this program, so its profile function stays
             self._late.append(number)
             start_new_thread(self._send_later, (number,))
 
@@ -175,6 +181,7 @@ class _Handlers:
         event: str,
         _: object,
     ) -> None:
+        # where the program goes on after this event
         into = frame.f_back if event == "return" else frame
         if not self._reading and not _interrupts(frame) and not _is_own(into):
             sys.setprofile(None)
@@ -248,6 +255,7 @@ def handlers_of_script() -> Iterator[None]:
         }
         for timer, name in _TIMERS.items():
             if getattr(_signal, name, None) in changed:
+                # a timer without the script's handler would end the process
                 _signal.setitimer(getattr(_signal, timer), 0)
         HANDLERS.restore()
         for number in changed:
@@ -290,4 +298,5 @@ def _send(numbers: Sequence[int]) -> None:
         try:
             _signal.raise_signal(numbers[0])
         finally:
+            # also where the first handler raised
             _send(numbers[1:])

@@ -94,11 +94,13 @@ class SlotLayout(NamedTuple):
 
 
 def plan(node: Node) -> SlotLayout:
-    """How to read a node's type. `dir` is slow, and the same for all nodes of the type."""
+    """How to read the nodes of one type."""
+    # once for each type: it is slow, and the same for all of its nodes
     members = dir(node)
     custom = isinstance(node, private.BackwardCFunction)
 
     if custom:
+        # a custom Function has one list of all that it saved
         tensors = ["tensors"]
     else:
         tensors = [name.removeprefix(RAW) for name in members if name.startswith(RAW)]
@@ -115,9 +117,8 @@ def plan(node: Node) -> SlotLayout:
 
 def plans(nodes: Sequence[Node]) -> dict[type, SlotLayout]:
     """How to read the types of these nodes."""
-    return {
-        type: plan(node) for type, node in {type(node): node for node in nodes}.items()
-    }
+    examples = {type(node): node for node in nodes}
+    return {type: plan(node) for type, node in examples.items()}
 
 
 def _fetch_all(plain: tuple[str, ...]) -> FetchAll | None:
@@ -223,6 +224,7 @@ def _decoded(value: Any) -> Any:
     """
     kind = type(value)
     if kind is int:
+        # torch hands out a negative int64, such as dim=-1, as unsigned
         return value - 2**64 if value >= _SIGNED_FROM else value
     if value is None or kind in (bool, float, str):
         return value
@@ -265,16 +267,16 @@ def state(
     for an output of the node itself: unknown.
     """
     try:
+        # no hook can run here: the slot has none
         raw.unpack() if node is None else getattr(node, SAVED + slot)
     except (RuntimeError, AttributeError) as error:
         versions = _VERSIONS.search(str(error))
+        # the words of the error are the only place where torch tells the versions
         if "inplace" in str(error):
-            return (
-                "modified",
-                f"saved at version {versions[2]}, now at version {versions[1]}"
-                if versions
-                else "",
-            )
+            note = ""
+            if versions:
+                note = f"saved at version {versions[2]}, now at version {versions[1]}"
+            return "modified", note
         return (
             "unknown",
             "modified in place at some time; torch does not tell whether since it was saved",
@@ -293,6 +295,7 @@ def tensors_on(
     items: Any = ((name, value),)
     if is_a(value, list) or is_a(value, tuple):
         items = ((f"{name}[{i}]", item) for i, item in enumerate(value))
+    # values of a mapping of the user's own class would run its code
     elif type(value) is dict:
         items = ((f"{name}[{i}]", item) for i, item in enumerate(value.values()))
     return ((slot, item) for slot, item in items if is_a(item, torch.Tensor))

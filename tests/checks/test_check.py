@@ -178,35 +178,6 @@ def test_unused_parameters_have_a_verdict(use: Any, severity: str, words: str) -
     assert found.severity == severity and words in found.summary
 
 
-def _kept(self: Two, x: torch.Tensor) -> torch.Tensor:
-    self.kept = self.a(x)
-    return self.kept
-
-
-def _dropped(self: Two, x: torch.Tensor) -> torch.Tensor:
-    hidden = _kept(self, x)
-    self.b(hidden)
-    return hidden
-
-
-@pytest.mark.parametrize(
-    ("use", "hooked", "severity"),
-    [
-        (lambda self, x: self.b(_kept(self, x)), "a", "note"),
-        (lambda self, x: self.b(_kept(self, x)), "b", "warning"),  # the hook is given what they are for
-        (lambda self, x: (self.b(x), _kept(self, x)), "a", "warning"),  # what ran after them counts
-        (_dropped, "a", "warning"),  # a line drops their result, hook or not
-    ],
-)
-def test_what_follows_a_part_with_a_forward_hook_may_be_unused(use: Any, hooked: str, severity: str) -> None:
-    net = Two(use)
-    getattr(net, hooked).register_forward_hook(lambda module, inputs, output: None)
-    with gradviz.record() as recording:
-        net(torch.ones(1, 4))
-    found = one(gradviz.check(net.kept.sum(), net, recording=recording), "unused-parameter")
-    assert (found.severity, "forward hook" in found.summary) == (severity, severity == "note")
-
-
 @pytest.mark.parametrize(("several", "words"), [(False, "one parameter"), (True, "; 1 other has several names, too")])
 def test_tied_parameters_are_one_note(several: bool, words: str) -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
@@ -254,16 +225,6 @@ def test_a_whole_part_of_a_model_is_named_once() -> None:
     net = nn.ModuleDict({"used": nn.Linear(2, 1), "head": nn.Sequential(*(nn.Linear(2, 2) for _ in range(20)))})
     found = one(gradviz.check(net["used"](torch.ones(1, 2)).sum(), net), "unused-parameter")
     assert len(found.names) == 40 and found.where == "head"
-
-
-def test_none_grad_after_backward() -> None:
-    net = Two(lambda self, x: self.a(x))
-    loss = net(torch.ones(1, 4)).sum()
-    assert "none-grad" not in ids(gradviz.check(loss, net))
-    loss.backward()
-    assert one(gradviz.check(loss, net, only=["none-grad"]), "none-grad").names == ("b.weight", "b.bias")
-    net.zero_grad()
-    assert not gradviz.check(loss, net, only=["none-grad"])
 
 
 class Nothing(torch.autograd.Function):

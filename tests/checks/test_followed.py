@@ -310,50 +310,6 @@ FAULTS = [
         """,
     ),
     Fault(
-        "unused-parameter",
-        "out = self.second(x)",
-        "use out as well",
-        "out = self.second(x)",
-        "out = out + self.second(x)",
-        """
-        import torch
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.first = torch.nn.Linear(3, 1)
-                self.second = torch.nn.Linear(3, 1)
-            def forward(self, x):
-                out = self.first(x)
-                out = self.second(x)
-                return out
-        net = Net()
-        for step in range(3):
-            net(torch.ones(2, 3)).sum().backward()
-        """,
-    ),
-    Fault(
-        "unused-parameter",
-        "score = self.side(x)",
-        "Use score in what follows",
-        "return out",
-        "return out + score",
-        """
-        import torch
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.main = torch.nn.Linear(3, 1)
-                self.side = torch.nn.Linear(3, 1)
-            def forward(self, x):
-                out = self.main(x)
-                score = self.side(x)
-                return out
-        net = Net()
-        for step in range(3):
-            net(torch.ones(2, 3)).sum().backward()
-        """,
-    ),
-    Fault(
         "none-grad",
         "print(hidden.grad)",
         "Behind script.py:5, call hidden.retain_grad()",

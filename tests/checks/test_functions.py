@@ -84,10 +84,6 @@ FAULTS = {
         "expand(x.shape) / x.shape[1]",
         script(f"{SAVES}x.mean(1)", f"{LOADS}g.unsqueeze(1).expand(x.shape)"),
     ),
-    "a mask that is forgotten": Fault(
-        "wrong-backward", "return 3 * g", "multiply by the mask", "return 3 * g", "return 3 * g * (x > -0.2)",
-        script(f"{SAVES}(3 * x).clamp(min=-0.6)", f"{LOADS}3 * g"),
-    ),
     "a mean that is taken off, and forgotten": Fault(
         "wrong-backward", "return g  # same", "grad_output times", "return g  # same", "return g - g.mean(1, keepdim=True)",
         script("def forward(ctx, x):\n    return x - x.mean(1, keepdim=True)", "def backward(ctx, g):\n    return g  # same"),
@@ -107,18 +103,6 @@ FAULTS = {
             "def backward(ctx, g):\n    x, w = ctx.saved_tensors\n    return g * w, None",
             "Mine.apply(net(x), net.bias)",
         ),
-    ),
-    "what the class keeps": Fault(
-        "wrong-backward", "Mine.x = ctx.x = x", "ctx.save_for_backward(x)", "return g * Mine.x.exp()",
-        "return g * ctx.x.exp()",
-        script(
-            "def forward(ctx, x):\n    Mine.x = ctx.x = x\n    return x.exp()",
-            "def backward(ctx, g):\n    return g * Mine.x.exp()",
-        ),
-    ),
-    "a gradient that is written into": Fault(
-        "wrong-backward", "g[x < 0] = 0", "grad_output * mask", "    g[x < 0] = 0", "    g = g * (x >= 0)",
-        script(f"{SAVES}x.relu()", "def backward(ctx, g):\n    (x,) = ctx.saved_tensors\n    g[x < 0] = 0\n    return g"),
     ),
 }  # fmt: skip
 RIGHT = {
@@ -249,7 +233,7 @@ def test_a_function_is_replayed_once_for_each_shape(monkeypatch: pytest.MonkeyPa
             Twice.apply(torch.ones(size, requires_grad=True))
         Twice.apply(torch.ones(4))
     assert seen.unknown == {"Twice": ""}
-    assert len(children) == 2 and [one.words[2] for one in seen.found] == ["0.5 times", "0.5 times"]
+    assert len(children) == 2 and [one.kind for one in seen.found] == ["other slope"] * 2
 
 
 AGAIN = """

@@ -83,15 +83,6 @@ FAULTS = {
         + "        optimizer.zero_grad()\n        loss(x, y).backward()\n        optimizer.step()\n    model.eval()\n"
         + "    for x, y in data[:2]:\n        print(loss(x, y).item())\nmain()\n",
     ),
-    "a list in a closure": Fault(
-        "growing-graph",
-        "seen.append(value)",
-        "add a value without its graph: seen.append(value.detach())",
-        "seen.append(value)",
-        "seen.append(value.detach())",
-        f"{HEAD}def logger():\n    seen = []\n    def log(value):\n        seen.append(value)\n    return log\n"
-        f"log = logger()\n{TRAIN}    log(loss)\n",
-    ),
     "a named tuple in a buffer": Fault(
         "growing-graph",
         "buffer.append(Seen(",
@@ -116,15 +107,6 @@ FAULTS = {
         "append(loss)",
         "append(loss.detach())",
         f"{HEAD}kept = {{}}\nkept['loss'] = []\n{TRAIN}    kept['loss'].append(loss)\n",
-    ),
-    "a list that a class has for all its objects": Fault(
-        "growing-graph",
-        "self.values.append(value)",
-        "add a value without its graph: self.values.append(value.detach())",
-        "self.values.append(value)",
-        "self.values.append(value.detach())",
-        f"{HEAD}class Meter:\n    values = []\n    def add(self, value):\n        self.values.append(value)\n"
-        f"{TRAIN}    Meter().add(loss)\n",
     ),
     "losses that are kept from the tenth step on": Fault(
         "growing-graph",

@@ -8,13 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from gradviz.checks.collect.replay import APPLY
 from gradviz.checks.edit import Edit, together
 from gradviz.checks.finding import Findings
 from gradviz.checks.output import report
 from gradviz.graph import SourceLine
 from tests.checks.advice import alarms, skip_unread
-from tests.checks.test_functions import UNSEEN
 
 
 class Manner(NamedTuple):
@@ -494,21 +492,6 @@ for step in range(3):
     loss.backward()
     opt.step()
 """
-STATIC = """
-import torch
-kept = {}
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        kept["x"] = x
-        return x ** 2
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * kept["x"] * g
-net = torch.nn.Linear(4, 4)
-loss = Square.apply(net(torch.randn(8, 4))).mean()
-loss.backward()
-"""
 SHARED = """
 import torch
 torch.manual_seed(0)
@@ -552,15 +535,12 @@ for step in range(3):
     ("script", "at", "advice", "never"),
     [
         (HALF, "torch.log", "torch.log(x + 1e-4)", "1e-8"),
-        (STATIC, 'kept["x"] = x', "ctx.save_for_backward", "global g"),
         (SHARED, "@torch.no_grad()", "make the call inside `with torch.no_grad():`", ""),
         (DROPS.format("nn.Dropout(0.5)"), "self.out", "Create it in __init__()", "functional"),
         (DROPS.format("self.drops[0]"), "self.out", "nn.ModuleList", "functional"),
     ],
 )
 def test_advice_is_of_the_script(script: str, at: str, advice: str, never: str, tmp_path: Path) -> None:
-    if script is STATIC and APPLY is None:
-        pytest.skip(UNSEEN)
     (found,) = alarms(script, tmp_path)
     assert at in found["code"] and advice in found["fix"], found
     assert not never or never not in found["fix"] + found["why"], found
@@ -581,9 +561,6 @@ ALIKE = {
     .replace("[nn.Dropout(0.5)]", "nn.Dropout(0.5)")
     .replace("drops[0]", "drops")
     .replace("net.eval()", "net.eval().drops.train()"),
-    "state on ctx": STATIC.replace('kept["x"] = x', "ctx.save_for_backward(x)").replace(
-        'kept["x"]', "ctx.saved_tensors[0]"
-    ),
     "an evaluation without a graph": SHARED.replace("@torch.no_grad()\n", ""),
 }
 

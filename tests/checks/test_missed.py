@@ -54,14 +54,6 @@ TOWERS = _script(
     "a, b = F.normalize(net(x), dim=1), F.normalize(net(x + 0.1), dim=1)",
     "return F.cross_entropy(a @ b.T * 5, torch.zeros(24, dtype=torch.long))",
 )
-GROUPS = _script(
-    "nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))",
-    "policy = torch.distributions.Categorical(logits=net(torch.randn(8, 4)))",
-    "actions = policy.sample()",
-    "rewards = torch.rand(8, 1) + (actions == 2).view(8, 1)",
-    "gains = (rewards - rewards.mean(dim=1, keepdim=True)).flatten()",
-    "return -(gains * policy.log_prob(actions)).mean()",
-)
 FOLLOWS = _script(
     "nn.ModuleDict(dict(teacher=nn.Linear(4, 3), student=nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 3))))",
     "x = torch.randn(16, 4)",
@@ -106,18 +98,6 @@ for step in range(6):
     train = (net(torch.randn(8, 4)) * net.mix.softmax(0)).square().mean()
     train.backward()
     weights.step()
-"""
-CELL = f"""{BEGIN}
-cell, head = nn.LSTMCell(3, 4), nn.Linear(4, 1)
-opt = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
-for step in range(4):
-    state = torch.zeros(8, 4), torch.zeros(8, 4)
-    for x in torch.randn(5, 8, 3):
-        h, c = cell(x, state)
-    loss = head(h).square().mean()
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
 """
 TWINS = _script(
     "nn.Linear(4, 6)",
@@ -251,22 +231,6 @@ FAULTS = {
         "dtype=torch.float64, requires_grad=True)",
         LEAVES,
     ),
-    "a state that is not handed on": Fault(
-        "zero-gradient",
-        "cell(x, state)",
-        "a state that is not handed on",
-        "h, c = cell(x, state)",
-        "state = h, c = cell(x, state)",
-        CELL,
-    ),
-    "gains of groups of one": Fault(
-        "zero-gradient",
-        "return -(gains",
-        "the mean of a group of one takes away all of it",
-        "dim=1, keepdim=True",
-        "dim=0",
-        GROUPS,
-    ),
     "a layer that is thawed when the optimizer is there": Fault(
         "never-updated",
         "opt = torch.optim",
@@ -322,18 +286,6 @@ for step in range(20):
         "arange", "zeros"
     ),
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "gives"), [("nn.RNN(4, 3)", "net(x)[0].sum((0, 2))"), ("nn.Linear(4, 3)", "net(x).sum((0, 2))")]
-)
-def test_zeros_are_put_down_to_the_product_that_all_ways_lead_through(model: str, gives: str, tmp_path: Path) -> None:
-    """A recurrent layer is fed zeros, too: its first state."""
-    text = _script(model, "x, weights = torch.randn(5, 8, 4), torch.zeros(8)", f"return (weights * {gives}).mean()")
-    (zero,) = alarms(text, tmp_path)
-    assert zero["id"] == "zero-gradient" and "weights *" in zero["code"]
-    assert "multiplies by numbers that are all 0" in zero["why"]
 
 
 @pytest.mark.slow

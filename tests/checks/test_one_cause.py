@@ -13,12 +13,12 @@ from rich.cells import cell_len
 from torch import nn
 
 import gradviz
+from gradviz.checks.excerpt import Excerpt, code_lines, excerpt
 from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.markdown import markdown
-from gradviz.checks.output import code_lines, report
+from gradviz.checks.output import report
 from gradviz.checks.registry import Explained, joined
 from gradviz.checks.rules.roots import mend
-from gradviz.checks.words import Excerpt, excerpt
 from gradviz.cli.main import cli
 from gradviz.graph import Node, SourceLine
 from gradviz.source.cut import Cut
@@ -62,12 +62,6 @@ net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1), "b": torch.nn.Linear(2, 1
 loss = net["a"](torch.ones(1, 2)).sum()
 loss.backward()
 """
-
-
-def test_unused_and_without_gradient_is_one_finding(tmp_path: Path) -> None:
-    (found,), _ = check(written(tmp_path, UNUSED))
-    assert found["id"] == "unused-parameter"
-    assert [one["id"] for one in found["consequences"]] == ["none-grad"]
 
 
 @needs_raw

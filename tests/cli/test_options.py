@@ -124,6 +124,16 @@ def test_every_option_is_in_a_group_of_help() -> None:
             assert shown is not option.hidden, option
 
 
+def test_an_option_in_no_group_is_shown_all_the_same() -> None:
+    @click.command("leaves", cls=GroupedCommand)
+    @click.option("--largest", is_flag=True)
+    @click.argument("target")
+    def command() -> None: ...
+
+    said = CliRunner().invoke(command, ["--help"]).output
+    assert "Other:\n  --largest" in said and "\n  TARGET" not in said
+
+
 @pytest.mark.parametrize("line", [example.line for examples in EXAMPLES.values() for example in examples])
 def test_the_examples_of_help_are_understood(line: str) -> None:
     name, *words = line.split()

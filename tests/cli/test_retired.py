@@ -131,7 +131,7 @@ OTHERWISE = {
     "info g.json --format json": ("info g.json --json", "JSON with --json"),
     "info g.json --format text": ("info g.json", "That is the default"),
     "tree g.json --color memory": ("tree g.json", "the bytes of each row"),
-    "tree g.json --max-depth 2": ("tree g.json", "--depth says how deep"),
+    "tree g.json --max-depth 2": ("tree g.json --depth 2", "--depth says how deep"),
 }
 ATTRIBUTES = {
     "apply_checkpoints": r"call torch\.utils\.checkpoint\.checkpoint\(module, x",

@@ -5,9 +5,8 @@ what changes in place, what is read.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
-from gradviz.checks.collect.lines import dropped, users_frame
+from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.context import CheckContext, all_frozen
 from gradviz.graph import column
 from gradviz.packages import with_text
@@ -82,15 +81,6 @@ def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
         )
         for tensor in context.named_tensors
     )
-    fate = cache(dropped)
-    parameters = tuple(
-        parameter._replace(dropped=fate(parameter.run.source))
-        if parameter.node is None
-        and parameter.requires_grad
-        and parameter.run is not None
-        else parameter
-        for parameter in context.parameters
-    )
 
     return replace(
         context,
@@ -100,7 +90,6 @@ def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
         backward=location.body.line(location.line)
         if context.call is not None and location.line is not None
         else None,
-        parameters=parameters,
         reads_grad=bool(reads),
         frozen_at=freezes(location.body.file)
         if all_frozen(context.parameters)

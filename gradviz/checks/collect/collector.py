@@ -26,7 +26,6 @@ from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import gradients_left, is_broken, loss_of
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.collect.retained import RetainedGraphs
 from gradviz.checks.collect.rows import RowKeeper
 from gradviz.checks.collect.warned import WarningWatch
 from gradviz.checks.context import (
@@ -37,10 +36,11 @@ from gradviz.checks.context import (
     NamedTensor,
     Parameter,
 )
-from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole, fed_zeros
+from gradviz.checks.flow import all_at_a_pole, all_zero, at_a_pole
 from gradviz.checks.record import Intervals
 from gradviz.checks.words import Names, all_names
-from gradviz.cuts.lines import CutEvent, CutWatch, lines_before
+from gradviz.cuts.behind import lines_before
+from gradviz.cuts.lines import CutWatch, SeenCut
 from gradviz.cuts.parts import takers
 from gradviz.cuts.seen import CutCalls
 from gradviz.cuts.words import CutLines
@@ -78,7 +78,7 @@ _WORDS = {
     "named_tensors": "the variables",
     "homes": "the modules",
     "cycles": "reference cycles",
-    **dict.fromkeys(("values", "fed_zeros", "zero_weights", "poles"), "numbers"),
+    **dict.fromkeys(("values", "zero_weights", "poles"), "numbers"),
 }
 """What parts of a context are called where they could not be read. All others are about
 cuts.
@@ -108,11 +108,8 @@ class Collector:
         self._rows = RowKeeper(self.recorder)
         code, self.misuses = UserCode(), Misuses()
         known = code.place, self.misuses
-        self.cuts, self.graphs, self.replaced = (
-            CutWatch(code),
-            RetainedGraphs(*known),
-            Replaced(*known),
-        )
+        self.place = code.place
+        self.cuts, self.replaced = CutWatch(code), Replaced(*known)
         self.cuts.parts = {} if cuts else None
         self.observers: list[Observer] = [
             ModeWatch(*known),
@@ -325,7 +322,6 @@ class Collector:
             ),
             "provenances": lambda: dict(self._cut_roots(walked, live)),
             "values": lambda: values_of(walked, live.outputs) if suspicious else None,
-            "fed_zeros": lambda: fed_zeros(walked.nodes) if coming else (),
             "zero_weights": lambda: all_zero(walked.variables) if coming else (),
             "poles": lambda: all_at_a_pole(walked.nodes) if suspicious else {},
         }
@@ -395,10 +391,10 @@ class Collector:
             i: count for i, count in enumerate(column(nodes, "none_inputs")) if count
         }
         taken = takers(numbers, walked.graph.edges, others)
-        entered: dict[int, list[CutEvent]] = {}
+        entered: dict[int, list[SeenCut]] = {}
         for where, places in self.cuts.entering(taken).items():
             for node in places:
-                entered.setdefault(node, []).append(self.cuts.last(where))
+                entered.setdefault(node, []).append(where)
 
         for i, leaf in walked.variables.items():
             if given := self.cuts.given_to(leaf):
@@ -441,7 +437,7 @@ class Collector:
     def _described(
         self,
         walked: Walked,
-        cuts: Iterable[CutEvent],
+        cuts: Iterable[SeenCut],
     ) -> tuple[Cut, ...]:
         return tuple(described(self.cuts.cut(cut, walked.names.leaf)) for cut in cuts)
 

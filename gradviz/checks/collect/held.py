@@ -9,12 +9,11 @@ Reads attributes and closures; runs nothing, and asks the garbage collector noth
 from __future__ import annotations
 
 import re
-import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -25,14 +24,12 @@ from gradviz.checks.flow import behind
 from gradviz.checks.record import RetainedHistory
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.graph.amounts import COMPUTED
-from gradviz.packages import definition_of, is_foundation, package_of
+from gradviz.packages import definition_of, is_foundation
 from gradviz.source.statements import loops_around
 from gradviz.variables.objects import (
     class_attribute,
-    class_name,
     is_a,
     own_attributes,
-    own_class,
     tensors_in,
 )
 from gradviz.variables.scanner import as_written, scan
@@ -193,17 +190,6 @@ def _beside(context: CheckContext, variables: Variables) -> dict[str, Held]:
                 Held(),
             ).add(tensor, names[0])
 
-    current = set(column(context.graph.nodes, "sequence"))
-    for name, held in held_elsewhere(variables).items():
-        made = ((tensor, _function(tensor)) for tensor in held.tensors)
-        held.tensors = [
-            tensor
-            for tensor, node in made
-            if node and node._sequence_nr() not in current
-        ]
-        if held.tensors:
-            groups.setdefault(as_written(name, variables), held)
-
     return {
         name: held for name, held in groups.items() if not is_window(name, variables)
     }
@@ -253,11 +239,6 @@ def held_by(variables: Variables) -> dict[str, Held]:
     return groups
 
 
-def held_elsewhere(variables: Variables) -> dict[str, Held]:
-    """What functions, classes and modules hold that variables lead to."""
-    return held_by([beyond(variables)])
-
-
 def is_window(name: str, variables: Variables) -> bool:
     """Whether a name is that of a deque of a few elements, which lets go of the oldest."""
     first, *attributes = name.split(".")
@@ -268,92 +249,6 @@ def is_window(name: str, variables: Variables) -> bool:
     for attribute in attributes:
         value = own_attributes(value).get(attribute)
     return is_a(value, deque) and value.maxlen is not None and value.maxlen <= _WINDOW
-
-
-class _Owner:
-    """Stands for what variables do not lead to: its attributes are those of a class, a
-    function or a module.
-    """
-
-
-def beyond(variables: Variables) -> dict[str, object]:
-    """What functions, classes and modules of the user's hold that the variables lead
-    to, by the name of the variable.
-
-    That is attributes of classes, global variables of modules, and what functions have
-    as defaults and take from around them.
-    """
-    owners: dict[str, object] = {}
-    seen = {id(value) for space in variables for value in space.values()}
-
-    def hold(name: str, attributes: Mapping[str, object]) -> None:
-        known = {
-            key: value
-            for key, value in attributes.items()
-            if id(value) not in seen and not key.startswith("__")
-        }
-        if known and name.isidentifier():
-            owner = owners.setdefault(name, _Owner())
-            vars(owner).update(known)
-
-    for space in variables:
-        for name, value in list(space.items()):
-            if type(value) is MethodType:
-                value = value.__func__
-            if type(value) is FunctionType and _is_users(value.__code__.co_filename):
-                hold(name, _inside(value))
-                hold(*_module_of(value.__module__, variables))
-            elif type(value) is ModuleType:
-                if _is_users(vars(value).get("__file__")):
-                    hold(name, vars(value))
-            else:
-                kind = value if is_a(value, type) else type(value)
-                module = class_attribute(kind, "__module__")
-                if module == "__main__" or _is_users(
-                    _variables_of(module).get("__file__")
-                ):
-                    own = {
-                        key: item
-                        for key, item in own_class(kind).items()
-                        if not is_a(item, property)
-                    }
-                    hold(class_name(kind), own)
-                    hold(*_module_of(module, variables))
-    return owners
-
-
-def _inside(function: FunctionType) -> dict[str, object]:
-    """What a function carries along: from the function around it, as defaults, and as
-    attributes.
-    """
-    inside = dict(vars(function)) | dict(_closed_over(function))
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    defaults = function.__defaults__ or ()
-    return inside | dict(zip(names[len(names) - len(defaults) :], defaults))
-
-
-def _module_of(
-    name: str,
-    variables: Variables,
-) -> tuple[str, Mapping[str, object]]:
-    """A module of the user's whose variables are not known yet."""
-    known = name == "__main__" or any(
-        space.get("__name__") == name for space in variables
-    )
-    inside = _variables_of(name)
-    if known or not _is_users(inside.get("__file__")):
-        return ("", {})
-    return (name.rpartition(".")[2], inside)
-
-
-def _variables_of(name: object) -> dict[str, object]:
-    """The global variables of a module; a lazy one is left alone."""
-    module = sys.modules.get(name) if type(name) is str else None
-    return vars(module) if type(module) is ModuleType else {}
-
-
-def _is_users(file: object) -> bool:
-    return type(file) is str and not is_foundation(file) and not package_of(file)
 
 
 def _function(tensor: torch.Tensor) -> Node | None:

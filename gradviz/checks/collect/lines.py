@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.context import Dropped, Home
+from gradviz.checks.context import Home
 from gradviz.checks.record import Raised
 from gradviz.checks.words import COMPARISONS, Names
 from gradviz.errors import text_of as message_of
@@ -33,16 +33,10 @@ from gradviz.source.code_line import assigned as given, read
 from gradviz.source.cut import Cut
 from gradviz.source.search import lines_behind, returned_by
 from gradviz.source.statements import (
-    FUNCTION,
-    Body,
     assigned,
-    body_around,
     body_of,
     called,
-    covers,
     expressions_at,
-    loops_around,
-    own_parts,
     subject,
     text_of,
 )
@@ -73,72 +67,6 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
 def line_at(place: Place) -> SourceLine:
     """The script's own line of a place; the library's where no script was running."""
     return with_text(place.script_line or place.source)
-
-
-# -- what becomes of what a line made --------------------------------------------------
-
-_SIMPLE = (ast.Assign, ast.AnnAssign, ast.Expr)
-
-
-def dropped(line: SourceLine | None) -> Dropped | None:
-    """How the result of a line is lost, when no statement behind it in the same
-    function reads it; else None.
-    """
-    if line is None or line.package:
-        return None
-
-    body = body_around(line.file, line.line)
-    for i, statement in enumerate(body.statements):
-        node = statement.node
-        if isinstance(node, _SIMPLE) and covers(node, line.line):
-            if isinstance(node, ast.Expr):
-                return Dropped("", None) if isinstance(node.value, ast.Call) else None
-            names = assigned(node)[0]
-            if (
-                len(names) != 1
-                or "." in names[0]
-                or loops_around(body.file, node.lineno)
-            ):
-                # of several some may be used; an attribute and a loop are read
-                # elsewhere
-                return None
-            return _unread(names[0], body, i + 1)
-
-    return None
-
-
-def _unread(
-    name: str,
-    body: Body,
-    start: int,
-) -> Dropped | None:
-    """How the value of a name is lost from a statement on: None when one reads it
-    before another one assigns it.
-    """
-    for later, _ in body.statements[start:]:
-        if _reads(later, name):
-            return None
-        if name in assigned(later)[0]:
-            return Dropped(name, body.source(later))
-    return Dropped(name, None)
-
-
-def _reads(statement: ast.stmt, name: str) -> bool:
-    if isinstance(statement, ast.AugAssign) and name == getattr(
-        statement.target, "id", ""
-    ):
-        return True
-
-    inside = own_parts(statement)
-    if isinstance(statement, (*FUNCTION, ast.ClassDef)):
-        inside = ast.walk(statement)
-
-    return any(
-        isinstance(part, ast.Name)
-        and part.id == name
-        and isinstance(part.ctx, ast.Load)
-        for part in inside
-    )
 
 
 # -- where a part of a class is made, used and kept ------------------------------------

@@ -125,10 +125,7 @@ class ModelReader:
 
         for i, (prefix, model) in enumerate(models):
             modules = dict(every_path(model))
-            gathered, hooked = (
-                _gathered(model),
-                [path for path, module in modules.items() if module._forward_hooks],
-            )
+            gathered = _gathered(model)
             for path, tensor, kind in registered("", model):
                 if kind != "parameter":
                     continue
@@ -147,7 +144,6 @@ class ModelReader:
                     around = class_around(modules, path)
                 else:
                     around = None
-                beside = _beside(owner, hooked) if around is not None else None
                 parameter = Parameter(
                     names=(name,),
                     module=joined(prefix, owner),
@@ -163,7 +159,6 @@ class ModelReader:
                     sharded=type(tensor).__name__ == "DTensor",
                     gathered=whole is not tensor,
                     run=self._run(modules, owner),
-                    hooked=joined(prefix, beside) if beside is not None else None,
                     replaced=self._replaced.at(tensor) if node is None else None,
                 )
                 by_tensor[id(tensor)] = parameter, tensor
@@ -221,18 +216,6 @@ class ModelReader:
                     id(variable.value), (variable.name, variable.value)
                 )
         return list(by_object.values())
-
-
-def _beside(path: str, hooked: Sequence[str]) -> str | None:
-    """The innermost module around the one of this path that holds one with a hook, too."""
-    others = [
-        other for other in hooked if other and not f"{path}.".startswith(f"{other}.")
-    ]
-    while path:
-        path = path.rpartition(".")[0]
-        if any(other.startswith(f"{path}." if path else "") for other in others):
-            return path
-    return None
 
 
 def _ignored(graph: Graph) -> set[int]:

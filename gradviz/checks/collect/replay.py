@@ -9,30 +9,25 @@ nor under ranks, nor where there is no fork; what was not compared is told.
 
 from __future__ import annotations
 
-import ast
 import gc
 import inspect
 import json
 import os
-import re
 import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradviz.checks.record import Misuse
-from gradviz.cuts.seen import PLAIN
-from gradviz.graph import SourceLine
+from gradviz.cuts.functions import PLAIN
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
-from gradviz.source.search import changes, keeps_on_first_argument, returned_by
-from gradviz.source.statements import body_of, targets_of
+from gradviz.source.search import keeps_on_first_argument, returned_by
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import tapped
 
@@ -62,9 +57,6 @@ APPLY = getattr(
 not, and those that save tensors are seen.
 """
 _AGAIN = "second slope"
-_WHOLE = ("forgets mask", "gives none")
-"""What is said of a Function alone."""
-_ROUNDS = frozenset(("round", "floor", "ceil", "trunc", "sign", "heaviside"))
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
 
 
@@ -157,60 +149,41 @@ class FunctionReplay:
                 self._replaying = False
                 self._spent += time.perf_counter() - began
 
-            definition = kind.backward.__code__
-            returns = returned_by(definition_of(definition))
-            lines = {
-                "writes gradient": next(
-                    (change.source for change in changes(body_of(definition))), returns
-                ),
-                "keeps state": _kept_by(kind.forward.__code__),
-                _AGAIN: keeps_on_first_argument(definition),
-            }
-
+            backward = kind.backward.__code__
+            again = keeps_on_first_argument(backward)
+            returns = returned_by(definition_of(backward))
             for fault, *words in told:
-                source = lines.get(fault) or returns
                 found = self.once_more if fault == _AGAIN else self.found
+                source = (again if fault == _AGAIN else None) or returns
+                words = [kind.__name__, *words]
                 found.append(
-                    Misuse(
-                        fault,
-                        source,
-                        (kind.__name__, *words),
-                        names=(kind.__name__,),
-                    )
+                    Misuse(fault, source, tuple(words), names=(kind.__name__,))
                 )
 
     def _obstacle(self, given: Sequence[Any]) -> str:
         """Why a Function is not replayed that is to be, "" where nothing speaks against
         it.
         """
-        if self._spent > SECONDS or len(self._seen) >= MOST:
-            return "came after as many as are compared in one run"
-
-        if (
-            max(
-                (value.numel() for value in given if type(value) in PLAIN),
-                default=0,
-            )
-            > LARGEST
-        ):
-            return f"is given more than {LARGEST:,} elements"
-
-        if not hasattr(os, "fork") or not _is_nobodys(signal.getsignal(signal.SIGCHLD)):
-            return "would need a child process, which this " + (
-                "system" if not hasattr(os, "fork") else "script waits for"
-            )
-
-        if getattr(torch.cuda, "_initialized", False):
-            apart = "CUDA"
-        elif rank() is not None:
-            apart = "several ranks"
-        else:
-            apart = ""
-
-        if apart and not self._run_anyway:
-            return f"is not replayed beside {apart} without --run-custom"
-
-        return ""
+        sizes = [value.numel() for value in given if type(value) in PLAIN]
+        handler = signal.getsignal(signal.SIGCHLD)
+        alone = self._run_anyway or rank() is None
+        obstacles = {
+            "came after as many as are compared in one run": (
+                self._spent > SECONDS or len(self._seen) >= MOST
+            ),
+            f"is given more than {LARGEST:,} elements": max(sizes, default=0) > LARGEST,
+            "would need a child process, which this system has not": (
+                not hasattr(os, "fork")
+            ),
+            "would need a child process, which this script waits for": (
+                not _is_nobodys(handler)
+            ),
+            "is not replayed beside CUDA without --run-custom": (
+                getattr(torch.cuda, "_initialized", False) and not self._run_anyway
+            ),
+            "is not replayed beside several ranks without --run-custom": not alone,
+        }
+        return next((why for why, holds in obstacles.items() if holds), "")
 
 
 def _is_to_be_compared(kind: Any, given: Sequence[Any]) -> bool:
@@ -301,24 +274,6 @@ def _is_real(value: object) -> bool:
     return type(value) in PLAIN and value.is_floating_point()  # type: ignore[attr-defined]
 
 
-class _Called(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Names of the operations that run inside, in the child process."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(
-        self,
-        function: Any,
-        types: Any,
-        given: Any = (),
-        options: Any = None,
-    ) -> Any:
-        self.names.add(function.overloadpacket.__name__.strip("_"))
-        return function(*given, **(options or {}))
-
-
 class _Applied:
     """A Function that is applied to copies in double precision; each time it draws the
     same numbers.
@@ -334,15 +289,7 @@ class _Applied:
             for i, value in enumerate(given)
             if _is_real(value) and value.requires_grad
         ]
-
-        with _Called() as called:
-            self.outputs = [
-                output.detach() for output in self.forward() if _is_real(output)
-            ]
-
-        # its slope is none that anybody trains with
-        self.rounds = not called.names.isdisjoint(_ROUNDS)
-        self.saves = False  # whether forward() keeps tensors for backward()
+        self.outputs = [one.detach() for one in self.forward() if _is_real(one)]
         # a single number may be the loss, whose gradient is 1
         self.pulls = [
             torch.rand_like(output) + 0.5
@@ -366,29 +313,17 @@ class _Applied:
         result = self._kind.apply(*leaves)
         return result if isinstance(result, tuple) else (result,)
 
-    def backward(
-        self,
-    ) -> Callable[..., list[torch.Tensor | None]]:
-        """What calls backward() of one application, without the engine, as often as it
-        is called, with a factor of the gradient.
-        """
-        outputs = self.forward()
-        node: Any = next(
-            output.grad_fn for output in outputs if output.grad_fn is not None
-        )
-        self.saves, pulls = bool(node._raw_saved_tensors), iter(self.pulls)
+    def gradients(self, factor: float = 1.0) -> list[torch.Tensor | None]:
+        """What backward() gives for a factor of the gradient, without the engine."""
+        outputs, pulls = self.forward(), iter(self.pulls)
+        nodes = [output.grad_fn for output in outputs]
+        node: Any = next(node for node in nodes if node is not None)
         given = [
-            next(pulls) if _is_real(output) else torch.zeros_like(output)
+            next(pulls) * factor if _is_real(output) else torch.zeros_like(output)
             for output in outputs
         ]
-
-        def gradients(factor: float = 1.0) -> list[torch.Tensor | None]:
-            result = node.apply(
-                *(pull * factor for pull in given) if factor != 1 else given
-            )
-            return list(result) if isinstance(result, tuple) else [result]
-
-        return gradients
+        result = node.apply(*given)
+        return list(result) if isinstance(result, tuple) else [result]
 
     def slopes(
         self,
@@ -415,6 +350,22 @@ class _Applied:
                 self.pulls,
             )
         )
+
+    def verdict(self, place: int, gradient: torch.Tensor) -> str:
+        """What is wrong with a gradient along one random step."""
+        step = torch.randn_like(gradient)
+        slopes = self.slopes(place, step)
+        told, known = float((gradient * step).sum()), self.along(place, step)
+        if told and not any(bool(slope.any()) for slope in slopes):
+            return "surrogate"
+
+        hands_on = any(
+            slope.shape == step.shape and torch.allclose(slope, step, rtol=_FAR)
+            for slope in slopes
+        )
+        size = max(abs(told), abs(known), _TINY / _FAR)
+        wrong = not hands_on and abs(told - known) > _FAR * size
+        return "other slope" if wrong else ""
 
     def is_wrong_again(self, place: int) -> bool:
         """Whether the derivative of backward() for an input, as it is recorded, is
@@ -448,210 +399,79 @@ class _Applied:
             told = torch.zeros_like(step)
         return abs(float((told * step).sum()) - known) > _FAR * max(abs(known), 1.0)
 
-    def is_elementwise(self, place: int) -> bool:
-        """Whether each element of the only output depends on the same element of an
-        input, as far as a few steps show.
+    def is_chosen(self, place: int, gradient: torch.Tensor) -> bool:
+        """Whether the only output depends on the same element of an input, and the
+        gradient is right wherever that is not flat: it goes on by choice.
         """
-        value = self.given[place]
+        value, pull = self.given[place], self.pulls[0]
         if len(self.outputs) > 1 or self.outputs[0].shape != value.shape:
             return False
 
         some = torch.arange(value.numel()).reshape(value.shape) % 3 == 0
-        return not bool(
-            self.slopes(
-                place,
-                torch.randn_like(value) * some,
-            )[0][~some]
-            .abs()
-            .gt(_TINY)
-            .any()
-        )
+        others = self.slopes(place, torch.randn_like(value) * some)[0][~some]
+        known = self.slopes(place, torch.ones_like(value))[0] * pull
+        moves = known.abs() > _TINY
+        right = torch.allclose(gradient[moves], known[moves], rtol=_FAR)
+        return right and not bool(others.abs().gt(_TINY).any())
 
 
-def _kept_by(code: CodeType) -> SourceLine | None:
-    """The first line of a function that assigns to something which is not its own."""
-    body = body_of(code)
-    targets = (
-        (node, ast.unparse(target))
-        for node, _ in body.statements
-        for target in targets_of(node)
-    )
-    beyond = (
-        body.source(node)
-        for node, target in targets
-        if re.findall(r"\w+", target)[0] not in code.co_varnames
-    )
-
-    return next(beyond, None)
-
-
-def _goes_on(
-    applied: _Applied,
-    gradient: torch.Tensor,
-    moves: torch.Tensor,
-) -> bool:
-    """Whether a gradient is the same where the forward is flat, and was computed: what
-    hands it on as it is was chosen.
-    """
-    sizes = (gradient / applied.pulls[0]).abs()
-    chosen = torch.equal(gradient, applied.pulls[0]) and not applied.saves
-    return not chosen and bool((sizes[~moves] >= sizes[moves].median() / 2).all())
-
-
-def _judged(
-    kind: Any,
-    given: Sequence[Any],
-) -> list[list[str]]:
+def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
     """What is wrong with a Function: each fault, and its words."""
     applied = _Applied(kind, given)
-    fault, gradients = _repeated(applied)
-    if fault:
-        return [[fault]]
+    gradients = applied.gradients()
+    if _ignores(applied, gradients):
+        return [["ignores gradient"]]
 
     verdicts = {place: _compared(applied, place, gradients) for place in applied.places}
+    missing = [
+        ["gives none", str(place + 1)]
+        for place, verdict in verdicts.items()
+        if verdict == "gives none" and given[place].is_leaf
+    ]
     # somebody has chosen it, and with it what depends on the same tensor
-    if "surrogate" in verdicts.values():
-        verdicts = {
-            place: verdict
-            for place, verdict in verdicts.items()
-            if given[place].is_leaf and verdict in _WHOLE
-        }
+    if missing or "surrogate" in verdicts.values():
+        return missing[:1]
 
-    whole = [
-        [verdict, str(place + 1)]
-        for place, verdict in verdicts.items()
-        if verdict in _WHOLE
-    ]
-    others = [
-        ["other slope", str(place + 1), verdict]
-        for place, verdict in verdicts.items()
-        if verdict
-    ]
-    if applied.rounds or whole or others:
-        return whole[:1] or ([] if applied.rounds else others)
-
+    wrong = [place for place, verdict in verdicts.items() if verdict]
+    if wrong:
+        return [["other slope", str(place + 1)] for place in wrong]
     with suppress(RuntimeError):  # as where backward() is once_differentiable
-        return [[_AGAIN]] if any(map(applied.is_wrong_again, applied.places)) else []
-
+        if any(map(applied.is_wrong_again, applied.places)):
+            return [[_AGAIN]]
     return []
 
 
-def _repeated(
-    applied: _Applied,
-) -> tuple[str, Sequence[torch.Tensor | None]]:
-    """What is wrong with a backward that runs several times, if something is; and its
-    gradients.
-    """
-    gradients = applied.backward()
-    versions = [pull._version for pull in applied.pulls]
-    first = [
-        gradient.clone() if gradient is not None else None for gradient in gradients()
+def _ignores(applied: _Applied, gradients: Sequence[torch.Tensor | None]) -> bool:
+    """Whether gradients are the same when what comes in is doubled."""
+    doubled = applied.gradients(2.0)
+    pairs = [
+        (one, two)
+        for one, two in zip(gradients, doubled)
+        if one is not None and two is not None
     ]
-    if [pull._version for pull in applied.pulls] != versions:
-        return "writes gradient", first
-
-    applied.forward(
-        applied.places[0], torch.randn_like(applied.given[applied.places[0]])
-    )
-    if not all(map(_same, first, gradients())):
-        return "keeps state", first
-
     wide = any(output.numel() > 1 for output in applied.outputs)
-    ignores = (
-        wide
-        and any(one is not None and one.any() for one in first)
-        and all(map(_same, first, gradients(2.0)))
-    )
-
-    return "ignores gradient" if ignores else "", first
-
-
-def _same(
-    one: torch.Tensor | None,
-    other: torch.Tensor | None,
-) -> bool:
-    """Whether two gradients are equal, as far as both are there."""
-    return one is None or other is None or torch.equal(one, other)
+    flat = not any(bool(one.any()) for one, _ in pairs)
+    return wide and not flat and all(torch.equal(one, two) for one, two in pairs)
 
 
 def _compared(
     applied: _Applied, place: int, every: Sequence[torch.Tensor | None]
 ) -> str:
-    """By which factor a gradient differs from the slope, or "not"; "" where it does
-    not; "surrogate" where that is meant.
-
-    A forward that is flat, or that hands its input on as it is, has a backward that
-    somebody has chosen.
+    """What is wrong with a gradient, "" where nothing is; "surrogate" where a forward
+    that is flat, or hands its input on, has a backward that somebody has chosen.
     """
     value, gradient = applied.given[place], every[place]
     if gradient is None:
         known = abs(applied.along(place, torch.randn_like(value)))
-        if known > _FAR and any(other is not None for other in every):
-            return "gives none"
-        return ""
-
+        others = any(other is not None for other in every)
+        return "gives none" if known > _FAR and others else ""
     if gradient.shape != value.shape:
         return ""
 
-    first, second = (_ratio(applied, place, gradient) for _ in range(2))
-    if isinstance(first, str) or isinstance(second, str):
-        return first if isinstance(first, str) else str(second)
-
-    scaled = value.numel() > 1 and abs(first - second) < _FAR * abs(first)
-    return _by_element(applied, place, gradient) or (
-        f"{first:.3g} times" if scaled else "not"
-    )
-
-
-def _ratio(
-    applied: _Applied,
-    place: int,
-    gradient: torch.Tensor,
-) -> float | str:
-    """By which factor a gradient differs from the slope along one step; the verdict
-    where that is known.
-    """
-    step = torch.randn_like(gradient)
-    slopes = applied.slopes(place, step)
-    told, known = float((gradient * step).sum()), applied.along(place, step)
-    if told and not any(bool(slope.any()) for slope in slopes):
+    steps = [applied.verdict(place, gradient) for _ in range(2)]
+    if "surrogate" in steps:
         return "surrogate"
-
-    hands_on = any(
-        slope.shape == step.shape and torch.allclose(slope, step, rtol=_FAR)
-        for slope in slopes
-    )
-    if hands_on or abs(told - known) <= _FAR * max(
-        abs(told),
-        abs(known),
-        _TINY / _FAR,
-    ):
-        return ""
-
-    return told / known if known else 0.0
-
-
-def _by_element(
-    applied: _Applied,
-    place: int,
-    gradient: torch.Tensor,
-) -> str:
-    """Whether a gradient is right wherever the forward of single elements is not flat:
-    a forgotten mask, or chosen; else "".
-    """
-    if not applied.is_elementwise(place):
-        return ""
-
-    known = applied.slopes(place, torch.ones_like(gradient))[0] * applied.pulls[0]
-    moves = known.abs() > _TINY
-    if not moves.any():
-        return "surrogate"
-
-    if not torch.allclose(
-        gradient[moves],
-        known[moves],
-        rtol=_FAR,
-    ):
-        return ""
-
-    return "forgets mask" if _goes_on(applied, gradient, moves) else "surrogate"
+    if any(steps):
+        chosen = applied.is_chosen(place, gradient)
+        return "surrogate" if chosen else "other slope"
+    return ""

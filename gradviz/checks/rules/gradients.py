@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, LeafGradient
@@ -91,11 +90,7 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
                 weak.append(layer)
             largest = max(largest, layer.rms)
 
-        if (
-            weak
-            and _is_main_path(context.graph, layers, weak)
-            and not _is_beside_data(context.graph, layers)
-        ):
+        if weak and _is_main_path(context.graph, layers, weak):
             last = min(weak, key=lambda layer: layer.rms)
             yield _flow(
                 context.graph,
@@ -142,31 +137,6 @@ def _is_main_path(
             return False
 
     return True
-
-
-def _is_beside_data(graph: Graph, layers: Sequence[Layer]) -> bool:
-    """Whether what the last module computes is added to data, as in the first block of
-    a residual network, and goes on.
-    """
-    first, last = layers[-1].leaves[0].node, layers[0].leaves[0].node
-    end = max(
-        (graph.nodes[node].sequence or 0 for node in users(graph, last)), default=0
-    )
-    near = (
-        graph.nodes[node]
-        for node in islice(
-            spread([first], lambda node: users(graph, node)),
-            _FAR,
-        )
-    )
-
-    return any(
-        node.op == "AddBackward0" and node.none_inputs and (node.sequence or 0) < end
-        for node in near
-    )
-
-
-_FAR = 200  # operations between the inside of a residual block and its sum
 
 
 @check(
@@ -260,11 +230,6 @@ _FACTOR = _Cause(
     "No change needed if the term only lets every parameter take part, as DistributedDataParallel asks. Else give it a weight.",
     "note",
 )
-_FED = _Cause(
-    "{code} multiplies by numbers that are all 0: an input of the layer, or a factor",
-    "Look at what makes these numbers: a state that is not handed on from step to step, the mean of a group of one takes away all "
-    "of it, a mask may have no element that counts, and a fraction that is written to a tensor of integers becomes 0.",
-)
 _START = _Cause(
     "all elements of {names} are 0 themselves: where weights are multiplied with each other, as in LoRA's B @ A, the gradient of "
     "each is the other one times something, so they never move",
@@ -355,38 +320,17 @@ def _zeroed(
     context: CheckContext, zero: Sequence[Leaf]
 ) -> tuple[_Cause, SourceLine | None]:
     """What may have made the zeros, and the line that did."""
-    graph, biases = context.graph, all("bias" in name for name in first_names(zero))
-    start = _at_start(context, zero)
-    if start is not None:
-        return start, None
-
-    above = _above(graph, nodes_of(zero))
-    lines = _lines_that_stop(graph, above)
-    written = next(
-        (source for source in lines if _TIMES_ZERO.search(source.text)), None
-    )
-    if written is not None:
-        return _FACTOR, written
-
-    fed = next(
-        (node for node in above if node in context.fed_zeros),
-        None,
-    )
-    if fed is not None and not any(
-        kind(graph, maker).endswith("Relu") for maker in makers(graph, fed)
-    ):
-        # a state is zero at the first call
-        begins = kind(graph, fed) != "Mul" and not context.looked_after
-        return _FED._replace(severity="note" if begins else None), made_at(graph, fed)
-    return (_STOP, lines[0]) if lines and not biases else (_NOTHING, None)
-
-
-def _at_start(context: CheckContext, zero: Sequence[Leaf]) -> _Cause | None:
-    """Whether weights that begin at zero are why."""
     if sum(leaf.node in context.zero_weights for leaf in zero) > 1:
-        return _START
-    is_first = not context.looked_after
-    return _BEHIND_START if is_first and _behind_zero_weights(context, zero) else None
+        return _START, None
+    if _behind_zero_weights(context, zero):
+        return _BEHIND_START, None
+
+    biases = all("bias" in name for name in first_names(zero))
+    lines = _lines_that_stop(context.graph, _above(context.graph, nodes_of(zero)))
+    written = [source for source in lines if _TIMES_ZERO.search(source.text)]
+    if written:
+        return _FACTOR, written[0]
+    return (_STOP, lines[0]) if lines and not biases else (_NOTHING, None)
 
 
 def _behind_zero_weights(context: CheckContext, zero: Sequence[Leaf]) -> bool:
@@ -394,20 +338,17 @@ def _behind_zero_weights(context: CheckContext, zero: Sequence[Leaf]) -> bool:
     weights are all zero.
     """
     graph = context.graph
-    weighs = {user for leaf in context.zero_weights for user in users(graph, leaf)}
-    layers = {
-        user for i in weighs if kind(graph, i) == "T" for user in users(graph, i)
-    } | weighs
-    ways = {
-        *spread(
-            nodes_of(zero),
-            lambda i: () if i in layers else users(graph, i),
-        )
-    }
+    layers = {user for leaf in context.zero_weights for user in users(graph, leaf)}
+    for node in list(layers):
+        if kind(graph, node) == "T":  # the weight of a linear map is transposed first
+            layers.update(users(graph, node))
 
-    return not ways.isdisjoint(layers) and not any(
-        root.node in ways - layers for root in graph.roots
-    )
+    def upwards(node: int) -> Sequence[int]:
+        return () if node in layers else users(graph, node)
+
+    ways = {*spread(nodes_of(zero), upwards)}
+    passes_by = any(root.node in ways - layers for root in graph.roots)
+    return not ways.isdisjoint(layers) and not passes_by
 
 
 def _lines_that_stop(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.words import code, line, listed, verb
+from gradviz.checks.words import code, line
 from gradviz.graph.amounts import COUNTED
 from gradviz.wording import bytes_text, one_line, plural
 
@@ -49,16 +49,13 @@ def unused_graph(context: CheckContext) -> Diagnoses:
     ```
     """
     for evaluation in context.record.evaluations:
-        calls, holders = plural(evaluation.calls, "call"), evaluation.holders
+        calls = plural(evaluation.calls, "call")
         why = f"{calls} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, and no backward call "
         why += "reached any of them: eval() does not switch recording off"
-        if holders:
-            why += f". {listed(holders)} {verb(holders, 'keeps', 'keep')} the graphs of several calls, with all they saved"
-
         yield Diagnosis(
             f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
             "nothing uses",
-            holders,
+            (),
             why,
             f"Run the evaluation that leads to {line(evaluation.source)} under torch.no_grad(): `with torch.no_grad():` around its "
             "loop, or @torch.no_grad() above its function.",

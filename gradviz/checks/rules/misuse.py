@@ -4,14 +4,13 @@ each is a row of what is said of it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
-from gradviz.checks.record import Asleep, Mistyped
+from gradviz.checks.record import Asleep
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.words import as_code, code, line, listed, verb
+from gradviz.checks.words import line, listed, verb
 from gradviz.source.code_line import passing
 from gradviz.source.search import step_begins
 from gradviz.wording import one_line, plural
@@ -151,14 +150,8 @@ def _asleep(context: CheckContext, asleep: Asleep) -> Diagnosis:
 _ROWS = {
     "other slope": Row(
         "backward() of {0} is not the derivative of its forward()",
-        "for input {1}, what {code} returns is {2} the slope of forward(), measured in float64 along two random directions",
+        "for input {1}, what {code} returns is not the slope of forward(), measured in float64 along two random directions",
         "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
-    ),
-    "forgets mask": Row(
-        "backward() of {0} passes gradients where its forward() is flat",
-        "what {code} returns is the slope of forward() where it has one, and goes on where forward() does not change, as below a "
-        "relu or outside of a clamp: a mask is forgotten",
-        "In {line}, multiply by the mask: grad_output * ((x > low) & (x < high)).",
     ),
     "gives none": Row(
         "backward() of {0} returns no gradient for input {1}, on which its forward() depends",
@@ -170,22 +163,11 @@ _ROWS = {
         "{code} returns the same numbers when grad_output is doubled: what the layers behind and the loss ask for is lost",
         "In {line}, return grad_output times the derivative: what it returns now, multiplied by grad_output.",
     ),
-    "keeps state": Row(
-        "backward() of {0} depends on a later forward()",
-        "the gradients of one application change when forward() runs again with other numbers: {0} keeps them on the class or "
-        "in a global variable, where the next call writes over them",
-        "Keep tensors on ctx: ctx.save_for_backward(x) in forward(), and ctx.saved_tensors in backward().",
-    ),
     "second slope": Row(
         "a gradient that goes through {0} is differentiated again, and wrong: its backward() uses what has no graph",
         "{code}: what forward() computes and keeps on ctx has no graph, so create_graph=True does not see that it depends on the "
         "input; the derivative of backward(), measured in float64, is another one",
         "In {line}, compute it again from ctx.saved_tensors, of inputs that forward() gives to ctx.save_for_backward().",
-    ),
-    "writes gradient": Row(
-        "backward() of {0} changes grad_output in place",
-        "{code} writes into the gradient that it is given, which other functions of the graph may hold, too",
-        "Compute a new tensor: grad_output * mask in place of grad_output.mul_(mask). Or change grad_output.clone().",
     ),
 }  # fmt: skip
 
@@ -200,9 +182,8 @@ def wrong_backward(context: CheckContext) -> Diagnoses:
     """A custom `torch.autograd.Function` returns gradients that do not belong to what
     its `forward()` computes.
 
-    Nothing fails: the model trains along the wrong direction. Likewise where backward()
-    needs what the last forward() has left on the class, and where it changes the
-    gradient that it is given.
+    Nothing fails: the model trains along the wrong direction. Likewise where the
+    derivative of backward() is asked for, and part of it has no graph.
 
     How it is found: when such a Function of yours is applied for the first time to
     inputs of a shape, it is replayed in a child process (one thread, 5 seconds at
@@ -238,84 +219,3 @@ def wrong_backward(context: CheckContext) -> Diagnoses:
     ```
     """
     yield from told(context, _ROWS)
-
-
-@check("not-frozen", "warning", "what was meant to be frozen is trained")
-def not_frozen(context: CheckContext) -> Diagnoses:
-    """Parameters that the code means to freeze and that are updated all the same.
-
-    How it is found: an attribute that freezes nothing
-    (`parameter.require_grad = False`, `module.requires_grad = False`: a module has only
-    `requires_grad_()`); or a parameter with `requires_grad=False` in which its
-    optimizer still finds an old gradient, and goes on.
-
-    What to do: set `requires_grad` of the parameters, call `requires_grad_(False)` of
-    the module, and set `.grad` to None.
-
-    When to ignore it: when these parameters are to be trained.
-
-    ```python
-    import torch
-
-    body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
-    for parameter in body.parameters():
-        parameter.require_grad = False
-    optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
-    for step in range(3):
-        loss = head(body(torch.ones(2, 3))).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    ```
-    """
-    record = context.record
-    yield from map(_mistyped, record.mistyped)
-
-    for optimizer in record.optimizers:
-        name, frozen = (
-            one_line(optimizer.name or optimizer.type),
-            record.named(optimizer.frozen),
-        )
-        if frozen:
-            yield Diagnosis(
-                f"{plural(len(frozen), 'frozen parameter')} {verb(frozen, 'is', 'are')} still updated by {name}",
-                frozen,
-                f"{verb(frozen, 'it has', 'they have')} requires_grad=False, but a gradient from before is still in .grad, and "
-                f"{name} takes it for its step each time (with momentum and weight decay)",
-                f"Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {name} only what is "
-                "trained.",
-                source=optimizer.source,
-            )
-
-
-def _mistyped(mistyped: Mistyped) -> Diagnosis:
-    names, source = tuple(map(one_line, mistyped.names)), mistyped.source
-    what, fix = (
-        f".{mistyped.attribute} = False",
-        "Write parameter.requires_grad = False.",
-    )
-    if source is not None:
-        new = source.text.replace(mistyped.attribute, "requires_grad")
-    else:
-        new = ""
-
-    why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"
-    if mistyped.module:
-        what = f"{names[0]}{what}" if len(names) == 1 else f"{what} on modules"
-        why = "a module has no such switch: this only gives it an attribute that nobody reads"
-        spelled = re.match(
-            rf"([\w.\[\]]+)\.{mistyped.attribute}\s*=[^=]*$",
-            source.text.strip() if source else "",
-        )
-        name = spelled[1] if spelled is not None else as_code(names[0])
-        new = f"{name}.requires_grad_(False)"
-        fix = f"Write {new}: the method, with an underscore, goes through all its parameters."
-
-    return Diagnosis(
-        f"{what} freezes nothing: {verb(names, 'it still requires', 'they still require')} grad",
-        names,
-        f"{code(source)}: {why}" if source is not None else why,
-        fix,
-        source=source,
-        edit=instead(source, new),
-    )

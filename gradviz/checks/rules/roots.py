@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Sequence
 
 from gradviz.checks.context import CheckContext, all_frozen
 from gradviz.checks.edit import Edit, before, instead
+from gradviz.checks.excerpt import around
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
+from gradviz.checks.words import COMPARISONS, code, line, listed, verb
 from gradviz.cuts.words import CUT
 from gradviz.graph import Root, SourceLine
-from gradviz.source.code_line import in_place, parsed, passing
+from gradviz.source.code_line import in_place, passing
 from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.provenance import Provenance
 from gradviz.source.search import changes_gradients
@@ -68,38 +68,6 @@ _INTEGERS = {
 """What to do about an operation that makes integers or booleans."""
 _COPIES = re.compile(r"\b(?:tensor|as_tensor|array|FloatTensor)\(.*\.(?:item|tolist)\(")
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
-
-
-def passed_around(cut: Cut) -> tuple[str, str] | None:
-    """Of `x + (f - x).detach()`, which lets the gradient pass around f on purpose: f
-    and x; None for other cuts.
-
-    >>> cut = Cut("detach", SourceLine("a.py", 1, "f", "q = x + (z[i] - x).detach()"))
-    >>> passed_around(cut), passed_around(cut._replace(source=SourceLine("a.py", 1, "f", "q = x + z.detach()")))
-    (('z[i]', 'x'), None)
-    """
-    for part in (
-        part for statement in parsed(cut.source) for part in ast.walk(statement)
-    ):
-        if (
-            cut.kind != "detach"
-            or not isinstance(part, ast.BinOp)
-            or not isinstance(part.op, ast.Add)
-        ):
-            continue
-        for kept, call in (part.left, part.right), (part.right, part.left):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-                inner = call.func.value
-            else:
-                inner = None
-            if (
-                isinstance(inner, ast.BinOp)
-                and isinstance(inner.op, ast.Sub)
-                and ast.unparse(inner.right) == ast.unparse(kept)
-            ):
-                return ast.unparse(inner.left), ast.unparse(kept)
-
-    return None
 
 
 def and_reset(source: SourceLine | None, name: str) -> str:

@@ -12,7 +12,7 @@ from gradviz.checks.edit import before, behind, instead
 from gradviz.checks.record import RetainedHistory
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import OldTensors, detached, old_tensors
-from gradviz.checks.rules.parameters import recorded_updates
+from gradviz.checks.rules.leaves import recorded_updates
 from gradviz.checks.words import (
     as_code,
     code,
@@ -191,7 +191,7 @@ def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
         source=source,
     )
     # each loss leads to all updates
-    follows = ("nonleaf-parameter",) if recorded_updates(context)[0] else ()
+    follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
 
     return diagnosis._replace(**_stored(context, history), follows=follows)
 
@@ -203,12 +203,6 @@ def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
     """What to do about a variable that holds graphs, as fields of the diagnosis."""
     name, added = one_line(history.name), history.added or history.source
     given = adds_to(history.source, history.name)
-
-    if history.update:
-        fix = f"Detach {name} after each update: {as_code(name)} = {as_code(name)}.detach().requires_grad_()."
-        return {
-            "fix": f"{fix} Remove create_graph=True if you do not differentiate the gradients themselves."
-        }
 
     if given is False or (given is None and not history.depth and not history.added):
         detach = f"{as_code(name)} = {as_code(name)}.detach()"

@@ -26,6 +26,7 @@ from gradviz.layout import (
     turned,
     turned_back,
 )
+from gradviz.layout.layered.columns import in_columns
 from gradviz.layout.layered.coordinates import (
     first_coordinates,
     pieces_by_place,
@@ -218,6 +219,7 @@ def _place_with_frames(
     )
     deepest = int(placer.tree.depth.max())
     phase("modules", of=PHASES * (deepest + 1) + 3)
+    # from the inside out: a frame is placed as a box, so its size must be known
     for depth in range(deepest, -1, -1):
         sizes = placer.place_level(depth)
 
@@ -261,6 +263,8 @@ class _Placer:
             np.flatnonzero(depth_of == depth),
             np.flatnonzero(depth_of[home] == depth),
         )
+        # an edge through frames is cut at each border, and each piece placed in its
+        # frame
         segments = np.flatnonzero(depth_of[segment.frame] == depth)
         local, part = (
             np.zeros(len(home), np.int64),
@@ -281,11 +285,13 @@ class _Placer:
                 gap=self.drawing.gap,
                 rank_gap=self.drawing.rank_gap,
                 words=self.words[members],
+                columns=True,
             )
         )
         self.middle[members] = placed.middles
         self.placed.append((segments, placed.routes))
         if depth:
+            # the page itself has no frame
             self._size_frames(frames, members, placed.sizes)
 
         return placed.sizes
@@ -308,6 +314,7 @@ class _Placer:
             np.inf,
         )
         widths, heights = contents.T
+        # a title stands left of the first line that enters from above
         beside = np.where(
             title > 0,
             title + TITLE_ROOM - entry[frames],
@@ -323,6 +330,7 @@ class _Placer:
         self.size[node] = np.column_stack(
             (np.maximum(left + widths, title) + gap, top + heights + gap / 2)
         )
+        # the next level outwards continues the lines from here
         ports = members[pin[members] != FREE]
         inside = home[ports]
         self.port_offset[ports - self.boxes - self.page] = (
@@ -340,6 +348,7 @@ class _Placer:
         for level in range(1, int(depth.max()) + 1):
             frames = np.flatnonzero(depth == level)
             node = self.boxes + frames
+            # outer frames first, so their corners are known
             outer = self.tree.home[node]
             corner[frames] = (
                 corner[outer]
@@ -371,6 +380,7 @@ class _Placer:
             len(self.drawing.edges),
         )
 
+        # edges that were turned round, so that no circle was left, run upwards again
         return reversed_routes(routes, self.hierarchy.upwards)
 
 
@@ -400,6 +410,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     )
     layers = cut_into_layers(sheet, row, component, count, main)
     phase("ordering")
+    # two first orders, since crossings are only ever improved from where one begins
     starts = (
         lambda: depth_order(near, row, sheet.pin != FREE, main),
         lambda: given_order(near),
@@ -414,6 +425,8 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     channel_x = channel_coordinates(sheet, layers, x)
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     phase("shelves")
+    if sheet.columns:
+        x, rows, routes = in_columns(sheet, layers, x, rows, routes)
 
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
 
@@ -507,6 +520,7 @@ def _shelves(
                     (widths[rest] + 2 * sheet.gap) * (heights[rest] + sheet.rank_gap)
                 ).sum()
             )
+            # the width of a rectangle of this area in the aspect that is aimed at
             limit = max(
                 float(widths[rest].max()) + 2 * sheet.gap, (area * ASPECT) ** 0.5
             )

@@ -77,6 +77,7 @@ def tier_of_pieces(order: Order) -> Ints:
     layers = order.layers
     down, up = counts(layers.above, layers.size), counts(layers.below, layers.size)
     tiers = (
+        # the longest way down is what a reader follows
         layers.main,
         # between two bend points
         (layers.above >= layers.boxes) & (layers.below >= layers.boxes),
@@ -109,6 +110,7 @@ def choose_alignments(
             -1,
             pieces.above[piece_to],
         )
+        # two lines that cross cannot both be vertical, and earlier tiers come first
         taken = _accept(partner, wanted)
         partner[taken], chosen[taken] = wanted[taken], piece_to[taken]
 
@@ -233,6 +235,7 @@ def first_coordinates(
         narrower, narrow = _coordinates(
             component, layers.components, centres, room, vertical
         )
+        # only where it helped
         centred &= narrow < width
         x = np.where(centred[component], narrower, x)
 
@@ -250,6 +253,7 @@ def _coordinates(
     """
     blocks = make_blocks(len(component), pieces, vertical[vertical >= 0])
     limits = block_constraints(blocks, room)
+    # the same packing from the right: the mean of both leans to neither side
     mirrored = Constraints(limits.right, limits.left, limits.distance)
     left = pack(blocks.total, limits)[blocks.block] + blocks.shift
     right = blocks.shift - pack(blocks.total, mirrored)[blocks.block]
@@ -288,9 +292,11 @@ def pack(count: int, limits: Constraints) -> Floats:
             if x[other] < left + distance[i]:
                 x[other] = left + distance[i]
             waiting[other] -= 1
+            # all blocks left of it have their places
             if not waiting[other]:
                 ready.append(other)
 
+    # back from the right, to close the gaps that packing to the left has opened
     for block in reversed(settled):
         first, end = start[block], start[block + 1]
         if first < end:
@@ -371,6 +377,7 @@ def relax(
             weights=pull,
             minlength=count,
         ) - np.bincount(lower, weights=pull, minlength=count)
+        # half of a gap for each of its two sides, so that all may move at once
         free = (
             np.maximum(
                 block_x[limits.right] - block_x[limits.left] - limits.distance, 0
@@ -449,6 +456,7 @@ def _in_runs(
             right = (
                 x_of[place + 1] - to_right[place] if to_right[place] >= 0 else FAR
             ) - offset
+            # no common x is left: the run ends here, and the chain bends
             if max(low, left) > min(high, right) + 1e-9:
                 break
             low, high = max(low, left), min(high, right)

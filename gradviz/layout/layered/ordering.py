@@ -85,6 +85,7 @@ class Order:
 
     def _port(self, point: Ints, offset: Floats) -> Ints:
         """Where along its box a piece begins or ends, in steps."""
+        # no edge begins beside the middle of its box
         if self.steps == 1:
             return np.zeros(len(point), np.int64)
         share = offset / (2 * self.layers.half[point]) + 0.5
@@ -125,6 +126,7 @@ class Order:
         size = counts(line, self.lines)
         end = np.cumsum(size)
         busy = size > BUSY
+        # comparing all pairs takes the square of their number; merging does not
         for i in np.flatnonzero(busy).tolist():
             crossings[i] = inversions(lower[end[i] - size[i] : end[i]])
 
@@ -204,6 +206,7 @@ def best_order(
     crossings = _by_component(layers, reduce_crossings(order))
 
     for start in starts[1:]:
+        # nothing to gain, or it would take too long
         if not crossings.any() or layers.size > LARGEST_RETRY:
             break
         before = order.place.copy()
@@ -215,6 +218,7 @@ def best_order(
             )
         )
         now = _by_component(layers, reduce_crossings(order))
+        # components do not touch each other, so each takes its own best
         better = now < crossings
         order.place = np.where(
             better[layers.component],
@@ -254,6 +258,7 @@ def reduce_crossings(order: Order) -> Ints:
     for turn in range(SWEEPS):
         if not before.any():
             break
+        # down and up in turn: either way alone sorts by one neighbour row only
         before, better = _sweep_once(order, before, upwards=bool(turn % 2))
         if not better and turn % 2:
             break
@@ -287,6 +292,7 @@ def exchange(order: Order, rounds: int) -> None:
         changed = np.flatnonzero(touched)
         touched[np.maximum(changed - 1, 0)] = True
         touched[np.minimum(changed + 1, len(points) - 1)] = True
+        # only what stands beside a change can gain something now
         active = touched
 
 
@@ -322,6 +328,7 @@ def _side_gain(
     start = side.start
     of_left, of_right = start[left + 1] - start[left], start[right + 1] - start[right]
     pairs = of_left * of_right
+    # two wide fans: comparing all their lines would take more than the rest
     pairs[pairs > LARGEST_PAIR] = 0
     owner, k = ranges(pairs)
     wide = of_right[owner]
@@ -373,6 +380,7 @@ def _sweep_once(
         return after, bool((change < 0).any())
 
     back = bad[order.line]
+    # a sweep by means may make it worse
     order.place[back] = old[back]
     order.restore_places()
     return order.crossings(), bool((change < 0).any())
@@ -398,6 +406,7 @@ def _windows(
     begins = inside.copy()
     begins[1:] &= ~inside[:-1]
     first_line = order.layers.first_line[:-1]
+    # a window ends where its component does
     begins[first_line] = inside[first_line]
     window = np.where(
         inside,

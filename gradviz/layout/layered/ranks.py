@@ -101,6 +101,7 @@ def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
 def rank_nodes(near: Neighbours) -> Ranking:
     """Rank by the distance to the end; raises Cycle when the edges form one."""
     height, upwards = heights(near)
+    # what was never settled waits for itself
     if len(upwards) < len(height):
         raise CycleError(
             "the edges form a cycle, so the boxes cannot be placed in rows"
@@ -110,6 +111,7 @@ def rank_nodes(near: Neighbours) -> Ranking:
     rank = [deepest - h for h in height]
     ends = near.ends()
 
+    # several outputs: the loss belongs at the bottom, an auxiliary one beside its op
     if len(ends) > 1:
         _pull_up(
             rank, upwards, near.upwards_from(_main_ends(upwards, ends, near)), near
@@ -210,6 +212,7 @@ def _pull_up(
                 for v in above[above_start[node] : above_start[node + 1]]
                 if settled[v]
             ]
+            # right below the lowest op that it is made from
             if made_from:
                 settled[node] = 1
                 rank[node] = max(made_from) + 1
@@ -303,6 +306,7 @@ def _raised(
             near.above_start[current] : near.above_start[current + 1]
         ]:
             if moved.get(other, row[other]) >= moved[current]:
+                # it would only push the next tower
                 if heights[other] > TALL:
                     return {}
                 moved[other] = moved[current] - 1
