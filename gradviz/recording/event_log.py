@@ -380,11 +380,6 @@ class EventLog:
             maxlen=_GIVEN
         )
 
-    @property
-    def innermost(self) -> ModuleCall | None:
-        """The call that runs now."""
-        return self.stack[-1] if self.stack else None
-
     def note_call(self, number: int) -> None:
         """From `number` on, nodes are made in the innermost call."""
         calls, stack = self.calls, self.stack

@@ -307,7 +307,9 @@ class Session:
         """
         event_log = self.event_log()
         log, outer = event_log.lines, event_log.backward
-        event_log.backward = site = self.user.site(frame, event_log.innermost)
+        stack = event_log.stack
+        caller = stack[-1] if stack else None
+        event_log.backward = site = self.user.site(frame, caller)
         # what nobody saw until now was made by the backward around this one, if any
         log.until(peek_sequence(), outer)
 

@@ -422,8 +422,10 @@ class Program:
                         atexit.register(_back_to, *left)  # the last comes first
 
 
-_BUILTINS = dict(vars(builtins))
+_CURRENT = vars(builtins)
+_BUILTINS = dict(_CURRENT)
 _IN_ORDER = tuple(_BUILTINS.values())
+_all, _map = all, map  # which a script may replace, too
 
 
 @contextmanager
@@ -431,23 +433,19 @@ def usual_builtins() -> Iterator[None]:
     """Inside, `len` and `open` are Python's own, whatever a script has put in their
     place.
     """
-    now = vars(builtins)
-    # without a loop in Python: each backward call comes by
-    if len(now) == len(_IN_ORDER) and all(map(is_, now.values(), _IN_ORDER)):
-        yield
-        return
+    replaced = {}
+    # each backward call asks, so without a loop in Python where nothing is replaced
+    if not _all(_map(is_, _CURRENT.values(), _IN_ORDER)):
+        for name, value in _CURRENT.items():
+            if _BUILTINS.get(name, value) is not value:
+                replaced[name] = value
 
-    replaced = {
-        name: value
-        for name, value in now.items()
-        if _BUILTINS.get(name, value) is not value
-    }
     # only what was replaced: names that a script added stay
-    vars(builtins).update((name, _BUILTINS[name]) for name in replaced)
+    _CURRENT.update((name, _BUILTINS[name]) for name in replaced)
     try:
         yield
     finally:
-        vars(builtins).update(replaced)
+        _CURRENT.update(replaced)
 
 
 def _main(target: Target) -> ModuleType | None:

@@ -98,20 +98,12 @@ def gradients_left(
         for key, leaf in leaves.items()
         if (grad := _readable(leaf)) is not None
     }
-    norms = dict(zip(grads, _norms(list(grads.values()), 2)))
+    norms, left = _norms(grads, 2), []
     # squares over- and underflow
     doubtful = {
         key: grads[key] for key, norm in norms.items() if not 0 < norm < math.inf
     }
-    most, left = (
-        dict(
-            zip(
-                doubtful,
-                _norms(list(doubtful.values()), math.inf),
-            )
-        ),
-        [],
-    )
+    most = _norms(doubtful, math.inf)
 
     for key, norm in norms.items():
         largest = most.get(key, norm)
@@ -140,12 +132,7 @@ def largest_left(
     identity of the leaf.
     """
     grads = {id(leaf): grad for leaf in leaves if (grad := _readable(leaf)) is not None}
-    return dict(
-        zip(
-            grads,
-            _norms(list(grads.values()), math.inf),
-        )
-    )
+    return _norms(grads, math.inf)
 
 
 def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
@@ -161,18 +148,18 @@ def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
 
 
 def _norms(
-    grads: list[torch.Tensor],
+    grads: Mapping[int, torch.Tensor],
     order: float,
-) -> list[float]:
-    """One number for each. Small types are widened; gradients on one device are asked
-    for at once.
+) -> dict[int, float]:
+    """One number for each, by the same keys. Small types are widened; gradients on one
+    device are asked for at once.
     """
     with unrecorded():
         wide = [
             grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
-            for grad in grads
+            for grad in grads.values()
         ]
         norms = [torch.linalg.vector_norm(grad, order) for grad in wide]
         if len({(norm.device, norm.dtype) for norm in norms}) == 1:
-            return list(map(float, torch.stack(norms).tolist()))
-        return list(map(float, norms))
+            norms = torch.stack(norms).tolist()
+        return dict(zip(grads, map(float, norms)))

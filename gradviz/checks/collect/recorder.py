@@ -115,7 +115,7 @@ class RunRecorder:
         `.grad`.
         """
         self._call = number
-        self._note("backward", lambda: None if fills else frozenset(), frame)
+        self._note("backward", None if fills else (), frame)
         if fills:
             self.modes.backward()
 
@@ -258,7 +258,7 @@ class RunRecorder:
                 group["lr"] for group in scheduler.optimizer.param_groups
             ):
                 # else 0 is left out on purpose
-                self._note("schedule", lambda: _tensors_of(scheduler.optimizer), caller)
+                self._note("schedule", scheduler.optimizer, caller)
 
     def _born(
         self,
@@ -350,7 +350,7 @@ class RunRecorder:
         optimizer: torch.optim.Optimizer,
         *_: Any,
     ) -> None:
-        self._note("step", lambda: _tensors_of(optimizer), sys._getframe(1))
+        self._note("step", optimizer, sys._getframe(1))
         self.record.updates += not self._stepping
         self._stepping.append(id(optimizer))
 
@@ -440,18 +440,18 @@ class RunRecorder:
             if kind == "scale" and about is not None and about.is_enabled():
                 self.record.scaled = True
             if kind != "clip" or _limit(*arguments, **options) < math.inf:
-                self._note(kind, lambda: _tensors_of(about), frame)
+                self._note(kind, about, frame)
 
         return noted
 
     def _note(
         self,
         kind: str,
-        tensors_of_call: Callable[[], frozenset[int] | None],
+        about: object,
         frame: FrameType,
     ) -> None:
         if len(self.record.log) < KEPT and not self._stepping:
-            tensors = tensors_of_call()
+            tensors = _tensors_of(about)
             if tensors is not None:  # one set for all calls about the same
                 tensors = self._sets.setdefault(tensors, tensors)
             self.record.log.append(
