@@ -106,7 +106,7 @@ class Texts:
         }
         self._copies = Counter(cell.record for cell in walk.cells if cell.kind == COPY)
         self.sums = self._all_sums()
-        self._boxes = [self._box(number) for number in range(len(walk.groups))]
+        self._boxes: dict[int, Group] = {}
 
     def cell(self, cell: Cell) -> Text:
         """The text of a cell; equal texts are one object."""
@@ -163,7 +163,7 @@ class Texts:
 
         name = one_line(
             labels.group_title(
-                self._boxes[number],
+                self._box(number),
                 self._path(self._walk.parent[number]),
             )
         )
@@ -177,9 +177,14 @@ class Texts:
 
     def _box(self, number: int) -> Group:
         """What a picture with the group closed says of it."""
-        groups, old, sums = self._groups, self._walk.groups[number], self.sums[number]
-        box = Group(kind_of(groups, old), title(groups, old), (), groups[old].turns)
-        return box._replace(ops=sums.ops, parameters=sums.parameters)
+        box = self._boxes.get(number)
+        if box is None:
+            groups, old = self._groups, self._walk.groups[number]
+            ops, parameters, _ = self.sums[number]
+            box = Group(kind_of(groups, old), title(groups, old), (), groups[old].turns)
+            box = box._replace(ops=ops, parameters=parameters)
+            self._boxes[number] = box
+        return box
 
     def cell_color(self, cell: Cell) -> BoxKind:
         """The colour that a cell has in a picture."""
@@ -192,7 +197,7 @@ class Texts:
         host = self._groups[self._walk.groups[number]].op
         if host is not None:
             return kind_of_node(self._graph.nodes[host])
-        return kind_of_group(self._boxes[number])
+        return kind_of_group(self._box(number)) if number else "group"
 
     def _op(self, node: Node) -> Text:
         path = self._graph.scopes[node.scope].path if node.scope is not None else ""
