@@ -16,7 +16,7 @@ from gradviz.draw import details
 from gradviz.draw.chart import Chart, chart_of
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.heat import HEATS, gradient_norms
-from gradviz.draw.kinds import kind_of
+from gradviz.draw.kinds import kind_of_node
 from gradviz.draw.marks import marked
 from gradviz.draw.names import (
     MOST,
@@ -320,7 +320,7 @@ class Drafter:
                     self.data_uses += 1  # the number is said
                 lines = (title, *lines[1:])
                 names = tuple(labels.relative(name, module) for name in node.names)
-                kind = kind_of(self.graph, node)
+                kind = kind_of_node(node)
                 self.box_of[node.id] = self._draw_node(
                     node, kind, lines, node.scope, None, names
                 )

@@ -13,6 +13,8 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
 
+from gradviz.draw.kinds import kind_of_group, kind_of_node
+from gradviz.draw.palette import BoxKind
 from gradviz.draw.summary import without_dtype
 from gradviz.draw.typesetting import shorten, text_width
 from gradviz.fold.grouping import grouped
@@ -22,7 +24,17 @@ from gradviz.graph import Graph, Group, Node
 from gradviz.graph.amounts import held_bytes, known_elements
 from gradviz.page.inputs import is_beside, relative
 from gradviz.page.pack import Pack, Table
-from gradviz.page.sheets import COPY, DATA, LEAF, OP, Cell, Sheets, Walk, make_sheets
+from gradviz.page.sheets import (
+    COPY,
+    DATA,
+    LEAF,
+    OP,
+    OUTPUT,
+    Cell,
+    Sheets,
+    Walk,
+    make_sheets,
+)
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line
 
@@ -33,6 +45,14 @@ NUMBERS = 20
 """Letters of a single number and its gradient: `= -0.959, grad 0.284`."""
 PAD = 10.0
 LEAST = 72.0
+
+
+COLORS: dict[int, BoxKind] = {
+    LEAF: "leaf",
+    COPY: "leaf",
+    OUTPUT: "output",
+    DATA: "input",
+}
 
 
 class Text(NamedTuple):
@@ -86,6 +106,7 @@ class Texts:
         }
         self._copies = Counter(cell.record for cell in walk.cells if cell.kind == COPY)
         self.sums = self._all_sums()
+        self._boxes: dict[int, Group] = {}
 
     def cell(self, cell: Cell) -> Text:
         """The text of a cell; equal texts are one object."""
@@ -140,15 +161,9 @@ class Texts:
                 line,
             )
 
-        box = Group(
-            kind_of(groups, old),
-            title(groups, old),
-            (),
-            group.turns,
-        )
         name = one_line(
             labels.group_title(
-                box,
+                self._box(number),
                 self._path(self._walk.parent[number]),
             )
         )
@@ -159,6 +174,30 @@ class Texts:
 
         path, _, more = name.partition(f" {kind}")
         return Text(shorten(path, CELLS), line, shorten(f"{kind}{more}", CELLS))
+
+    def _box(self, number: int) -> Group:
+        """What a picture with the group closed says of it."""
+        box = self._boxes.get(number)
+        if box is None:
+            groups, old = self._groups, self._walk.groups[number]
+            ops, parameters, _ = self.sums[number]
+            box = Group(kind_of(groups, old), title(groups, old), (), groups[old].turns)
+            box = box._replace(ops=ops, parameters=parameters)
+            self._boxes[number] = box
+        return box
+
+    def cell_color(self, cell: Cell) -> BoxKind:
+        """The colour that a cell has in a picture."""
+        if cell.kind == OP:
+            return kind_of_node(self._graph.nodes[cell.record])
+        return COLORS[cell.kind]
+
+    def group_color(self, number: int) -> BoxKind:
+        """The colour that a group has in a picture where it is closed."""
+        host = self._groups[self._walk.groups[number]].op
+        if host is not None:
+            return kind_of_node(self._graph.nodes[host])
+        return kind_of_group(self._box(number)) if number else "group"
 
     def _op(self, node: Node) -> Text:
         path = self._graph.scopes[node.scope].path if node.scope is not None else ""
@@ -281,6 +320,7 @@ def view(
     pack = Pack()
     _tree(pack, groups, walk, is_open)
     _texts(pack, cells, titles, texts)
+    _colors(pack, walk, texts)
     _sheets(pack, sheets)
     return pack
 
@@ -322,6 +362,15 @@ def _texts(
         title=title, line=line, type=kind, cellText=cell_text, groupText=group_text
     )
     pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes)
+
+
+def _colors(pack: Pack, walk: Walk, texts: Texts) -> None:
+    names = Table()
+    pack.add(
+        cellColor=names.numbers(map(texts.cell_color, walk.cells)),
+        groupColor=names.numbers(map(texts.group_color, range(len(walk.groups)))),
+    )
+    pack.put(colors=names.rows)
 
 
 def _sheets(pack: Pack, sheets: Sheets) -> None:

@@ -343,7 +343,7 @@ def test_pixels_and_paper(open_page: Open) -> None:
     svg = page.evaluate("gradviz.svgOf(gradviz.app)")
     width, height = (int(side) for side in re.findall(r'(?:width|height)="(\d+)"', svg)[:2])
     assert size == [pytest.approx(2 * width, abs=2), pytest.approx(2 * height, abs=2)]
-    assert page.title() in svg and "several ops: opens" in svg and "dtype float32" in svg  # title and legend
+    assert page.title() in svg and "several ops" in svg and "dtype float32" in svg  # title and legend
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.wait_for_timeout(200)
@@ -695,6 +695,9 @@ def test_inputs_without_gradient_are_boxes_and_no_part_of_backward(open_page: Op
     fc = page.evaluate("gradviz.search(gradviz.facts, 'fc').find(item => item < 0)")
     page.evaluate("item => gradviz.app.visit(item)", fc)
     assert page.evaluate("cell => gradviz.app.trace.item(cell)", x)
+    assert page.evaluate("item => gradviz.app.model.color(item)", fc) == "layer"
+    page.select_option("#overlay", "kind")
+    assert "layer" in page.inner_text("#legend") and "attention" not in page.inner_text("#legend")
 
     ranked = page.evaluate("document.getElementById('gradients').textContent")
     assert "fc.weight" in ranked and "noise" not in ranked

@@ -2,7 +2,7 @@
  * Draws what is visible, on whichever painter. The tree of groups is the spatial index: what lies outside the window, or is too small
  * to read, is not entered. Knows places and looks; what the colours mean is decided elsewhere.
  */
-import { COPY, DATA, LEAF, KINDS, OP, OUTPUT } from "./model.js";
+import { COPY, DATA, LEAF, OP, OUTPUT } from "./model.js";
 import { TITLE } from "./sheet.js";
 import { fitted, textWidth } from "./painter.js";
 
@@ -16,6 +16,7 @@ import { fitted, textWidth } from "./painter.js";
 /**
  * @typedef {object} Look
  * @property {Colors} colors
+ * @property {(item: number) => string} kind the name of the colour of its kind
  * @property {(item: number) => string} fill "" for the colour of the kind
  * @property {(item: number) => string} line what to say in place of the second line, "" for nothing
  * @property {Lit | null} lit
@@ -142,9 +143,9 @@ export class Drawer {
   /** @param {number} item @param {Rect} r @param {number} k */
   #closed(item, r, k) {
     const p = this.p, { colors } = this.look, model = this.model, isGroup = item < 0;
-    const kind = isGroup ? "group" : KINDS[model.kind[item]];
+    const kind = this.look.kind(item), isRound = !isGroup && [LEAF, COPY, OUTPUT].includes(model.kind[item]);
     p.alpha(this.#fades(item) ? FADED : 1);
-    const round = isGroup ? 8 * k : kind === "op" || kind === "input" ? 5 * k : (r.h / 2);
+    const round = isGroup ? 8 * k : isRound ? r.h / 2 : 5 * k;
     const cut = this.look.cut(item), tint = cut ? colors.sheet : this.look.fill(item), fill = tint || colors[kind], second = tint ? colors.text : colors[`${kind}-dim`]; // on a tint, dim text has too little contrast
     if (isGroup && r.w > 14 && r.h > 10) {  // a second sheet behind it: there is more inside
       p.rect(r.x + 3 * k, r.y + 3 * k, r.w, r.h, round, colors[kind], colors[`${kind}-line`], 1);

@@ -17,6 +17,7 @@ export function lookOf(app, plain = false) {
     selected: app.step >= 0 && facts ? running(app) : app.selected,
     other: app.other,
     hover: plain ? null : app.hover,
+    kind: (item) => (app.overlayId === "kind" ? app.model.color(item) : app.model.kindWord(item)), // few colours beside those of an overlay
     fill: (item) => colors[app.overlay.fill(item)] || "",
     line: (item) => app.overlay.line?.(item) || (facts && item >= 0 ? scalarLine(facts, facts.nodeOf(item)) : ""),
     marks: (item) => marksOf(app, item),

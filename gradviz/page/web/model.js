@@ -7,8 +7,7 @@
 /** @typedef {import("./data.js").Column} Column */
 
 export const OP = 0, LEAF = 1, COPY = 2, OUTPUT = 3, DATA = 4;
-/** What a cell is called in classes and colours, by kind. */
-export const KINDS = ["op", "leaf", "leaf", "output", "input"];
+const KINDS = ["op", "leaf", "leaf", "output", "input"];
 const WITH_VIEWS = 2; // kind of a group
 export const CELL_HEIGHT = 34, GROUP_HEIGHT = 38;
 
@@ -43,6 +42,7 @@ export class Model {
     this.firstOpen = c.open;
     this.sheetOf = c.sheet;
     this.words = /** @type {string[]} */ (block.head.words);
+    this.colors = { cell: c.cellColor, group: c.groupColor, names: /** @type {string[]} */ (block.head.colors) };
     this.text = { title: c.title, line: c.line, type: c.type, cell: c.cellText, group: c.groupText };
     this.sums = { ops: c.groupOps, parameters: c.groupParameters, nbytes: c.groupBytes };
     /** Where the main ops of each group begin in `mains`: those that carry its work, where they are few. */
@@ -124,6 +124,12 @@ export class Model {
   line(item) { return this.words[this.text.line[this.#row(item)]]; }
   /** The class of a module, "" for everything else. @param {number} item */
   type(item) { return this.words[this.text.type[this.#row(item)]]; }
+
+  /** What an item is: "group", "op", "leaf", "output", "input". @param {number} item */
+  kindWord(item) { return item < 0 ? "group" : KINDS[this.kind[item]]; }
+
+  /** The name of the colour that an item has when it is closed. @param {number} item */
+  color(item) { return this.colors.names[item < 0 ? this.colors.group[~item] : this.colors.cell[item]]; }
 
   /** Main ops of a group, as nodes. @param {number} g @returns {number[]} */
   mainOps(g) { return [...this.mains.subarray(this.mainStart[g], this.mainStart[g + 1])]; }
