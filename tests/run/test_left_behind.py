@@ -50,7 +50,7 @@ def test_who_looks_for_replaced_functions_calls_none_of_them(tmp_path: Path) -> 
         "def mine(values):\n    callers.append(sys._getframe(1).f_code.co_name)\n    return theirs(values)\n"
         "builtins.all = mine\n"
     )
-    done = told(tmp_path, f"{code}{STEP}print(callers.count('usual_builtins'), 'calls')\n", "check", "--to-end")
+    done = told(tmp_path, f"{code}{STEP}print(callers.count('usual_builtins'), 'calls')\n", "check", "--continue")
     assert "0 calls" in done.stdout + done.stderr, done.stderr
 
 
