@@ -4,7 +4,7 @@
 
 Prints the best of REPEATS (7) for each, side by side in one run. Without `values` the ratio is to stay below 2. Then: the processor
 time of a check and of the page for ten times as many nodes, which is to be at most 12 times; and that of the command on a script of
-three steps, imports counted, as a multiple of that of the script alone. It is to stay below 1.3. Last: what `check --to-end` and
+three steps, imports counted, as a multiple of that of the script alone. It is to stay below 1.3. Last: what `check --continue` and
 `render --continue` add to a small step of a long training, without imports and the first 300 steps.
 """
 
@@ -136,7 +136,7 @@ def small_steps(repeats: int) -> None:
     """Print what is added to a step."""
     commands = {
         "plain": (),
-        "check": ("-m", "gradviz", "check", "--to-end", "--fail-on", "never"),
+        "check": ("-m", "gradviz", "check", "--continue", "--fail-on", "never"),
         "render": ("-m", "gradviz", "render", "--continue", "-o", "{folder}/graph.svg"),
     }
     print(f"\n{'small step':<24} {'plain us':>9} {'check':>6} {'render':>6}")
