@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import structure  # noqa: E402
 
-from benchmarks.size import ambiguous_names, wide_functions  # noqa: E402
+from benchmarks import size  # noqa: E402
 from tests.blocks import MADE, PAGES  # noqa: E402
 
 PACKAGE = structure.PACKAGE
@@ -125,15 +125,35 @@ def every_module_says_what_it_owns() -> Problems:
 
 
 def a_class_name_means_one_thing() -> Problems:
-    for name, places in ambiguous_names(TREES).items():
+    for name, places in size.ambiguous_names(TREES).items():
         yield f"class {name} is in {', '.join(places)}"
 
 
 def functions_are_narrow() -> Problems:
     yield from (
         f"{place} has {count} branches"
-        for place, count in wide_functions(TREES).items()
+        for place, count in size.wide_functions(TREES).items()
     )
+
+
+MOST = {
+    "code lines with 20 tokens or more, %": 4,
+    "lines over 88 columns, %": 3,
+    "functions of 12+ lines without a blank line, %": 45,
+    "odd names in 1,000": 18,
+    "comprehensions with an inner one": 16,
+    "comprehensions with a walrus": 12,
+    "comprehensions with two conditions": 0,
+    "conditional expressions over two lines": 20,
+}
+"""What `python -m benchmarks.size` may print of the package at most."""
+
+
+def code_is_easy_to_read() -> Problems:
+    measures = size.style(size.texts(PACKAGE))
+    for row, most in MOST.items():
+        if measures[row] > most:
+            yield f"{measures[row]:.3g} {row}; {most} at most"
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -216,8 +236,30 @@ def pages_are_plain() -> Problems:
 
 def readme_is_short() -> Problems:
     count = len(text_of("README.md").splitlines())
-    if count > 120:
-        yield f"README.md has {count} lines; 120 at most"
+    if count > 90:
+        yield f"README.md has {count} lines; 90 at most"
+
+
+GALLERY_BYTES = 3_000_000
+
+
+def gallery_is_whole() -> Problems:
+    """Whether its page and its files are those of the list; `tests/test_gallery.py` draws some of them."""
+    gallery = runpy.run_path(str(ROOT / "docs" / "make_gallery.py"))
+    if gallery["PAGE"].read_text(encoding="utf-8") != gallery["document"]():
+        yield "docs/gallery.md is not what its list says: run python docs/make_gallery.py"
+
+    pictures = list(gallery["PICTURES"].iterdir())
+    names = {f"{family.name}.svg" for family in gallery["FAMILIES"]}
+    for name in sorted({picture.name for picture in pictures} ^ names):
+        yield f"docs/gallery/{name} is not both drawn and in the list of docs/make_gallery.py"
+    for family in gallery["FAMILIES"]:
+        if not (ROOT / family.script).exists():
+            yield f"the gallery names {family.script}, which is not there"
+
+    size = sum(picture.stat().st_size for picture in pictures)
+    if size > GALLERY_BYTES:
+        yield f"docs/gallery has {size:,} bytes; {GALLERY_BYTES:,} at most"
 
 
 # -- what is published -------------------------------------------------------------------------------------------------
@@ -333,9 +375,11 @@ RULES: tuple[Callable[[], Iterable[str]], ...] = (
     every_module_says_what_it_owns,
     a_class_name_means_one_thing,
     functions_are_narrow,
+    code_is_easy_to_read,
     sentences_of_the_product_are_plain,
     pages_are_plain,
     readme_is_short,
+    gallery_is_whole,
     architecture_is_what_the_code_is,
     versions_agree,
     site_leads_to_every_page,

@@ -4,7 +4,8 @@
 
 Prints the best of REPEATS (7) for each, side by side in one run. Without `values` the ratio is to stay below 2. Then: the processor
 time of a check and of the page for ten times as many nodes, which is to be at most 12 times; and that of the command on a script of
-three steps, imports counted, as a multiple of that of the script alone. It is to stay below 1.3.
+three steps, imports counted, as a multiple of that of the script alone. It is to stay below 1.3. Last: what `check --continue` and
+`render --continue` add to a small step of a long training, without imports and the first 300 steps.
 """
 
 from __future__ import annotations
@@ -69,6 +70,91 @@ for step in range(3):
     loss.backward()
     optimizer.step()
 """
+
+
+STEPS = {
+    "MLP": """
+net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
+x, y = torch.randn(64, 32), torch.randint(10, (64,))
+def loss_of():
+    return F.cross_entropy(net(x), y)
+""",
+    "policy": """
+net = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 2))
+def loss_of():
+    state, states, actions = torch.randn(4), [], []
+    with torch.no_grad():
+        for _ in range(20):
+            action = torch.distributions.Categorical(logits=net(state)).sample()
+            states.append(state)
+            actions.append(action)
+            state = state + 0.1 * action
+    policy = torch.distributions.Categorical(logits=net(torch.stack(states)))
+    return -policy.log_prob(torch.stack(actions)).mean()
+""",
+    "LSTM cell": """
+net = nn.LSTMCell(8, 16)
+x, y = torch.randn(20, 4, 8), torch.randn(4, 16)
+def loss_of():
+    state = torch.zeros(4, 16), torch.zeros(4, 16)
+    for part in x:
+        state = net(part, state)
+    return (state[0] - y).square().mean()
+""",
+    "VAE": """
+net = nn.ModuleList([nn.Linear(64, 8), nn.Linear(4, 64)])
+x = torch.rand(32, 64)
+def loss_of():
+    mu, logvar = net[0](x).chunk(2, dim=1)
+    z = mu + torch.randn_like(mu) * (0.5 * logvar).exp()
+    kl = -0.5 * (1 + logvar - mu.square() - logvar.exp()).mean()
+    return F.binary_cross_entropy_with_logits(net[1](z), x) + kl
+""",
+}
+"""Small steps; what a model and its loss are."""
+
+_LOOP = """
+import sys, time, torch
+from torch import nn
+from torch.nn import functional as F
+torch.set_num_threads(1)
+{model}
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+for step in range({count}):
+    if step == {first}:
+        began = time.process_time()
+    optimizer.zero_grad()
+    loss = loss_of()
+    loss.backward()
+    optimizer.step()
+with open(sys.argv[1], "w") as file:
+    print((time.process_time() - began) / ({count} - {first}), file=file)
+"""
+
+
+def small_steps(repeats: int) -> None:
+    """Print what is added to a step."""
+    commands = {
+        "plain": (),
+        "check": ("-m", "gradviz", "check", "--continue", "--fail-on", "never"),
+        "render": ("-m", "gradviz", "render", "--continue", "-o", "{folder}/graph.svg"),
+    }
+    print(f"\n{'small step':<24} {'plain us':>9} {'check':>6} {'render':>6}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, model in STEPS.items():
+            script, noted = Path(folder) / "steps.py", Path(folder) / "seconds.txt"
+            script.write_text(_LOOP.format(model=model, first=300, count=900))
+            least = dict.fromkeys(commands, float("inf"))
+            for command in list(commands) * repeats:
+                words = [word.format(folder=folder) for word in commands[command]]
+                between = ["--"] if words else []
+                processor_seconds(*words, str(script), *between, str(noted))
+                least[command] = min(least[command], float(noted.read_text()))
+            plain = least["plain"]
+            print(
+                f"{name:<24} {plain * 1e6:>9.0f} {least['check'] / plain:>6.2f} {least['render'] / plain:>6.2f}",
+                flush=True,
+            )
 
 
 _INSTALLED = {
@@ -152,6 +238,7 @@ def main() -> int:
         )
     growth()
     scripts(min(repeats, 3))
+    small_steps(min(repeats, 3))
     return 0
 
 

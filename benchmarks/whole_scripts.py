@@ -19,7 +19,7 @@ PROGRAMS = sorted(Path(__file__).parents[1].glob("tests/real/programs/*.py"))
 COMMANDS = {
     "render": ("--continue", "-o", "{picture}"),
     "saved": ("--continue",),
-    "check": ("--to-end", "--fail-on", "never"),
+    "check": ("--continue", "--fail-on", "never"),
 }
 
 

@@ -1,6 +1,8 @@
-"""Writes docs/checks.md from the registry of health checks: `python docs/make_checks.py`, in an environment with gradviz.
+"""Writes docs/checks.md and docs/checks/ from the registry of health checks: `python docs/make_checks.py`, in an environment
+with gradviz.
 
-Each check's section is its docstring, its example, and what `gradviz check` prints for that example: all of it real.
+A page holds the checks of some modules of `gradviz/checks/rules/`. Each check's section is its docstring, its example, and what
+`gradviz check` prints for that example: all of it real.
 """
 
 from __future__ import annotations
@@ -10,18 +12,39 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from click.testing import CliRunner
 
-from gradviz.checks.output import EXAMPLE, MEANING, SECTIONS, page
+from gradviz.checks.pages import EXAMPLE, MEANING, SECTIONS, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 
-PAGE = Path(__file__).parent / "checks.md"
-HEAD = """<!-- Written by docs/make_checks.py. Change the checks' docstrings instead. -->
+DOCS = Path(__file__).parent
 
-# Checks
+
+class Group(NamedTuple):
+    """A page of checks. `rules` are modules of `gradviz/checks/rules/`."""
+
+    title: str
+    rules: tuple[str, ...]
+
+
+GROUPS = {
+    "failing": Group("backward() fails", ("saved", "history", "old_tensors", "raised", "warned")),
+    "no-gradient": Group("No gradient", ("roots", "cuts", "parameters", "leaves")),
+    "steps": Group("Training steps", ("updates", "optimizers", "invariants", "steps", "order")),
+    "results": Group("Wrong loss, mode or backward", ("loss_inputs", "broadcasts", "misuse")),
+    "values": Group("NaN, vanishing, exploding", ("nonfinite", "gradients", "zeros", "diverged")),
+    "memory": Group("Memory and graph size", ("memory", "notes")),
+    "ranks": Group("Several ranks", ("ranks",)),
+}
+"""Pages in docs/checks/, by name."""
+NOTE = "<!-- Written by docs/make_checks.py. Change the checks' docstrings instead. -->"
+HEAD = f"""# Checks
+
+{NOTE}
 
 `gradviz check script.py` reads three backward calls of a script (`--steps`), watches it run on, and says what is wrong,
 where, why, and what to do. `gradviz.check(loss, model=net)` does the same for what you hold. Nothing is
@@ -41,7 +64,7 @@ If a loss or gradient is NaN or infinite, or an operation stands at such a numbe
 An *error* makes `backward()` fail, or the gradient useless. A *warning* is a mistake in most cases. A *note* is good to know: so is
 what happens inside an installed library and no line of yours causes. The exit code is 1 when an error or a warning was found;
 `--fail-on` says what counts, `--only` and `--ignore` choose checks by id.
-`gradviz check --explain ID` prints a section of this page.
+`gradviz check --explain ID` prints the section of a check.
 
 What the findings rest on:
 
@@ -57,17 +80,38 @@ What the findings rest on:
 """
 
 
-def document() -> str:
-    """The whole page."""
-    every = checks()
-    rows = [
-        f"| [`{one.id}`](#{one.id}) | {one.severity} | {one.summary}{' (`--values`)' if one.needs_values else ''} |"
-        for one in every
-    ]
-    table = "\n".join(
-        ["| check | severity | says that there is |", "|---|---|---|", *rows]
+def documents() -> dict[Path, str]:
+    """Every page: the list of all checks, and a page for each group."""
+    groups: dict[str, list[Check]] = {name: [] for name in GROUPS}
+    for one in checks():
+        groups[_group_of(one)].append(one)
+
+    pages = {DOCS / "checks.md": HEAD + "\n".join(map(_list, groups, groups.values()))}
+    for name, group in groups.items():
+        title = f"# {GROUPS[name].title}\n\n{NOTE}\n"
+        sections = (f"\n{_section(one)}" for one in group)
+        pages[DOCS / "checks" / f"{name}.md"] = title + "".join(sections)
+    return pages
+
+
+def _group_of(one: Check) -> str:
+    module = one.function.__module__.rpartition(".")[2]
+    for name, group in GROUPS.items():
+        if module in group.rules:
+            return name
+    raise LookupError(f"name the module {module} in GROUPS of docs/make_checks.py")
+
+
+def _list(name: str, group: list[Check]) -> str:
+    """A table of the checks of one page. Links to checks.md#ID lead to its rows."""
+    page = f"checks/{name}.md"
+    rows = "".join(
+        f'| <a id="{one.id}"></a>[`{one.id}`]({page}#{one.id}) | {one.severity} '
+        f"| {one.summary}{' (`--values`)' if one.needs_values else ''} |\n"
+        for one in group
     )
-    return HEAD + table + "\n\n" + "\n".join(_section(one) for one in every)
+    header = "| check | severity | says that there is |\n|---|---|---|\n"
+    return f"## [{GROUPS[name].title}]({page})\n\n{header}{rows}"
 
 
 def _section(one: Check) -> str:
@@ -110,4 +154,6 @@ def _empty_folder() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(document())
+    for path, text in documents().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")

@@ -29,13 +29,17 @@ from gradviz.cli.main import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 ELSEWHERE = (
-    "checks.md",
+    "checks",
+    "gallery.md",
     "adding-a-",
-)  # make_checks.py and worked_examples.py write those
+)  # make_checks.py, make_gallery.py and worked_examples.py write those
+DOCS = ROOT / "docs"
 PAGES = (
     ROOT / "README.md",
     *sorted(
-        p for p in (ROOT / "docs").rglob("*.md") if not p.name.startswith(ELSEWHERE)
+        path
+        for path in DOCS.rglob("*.md")
+        if not path.relative_to(DOCS).as_posix().startswith(ELSEWHERE)
     ),
 )
 OUTPUT = re.compile(r"^```(\w*)\n\$ ([^\n]+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)

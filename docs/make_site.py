@@ -15,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("docs", "samples", "benchmarks")
+FOLDERS = ("docs", "samples", "benchmarks", "tests/real/programs")
 REFERENCE = tempfile.TemporaryDirectory()
 
 

@@ -42,7 +42,7 @@ def walk(
             looked up in the variables of the function that calls this, and of those
             around it.
         saved: whether to read what the nodes saved for backward. Never runs a hook,
-        recomputes, or keeps memory.
+            recomputes, or keeps memory.
 
     Raises:
         NoGraphError: none of the outputs has a graph; the message says why.
@@ -96,10 +96,10 @@ def flow(
     Args:
         outputs: a tensor, or any nesting of tensors.
         gradient: where to start, in the shape of each output. Without it ones: the
-        gradient of the sum of all elements.
+            gradient of the sum of all elements.
         model, params: name the leaves, as for `gradviz.walk`.
         recording: a `gradviz.record()`, so that the table can go by module. Without it,
-        the one that is open.
+            the one that is open.
         run_custom: call the backward of custom Functions, too.
 
     Raises:
@@ -153,13 +153,13 @@ def paths(
 
     Args:
         output: a tensor; one that is not a single number stands for the sum of its
-        elements.
+            elements.
         target: a leaf or an intermediate result that `output` was computed from.
         limit: up to this many paths are all followed. Of more, only the largest; all
-        are counted.
+            are counted.
         model, params: name the leaves, as for `gradviz.walk`.
         run_custom: call the backward of custom Functions, too; without, a path through
-        one raises.
+            one raises.
 
     Raises:
         GradientError: no path leads to `target`, or as `gradviz.flow`.
@@ -196,7 +196,7 @@ def why(
         outputs: a tensor, or any nesting of tensors.
         tensor: a leaf or an intermediate result.
         recording: a `gradviz.record()`, which knows modules that were never called.
-        Without it, the one that is open.
+            Without it, the one that is open.
 
     >>> import torch, gradviz
     >>> w, v = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)

@@ -115,7 +115,7 @@ def reason_of(error: BaseException) -> str:
 
 def did_you_mean(
     name: str,
-    known: Iterable[str],
+    valid: Iterable[str],
     *,
     what: str = "known",
 ) -> str:
@@ -129,7 +129,7 @@ def did_you_mean(
     >>> did_you_mean("q", [], what="tensors")
     'There are no tensors.'
     """
-    names = sorted(set(known))
+    names = sorted(set(valid))
     near = difflib.get_close_matches(name, names, n=3)
     if near:
         return f"Did you mean {' or '.join(near)}?"

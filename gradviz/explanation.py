@@ -97,6 +97,14 @@ def explain(
         step = order.index(node) + 1 if node in order else None
         reason = reasons.reason(tensor, name) if step is None else None
         owner = reasons.owner(tensor)
+        module = ""
+        if owner is not None:
+            module = f"{owner[0] or 'the model'} ({type(owner[1]).__name__})"
+
+        path: tuple[WhyStep, ...] = ()
+        if step is not None and node is not None:
+            path = tuple(_path(graph, node))
+
         return Why(
             name=name,
             outputs=tuple(root.name for root in graph.roots),
@@ -109,13 +117,9 @@ def explain(
             steps=len(order),
             reason=reason.words if reason is not None else "",
             cause=reason.source if reason is not None else None,
-            module=f"{owner[0] or 'the model'} ({type(owner[1]).__name__})"
-            if owner is not None
-            else "",
+            module=module,
             optimizers=tuple(_optimizers(live.variables, tensor)),
-            path=tuple(_path(graph, node))
-            if step is not None and node is not None
-            else (),
+            path=path,
         )
 
 
@@ -126,10 +130,10 @@ def _grad(
     steps: int,
     live: LiveOutputs,
 ) -> str:
-    at = f"at step {count_text(step or 0)} of {count_text(steps)}"
+    moment = f"at step {count_text(step or 0)} of {count_text(steps)}"
     if not tensor.is_leaf and not tensor.retains_grad:
         if step is not None:
-            kept = f"; {name}.retain_grad() before backward() would fill it {at}"
+            kept = f"; {name}.retain_grad() before backward() would fill it {moment}"
         else:
             kept = ""
         return f"stays empty, because it is not a leaf{kept}"
@@ -139,10 +143,11 @@ def _grad(
     )
     if step is None:
         return f"{before}, and stays so: no gradient reaches it"
+    # the call writes no .grad at all
     if not live.accumulates:
         return f"{before}, and stays so: torch.autograd.grad() returns gradients"
 
-    return f"{before}, {'filled' if tensor.grad is None else 'added to'} {at}"
+    return f"{before}, {'filled' if tensor.grad is None else 'added to'} {moment}"
 
 
 def _optimizers(
@@ -157,8 +162,8 @@ def _optimizers(
         for i, group in enumerate(named.value.param_groups):
             if any(parameter is tensor for parameter in group["params"]):
                 rate = group.get("lr")
-                told = f", lr {number(rate)}" if isinstance(rate, float) else ""
-                yield f"{one_line(named.name)} ({type(named.value).__name__}), parameter group {i}{told}"
+                rate_text = f", lr {number(rate)}" if isinstance(rate, float) else ""
+                yield f"{one_line(named.name)} ({type(named.value).__name__}), parameter group {i}{rate_text}"
 
 
 def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
@@ -170,6 +175,7 @@ def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
 
     for consumer in reached:
         for edge in graph.inputs(consumer):
+            # breadth first, so the first way that reaches a node is a shortest one
             if edge.producer not in towards and edge.producer not in reached[:1]:
                 towards[edge.producer] = consumer
                 reached.append(edge.producer)
@@ -178,9 +184,9 @@ def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
     while nodes[-1] in towards:
         nodes.append(towards[nodes[-1]])
 
-    for at in reversed(nodes):
-        record = graph.nodes[at]
-        leaf = graph.leaf_of.get(at)
+    for current in reversed(nodes):
+        record = graph.nodes[current]
+        leaf = graph.leaf_of.get(current)
         title = labels.op_title(graph, record)
         name = labels.leaf_title(leaf) if leaf is not None else title.name
         yield WhyStep(
@@ -201,7 +207,7 @@ def why_table(why: Why) -> RenderableType:
     facts = [
         [Text(word, "bold"), Text(one_line(text))] for word, text in _facts(why) if text
     ]
-    steps = [[Text(one_line(cell)) for cell in row] for row in _steps(why)]
+    steps = [list(map(Text, map(one_line, row))) for row in _steps(why)]
     columns = [
         Column("path", "name"),
         Column("op", "word", 2),
@@ -248,18 +254,16 @@ def _facts(why: Why) -> Iterator[tuple[str, str]]:
         yield "optimizer", optimizer
 
     outputs = ", ".join(why.outputs[:3])
-    yield (
-        "path",
-        f"{plural(len(why.path) - 1, 'step')} from {outputs}"
-        if why.path
-        else f"none from {outputs}",
-    )
+    if why.path:
+        yield "path", f"{plural(len(why.path) - 1, 'step')} from {outputs}"
+    else:
+        yield "path", f"none from {outputs}"
 
 
 def _steps(
     why: Why,
 ) -> Iterator[tuple[str, str, str]]:
-    told = [
+    rows = [
         (
             step.name,
             step.op,
@@ -267,8 +271,9 @@ def _steps(
         )
         for step in why.path
     ]
-    cut = len(told) - SHOWN
-    yield from told if cut <= 0 else told[: SHOWN // 2]
+    cut = len(rows) - SHOWN
+    # both ends of a long path: the output, and the tensor that was asked about
+    yield from rows if cut <= 0 else rows[: SHOWN // 2]
     if cut > 0:
         yield (labels.more(cut), "", "")
-        yield from told[SHOWN // 2 + cut :]
+        yield from rows[SHOWN // 2 + cut :]

@@ -45,7 +45,7 @@ def to_networkx(graph: Graph) -> MultiDiGraph:
     """
     import networkx
 
-    made: MultiDiGraph = networkx.MultiDiGraph(**_known(_of_graph(graph)))
+    multigraph: MultiDiGraph = networkx.MultiDiGraph(**_known(_of_graph(graph)))
     norms = {step.node: step.norm for step in graph.backward}
     marks: dict[int, list[str]] = {}
     for mark in graph.marks:
@@ -56,13 +56,13 @@ def to_networkx(graph: Graph) -> MultiDiGraph:
             ("gradient_norm", norms.get(node.id)),
             ("marks", _joined(marks.get(node.id, ()))),
         )
-        made.add_node(
+        multigraph.add_node(
             node.id,
             **_known(_of_node(graph, node)),
             **_known(more),
         )
     for key, edge in enumerate(graph.edges):
-        made.add_edge(
+        multigraph.add_edge(
             edge.consumer,
             edge.producer,
             key,
@@ -70,7 +70,7 @@ def to_networkx(graph: Graph) -> MultiDiGraph:
             position=edge.position,
             count=edge.count,
         )
-    return made
+    return multigraph
 
 
 def _known(
@@ -186,10 +186,8 @@ def _saved_bytes(graph: Graph, node: Node) -> int | None:
     """Of the storages behind the node's slots, each once; None when one of them is not
     known.
     """
-    sizes = [
-        graph.storages[storage].nbytes
-        for storage in {storage for slot in node.saved for storage in slot.storages}
-    ]
+    storages = {storage for slot in node.saved for storage in slot.storages}
+    sizes = [graph.storages[storage].nbytes for storage in storages]
     if sizes and None not in sizes:
         return sum(size for size in sizes if size is not None)
     return None

@@ -94,6 +94,7 @@ class _Cell:
         else:
             last = None
 
+        # what the cell has assigned is told by comparing with this
         self._before = dict(self.namespace)
         exec(shell.compile(tree, file, "exec"), self.namespace)
         if last is not None:
@@ -134,6 +135,7 @@ def _over_cell(
         if result is not None:
             _shown(shell, view.show(result))
     except GradvizError as refused:
+        # the cell itself must not seem to have run
         if not cell.ended:
             raise
         print(f"gradviz: {refused}", file=sys.stderr)
@@ -143,6 +145,7 @@ def _over_cell(
     if error is not None:
         raise _with_users_part(error, shell)
 
+    # as IPython does
     return None if text.rstrip().endswith(";") else cell.value
 
 
@@ -198,7 +201,7 @@ def _read(target: Target) -> tuple[Graph | None, BaseException | None]:
     """The graph of a cell, None where it failed before there was one, and what it
     raised.
     """
-    from gradviz.cli.why import cuts_watched
+    from gradviz.cli.watching import cuts_watched
     from gradviz.run.run import Run, read_graph
 
     nothing = Graph()
@@ -268,17 +271,17 @@ def _answer(line: str, shell: Any) -> object:
         raise GradvizError(
             f"{_WHY} says why a tensor gets a gradient, or none. %%gradviz goes over a cell, as its first line."
         )
-    own = {
+    variables = {
         name: value
         for name, value in shell.user_ns.items()
         if not name.startswith("_") and name not in shell.user_ns_hidden
     }
     outputs = final_tensors(
-        own, "this notebook has no global", "Compute a loss in a cell first."
+        variables, "this notebook has no global", "Compute a loss in a cell first."
     )
     live = LiveOutputs(
         list(outputs.values()),
-        [own],
+        [variables],
         "",
         tuple(outputs),
     )

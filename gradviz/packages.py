@@ -69,6 +69,7 @@ def package_of(file: str) -> str:
         return installed[1].partition(".")[0]
     for folder in _STDLIB:
         if file.startswith(folder):
+            # `json/decoder.py` and `ast.py` alike: the name of the module
             return re.split(r"[/\\.]", file[len(folder) :])[0]
     if file.startswith(_HERE + os.sep):
         return "gradviz"
@@ -115,6 +116,7 @@ def _is_written_by_library(file: str) -> bool:
     No two runs have the same name for it.
     """
     first, _, rest = os.path.basename(file).partition(".")
+    # such a file exists nowhere, but its name begins with a module that does
     module = sys.modules.get(first) if "." in rest else None
     return package_of(getattr(module, "__file__", None) or "") != ""
 
@@ -188,9 +190,11 @@ def script_lines(frame: FrameType | None) -> tuple[SourceLine, ...]:
     frame and those around it.
     """
     frames = (
-        one for one in frames_from(frame) if not is_foundation(one.f_code.co_filename)
+        caller
+        for caller in frames_from(frame)
+        if not is_foundation(caller.f_code.co_filename)
     )
-    lines = (code_line(one.f_code, one.f_lineno or 0) for one in frames)
+    lines = (code_line(caller.f_code, caller.f_lineno or 0) for caller in frames)
     return tuple(line for line in lines if not line.package)
 
 
@@ -278,6 +282,7 @@ class CodeLines(dict[int, "Place | None"]):
             place = self._by_number.get(number)
             if place is None:
                 place = self._by_number[number] = Place(code_line(self._code, number))
+        # by instruction: asking for the line number takes longer
         self[frame.f_lasti] = place
         return place
 
@@ -297,7 +302,7 @@ class UserCode:
         self._outermost: dict[tuple[int, int], CallSite] = {}
 
     def place(
-        self, frame: FrameType | None, known: Known | None = None
+        self, frame: FrameType | None, ancestor: Known | None = None
     ) -> Place | None:
         """Where the user's code is at in this frame or the nearest around it, and the
         script's own line behind a library's.
@@ -305,18 +310,18 @@ class UserCode:
         None when no code of the user's is running, and where Python does not tell the
         line.
         """
-        site = self.site(frame, known, nearest=True)
+        site = self.site(frame, ancestor, nearest=True)
         return site.place if site is not None else None
 
     def site(
         self,
         frame: FrameType | None,
-        known: Known | None = None,
+        ancestor: Known | None = None,
         nearest: bool = False,
     ) -> CallSite | None:
         """The same, with the instructions of the user's that called.
 
-        The search ends at the frame of `known`, at the code of a whole script, after
+        The search ends at the frame of `ancestor`, at the code of a whole script, after
         `_DEEPEST` functions; and, when `nearest`, only at the script's own code.
         """
         codes, running, caller = self._known, [], None
@@ -326,6 +331,7 @@ class UserCode:
         while frame is not None and left:
             code = frame.f_code
             try:
+                # by identity: hashing a code object would read all of it
                 lines = codes[id(code)]
             except KeyError:
                 lines = self._lines(code)
@@ -333,15 +339,24 @@ class UserCode:
             if lines is not None:
                 running.append((lines, frame))
                 is_last = nearest or code.co_name == "<module>"
+                # the script's own line is what was looked for; functions around it tell
+                # no more
                 if (is_last and not lines.is_library) or len(running) == deepest:
                     break
-            elif known is not None and id(frame) == known.frame and code is known.code:
-                caller = known.site
+            elif (
+                ancestor is not None
+                and id(frame) == ancestor.frame
+                and code is ancestor.code
+            ):
+                caller = ancestor.site
                 break
+            # frames are counted once one of the user's was met: a deep stack of torch's
+            # is usual
             left -= bool(running)
             frame = frame.f_back
 
-        return self._inside(caller, running)
+        # inside torch, most often nothing of the user's runs in a module's call
+        return self._inside(caller, running) if running else caller
 
     def _inside(
         self, caller: CallSite | None, running: list[tuple[CodeLines, FrameType]]
@@ -370,6 +385,7 @@ class UserCode:
     def _lines(self, code: CodeType) -> CodeLines | None:
         lines = CodeLines(code) if not is_foundation(code.co_filename) else None
         if lines is None:
+            # held, or another function could get its identity
             self._others.append(code)
         self._known[id(code)] = lines
         return lines

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from itertools import groupby
 from typing import NamedTuple
 
 from gradviz.wording import verb
@@ -54,14 +53,12 @@ def spans(ranks: Iterable[int]) -> str:
     >>> spans([0, 1, 2, 5, 7, 8])
     '0-2, 5, 7-8'
     """
-    distinct = enumerate(sorted(set(ranks)))  # in a span both numbers go up by one
-    runs = [
-        [rank for _, rank in run]
-        for _, run in groupby(
-            distinct,
-            lambda pair: pair[1] - pair[0],
-        )
-    ]
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
     return ", ".join(
         f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs
     )
@@ -89,11 +86,9 @@ def grouped(groups: Iterable[Ranks]) -> str:
 
     if len(alone) < len(ordered):
         words = [f"{spans(group)} alike" for group in ordered if len(group) > 1]
-        return ", ".join(
-            [*words, f"{spans(alone)} {verb(alone, 'differs', 'differ')}"]
-            if alone
-            else words
-        )
+        if alone:
+            words.append(f"{spans(alone)} {verb(alone, 'differs', 'differ')}")
+        return ", ".join(words)
 
     if len(alone) == 2:
         return f"{alone[0]} and {alone[1]} differ"

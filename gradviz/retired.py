@@ -44,7 +44,41 @@ class RetiredOption(NamedTuple):
     # those that are the default now: a note, and the command goes on
     harmless: tuple[str, ...] = ()
     takes_value: bool = True
+    # the words that it is another name of, {} for its value: a note, and it goes on
+    becomes: str = ""
+    python: bool = True  # whether `Graph.save` has lost it, too
 
+
+_RECORDS = (
+    "gradviz always records modules and lines. "
+    "To read a graph without them, call gradviz.walk(loss) in the script."
+)
+_TREE = (
+    "gradviz render no longer chooses the rows of a text file: "
+    "gradviz tree train.py --by line > tree.txt does."
+)
+_MERGE = (
+    "gradviz merge no longer takes all options of a picture. Write the merged graph, and draw that: "
+    "gradviz merge net.rank*.json -o all.json, then gradviz render all.json --details."
+)
+_NO = "That is the default, so leave it out."
+_OF_A_PICTURE = (
+    "--names",
+    "--expand",
+    "--views",
+    "--leaves",
+    "--theme",
+    "--color",
+    "--numbers",
+    "--by",
+    "--columns",
+    "--link-source",
+    "--max-depth",
+    "--max-rows",
+    "--saved",
+    "--details",
+    "--attributes",
+)
 
 OPTIONS: tuple[RetiredOption, ...] = (
     RetiredOption(
@@ -89,16 +123,65 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--format",
-        "gradviz info no longer prints Markdown. Paste what gradviz info train.py prints, or the findings alone: "
+        "gradviz info prints no Markdown. Paste its screen, or the findings alone: "
         "gradviz check train.py --format md.",
         ("info",),
         values=("md",),
     ),
     RetiredOption(
+        "--format",
+        "gradviz info prints one screen, or JSON with --json.",
+        ("info",),
+        values=("json",),
+        becomes="--json",
+    ),
+    RetiredOption("--format", _NO, ("info",), values=("text",), harmless=ANY),
+    RetiredOption(
         "--time",
         "`gradviz saved` no longer measures time: see `gradviz tree train.py --time`.",
         ("saved",),
         takes_value=False,
+    ),
+    RetiredOption(
+        "--to-end",
+        "--to-end is --continue now.",
+        ("check",),
+        takes_value=False,
+        becomes="--continue",
+    ),
+    RetiredOption(
+        "--color",
+        "gradviz tree --color time is gradviz tree --time now.",
+        ("tree",),
+        values=("time",),
+        becomes="--time",
+    ),
+    RetiredOption(
+        "--color",
+        "gradviz tree has no --color. The column saved says the bytes of each row; "
+        "gradviz flow --by node lists gradients.",
+        ("tree",),
+        harmless=("kind", "memory"),
+    ),
+    RetiredOption(
+        "--max-depth",
+        "gradviz tree has no --max-depth: --depth says how deep it is.",
+        ("tree",),
+        becomes="--depth {}",
+        python=False,
+    ),
+    *(
+        RetiredOption(flag, _RECORDS, harmless=ANY, takes_value=False)
+        for flag in ("--record", "--no-record")
+    ),
+    *(
+        RetiredOption(flag, _TREE, ("render",), harmless=ANY, python=False)
+        for flag in ("--by", "--columns", "--max-depth", "--max-rows")
+    ),
+    *(RetiredOption(flag, _MERGE, ("merge",)) for flag in _OF_A_PICTURE),
+    *(
+        RetiredOption(flag, _NO, harmless=ANY, takes_value=False)
+        for flag in ("--no-numbers", "--no-saved", "--no-details", "--no-attributes")
     ),
 )
 """In the order in which they are looked through."""
@@ -184,36 +267,31 @@ def without_retired_flags(
             return [*kept, word, *waiting]
 
         flag, equals, value = word.partition("=")
-        row = _row(flag, command)
+        if not equals and waiting:
+            value = waiting[0]
+        row = _row(command, flag, value)
         if row is None:
             kept.append(word)
             continue
 
         if row.takes_value and not equals:
-            value = waiting[0] if waiting else ""
-        if not _is_retired(row, value):
-            kept.append(word)
-            continue
-
-        if row.takes_value and not equals and waiting:
-            waiting.pop(0)
+            del waiting[:1]
         _answer(row, value, note)
+        if row.becomes:
+            kept += row.becomes.format(value).split()
     return kept
 
 
 def without_retired_names(
     command: str,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     note: Callable[[str], object],
 ) -> dict[str, Any]:
     """The same for options by name, as `Graph.save(layout="layered")` gives them."""
     kept = {}
-    for name, value in given.items():
-        row = _row(
-            "--" + str(name).replace("_", "-"),
-            command,
-        )
-        if row is None or not _is_retired(row, str(value)):
+    for name, value in options.items():
+        row = _row(command, "--" + str(name).replace("_", "-"), str(value))
+        if row is None or not row.python:
             kept[name] = value
         else:
             _answer(row, str(value), note)
@@ -255,15 +333,12 @@ def about_check(name: str) -> str:
     return _CHECK.format(name)
 
 
-def _row(flag: str, command: str) -> RetiredOption | None:
+def _row(command: str, flag: str, value: str) -> RetiredOption | None:
     for row in OPTIONS:
-        if row.flag == flag and (not row.commands or command in row.commands):
+        is_this = row.flag == flag and (not row.commands or command in row.commands)
+        if is_this and (row.values == ANY or value in row.values):
             return row
     return None
-
-
-def _is_retired(row: RetiredOption, value: str) -> bool:
-    return row.values == ANY or value in row.values
 
 
 def _answer(
@@ -271,7 +346,7 @@ def _answer(
     value: str,
     note: Callable[[str], object],
 ) -> None:
-    if row.harmless == ANY or value in row.harmless:
+    if row.becomes or row.harmless == ANY or value in row.harmless:
         note(row.instead)
     else:
         raise FormatError(row.instead)

@@ -24,9 +24,9 @@ class Stage:
     Args:
         name: one word, such as "walk".
         unit: what is counted, in the plural, such as "nodes". Without it only the time
-        is known.
+            is known.
         done: how many of them are done. Called in another thread at any moment, so that
-        the loop itself pays nothing.
+            the loop itself pays nothing.
         total: how many there will be, when that is known.
         doing: what is being done or waited for, where there is nothing to count.
 

@@ -150,14 +150,11 @@ def _letters(
     """A letter for each storage that two or more of the tensors share, by the storage's
     identity.
     """
+    # a meta tensor or one of a subclass may have none
     storages = filter(None, map(memory_of, tensors))
     count = Counter(storage[0] for storage in storages)
-    return {
-        storage: _letter(i)
-        for i, storage in enumerate(
-            storage for storage, users in count.items() if users > 1
-        )
-    }
+    shared = [storage for storage, users in count.items() if users > 1]
+    return {storage: _letter(i) for i, storage in enumerate(shared)}
 
 
 def _letter(number: int) -> str:
@@ -197,6 +194,10 @@ def _read(
 
     info = tensor_info(tensor)
     strided = info.layout == "strided"
+    base_names: tuple[str, ...] = ()
+    if base is not None and id(base) in listed:
+        base_names = tuple(listed[id(base)].names)
+
     return TensorFacts(
         names=tuple(named.names),
         kind=named.kind,
@@ -208,9 +209,7 @@ def _read(
         grad=_grad(tensor) if is_leaf or retains else None,
         version=version_of(tensor),
         view=base is not None,
-        base=tuple(listed[id(base)].names)
-        if base is not None and id(base) in listed
-        else (),
+        base=base_names,
         storage=letters.get(storage[0], "") if storage is not None else "",
         storage_bytes=storage[1] if storage is not None else None,
         stride=tuple(map(int, tensor.stride())) if strided else None,
@@ -242,6 +241,7 @@ def _grad(tensor: torch.Tensor) -> Grad | None:
 
 
 def _norm(entries: torch.Tensor) -> float:
+    # the squares of float16 overflow
     wide = entries if entries.is_complex() else entries.to(torch.float64)
     return float(torch.linalg.vector_norm(wide))
 
@@ -270,10 +270,13 @@ def tensors_table(every: Sequence[TensorFacts], top: int = 0) -> RenderableType:
         for column in _COLUMNS
         if column.title not in _OPTIONAL or _says_something(column, shown)
     ]
-    rows = [[cell(column, row) for column in columns] for row in shown]
+
+    def cells(row: TensorFacts) -> list[Text]:
+        return [cell(column, row) for column in columns]
+
     table = FittedTable(
         [Column(column.title, column.kind, column.leaves) for column in columns],
-        rows,
+        list(map(cells, shown)),
     )
     return Group(
         table,
@@ -306,11 +309,11 @@ def _gradient(row: TensorFacts) -> str:
     if row.grad.value is not None:
         return number(row.grad.value)
     if row.grad.tensor.shape == row.tensor.shape:
-        what = ""
+        shape = ""
     else:
-        what = shape_text(row.grad.tensor.shape)
+        shape = shape_text(row.grad.tensor.shape)
     norm = "unknown" if row.grad.norm is None else f"norm {number(row.grad.norm)}"
-    return f"{what} {norm}".strip()
+    return f"{shape} {norm}".strip()
 
 
 def _value_or_norm(row: TensorFacts) -> float | None:
@@ -407,9 +410,9 @@ def _remarks(
         )
 
     left = [
-        _OPTIONAL[one.title]
-        for one in _COLUMNS
-        if one.title in _OPTIONAL and not _says_something(one, shown)
+        _OPTIONAL[column.title]
+        for column in _COLUMNS
+        if column.title in _OPTIONAL and not _says_something(column, shown)
     ]
 
     return [*remarks, "; ".join(left)] if left else remarks

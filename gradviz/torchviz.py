@@ -168,7 +168,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz ships no type
         `graphviz.Digraph.render`. Raises LayoutTimeout.
         """
         if arguments or any(options.get(name) for name in _GRAPHVIZ_ALONE):
-            given: dict[str, Any] = {
+            forwarded: dict[str, Any] = {
                 "outfile": outfile,
                 "engine": engine,
                 "quiet_view": quiet_view,
@@ -176,7 +176,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz ships no type
             }
             return str(
                 super().render(
-                    filename, directory, view, cleanup, format, *arguments, **given
+                    filename, directory, view, cleanup, format, *arguments, **forwarded
                 )
             )
 
@@ -202,14 +202,14 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz ships no type
         engine: str | None,
     ) -> bytes:
         # or a ValueError
-        known = graphviz.Digraph(
+        checked = graphviz.Digraph(
             format=format or self.format, engine=engine or self.engine
         )
         try:
             return run(
                 self.source,
-                program=known.engine,
-                format=known.format,
+                program=checked.engine,
+                format=checked.format,
                 timeout=TIME_LIMIT,
             )
         except LayoutTimeout as error:

@@ -14,7 +14,11 @@ import gradviz
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(gradviz.__file__).parent  # the folder in a checkout, or the wheel's
-MADE = ("docs/checks.md",)  # written whole by a program; a test compares it with what that writes
+MADE = (  # written whole by programs; a test compares each with what they write
+    "docs/checks.md",
+    "docs/gallery.md",
+    *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/checks/*.md"))),
+)
 PAGES = sorted(
     path
     for path in (

@@ -55,7 +55,7 @@ LINES = {
 PAGES = ("check train.py --html page.html", "diff g.json other.json -o d.html")
 
 CHOICES = ("--color", "--by")
-LEFT_OUT = ("--open", "--record", "--continue", "--to-end", "--verbose")
+LEFT_OUT = ("--open", "--continue", "--verbose")
 
 
 def lines() -> Iterator[str]:
@@ -80,7 +80,7 @@ def options(command: str) -> Iterator[str]:
     for option in found.params if found is not None else ():
         if isinstance(option, click.Option) and option.is_flag:
             yield from (name for name in option.opts[:1] if name not in LEFT_OUT)
-        elif option.opts[0] in CHOICES and (command, option.opts[0]) != ("tree", "--color"):
+        elif option.opts[0] in CHOICES:
             yield from (f"{option.opts[0]} {value}" for value in getattr(option.type, "choices", ()))
 
 

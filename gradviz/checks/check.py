@@ -129,7 +129,6 @@ def check_target(
     *,
     at: int | Sequence[int] | None = None,
     keep_going: bool = False,
-    record: bool = True,
     steps: int | None = None,
     to_end: bool = False,
     values: bool = False,
@@ -157,7 +156,6 @@ def check_target(
     how: Any = {
         "at": at,
         "keep_going": keep_going,
-        "record": record,
         "around": around,
         "steps": steps or STEPS,
     }

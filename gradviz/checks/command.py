@@ -12,8 +12,9 @@ import click
 from gradviz.checks.context import Gradients
 from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.launch import process_hook, reports
-from gradviz.cli.options import json_option, with_feature
+from gradviz.cli.options import json_option, run_custom_option, with_feature
 from gradviz.cli.progress import progress
+from gradviz.cli.source import Source
 from gradviz.cli.streams import (
     SHORT,
     complain,
@@ -21,15 +22,10 @@ from gradviz.cli.streams import (
     open_option,
     opens,
     result_stream,
-)
-from gradviz.cli.target import (
-    FIRST_CALL,
-    Source,
-    TargetCommand,
-    run_custom_option,
     shown_in_any_case,
-    target_argument,
 )
+from gradviz.cli.target import TargetCommand, target_argument
+from gradviz.cli.waiting import FIRST_CALL, waiting
 from gradviz.errors import TargetError, text_of
 from gradviz.features import load
 from gradviz.rank import rank
@@ -51,7 +47,7 @@ def _list(
     wanted: bool,
 ) -> None:
     if wanted and not ctx.resilient_parsing:
-        from gradviz.checks.output import catalogue
+        from gradviz.checks.pages import catalogue
         from gradviz.checks.registry import checks
 
         click.echo("\n".join(catalogue(checks())))
@@ -64,7 +60,7 @@ def _explain(
     id: str | None,
 ) -> None:
     if id is not None and not ctx.resilient_parsing:
-        from gradviz.checks.output import page_lines
+        from gradviz.checks.pages import page_lines
         from gradviz.checks.registry import chosen
 
         without_retired_checks([id], complain)
@@ -84,7 +80,7 @@ def _ids(
     """
     rules = "".join(
         path.read_text(encoding="utf-8")
-        for path in Path(__file__).parent.glob("rules/*.py")
+        for path in Path(__file__).parent.glob("rules/**/*.py")
     )
     return sorted(
         id
@@ -139,11 +135,6 @@ def _ids(
     metavar="N",
     help="Stop after N backward calls and the create_graph calls between them. [default: read 3, then watch until the script "
     "ends, fails, or has run for as long again, 5 to 60 s]",
-)
-@click.option(
-    "--to-end",
-    is_flag=True,
-    help="Watch the script to its end, however long that takes.",
 )
 @click.option(
     "--values",
@@ -250,14 +241,15 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
         then = "until its last call"
     else:
         then = "and watching later calls (Ctrl-C: report now)"
-    with source.waiting(FIRST_CALL, then) as around:
+    until = source.until(FIRST_CALL)
+    with waiting(source.target.short, until, then) as around_reading:
         return check_target(
             source.target,
             source.arguments,
             at=source.at,
             keep_going=source.keep_going,
-            record=source.record,
-            around=around,
+            to_end=source.keep_going,
+            around=around_reading,
             process=process_hook(),
             **options,
         )
@@ -271,7 +263,8 @@ def _write(
 ) -> None:
     """Write the findings in a format."""
     from gradviz.checks.markdown import markdown
-    from gradviz.checks.output import FindingsTable, sarif, short_lines
+    from gradviz.checks.output import FindingsTable, short_lines
+    from gradviz.checks.sarif import sarif
 
     if form == "text":
         write_table(

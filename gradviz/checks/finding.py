@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 from gradviz.checks.edit import Edit
-from gradviz.checks.words import Excerpt, Names
+from gradviz.checks.excerpt import Excerpt
+from gradviz.checks.words import Names
 from gradviz.graph import Graph, Mark
 from gradviz.report.labels import more
 from gradviz.report.results import displayed

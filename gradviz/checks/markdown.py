@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gradviz.checks.excerpt import code_lines
 from gradviz.checks.finding import Finding, Findings
-from gradviz.checks.output import code_lines, consequences
+from gradviz.checks.output import consequences
 from gradviz.report.markdown import block, span
 from gradviz.wording import few, plural
 

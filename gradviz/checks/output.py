@@ -1,30 +1,15 @@
-"""How findings and checks are written: a report and pages for the terminal, and a SARIF
-log for editors and CI.
-
-A check's docstring is its page: the documentation, `gradviz check --explain` and the
-rules of a SARIF log are made from it. SARIF 2.1.0:
-https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
-"""
+"""How findings are written for the terminal: a report, and a line each for editors."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import os
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
-from rich.cells import cell_len, set_cell_size
-
-from gradviz import __version__
+from gradviz.checks.excerpt import Excerpt, code_lines
 from gradviz.checks.finding import Finding, Findings, Severity
-from gradviz.checks.registry import Check, checks
-from gradviz.checks.words import CODE, Excerpt, short_path
+from gradviz.checks.words import CODE, short_path
 from gradviz.report import labels
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
 from gradviz.run.cells import place_in_file
@@ -89,30 +74,32 @@ def report(
     shown = list(findings) if verbose else alarms or list(findings)
     shortened = len(shown) < len(findings)
 
-    for i, finding in enumerate(shown):
-        if i:
+    for number, finding in enumerate(shown, 1):
+        if number > 1:
             yield "", ""
-        head = _wrapped(f"{i + 1}. {_heading(finding)}", width - 3)
-        yield from (
-            (f"{'   ' * bool(j)}{line}", finding.severity)
-            for j, line in enumerate(head)
-        )
+        heading = _wrapped(f"{number}. {_heading(finding)}", width - 3)
+        yield heading[0], finding.severity
+        for line in heading[1:]:
+            yield f"   {line}", finding.severity
+
         rows = _rows(finding, width, verbose)
         if not verbose:
-            shortened |= _shorten(rows, (FURTHER if i else FIRST) - len(head))
-        yield from ((line, "") for lines in rows.values() for line in lines)
+            room = FIRST if number == 1 else FURTHER
+            shortened |= _shorten(rows, room - len(heading))
+        for lines in rows.values():
+            yield from zip(lines, repeat(""))
 
     if len(findings):
         yield "", ""
-
-    checked = _checked(findings, verbose) + (
-        " Shortened: --verbose shows all." if shortened else ""
-    )
+    checked = _checked(findings, verbose)
+    if shortened:
+        checked += " Shortened: --verbose shows all."
     yield from zip(_wrapped(checked, width), repeat("dim"))
-    nothing = (
-        f"The script failed, and no check explains it: {one_line(findings.failed)}"
-    )
-    total = findings.totals or (nothing if findings.failed else "Nothing found.")
+
+    total = findings.totals or "Nothing found."
+    if findings.failed and not findings.totals:
+        failed = one_line(findings.failed)
+        total = f"The script failed, and no check explains it: {failed}"
     yield from zip(_wrapped(total, width), repeat("bold"))
 
 
@@ -133,44 +120,41 @@ def _shorten(rows: _Rows, most: int) -> bool:
 
 def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
     """All of a finding but its head, part by part."""
-    names, code = finding.names, finding.code
-    told = len(names) == 1 and names[0] in finding.summary
-    if len(names) > SHOWN and not verbose:
-        more = f", {labels.more(len(names) - SHOWN)}"
-    else:
-        more = ""
-    listed = ", ".join(names if verbose else names[:SHOWN]) + more
-
-    def row(word: str, *texts: str) -> list[str]:
-        return [
-            line
-            for text in texts
-            if text
-            for line in _row(word, _wrapped(one_line(text), width - INDENT))
-        ]
-
-    # the rest is of the whole run
+    code = finding.code
+    # other findings are of the whole run
     late = (finding.call or 0) > 1 and (finding.nodes or finding.severity == "error")
-    return {
-        "names": row("names", "" if told else listed),
-        "where": row("where", finding.where),
-        "code": [f"{'':{INDENT}}{line}" for line in code_lines(code, width - INDENT)]
-        if code is not None
-        else [],
-        "when": row("when", f"backward call {finding.call}" if late else ""),
-        "why": row("why", _shorter(finding.why, code)),
-        "effect": row("effect", *consequences(finding)),
-        "fix": row("fix", _shorter(finding.fix, code)),
+    when = f"backward call {finding.call}" if late else ""
+    texts = {
+        "names": [_names(finding, verbose)],
+        "where": [finding.where],
+        "code": list(code_lines(code, width - INDENT)) if code is not None else [],
+        "when": [when],
+        "why": [_shorter(finding.why, code)],
+        "effect": list(consequences(finding)),
+        "fix": [_shorter(finding.fix, code)],
     }
 
+    rows: _Rows = {}
+    for word, lines in texts.items():
+        if word == "code":
+            rows[word] = [f"{'':{INDENT}}{line}" for line in lines]
+            continue
+        rows[word] = []
+        for text in filter(None, lines):
+            wrapped = _wrapped(one_line(text), width - INDENT)
+            rows[word].append(f"{f'   {word}:':<{INDENT}}{wrapped[0]}")
+            rows[word] += [f"{'':{INDENT}}{line}" for line in wrapped[1:]]
+    return rows
 
-def _row(
-    word: str,
-    lines: Iterable[str],
-) -> list[str]:
-    return [
-        f"{'' if i else f'   {word}:':<{INDENT}}{line}" for i, line in enumerate(lines)
-    ]
+
+def _names(finding: Finding, verbose: bool) -> str:
+    """The first names of a finding; none where its summary has the only one."""
+    names = finding.names
+    if len(names) == 1 and names[0] in finding.summary:
+        return ""
+    if len(names) <= SHOWN or verbose:
+        return ", ".join(names)
+    return f"{', '.join(names[:SHOWN])}, {labels.more(len(names) - SHOWN)}"
 
 
 def _heading(finding: Finding, at: str = "") -> str:
@@ -184,14 +168,13 @@ def consequences(finding: Finding) -> Iterator[str]:
     groups: dict[str, list[Finding]] = {}
     for consequence in finding.consequences:
         groups.setdefault(consequence.id, []).append(consequence)
-    for id, members in groups.items():
-        first = members[0]
+
+    for id, (first, *others) in groups.items():
+        text = first.summary
         if first.code is not None and first.code != finding.code:
-            at = f", {first.where}"
-        else:
-            at = ""
-        more = f", {labels.more(len(members) - 1)}" if len(members) > 1 else ""
-        yield f"{_shorter(first.summary + at, finding.code)}{more}  [{id}]"
+            text += f", {first.where}"
+        more = f", {labels.more(len(others))}" if others else ""
+        yield f"{_shorter(text, finding.code)}{more}  [{id}]"
 
 
 def short_lines(findings: Findings) -> Iterator[str]:
@@ -199,22 +182,20 @@ def short_lines(findings: Findings) -> Iterator[str]:
     `train.py:12:9: warning: ... [unused-parameter]`.
     """
     for finding in findings:
-        code = finding.code
-        if code is None:
-            place = at = ""
-        else:
-            at = place_text(one_line(short_path(code.file)), code.line)
-            notebook, region = notebook_of(code.file)[0], _region(code)
-            if notebook and region is not None:
-                place = f"{one_line(short_path(notebook))}:{region[0]}:{region[1][0]}: "
-                at = f"({at})"
+        code, place, inside = finding.code, "", ""
+        if code is not None:
+            file, columns = notebook_of(code.file)[0], region(code)
+            line = place_text(one_line(short_path(code.file)), code.line)
+            if file and columns is not None:
+                number, (column, _) = columns
+                place = f"{one_line(short_path(file))}:{number}:{column}: "
+                inside = f"({line})"  # the cell
             else:
-                place, at = f"{at}:{code.column}: ", ""
+                place = f"{line}:{code.column}: "
+        yield place + " ".join(_heading(finding, inside).split())
 
-        yield place + " ".join(_heading(finding, at).split())
 
-
-def _region(
+def region(
     code: Excerpt,
 ) -> tuple[int, tuple[int, int]] | None:
     """The line, and the first column and the one behind the last, in the file; None
@@ -238,290 +219,41 @@ def _shorter(text: str, code: Excerpt | None) -> str:
     return re.sub(rf"(?<![\w/.]){before}(?=\d)", "line ", text.replace(shown, line))
 
 
-def code_lines(code: Excerpt, width: int) -> Iterator[str]:
-    """The line as compilers show it: its number, its code without the indentation, and
-    carets under what matters.
-
-    >>> print(*code_lines(Excerpt("train.py", 12, "    y = x.detach() * 2", 9, 19), 40), sep="\\n")
-    12 | y = x.detach() * 2
-       |     ^^^^^^^^^^
-    """
-    number = str(code.line)
-    room = max(20, width - len(number) - 3)
-    indent = len(code.text) - len(code.text.lstrip())
-    before = one_line(code.text[indent : code.column - 1].expandtabs(1))
-    part = one_line(code.part.expandtabs(1))
-    after = one_line(code.text[code.end_column - 1 :].expandtabs(1))
-
-    # what matters, and what is before it as far as it fits
-    if cell_len(before + part + after) > room:
-        after = ""
-        part = part if cell_len(part) < room else f"{set_cell_size(part, room - 2)}…"
-        left = room - cell_len(part) - 1
-        if cell_len(before) <= left:
-            before = before
-        else:
-            before = f"…{set_cell_size(before[::-1], max(0, left - 1))[::-1]}"
-
-    yield f"{number} | {before}{part}{after}".rstrip()
-    yield f"{'':{len(number)}} | {'':{cell_len(before)}}{'^' * cell_len(part)}"
-
-
 class _Wrapper(textwrap.TextWrapper):
     """Breaks a name that is longer than a line behind a dot, an underscore or a slash."""
 
     def _split(self, text: str) -> list[str]:
         chunks: list[str] = super()._split(text)
-        long = (
-            _NAME_PARTS.findall(chunk) if len(chunk) > self.width else [chunk]
-            for chunk in chunks
-        )
-        return [part for parts in long for part in parts]
+        parts: list[str] = []
+        for chunk in chunks:
+            fits = len(chunk) <= self.width
+            parts += [chunk] if fits else _NAME_PARTS.findall(chunk)
+        return parts
 
 
 _NAME_PARTS = re.compile(r"[^._/]+[._/]*|[._/]+")
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    return _Wrapper(
-        max(20, width),
-        break_on_hyphens=False,
-    ).wrap(line) or [""]
+    wrapper = _Wrapper(max(20, width), break_on_hyphens=False)
+    return wrapper.wrap(line) or [""]
 
 
 def _checked(findings: Findings, verbose: bool) -> str:
     graphs = [graph for graph in findings.graphs if graph.nodes]
     nodes = sum(len(graph.nodes) for graph in graphs)
+    read = "no graph"
     if graphs:
-        what = f"{plural(len(graphs), 'graph')} of {plural(nodes, 'node')}"
-    else:
-        what = "no graph"
+        read = f"{plural(len(graphs), 'graph')} of {plural(nodes, 'node')}"
+    ids = f": {', '.join(findings.checked)}" if verbose else ""
+    text = f"Ran {plural(len(findings.checked), 'check')} on {read}{ids}."
 
-    every = f": {', '.join(findings.checked)}" if verbose else ""
-    line = f"Ran {plural(len(findings.checked), 'check')} on {what}{every}."
-    reasons: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for id, reason in findings.skipped:
-        reasons.setdefault(reason, []).append(id)
+        by_reason.setdefault(reason, []).append(id)
+    for reason, skipped in by_reason.items():
+        named = verbose or len(skipped) == 1
+        which = ", ".join(skipped) if named else plural(len(skipped), "check")
+        text += f" {which} skipped: {reason}."
 
-    skipped = [
-        f"{', '.join(ids) if verbose or len(ids) == 1 else plural(len(ids), 'check')} ({reason})"
-        for reason, ids in reasons.items()
-    ]
-    if skipped:
-        line += f" Not run: {'; '.join(skipped)}."
-
-    return line + "".join(f" {note}" for note in findings.notes)
-
-
-def catalogue(every: tuple[Check, ...]) -> Iterator[str]:
-    """What each check says that there is, with its id and severity."""
-    indent = max(len(check.id) for check in every) + 11
-    for check in every:
-        values = " (with --values)" if check.needs_values else ""
-        for i, line in enumerate(_wrapped(check.summary + values, WIDTH - indent)):
-            yield f"{'' if i else f'{check.id:<{indent - 9}}{check.severity}':<{indent}}{line}"
-
-
-MEANING, EXAMPLE = "What it means", "Example"
-SECTIONS = ("How it is found", "What to do", "When to ignore it")
-"""How the paragraphs of a docstring begin that are sections of their own."""
-
-
-def page(check: Check) -> dict[str, str]:
-    """What the docstring of a check says, by title: paragraphs with a blank line
-    between, and a script that has the fault.
-
-    >>> from gradviz.checks.registry import checks
-    >>> no_graph = page(checks()[0])
-    >>> "backward()" in no_graph["Example"] and no_graph["What to do"].startswith("Fix the line")
-    True
-    """
-    text, _, example = (inspect.getdoc(check.function) or "").partition("```python\n")
-    meaning, *rest = re.split(rf"^({'|'.join(SECTIONS)}): *", text, flags=re.MULTILINE)
-    sections = dict(
-        zip(
-            rest[::2],
-            map(str.strip, rest[1::2]),
-        )
-    )
-
-    return {
-        MEANING: meaning.strip(),
-        EXAMPLE: example.partition("```")[0],
-        **sections,
-    }
-
-
-_INDENT = "  "
-
-
-def page_lines(check: Check) -> Iterator[str]:
-    """The page line by line, at most `WIDTH` wide but for the code."""
-    yield f"{check.id}: {check.severity}{', with --values' if check.needs_values else ''}"
-    yield from _indented(check.summary)
-
-    for title, text in page(check).items():
-        yield from ("", title)
-        if title == EXAMPLE:
-            yield from (
-                "",
-                *(f"{_INDENT}{line}".rstrip() for line in text.rstrip().splitlines()),
-            )
-            continue
-        for i, paragraph in enumerate(text.split("\n\n")):
-            yield from ([""] if i else [])
-            yield from _indented(paragraph)
-
-
-def _indented(paragraph: str) -> list[str]:
-    return textwrap.wrap(
-        paragraph,
-        WIDTH,
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
-        break_on_hyphens=False,
-    )
-
-
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-
-
-def sarif(findings: Findings) -> dict[str, Any]:
-    """The log of one run, with every check that ran as a rule. Files below the current
-    folder are named relative to it.
-    """
-    ran = [check for check in checks() if check.id in findings.checked]
-    index = {check.id: i for i, check in enumerate(ran)}
-    invocation: dict[str, Any] = {"executionSuccessful": not findings.failed}
-
-    if findings.failed:
-        message = {"text": f"The script failed: {one_line(findings.failed)}"}
-        invocation["toolExecutionNotifications"] = [
-            {"level": "error", "message": message}
-        ]
-
-    run = {
-        "tool": {
-            "driver": {
-                "name": "gradviz",
-                "version": __version__,
-                "rules": [_rule(check) for check in ran],
-            }
-        },
-        "columnKind": "unicodeCodePoints",
-        "invocations": [invocation],
-        "results": [_result(finding, index) for finding in findings],
-    }
-
-    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-
-
-def _rule(check: Check) -> dict[str, Any]:
-    parts = page(check)
-    example = f"**{EXAMPLE}**\n\n```python\n{parts.pop(EXAMPLE)}```"
-    return {
-        "id": check.id,
-        "shortDescription": {"text": check.summary},
-        "fullDescription": {"text": parts[MEANING].split("\n\n")[0].replace("\n", " ")},
-        "help": {
-            "text": "\n\n".join(f"{title}: {words}" for title, words in parts.items()),
-            "markdown": "\n\n".join(
-                [
-                    *(f"**{title}**\n\n{words}" for title, words in parts.items()),
-                    example,
-                ]
-            ),
-        },
-        "defaultConfiguration": {"level": check.severity},
-    }
-
-
-def _result(
-    finding: Finding,
-    index: dict[str, int],
-) -> dict[str, Any]:
-    effects = (f"Effect: {consequence.summary}" for consequence in finding.consequences)
-    parts = filter(
-        None,
-        (finding.summary, finding.why, *effects, finding.fix),
-    )
-    others = (
-        _location(other.code, other.summary)
-        for other in finding.consequences
-        if other.code != finding.code
-    )
-    locations = {
-        "locations": [_location(finding.code)],
-        "relatedLocations": list(others),
-    }
-
-    return {
-        "ruleId": finding.id,
-        "ruleIndex": index[finding.id],
-        "level": finding.severity,
-        "message": {
-            "text": one_line(". ".join(part.rstrip(".") for part in parts)) + "."
-        },
-        "partialFingerprints": {"gradviz/v1": _fingerprint(finding)},
-        "properties": {
-            "names": list(map(one_line, finding.names)),
-            "call": finding.call,
-            "rank": finding.rank,
-        },
-        **{
-            key: known
-            for key, places in locations.items()
-            if (known := list(filter(None, places)))
-        },
-    }
-
-
-def _location(
-    code: Excerpt | None,
-    message: str = "",
-) -> dict[str, Any] | None:
-    """A region of a file, None where there is no file, as for code of a notebook."""
-    if code is None or code.file.startswith("<"):
-        return None
-
-    notebook, _ = notebook_of(code.file)
-    physical: dict[str, Any] = {
-        "artifactLocation": {"uri": _uri(notebook or code.file)}
-    }
-    region = _region(code)
-
-    if region is not None:
-        line, (begin, end) = region
-        snippet = {"text": code.text}
-        physical["region"] = {
-            "startLine": line,
-            "startColumn": begin,
-            "endColumn": end,
-            "snippet": snippet,
-        }
-
-    place: dict[str, Any] = {"physicalLocation": physical}
-    if notebook:  # whose lines people know by their cell
-        place["logicalLocations"] = [{"name": place_text(code.file, code.line)}]
-
-    return place | ({"message": {"text": one_line(message)}} if message else {})
-
-
-def _uri(file: str) -> str:
-    """Relative to the current folder where the file is below it, so that CI finds it in
-    the repository; else absolute.
-    """
-    path = Path(os.path.abspath(file))
-    try:
-        return quote(path.relative_to(os.getcwd()).as_posix())
-    except ValueError:
-        return path.as_uri()
-
-
-def _fingerprint(finding: Finding) -> str:
-    """Stays the same when lines above it come or go."""
-    where = finding.code.text.strip() if finding.code is not None else finding.where
-    parts = (finding.id, *finding.names, where)
-    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[
-        :32
-    ]
+    return " ".join([text, *findings.notes])

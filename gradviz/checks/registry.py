@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from gradviz.checks.causes import Explained, joined
 from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit
+from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
-from gradviz.checks.words import Names, code, excerpt, line, places, where as place
+from gradviz.checks.words import Names, code, line, places, where as place
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
@@ -247,7 +248,9 @@ def _why_not(
 ) -> str:
     """Why a check has nothing to read, "" where it has."""
     if rule.needs_values and not values:
-        return "reads numbers: add --values, in Python values=True"
+        return (
+            "they read tensor values. Turn them on with --values, in Python values=True"
+        )
     if rule.reads_saved:
         return next(
             filter(None, (why_not_shown(about.graph) for about in context)), ""

@@ -105,7 +105,7 @@ class WatchedRun:
                 graph=graph,
                 guessed=guessed,
                 unfinished=guessed and bool(live.notes),
-                losses=tuple(self.calls.losses[:-1]),
+                losses=tuple(self.calls.losses)[:-1],
                 in_step=self._reader.recorder.in_step,
             )
             told = self._values or (context.values is not None and not live.ran)
@@ -181,7 +181,7 @@ class WatchedRun:
         unknown = [f"{name} {why}" for name, why in self._replay.unknown.items() if why]
         left_out = dict(self._reader.dropped)
         if unknown:
-            left_out["wrong-backward"] = f"not compared: {', '.join(unknown)}"
+            left_out["wrong-backward"] = ", ".join(unknown)
         if captured.unread:
             left_out["later calls"] = one_line(captured.unread)
 

@@ -6,8 +6,9 @@ from importlib import resources
 
 import click
 
+from gradviz.cli.help import GroupedCommand
+from gradviz.cli.source import Source
 from gradviz.cli.streams import destination, open_option, result_stream
-from gradviz.cli.target import Source
 from gradviz.draw.output import write
 from gradviz.errors import OutputError
 from gradviz.features import load
@@ -34,12 +35,13 @@ And with your own script:
 """
 
 
-@click.command("demo")
+@click.command("demo", cls=GroupedCommand)
 @open_option
 def command() -> None:
-    """Write a page of a script with two faults, and say what to look at.
+    """Write a page of a small script that has two faults.
 
-    Writes gradviz_demo.py and gradviz_demo.html into the current folder.
+    Writes gradviz_demo.py and gradviz_demo.html into the current folder, and says what
+    to look at.
     """
     text = (
         resources.files("gradviz.cli")

@@ -13,8 +13,9 @@ import click
 
 from gradviz.cli.options import json_option
 from gradviz.cli.progress import progress
+from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.cli.target import TargetCommand, target_argument
 from gradviz.errors import GradvizError
 from gradviz.features import hook
 from gradviz.fold.fold import fold
@@ -37,17 +38,9 @@ Row = tuple[str, str]
 
 
 @click.command("info", cls=TargetCommand)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Print one screen or JSON.",
-)
-@json_option("The same as --format json.")
+@json_option("Print everything as JSON.")
 @target_argument
-def command(source: Source, form: str, as_json: bool) -> None:
+def command(source: Source, as_json: bool) -> None:
     """Summarise what runs on one screen.
 
     Modules, findings that need no run, memory, where the gradient goes, and the
@@ -70,7 +63,7 @@ def command(source: Source, form: str, as_json: bool) -> None:
         with progress("counting"):
             counts = overview(graph)
         findings = found[0] if found else None
-        if as_json or form == "json":
+        if as_json:
             write_json(stream, as_data(graph, counts, findings))
         else:
             write_table(stream, table(graph, counts, findings))
@@ -108,6 +101,7 @@ def as_data(
     graph: Graph, counts: Overview, findings: Findings | None
 ) -> dict[str, Any]:
     """Everything the command knows, for `--json`. Nothing is cut."""
+    as_json = [finding.as_data() for finding in findings or ()]
     return {
         "title": graph.title,
         "recorded_with_torch": graph.torch,
@@ -131,9 +125,7 @@ def as_data(
         ],
         "leaf_counts": counts.leaves,
         "leaf_elements": counts.elements,
-        "findings": None
-        if findings is None
-        else [finding.as_data() for finding in findings],
+        "findings": as_json if findings is not None else None,
         "no_gradient": graph.absent,
         "notes": graph.notes,
         "environment": environment(),
@@ -201,8 +193,8 @@ def _finding_rows(findings: Findings) -> list[Row]:
 
 
 def _finding_words(finding: Finding) -> str:
-    at = f", {finding.where}" if finding.where else ""
-    return one_line(f"{finding.summary}{at}  [{finding.id}]")
+    place = f", {finding.where}" if finding.where else ""
+    return one_line(f"{finding.summary}{place}  [{finding.id}]")
 
 
 def _memory_rows(graph: Graph, counts: Overview) -> Iterator[Row]:
@@ -235,12 +227,12 @@ def _gradient_rows(graph: Graph, counts: Overview) -> Iterator[Row]:
 
     for absent in graph.absent[:_LINES]:
         if absent.source is not None:
-            at = f", {labels.source_text(absent.source)}"
+            place = f", {labels.source_text(absent.source)}"
         else:
-            at = ""
+            place = ""
         yield (
             "none",
-            f"{labels.names_text(absent.names)}: {one_line(absent.reason)}{at}",
+            f"{labels.names_text(absent.names)}: {one_line(absent.reason)}{place}",
         )
 
     if len(graph.absent) > _LINES:
@@ -274,20 +266,20 @@ def _compiled_text(graph: Graph) -> str:
 
 
 def _compiled_data(node: Node) -> dict[str, Any]:
-    told = ("operations", "ops", "backward_compiled")
+    attributes = ("operations", "ops", "backward_compiled")
     return {
         "node": node.id,
         "source": node.source,
-        **{name: node.attributes.get(name) for name in told},
+        **{name: node.attributes.get(name) for name in attributes},
     }
 
 
 def _root_row(graph: Graph, root: Root) -> Row:
     if root.node is not None:
-        made = graph.nodes[root.node].op
+        origin = graph.nodes[root.node].op
     else:
-        made = f"no graph: {root.why}"
-    return labels.root_title(root), one_line(f"{tensor_line(root.tensor)}  {made}")
+        origin = f"no graph: {root.why}"
+    return labels.root_title(root), one_line(f"{tensor_line(root.tensor)}  {origin}")
 
 
 def _parts(graph: Graph) -> list[Row]:
@@ -297,8 +289,6 @@ def _parts(graph: Graph) -> list[Row]:
     top = fold(graph, depth=1)
     if [group.kind for group in top.groups] == ["module"]:
         top = fold(graph, depth=2)
-    else:
-        top = top
     ops = [node for node in reversed(top.nodes) if node.id not in top.leaf_of]
     return [_part_row(top, node) for node in ops] if top.groups else []
 

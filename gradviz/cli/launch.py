@@ -24,14 +24,15 @@ _RANKS = "gradviz.ranks"
 
 
 def rank_option() -> click.Option:
-    """The option that says which rank reports."""
+    """The option that says which rank reports, shown where there are several."""
     return click.Option(
         ["--rank"],
         type=click.IntRange(min=0),
         default=0,
         show_default=True,
         metavar="K",
-        help="Under torchrun: print the report of this rank, and exit with its code.",
+        hidden=rank() is None,
+        help="Print the report of this rank, and exit with its code.",
     )
 
 
@@ -77,13 +78,13 @@ def own_file(path: str, *, asked: bool) -> str:
     place, reporter = _ranks()
     if place is None:
         return path
-    own = place.file(path)
+    path_of_rank = place.file(path)
     if asked and place.number == reporter:
         click.echo(
-            f"Each of {place.world} ranks writes a file of its own: rank {place.number} writes {own}.",
+            f"Each of {place.world} ranks writes a file of its own: rank {place.number} writes {path_of_rank}.",
             err=True,
         )
-    return own
+    return path_of_rank
 
 
 def _ranks() -> tuple[Rank | None, int]:

@@ -108,10 +108,10 @@ def _no_torch(error: Exception) -> str:
     """What to say when gradviz itself could not import torch, "" for any other error."""
     if not _while_importing_torch(error):
         return ""
-    what = one_line(str(error).partition("\n")[0])
+    reason = one_line(str(error).partition("\n")[0])
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return f"torch is not installed for {sys.executable}. Install it there (https://pytorch.org/get-started)."
-    return f"torch cannot be imported: {type(error).__name__}: {what}. `{sys.executable} -c 'import torch'` shows where it fails."
+    return f"torch cannot be imported: {type(error).__name__}: {reason}. `{sys.executable} -c 'import torch'` shows where it fails."
 
 
 def _while_importing_torch(error: Exception) -> bool:
@@ -153,7 +153,7 @@ themselves, `gradviz.features` knows.
 COMMANDS = {
     name: module
     for name, module in MODULE_OF.items()
-    if all(is_there(feature) for feature in (module, *NEEDS.get(name, ())))
+    if all(map(is_there, (module, *NEEDS.get(name, ()))))
 }
 """The module of each command that can work."""
 
@@ -194,10 +194,10 @@ class Gradviz(click.Group):
     ) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        known = vars(importlib.import_module(COMMANDS[cmd_name])).values()
+        contents = vars(importlib.import_module(COMMANDS[cmd_name])).values()
         return next(
             item
-            for item in known
+            for item in contents
             if isinstance(item, click.Command) and item.name == cmd_name
         )
 
@@ -299,8 +299,8 @@ def _exit_code() -> int:
         with explained():
             code = cli.main(prog_name="gradviz", standalone_mode=False)
     except click.ClickException as error:
-        said = io.StringIO()
-        error.show(said)
-        complain(said.getvalue().rstrip("\n"))
+        message = io.StringIO()
+        error.show(message)
+        complain(message.getvalue().rstrip("\n"))
         return error.exit_code
     return code if isinstance(code, int) else 0

@@ -63,14 +63,18 @@ class FieldType(_ParamType):
         return value
 
 
+_ROWS = ("by", "columns", "max_depth", "max_rows")  # which a tree has, and no picture
+
+
 def render_options(*names: str) -> Callable[[F], F]:
-    """Adds the named options of `Options` to a command, or all of them. They arrive as
-    keyword arguments, by field name.
+    """Adds the named options of `Options` to a command, or all of a picture.
+
+    They arrive as keyword arguments, by field name.
     """
 
     def add(function: F) -> F:
         for item in reversed(option_fields()):
-            if not names or item.name in names:
+            if item.name in names or (not names and item.name not in _ROWS):
                 function = _option(item)(function)
         return function
 
@@ -87,9 +91,7 @@ def _option(
         item.default,
     )
     if item.metadata["kinds"] == (bool,):
-        return click.option(
-            f"{flag}/--no-{flag[2:]}", item.name, default=default, help=help
-        )
+        return click.option(flag, item.name, is_flag=True, help=help)
 
     # the checks of such a field are about all its values: `Options` makes them
     if item.metadata["kinds"] == (tuple,):
@@ -123,17 +125,27 @@ def with_feature(
     return option if is_there(f"gradviz.{feature}") else lambda command: command
 
 
+run_custom_option = with_feature(
+    "gradients",
+    click.option(
+        "--run-custom",
+        is_flag=True,
+        help="Also call the backward of custom Functions. They may keep state, so the script's own run may change.",
+    ),
+)
+
+
 def top_option(
     rows: int,
-    what: str = "Rows to show",
+    subject: str = "Rows to show",
 ) -> Callable[[F], F]:
     """`--top`: None unless it is given, which `row_limit` turns into `rows`."""
-    told = f"{what}; 0 for all. [default: {rows}]"
+    help = f"{subject}; 0 for all. [default: {rows}]"
     return click.option(
         "--top",
         type=click.IntRange(min=0),
         metavar="N",
-        help=told,
+        help=help,
     )
 
 
@@ -148,16 +160,16 @@ _JSON = "gradviz.json"
 
 def form_option(help: str) -> Callable[[F], F]:
     """`--format`, and `--json` for short, which the command gets as `form`."""
-    told = "Print a table, every row as comma-separated values with exact numbers, or JSON."
+    formats = "Print a table, every row as comma-separated values with exact numbers, or JSON."
 
-    def asked(
+    def note_json(
         ctx: click.Context,
         param: click.Parameter,
         json: bool,
     ) -> None:
         ctx.meta[_JSON] = json
 
-    def chosen(
+    def chosen_form(
         ctx: click.Context,
         param: click.Parameter,
         form: str,
@@ -173,8 +185,8 @@ def form_option(help: str) -> Callable[[F], F]:
                 type=kinds,
                 default="table",
                 show_default=True,
-                callback=chosen,
-                help=told,
+                callback=chosen_form,
+                help=formats,
             ),
             click.option(
                 "--json",
@@ -182,7 +194,7 @@ def form_option(help: str) -> Callable[[F], F]:
                 is_flag=True,
                 is_eager=True,
                 expose_value=False,
-                callback=asked,
+                callback=note_json,
                 help=help,
             ),
         ):

@@ -164,14 +164,14 @@ def stage_text(
     """
     count = stage.count()
     bar = _bar(stage, count, blocks)
-    what = _what(stage, count)
+    units = _units(stage, count)
     rate = _rate(stage, count, seconds)
     time = _seconds(seconds)
 
     for parts in (
-        (bar, what, rate, time),
-        (bar, what, time),
-        (what, time),
+        (bar, units, rate, time),
+        (bar, units, time),
+        (units, time),
     ):
         line = f"{stage.name:<7} {'  '.join(filter(None, parts))}"
         if len(line) <= width:
@@ -188,7 +188,7 @@ def _bar(stage: Stage, count: int, blocks: str) -> str:
     return blocks[0] * full + blocks[1] * (_BAR - full)
 
 
-def _what(stage: Stage, count: int) -> str:
+def _units(stage: Stage, count: int) -> str:
     of = f" of {stage.total:,}" if stage.total else ""
     if stage.phase:
         return f"phase {count}{of} ({stage.phase})"

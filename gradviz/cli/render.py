@@ -5,29 +5,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
 from gradviz.cli.launch import reports
-from gradviz.cli.options import render_options, with_feature
+from gradviz.cli.options import render_options, run_custom_option, with_feature
 from gradviz.cli.progress import progress
-from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
-from gradviz.cli.target import (
-    Source,
-    TargetCommand,
-    run_custom_option,
+from gradviz.cli.source import Source
+from gradviz.cli.streams import (
+    destination,
+    open_option,
+    refuse_to_open,
+    result_stream,
     shown_in_any_case,
-    target_argument,
 )
-from gradviz.cli.why import cuts_watched
+from gradviz.cli.target import TargetCommand, target_argument
+from gradviz.cli.watching import cuts_watched
 from gradviz.draw.options import Options
-from gradviz.draw.output import FORMATS, format_of, get_format, listed
+from gradviz.draw.output import FORMATS, format_of, get_format, listed, pieces, save
 from gradviz.errors import OutputError
-from gradviz.features import load
+from gradviz.features import hook, load
 from gradviz.report.results import console
 from gradviz.wording import one_line
 
@@ -41,10 +40,10 @@ _TO_STDOUT = "-"
 
 
 _PAGE = "html is an interactive offline page, " if "html" in FORMATS else ""
-_HELP = f"""Draw the graph: {listed()}.
+_HELP = f"""Draw the graph, as a picture, a page, text or data.
 
-{_PAGE}md is Mermaid. Without -o, writes a file named after the script into the current folder.
-Prints the path.
+Writes {listed()}: {_PAGE}md is Mermaid. Without -o, the file is
+named after the script and lies in the current folder. Prints the path.
 """
 _CUT = (
     "Draw what .detach(), .item(), .sample() or argmax cut off, dashed; --check does."
@@ -97,126 +96,119 @@ def render_command(
     run_custom: bool = False,
     **options: Any,
 ) -> None:
-    name = format or (
-        _DEFAULT if output in (None, _TO_STDOUT) else format_of(str(output)).name
-    )
+    drawing = Options.of(options)
+    name = format or _format_of(output)
     if name == "txt":  # before a script runs for an hour
         from gradviz.draw.tree import refuse_backward
 
-        refuse_backward(Options.of(options))
-    _refuse_together(
-        source,
-        name,
-        check,
-        cut,
-        values or _needs_backward(options),
-        options["color"] == "time",
-    )
-    source = replace(source, run_custom=run_custom, values=values)
-    read = partial(
-        _read, source, options, check, cut or (check and name not in _FOR_PROGRAMS)
-    )
-    if output == _TO_STDOUT:
-        refuse_to_open(output)
-        _to_stdout(read, format or _DEFAULT, options)
-    else:
-        suffix = get_format(format or _DEFAULT).suffixes[0]
-        path = destination(
-            output or f"{source.target.stem}{suffix}", asked=output is not None
-        )
-        _to_file(read, path, format, options)
+        refuse_backward(drawing)
 
-
-_FOR_PROGRAMS = ("json", "graphml")  # which read what backward runs
-
-
-def _refuse_together(
-    source: Source,
-    name: str,
-    check: bool,
-    cut: bool,
-    gradients: bool,
-    time: bool,
-) -> None:
-    if (check or cut) + time + gradients > 1:
-        raise click.UsageError(
-            f"{'--check' if check else '--cut'}, --color time and gradients (--color grad, --numbers, --values) are read at "
-            "different calls. Draw two pictures."
-        )
-    if cut and (source.target.kind == "graph" or name in _FOR_PROGRAMS):
+    gradients = values or drawing.color == "grad" or drawing.numbers
+    reading = _reading(check, cut, drawing.color == "time", gradients)
+    for_reader = name not in ("json", "graphml")  # programs read what backward runs
+    if cut and (source.target.kind == "graph" or not for_reader):
         raise click.UsageError(
             "--cut draws what a running script cuts off: give a script, and a picture to draw."
         )
 
+    if output == _TO_STDOUT:
+        refuse_to_open(output)
+        _refuse_binary(name)
+        with result_stream() as stream:
+            captured = _graph(source, reading, for_reader, values, run_custom)
+            _write(captured.result, name, drawing, stream)
+    else:
+        path = output or source.target.stem + get_format(name).suffixes[0]
+        path = destination(path, asked=output is not None)
+        captured = _graph(source, reading, for_reader, values, run_custom)
+        with shown_in_any_case(captured), progress("drawing the graph"):
+            path = save(captured.result, path, format=format, **options)
+        if reports():
+            click.echo(one_line(path))
 
-_Timed = Callable[[Source], "RunResult[Graph]"]
-_Read = Callable[[], "RunResult[Graph]"]
-
-
-def _read(
-    source: Source,
-    options: dict[str, Any],
-    check: bool,
-    cut: bool,
-) -> RunResult[Graph]:
-    """The graph to draw. With `check` it is that of the worst finding, which may be of
-    a later backward call.
-    """
-    if options["color"] == "time":
-        timed_graph: _Timed = load("gradviz.gradients.command:timed_graph")
-        return timed_graph(source)
-    if cut and not check:
-        with cuts_watched(parts=True) as cuts:
-            return source.graph(
-                read=partial(load("gradviz.run.run:read_graph"), cuts=cuts)
-            )
-    if not check:
-        return source.graph(backward=source.values or _needs_backward(options))
-    from gradviz.run.ending import RunResult
-
-    checked = load("gradviz.checks.command:findings_of")(source, cuts=cut)
-    return RunResult(checked.result.graph, checked.target, checked.failure)
-
-
-def _to_file(
-    read: _Read,
-    path: str,
-    format: str | None,
-    options: dict[str, Any],
-) -> None:
-    captured = read()
-    from gradviz.draw.output import save
-
-    with shown_in_any_case(captured), progress("drawing the graph"):
-        written = save(captured.result, path, format=format, **options)
-    if reports():
-        click.echo(one_line(written))
     captured.raise_failure()
 
 
-def _needs_backward(options: dict[str, Any]) -> bool:
-    return options["color"] == "grad" or bool(options.get("numbers"))
+def _format_of(output: str | None) -> str:
+    if output in (None, _TO_STDOUT):
+        return _DEFAULT
+    return format_of(str(output)).name
 
 
-def _to_stdout(
-    read: _Read,
-    format: str,
-    options: dict[str, Any],
-) -> None:
+Reading = Literal["plain", "gradients", "times", "findings", "cuts"]
+"""What is read of a script beside its graph."""
+
+
+def _reading(check: bool, cut: bool, times: bool, gradients: bool) -> Reading:
+    """What the options ask for. Raises UsageError where no one run has all of it."""
+    if (check or cut) + times + gradients > 1:
+        flag = "--check" if check else "--cut"
+        raise click.UsageError(
+            f"{flag}, --color time and gradients (--color grad, --numbers, --values) are read at "
+            "different calls. Draw two pictures."
+        )
+    if check:
+        return "findings"
+    if cut:
+        return "cuts"
+    if times:
+        return "times"
+    return "gradients" if gradients else "plain"
+
+
+def _graph(
+    source: Source,
+    reading: Reading,
+    for_reader: bool,
+    values: bool,
+    run_custom: bool,
+) -> RunResult[Graph]:
+    """The graph to draw. That of findings is the worst one's, which may be of a later
+    backward call. For a reader, it may have more than backward runs.
+    """
+    captured: RunResult[Graph]
+    if reading == "plain":
+        few = hook("gradviz.gradients.command:with_values_of_few")
+        captured = source.graph(few if for_reader else None)
+    elif reading == "gradients":
+        read = load("gradviz.gradients.command:graph_with_backward")
+        captured = read(source, run_custom, values)
+    elif reading == "times":
+        captured = load("gradviz.gradients.command:timed_graph")(source)
+    elif reading == "cuts":
+        captured = _graph_with_cuts(source)
+    else:
+        findings_of = load("gradviz.checks.command:findings_of")
+        checked = findings_of(source, cuts=for_reader)
+        captured = replace(checked, result=checked.result.graph)
+    return captured
+
+
+def _graph_with_cuts(source: Source) -> RunResult[Graph]:
+    from gradviz.run.run import read_graph
+
+    with cuts_watched(parts=True) as cuts:
+        return source.graph(lambda live: read_graph(live, cuts))
+
+
+def _refuse_binary(format: str) -> None:
     if get_format(format).binary and sys.stdout is not None and sys.stdout.isatty():
         raise OutputError(
             f"{format} is not text, so it is not written to a terminal. Give a file with -o, or a pipe."
         )
-    with result_stream() as stream:
-        captured = read()
-        from gradviz.draw.output import pieces
 
-        with progress("drawing the graph") as line:
-            for piece in pieces(captured.result, format, Options.of(options)):
-                if stream.isatty():
-                    line.end()  # what is written now stands on the terminal, too
-                stream.buffer.write(piece)
-    captured.raise_failure()
+
+def _write(
+    graph: Graph,
+    format: str,
+    drawing: Options,
+    stream: TextIO,
+) -> None:
+    with progress("drawing the graph") as line:
+        for piece in pieces(graph, format, drawing):
+            if stream.isatty():
+                line.end()  # what is written now stands on the terminal, too
+            stream.buffer.write(piece)
 
 
 # -- tree ------------------------------------------------------------------------------
@@ -224,16 +216,7 @@ def _to_stdout(
 
 @click.command("tree", cls=TargetCommand)
 @render_options(
-    "by",
-    "columns",
-    "names",
-    "depth",
-    "max_depth",
-    "max_rows",
-    "leaves",
-    "saved",
-    "attributes",
-    "color",
+    "by", "columns", "names", "depth", "max_rows", "leaves", "saved", "attributes"
 )
 @with_feature(
     "gradients",
@@ -252,18 +235,14 @@ def tree_command(
 ) -> None:
     """Print the graph as a tree of modules, nodes or lines of code.
 
-    Modules are listed in the order they ran, each with its calls, ops, parameters,
-    output and bytes saved for backward. --by node shows single nodes from the output
+    Modules are listed in the order they ran, each with its ops, parameters, output and
+    bytes saved for backward; ×12 is the sum of 12 alike modules. --by node shows single nodes from the output
     down; a node with several uses is shown once and referenced afterwards. --by line
     shows the lines of your code with the ops that each created. The script's own output
     goes to standard error.
     """
-    from gradviz.draw.tree import refuse_backward
-
-    refuse_backward(Options.of(options))
     with result_stream() as stream:
-        timed = with_time or options["color"] == "time"
-        if timed:
+        if with_time:
             captured = load("gradviz.gradients.command:timed_graph")(source)
         else:
             captured = source.graph()
@@ -287,8 +266,6 @@ def _print(
             rows = Segments(list(screen.render(graph.tree(**options))))
         screen.print(rows, end="")
         return
-    from gradviz.draw.output import pieces
-
     with progress("drawing the tree"):
         for piece in pieces(graph, "txt", Options.of(options)):
             stream.buffer.write(piece)

@@ -17,7 +17,7 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -25,6 +25,9 @@ from gradviz.cli.launch import own_file, reports
 from gradviz.draw.output import refuse_unwritable
 from gradviz.errors import OutputError
 from gradviz.report.results import console
+
+if TYPE_CHECKING:
+    from gradviz.run.ending import RunResult
 
 SHORT = "gradviz.short"
 """Of a command's context: no command was named, so the script is checked."""
@@ -76,6 +79,20 @@ open_option = click.option(
     callback=_open_at_end,
     help="Open the file that was written in the browser.",
 )
+
+
+@contextmanager
+def shown_in_any_case(captured: RunResult[Any]) -> Iterator[None]:
+    """Around what writes a result to a file: where that fails, how the script failed is
+    told all the same.
+    """
+    try:
+        yield
+    except OutputError as error:
+        if captured.failure is not None:
+            complain(f"Error: {error}")
+        captured.raise_failure()
+        raise
 
 
 def opens() -> bool:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from gradviz.cli.options import Form, form_option, row_limit, top_option, write_result
+from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.cli.target import TargetCommand, target_argument
 from gradviz.errors import NotATensorError
 from gradviz.features import load
 from gradviz.rank import rank

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gradviz.cli.options import json_option, write_result
+from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument, watched
+from gradviz.cli.target import TargetCommand, target_argument
+from gradviz.cli.watching import cuts_watched
 from gradviz.errors import NotATensorError
 from gradviz.features import load
 
@@ -55,13 +56,6 @@ def explained(
 
     name = name.removesuffix(".grad")
     return explain(live, named_tensor(name, live, place), name, *cuts)
-
-
-def cuts_watched(parts: bool = False) -> AbstractContextManager[list[Any]]:
-    """Around the script: the lines that cut are seen, where there is what sees them;
-    with `parts`, what they cut off, too.
-    """
-    return watched("gradviz.cuts.words:CutLines", parts)
 
 
 def named_tensor(

@@ -55,6 +55,7 @@ def align(
                 pairs += anchors
                 waiting += _between(gap, anchors)
             elif gap[0] < gap[1] and gap[2] < gap[3]:
+                # the next level may tell these by less
                 gaps.append(gap)
 
     return sorted(pairs)
@@ -125,6 +126,7 @@ def _increasing(pairs: Pairs) -> Pairs:
         length = bisect_left(ends, position)
         before.append(last[length - 1] if length else -1)
         ends[length : length + 1] = [position]
+        # the smallest end for each length: the usual way to the longest increasing run
         last[length : length + 1] = [i]
 
     longest = []
@@ -155,6 +157,8 @@ def _going_on(
             continue
         skip = _nearest(old, new, (a, b, c, d))
         if skip is None:
+            # nothing alike is near: give up after a while, since looking takes the
+            # square of the reach
             vain += 1
         a, c = (a + 1, c + 1) if skip is None else (a + skip[0], c + skip[1])
 

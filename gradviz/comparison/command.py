@@ -13,9 +13,10 @@ import click
 from gradviz.cli.launch import reports
 from gradviz.cli.options import json_option, row_limit, top_option
 from gradviz.cli.progress import progress
+from gradviz.cli.source import Source
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
-from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
-from gradviz.comparison.diff import TOP, GraphDiff, diff, text
+from gradviz.cli.target import ARGUMENTS, TargetCommand
+from gradviz.comparison.diff import TOP, GraphDiff, diff, table
 from gradviz.errors import FormatError, TargetError
 from gradviz.features import is_there, load
 from gradviz.graph import Graph
@@ -77,8 +78,8 @@ def command(
         raise click.UsageError(
             "give --at once for both targets, or twice, once for each."
         )
-    given = tuple(ctx.meta.get(ARGUMENTS, ()))
-    one_run = after is None and "--" not in given
+    words = tuple(ctx.meta.get(ARGUMENTS, ()))
+    one_run = after is None and "--" not in words
     if one_run and len(at) < 2:
         raise click.UsageError(
             "one TARGET needs --at twice, or two sets of arguments: -- A -- B."
@@ -86,9 +87,9 @@ def command(
     output = _drawable(output) if output is not None else None
     with result_stream() as stream:
         if one_run:
-            captured = _of_one_run(before, at, given)
+            captured = _of_one_run(before, at, words)
         else:
-            captured = _both((before, after or before), at, given)
+            captured = _both((before, after or before), at, words)
         with progress("comparing the graphs"):
             difference = diff(captured[0].result, captured[1].result)
         if output is not None:
@@ -96,15 +97,7 @@ def command(
         if as_json:
             write_json(stream, as_data(difference))
         else:
-            from gradviz.report.rich_parts import Text
-
-            write_table(
-                stream,
-                Text(
-                    text(difference, row_limit("table", top, TOP)),
-                    overflow="fold",
-                ),
-            )
+            write_table(stream, table(difference, row_limit("table", top, TOP)))
     for run in captured:
         run.raise_failure()
     if reports() and not difference.empty:
@@ -122,8 +115,8 @@ def _drawable(path: str) -> str:
 
 def _both(
     targets: tuple[str, str],
-    at: Sequence[int],
-    given: tuple[str, ...],
+    numbers: Sequence[int],
+    words: tuple[str, ...],
 ) -> list[RunResult[Graph]]:
     """Both graphs. With one set of arguments, or one `--at`, it is for every target
     that is a script.
@@ -136,12 +129,12 @@ def _both(
             "(torchrun ... -m gradviz render SCRIPT -o one.json), then compare: gradviz diff one.rank0.json other.rank0.json."
         )
 
-    sets = [given, given]
-    if "--" in given:
-        split = given.index("--")
-        sets = [given[:split], given[split + 1 :]]
+    sets = [words, words]
+    if "--" in words:
+        split = words.index("--")
+        sets = [words[:split], words[split + 1 :]]
 
-    calls = [at[0], at[-1]] if at else [None, None]
+    calls = [numbers[0], numbers[-1]] if numbers else [None, None]
     both = []
     for target, arguments, call in zip(
         map(parse_target, targets),
@@ -149,10 +142,10 @@ def _both(
         calls,
     ):
         saved = target.kind == "graph"
-        arguments = () if saved and "--" not in given else arguments
+        arguments = () if saved and "--" not in words else arguments
         both.append(
             Source(
-                target, arguments, None if saved and len(at) < 2 else call, False
+                target, arguments, None if saved and len(numbers) < 2 else call, False
             ).graph()
         )
 
@@ -160,25 +153,25 @@ def _both(
 
 
 def _of_one_run(
-    text: str, at: Sequence[int], given: tuple[str, ...]
+    text: str, numbers: Sequence[int], words: tuple[str, ...]
 ) -> list[RunResult[Graph]]:
     """Both graphs of one run: a script may not bear a second one, such as one that
     opens a process group or reads its input.
     """
     captured = Source(
         parse_target(text),
-        given,
-        tuple(at),
+        words,
+        tuple(numbers),
         False,
     ).graph()
     graph_of = dict(
         zip(
-            sorted(set(at)),
+            sorted(set(numbers)),
             (captured.result, *captured.later),
         )
     )
 
-    return [replace(captured, result=graph_of[call]) for call in at]
+    return [replace(captured, result=graph_of[call]) for call in numbers]
 
 
 def _draw(difference: GraphDiff, path: str) -> None:

@@ -87,7 +87,7 @@ class GraphDiff(NamedTuple):
             (len(self.removed), "removed"),
             (len(self.changed), "changed"),
         )
-        return f"<GraphDiff: nodes: {', '.join(f'{count:,} {what}' for count, what in counts)}>"
+        return f"<GraphDiff: nodes: {', '.join(f'{count:,} {change}' for count, change in counts)}>"
 
 
 def diff(before: Graph, after: Graph) -> GraphDiff:
@@ -203,9 +203,8 @@ def _changes(old: Node, new: Node) -> list[FieldChange]:
                 for field, was, now in zip(before._fields, before, after)
             ]
 
-    old_bytes, new_bytes = (
-        sum(slot.nbytes or 0 for slot in node.saved) for node in (old, new)
-    )
+    old_bytes = sum(slot.nbytes or 0 for slot in old.saved)
+    new_bytes = sum(slot.nbytes or 0 for slot in new.saved)
     pairs += [
         ("outputs", len(old.outputs), len(new.outputs)),
         ("saved bytes", old_bytes, new_bytes),
@@ -227,8 +226,8 @@ def _changes(old: Node, new: Node) -> list[FieldChange]:
     ]
 
     return [
-        FieldChange(what, str(was), str(now))
-        for what, was, now in pairs
+        FieldChange(field, str(was), str(now))
+        for field, was, now in pairs
         if str(was) != str(now)
     ]
 
@@ -237,7 +236,8 @@ def _outputs(
     before: Graph, after: Graph, matched: Mapping[int, int]
 ) -> list[FieldChange]:
     """Outputs by name: gone, new, or made by another function."""
-    old, new = ({root.name: root for root in graph.roots} for graph in (before, after))
+    old = {root.name: root for root in before.roots}
+    new = {root.name: root for root in after.roots}
     if len(before.roots) == len(after.roots) == 1:  # one output, whatever it is called
         old, new = {"output": before.roots[0]}, {"output": after.roots[0]}
 
@@ -275,71 +275,102 @@ def _op(graph: Graph, node: int | None) -> str:
 TOP = 100
 
 
-def text(difference: GraphDiff, top: int | None = TOP) -> str:
-    """What differs, at most `top` lines of each kind (0 or None for all), then the
-    counts.
-    """
-    return "\n".join(_lines(difference, top))
+_COLORS = {"-": "red", "+": "green", "~": "yellow"}
 
 
-def table(difference: GraphDiff) -> RenderableType:
-    """The same for rich, one line of text a line."""
-    from gradviz.report.rich_parts import Text
+def table(difference: GraphDiff, top: int | None = TOP) -> RenderableType:
+    """The sums, then what differs, at most `top` rows of each kind (0 or None for all)."""
+    from gradviz.report.rich_parts import Group, Text
+    from gradviz.report.table import Column, FittedTable
 
-    return Text(text(difference), overflow="fold")
+    columns = Column("", "word"), Column("", "text")
+    parts: list[RenderableType] = [
+        Text(line, overflow="fold") for line in _head(difference)
+    ]
+    for title, rows in _sections(difference).items():
+        if not rows:
+            continue
+        shown = rows[: top or None]
+        cells = [(Text(mark, _COLORS[mark]), Text(words)) for mark, words in shown]
+        parts += [Text(), Text(title, "bold")]
+        parts.append(FittedTable(columns, cells, header=False, indent=2))
+        if len(shown) < len(rows):
+            parts.append(Text(f"  {labels.more(len(rows) - len(shown))}"))
+    return Group(*parts)
 
 
-def _lines(difference: GraphDiff, top: int | None) -> Iterator[str]:
-    before, after, matched = difference.before, difference.after, difference.matched
+def _head(difference: GraphDiff) -> Iterator[str]:
+    before, after = difference.before, difference.after
     yield f"before: {one_line(before.title or 'graph')}"
     yield f"after:  {one_line(after.title or 'graph')}"
     yield ""
     if difference.empty:
-        yield f"no difference: {plural(len(matched), 'node')} and {plural(len(after.edges), 'edge')}"
-        return
+        nodes = plural(len(difference.matched), "node")
+        yield f"no difference: {nodes} and {plural(len(after.edges), 'edge')}"
+    else:
+        yield _sums(difference)
 
+
+def _sections(difference: GraphDiff) -> dict[str, list[tuple[str, str]]]:
+    """Marks and words by title."""
+    before, after, matched = difference.before, difference.after, difference.matched
     inner = set(matched.values())
-    sections = {
-        "removed": [f"- {_node(before, node)}" for node in difference.removed],
-        "added": [f"+ {_node(after, node)}" for node in difference.added],
+    return {
+        "removed": [("-", _node(before, node)) for node in difference.removed],
+        "added": [("+", _node(after, node)) for node in difference.added],
         "changed": [
-            f"~ {_node(after, node.after)}: {_words(node.changes)}"
+            ("~", f"{_node(after, node.after)}: {_words(node.changes)}")
             for node in difference.changed
         ],
         "edges between nodes of both": [
             *(
-                f"- {_edge(before, e)}"
-                for e in difference.removed_edges
-                if {e.consumer, e.producer} <= matched.keys()
+                ("-", _edge(before, edge))
+                for edge in difference.removed_edges
+                if {edge.consumer, edge.producer} <= matched.keys()
             ),
             *(
-                f"+ {_edge(after, e)}"
-                for e in difference.added_edges
-                if {e.consumer, e.producer} <= inner
+                ("+", _edge(after, edge))
+                for edge in difference.added_edges
+                if {edge.consumer, edge.producer} <= inner
             ),
         ],
-        "outputs": [f"~ {_words((change,))}" for change in difference.outputs],
+        "outputs": [("~", _words((change,))) for change in difference.outputs],
     }
-    for title, lines in sections.items():
-        if lines:
-            shown = lines[: top or None]
-            if len(shown) < len(lines):
-                more = [labels.more(len(lines) - len(shown))]
-            else:
-                more = []
-            yield from (
-                title,
-                *(f"  {line}" for line in (*shown, *more)),
-                "",
-            )
 
+
+def _sums(difference: GraphDiff) -> str:
+    """`-64 +11 ops, -40 edges, 2 changed, 9 the same, 12 modules gone`."""
+    before, after = difference.before, difference.after
+    removed = [node in before.leaf_of for node in difference.removed]
+    added = [node in after.leaf_of for node in difference.added]
     changed = len(difference.changed)
-    yield (
-        f"{plural(len(difference.removed), 'node')} removed, {count_text(len(difference.added))} added, "
-        f"{count_text(changed)} changed, {count_text(len(matched) - changed)} the same; "
-        f"{plural(len(difference.removed_edges), 'edge')} removed, "
-        f"{count_text(len(difference.added_edges))} added"
+    same = len(difference.matched) - changed
+    gone = len(_modules(before) - _modules(after))
+    new = len(_modules(after) - _modules(before))
+    edges = len(difference.removed_edges), len(difference.added_edges)
+
+    words = (
+        _change(removed.count(False), added.count(False), "op", "ops"),
+        _change(removed.count(True), added.count(True), "leaf", "leaves"),
+        _change(*edges, "edge", "edges"),
+        f"{count_text(changed)} changed" if changed else "",
+        f"{count_text(same)} the same",
+        f"{plural(gone, 'module')} gone" if gone else "",
+        plural(new, "new module") if new else "",
     )
+    return ", ".join(filter(None, words))
+
+
+def _change(removed: int, added: int, single: str, several: str) -> str:
+    """`-64 +11 ops`; "" where there is none."""
+    counts = [f"-{count_text(removed)}"] * bool(removed)
+    counts += [f"+{count_text(added)}"] * bool(added)
+    word = single if removed + added == 1 else several
+    return " ".join([*counts, word]) if counts else ""
+
+
+def _modules(graph: Graph) -> set[str]:
+    return {scope.path for scope in graph.scopes if scope.type}
 
 
 def _node(graph: Graph, node: int) -> str:
@@ -372,7 +403,7 @@ def _edge(graph: Graph, edge: Edge) -> str:
 def _words(changes: Iterable[FieldChange]) -> str:
     return one_line(
         "; ".join(
-            f"{what} {clip(before, 40)} -> {clip(after, 40)}"
-            for what, before, after in changes
+            f"{field} {clip(before, 40)} -> {clip(after, 40)}"
+            for field, before, after in changes
         )
     )

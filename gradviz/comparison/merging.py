@@ -78,6 +78,7 @@ class Merging:
         self._scopes = list(view.graph.scopes)
         self._scope_of = {
             (scope.path, scope.call): i
+            # of several with one path and number the first counts
             for i, scope in reversed(list(enumerate(self._scopes)))
         }
         self._place = [
@@ -102,6 +103,7 @@ class Merging:
         for to_i, to_j in [*pairs, (len(before), len(after))]:
             order += before[i:to_i]
             for node in after[j:to_j]:
+                # only the other graph has it
                 merged[node] = self._new(view, node)
                 order.append(merged[node])
             i, j = to_i + 1, to_j + 1
@@ -133,7 +135,7 @@ class Merging:
         taken: set[int | None] = set()
 
         for leaf, record in view.graph.leaf_of.items():
-            known = next(
+            match = next(
                 (
                     self._leaf_named[name]
                     for name in record.names
@@ -141,21 +143,22 @@ class Merging:
                 ),
                 None,
             )
-            same[leaf] = known if known not in taken else None
-            taken.add(known)
+            # two leaves of one name: the second is matched by its place
+            same[leaf] = match if match not in taken else None
+            taken.add(match)
 
-        here = [leaf for leaf in self._leaf_keys if leaf not in taken]
-        theirs = [leaf for leaf, known in same.items() if known is None]
+        unmatched = [leaf for leaf in self._leaf_keys if leaf not in taken]
+        theirs = [leaf for leaf, match in same.items() if match is None]
         ours, others = (
-            [self._leaf_keys[leaf] for leaf in here],
+            [self._leaf_keys[leaf] for leaf in unmatched],
             [_leaf_keys(view, leaf) for leaf in theirs],
         )
 
-        if not (here and theirs):
+        if not (unmatched and theirs):
             return same
 
         pairs = align([*zip(*ours)], [*zip(*others)])
-        return same | {theirs[j]: here[i] for i, j in pairs}
+        return same | {theirs[j]: unmatched[i] for i, j in pairs}
 
     def _name_leaf(
         self,
@@ -178,6 +181,7 @@ class Merging:
         else:
             scope = self._scope(view.graph.scopes, record.scope)
 
+        # its slots name storages of the other graph
         self._new_nodes.append(record._replace(id=new, scope=scope, saved=()))
         if leaf is not None:
             self._new_leaves.append(leaf._replace(node=new, storage=None, base=None))
@@ -191,23 +195,23 @@ class Merging:
         added if they are new.
         """
         path: list[Scope] = []
-        here: int | None = scope
+        current: int | None = scope
 
         while (
-            here is not None
-            and (theirs[here].path, theirs[here].call) not in self._scope_of
+            current is not None
+            and (theirs[current].path, theirs[current].call) not in self._scope_of
         ):
-            path.append(theirs[here])
-            here = theirs[here].parent
+            path.append(theirs[current])
+            current = theirs[current].parent
 
-        if here is None:
+        if current is None:
             parent = None
         else:
-            parent = self._scope_of[theirs[here].path, theirs[here].call]
+            parent = self._scope_of[theirs[current].path, theirs[current].call]
 
-        for around in reversed(path):
-            self._scopes.append(around._replace(parent=parent))
-            parent = self._scope_of[around.path, around.call] = len(self._scopes) - 1
+        for outer in reversed(path):
+            self._scopes.append(outer._replace(parent=parent))
+            parent = self._scope_of[outer.path, outer.call] = len(self._scopes) - 1
 
         assert parent is not None
         return parent
@@ -254,18 +258,14 @@ def matched(
         after,
         (0, len(before), 0, len(after)),
     )
-    inner = align(
-        *(
-            [
-                side,
-                [place[:2] for place in side],
-                [*map(_below, side)],
-            ]
-            for side in (before[a:b], after[c:d])
-        )
-    )
+    inner = align(_place_keys(before[a:b]), _place_keys(after[c:d]))
 
     return sorted([*pairs, *((a + i, c + j) for i, j in inner)])
+
+
+def _place_keys(side: Sequence[Place]) -> list[Sequence[Hashable]]:
+    """The places, and less and less of each, by which they are told to be the same."""
+    return [side, [place[:2] for place in side], list(map(_below, side))]
 
 
 def _below(place: Place) -> Hashable:

@@ -12,7 +12,7 @@ from gradviz.comparison.diff import GraphDiff, Joined
 from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.picture import compose
-from gradviz.draw.scene import Legend, Scene, scene
+from gradviz.draw.scene import Box, Legend, Link, Scene, scene
 from gradviz.draw.svg import write
 from gradviz.wording import count_text, plural
 
@@ -40,33 +40,32 @@ def _colored(drawn: Scene, difference: GraphDiff, both: Joined) -> Scene:
     kinds: dict[int, BoxKind] = dict.fromkeys(difference.added, "added")
     kinds.update((both.number[node], "removed") for node in difference.removed)
     kinds.update((node.after, "changed") for node in difference.changed)
-    boxes = tuple(
-        box
-        if box.node is None or box.kind == "output"
-        else box._replace(kind=kinds.get(box.node, box.kind))
-        for box in drawn.boxes
-    )
+
+    def colored(box: Box) -> Box:
+        # an output stands for no node of its own
+        if box.node is None or box.kind == "output":
+            return box
+        return box._replace(kind=kinds.get(box.node, box.kind))
+
+    boxes = tuple(map(colored, drawn.boxes))
     # on edges between nodes of both graphs, by consumer and producer
     words: dict[tuple[int | None, int | None], str] = {}
 
-    for what, edges in (("removed", both.gone), ("added", difference.added_edges)):
+    for word, edges in (("removed", both.gone), ("added", difference.added_edges)):
         for edge in edges:
             if {kinds.get(edge.consumer), kinds.get(edge.producer)} <= {
                 None,
                 "changed",
             }:
-                words[edge.consumer, edge.producer] = what
+                words[edge.consumer, edge.producer] = word
 
-    links = tuple(
-        link._replace(
-            label=words.get(
-                (boxes[link.target].node, boxes[link.source].node), link.label
-            )
-        )
-        if link.style == "data"
-        else link
-        for link in drawn.links
-    )
+    def labelled(link: Link) -> Link:
+        if link.style != "data":
+            return link
+        ends = boxes[link.target].node, boxes[link.source].node
+        return link._replace(label=words.get(ends, link.label))
+
+    links = tuple(map(labelled, drawn.links))
     used = {box.kind for box in boxes}
     legend = tuple(entry for entry in (*_MEANING, *drawn.legend) if entry.kind in used)
     return drawn._replace(

@@ -88,8 +88,8 @@ def _without_gradient(
     if len(needed) != len(region.gives) or sum(needed) != len(edges):
         # of a tensor that is made of others, it returns a gradient for each part
         return
-    given = [gives for gives, needs in zip(region.gives, needed) if needs]
-    yield from (edge for edge, gives in zip(edges, given) if not gives)
+    has_gradient = [gives for gives, needs in zip(region.gives, needed) if needs]
+    yield from (edge for edge, gives in zip(edges, has_gradient) if not gives)
 
 
 def _notes(

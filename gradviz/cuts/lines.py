@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.cuts.parts import CutPart, CutParts, Drop, Taker, part_behind
+from gradviz.cuts.behind import (
+    Leaves,
+    callers,
+    fed_by,
+    leaves_behind,
+    lines_before,
+    ways_to,
+)
+from gradviz.cuts.part import CutPart, part_behind
+from gradviz.cuts.parts import CutParts, Drop, Taker
 from gradviz.graph import SourceLine, column
-from gradviz.packages import CallSite, Place, UserCode, script_lines, with_text
-from gradviz.recording.session import running
+from gradviz.packages import Place, UserCode, with_text
 from gradviz.source.cut import Cut, DetachKind
-from gradviz.source.feeding import Line, feeding, statement_at
+from gradviz.source.feeding import Line, feeding
 from gradviz.walker.description import Attribution
 from gradviz.walker.names import flatten
-from gradviz.walker.private import LAST, peek_sequence
+from gradviz.walker.private import peek_sequence
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.wording import place_text
 
@@ -35,38 +43,32 @@ many layers does.
 PLACES = 5_000
 """Places that are told apart, so that a long run costs no more."""
 
-# that one looks what is behind a line that cuts, and nodes that one goes over
-_TIMES, _NODES = 4, 5000
+LOOKS = 4
+"""Times that one looks which leaves are behind what a place cuts off."""
 
 Names = tuple[str, ...]
-_Leaves = dict[int, weakref.ref[torch.Tensor]]
 
 
-class CutPlace(NamedTuple):
-    """One place in the code that cuts, called on one way: one object for all times that
-    it runs.
+@dataclass(eq=False)
+class SeenCut:
+    """One place in the code that cuts, called on one way, and the last time that it
+    ran.
     """
 
     kind: DetachKind
     operation: str
     place: Place
     # the lines of the user's that led there, innermost first
-    via: tuple[SourceLine, ...] = ()
+    via: tuple[SourceLine, ...]
+    number: int = 0  # that the next node would have got
+    leaf: weakref.ref[torch.Tensor] | None = None  # what was cut off, if it was one
+    into: weakref.ref[torch.Tensor] | None = None  # the leaf that has got the numbers
+    leaves: Leaves = field(default_factory=dict)  # behind it, the first few times
+    looks: int = 0
 
     @property
     def lines(self) -> tuple[Line, ...]:
         return tuple((line.file, line.line) for line in self.via)
-
-
-class CutEvent(NamedTuple):
-    """One cut: the number that the next node would have got, and the leaf that was cut
-    off, when it was one.
-    """
-
-    where: CutPlace
-    at: int
-    leaf: weakref.ref[torch.Tensor] | None = None
-    into: weakref.ref[torch.Tensor] | None = None  # the leaf that has got the numbers
 
 
 class CutWatch:
@@ -74,11 +76,9 @@ class CutWatch:
 
     def __init__(self, code: UserCode) -> None:
         self._code = code
-        self._places: dict[tuple[object, ...], CutPlace] = {}
-        self._behind: dict[CutPlace, list[_Leaves]] = {}  # leaves, each time one looked
-        self._last: dict[CutPlace, CutEvent] = {}
-        # what each line dropped last, where that is wanted
-        self.parts: dict[CutPlace, list[CutPart]] | None = None
+        self._places: dict[tuple[object, ...], SeenCut] = {}
+        # what each place dropped last, where that is wanted
+        self.parts: dict[SeenCut, list[CutPart]] | None = None
         # ways to nodes that take what no op of the graph computed
         self._taking: dict[tuple[Line, ...], None] = {}
         # backward calls, and the sequence number after the last one
@@ -87,11 +87,11 @@ class CutWatch:
         self.off: SourceLine | None = None
 
     def switched(self, frame: FrameType | None) -> None:
+        """A call that is no block has switched recording off; None: or on again."""
         place = self._code.place(frame) if frame is not None else None
+        self.off = None
         if place is not None:
             self.off = with_text(place.script_line or place.source)
-        else:
-            self.off = None
 
     def cutting(
         self,
@@ -101,78 +101,53 @@ class CutWatch:
         frame: FrameType,
         into: torch.Tensor | None,
     ) -> None:
-        where = self._where(kind, name, frame)
-        if where is None:
+        """A function cuts off these tensors, which have a graph. `into` is a leaf that
+        gets their numbers.
+        """
+        seen = self._place(kind, name, frame)
+        if seen is None:
             return
 
         first = tensors[0]
-        # a view that was made while nothing is recorded looks like one
+        # a view that was made while nothing is recorded looks like a leaf
         if first.is_leaf and first._base is not None:
             first = first._base
 
-        leaf = weakref.ref(first) if first.is_leaf else None
-        given = weakref.ref(into) if into is not None else None
-        event = self._last[where] = CutEvent(where, peek_sequence(), leaf, given)
-        looked = self._behind.setdefault(where, [])
+        seen.number = peek_sequence()
+        seen.leaf = weakref.ref(first) if first.is_leaf else None
+        seen.into = weakref.ref(into) if into is not None else None
 
-        if len(looked) < _TIMES:
-            leaves = [
-                _leaves_behind(tensor) for tensor in tensors if not tensor.is_leaf
-            ]
-            looked.append({key: ref for found in leaves for key, ref in found.items()})
+        if seen.looks < LOOKS:
+            seen.looks += 1
+            for tensor in tensors:
+                seen.leaves |= leaves_behind(tensor)
+        if self.parts is not None:
+            self._walk(self.parts.setdefault(seen, []), tensors)
 
-        self._walk(event, tensors)
-
-    def _where(
-        self,
-        kind: DetachKind,
-        name: str,
-        frame: FrameType,
-    ) -> CutPlace | None:
+    def _place(self, kind: DetachKind, name: str, frame: FrameType) -> SeenCut | None:
         site = self._code.site(frame)
-        # sites are made once for each way, and never dropped
-        key = kind, name, id(site)
-        if (
-            site is None
-            or site.place is None
-            or (key not in self._places and len(self._places) >= PLACES)
-        ):
+        if site is None or site.place is None:
             return None
 
-        if key not in self._places:
-            self._places[key] = CutPlace(
-                kind,
-                name,
-                site.place,
-                tuple(_via(site)),
-            )
+        # sites are made once for each way, and never dropped
+        key = kind, name, id(site)
+        if key not in self._places and len(self._places) < PLACES:
+            self._places[key] = SeenCut(kind, name, site.place, tuple(callers(site)))
+        return self._places.get(key)
 
-        return self._places[key]
-
-    def _walk(
-        self,
-        event: CutEvent,
-        tensors: Sequence[torch.Tensor],
-    ) -> None:
-        """Note what is behind tensors that a line drops, where that is wanted: a graph
-        once a line and step, and leaves.
+    def _walk(self, parts: list[CutPart], tensors: Sequence[torch.Tensor]) -> None:
+        """Add what is behind tensors that a line drops: a graph once a line and step,
+        and leaves.
         """
-        if self.parts is None:
-            return
+        if parts and parts[0].step != self.step:
+            parts.clear()
 
-        known = [
-            part for part in self.parts.get(event.where, ()) if part.step == self.step
-        ]
-        leaves = {id(ref()) for part in known for ref in part.leaves.values()}
-        if known and (
-            len(known) >= MOST_PARTS
-            or any(not one.is_leaf or id(one) in leaves for one in tensors)
-        ):
-            return
-
-        part = part_behind(tensors, self.step)
-        if part is not None:
-            self.parts[event.where] = [*known, part]
+        noted = {id(ref()) for part in parts for ref in part.leaves.values()}
+        fresh = all(tensor.is_leaf and id(tensor) not in noted for tensor in tensors)
+        if not parts or (fresh and len(parts) < MOST_PARTS):
+            part = part_behind(tensors, self.step)
+            if part is not None:
+                parts.append(part)
 
     def parts_of(
         self, attribution: Attribution | None, outputs: object, frame: FrameType | None
@@ -186,233 +161,142 @@ class CutWatch:
         if self.parts is None:
             return None
 
-        lost = tuple(
-            i for i, (_, output) in enumerate(flatten(outputs)) if _has_no_graph(output)
-        )
+        values = [value for _, value in flatten(outputs)]
+        lost = tuple(i for i, value in enumerate(values) if _has_no_graph(value))
         before = lines_before(frame) if lost else ()
-        drops = [
-            Drop(
-                where,
-                self._bare(where),
-                parts,
-                lost if not set(where.lines).isdisjoint(before) else (),
-            )
-            for where, parts in sorted(
-                self.parts.items(), key=lambda item: self._last[item[0]].at
-            )
-        ]
+        drops: list[Drop] = []
+
+        for seen in sorted(self.parts, key=lambda seen: seen.number):
+            parts = self.parts[seen]
+            is_before = not set(seen.lines).isdisjoint(before)
+            if parts:
+                cut = self.cut(seen, lambda leaf: ())
+                drops.append(Drop(seen, cut, parts, lost if is_before else ()))
 
         return CutParts(attribution, drops, self.step, self.entering)
 
     # -- what is known, for instance at a backward call --------------------------------
 
-    def cut(
-        self,
-        event: CutEvent,
-        names: Callable[[torch.Tensor], Names],
-    ) -> Cut:
-        """An event as plain data; `names` tells those of a leaf."""
-        where, place = event.where, event.where.place
+    def cut(self, seen: SeenCut, names: Callable[[torch.Tensor], Names]) -> Cut:
+        """The last time that a place has cut, as plain data; `names` tells those of a
+        leaf.
+        """
+        place = seen.place
         source = with_text(place.script_line or place.source)
         inside = source.function if source.function != "<module>" else ""
         if place.script_line is not None:
-            inside = f"{place.source.package} ({place_text(os.path.basename(place.source.file), place.source.line)})"
+            file = os.path.basename(place.source.file)
+            where = place_text(file, place.source.line)
+            inside = f"{place.source.package} ({where})"
 
-        leaf = event.leaf() if event.leaf is not None else None
+        leaf = seen.leaf() if seen.leaf is not None else None
+        behind = set[str]()
+        for ref in seen.leaves.values():
+            other = ref()
+            if other is not None:
+                behind.update(names(other))
+
         return Cut(
-            where.kind,
+            seen.kind,
             source,
-            where.operation,
+            seen.operation,
             inside,
-            event.at,
+            seen.number,
             names(leaf) if leaf is not None else (),
-            frozenset(name for leaf in self._leaves(where) for name in names(leaf)),
-            where.via,
+            frozenset(behind),
+            seen.via,
         )
 
-    def _bare(self, where: CutPlace) -> Cut:
-        return self.cut(self._last[where], lambda leaf: ())
-
-    def _leaves(self, where: CutPlace) -> list[torch.Tensor]:
-        """The leaves that the graph led to which was cut off there, the first few
-        times.
-        """
-        refs = {
-            key: ref
-            for leaves in self._behind.get(where, ())
-            for key, ref in leaves.items()
-        }
-        return [leaf for ref in refs.values() if (leaf := ref()) is not None]
-
-    def cuts(
-        self,
-        names: Callable[[torch.Tensor], Names],
-    ) -> tuple[Cut, ...]:
+    def cuts(self, names: Callable[[torch.Tensor], Names]) -> tuple[Cut, ...]:
         """Every place that has cut, with the last time that it ran."""
-        return tuple(self.cut(event, names) for event in self._last.values())
+        return tuple(self.cut(seen, names) for seen in self._places.values())
 
-    def on(self, lines: Collection[Line]) -> list[CutEvent]:
+    def on(self, lines: Collection[Line]) -> list[SeenCut]:
         """The cuts on these lines, or in what they call."""
-        return [
-            event
-            for where, event in self._last.items()
-            if not set(where.lines).isdisjoint(lines)
-        ]
+        every = self._places.values()
+        return [seen for seen in every if not set(seen.lines).isdisjoint(lines)]
 
-    def entering(
-        self,
-        nodes: Sequence[Taker],
-    ) -> dict[CutPlace, list[int]]:
+    def entering(self, nodes: Sequence[Taker]) -> dict[SeenCut, list[int]]:
         """The nodes that take in what lines have cut off, as the code says: the nearest
         ones in each case.
+
+        It goes by lines: two parts of one statement are not told apart, and of several
+        statements on a line nothing is said.
         """
-        ways = list(_ways(node.sequence for node in nodes))
-        taking = dict.fromkeys(
-            way for node, way in zip(nodes, ways) if node.takes and way
-        )
-        self._taking.update(taking)
-        computed, cutting = set().union(*ways), self.lines()
-        fed = {way: _fed(way, computed) & cutting for way in taking if cutting}
-        found: dict[CutPlace, dict[tuple[int, int], list[int]]] = {}
+        ways = list(ways_to(node.sequence for node in nodes))
+        computed = set().union(*ways)
+        cutting = self.lines()
+        feeding_lines: dict[tuple[Line, ...], frozenset[Line]] = {}
+        found: dict[SeenCut, dict[tuple[int, int], list[int]]] = {}
 
         for node, way in zip(nodes, ways):
-            for where in self._last if node.takes and fed.get(way) else ():
-                depth = next(
-                    (i for i, line in enumerate(where.lines) if line in fed[way]), None
-                )
-                if depth is not None:
-                    found.setdefault(where, {}).setdefault(
-                        (depth, -node.takes), []
-                    ).append(node.node)
+            if not node.takes or not way:
+                continue
+            self._taking[way] = None
+            if way not in feeding_lines and cutting:
+                feeding_lines[way] = fed_by(way, computed) & cutting
+            if not feeding_lines.get(way):
+                continue
 
-        return {where: nearest[min(nearest)] for where, nearest in found.items()}
+            for seen in self._places.values():
+                depths = _depths(seen, feeding_lines[way])
+                if depths:
+                    nearness = depths[0], -node.takes
+                    by_nearness = found.setdefault(seen, {})
+                    by_nearness.setdefault(nearness, []).append(node.node)
+
+        return {seen: places[min(places)] for seen, places in found.items()}
 
     def lines_behind(self) -> set[Line]:
         """The lines whose result may have gone into graphs that were read."""
         return {line for way in self._taking for one in way for line in feeding(one)}
 
-    def last(self, where: CutPlace) -> CutEvent:
-        """The last time that a place has cut."""
-        return self._last[where]
-
-    def this_step(self, kind: DetachKind) -> list[CutEvent]:
+    def this_step(self, kind: DetachKind) -> list[SeenCut]:
+        every = self._places.values()
         return [
-            event
-            for event in self._last.values()
-            if event.where.kind == kind and event.at >= self.since
+            seen for seen in every if seen.kind == kind and seen.number >= self.since
         ]
 
-    def given_to(self, leaf: torch.Tensor) -> list[CutEvent]:
+    def given_to(self, leaf: torch.Tensor) -> list[SeenCut]:
         """The cuts that gave a leaf its numbers."""
+        written = [seen for seen in self._places.values() if seen.into is not None]
         return [
-            event
-            for event in self._last.values()
-            if event.into is not None and event.into() is leaf
+            seen for seen in written if seen.into is not None and seen.into() is leaf
         ]
 
     def lines(self) -> set[Line]:
         """All lines that have cut, or called what did."""
-        return {line for where in self._last for line in where.lines}
+        return {line for seen in self._places.values() for line in seen.lines}
 
-    def cuts_behind(
-        self,
-        tensor: torch.Tensor,
-        name: str,
-    ) -> Iterator[Cut]:
+    def cuts_behind(self, tensor: torch.Tensor, name: str) -> Iterator[Cut]:
         """The cuts of what an op computed, or of what was computed from that, as far as
         `parts` were walked.
         """
-        made_by = grad_fn_of(tensor)
-        number = made_by._sequence_nr() if made_by is not None else None
-        walked = (
-            (where, part.graph)
-            for where, parts in (self.parts or {}).items()
-            for part in parts
-        )
+        function = grad_fn_of(tensor)
+        if function is None:
+            return
 
-        for where, graph in walked:
-            if number is not None and number in column(graph.nodes, "sequence"):
-                cut = self._bare(where)
-                is_it = any(
-                    root.node is not None and graph.nodes[root.node].sequence == number
-                    for root in graph.roots
-                )
-                yield (
-                    cut._replace(leaf=(name,))
-                    if is_it
-                    else cut._replace(behind=frozenset((name,)))
-                )
+        number = function._sequence_nr()
+        for seen, parts in (self.parts or {}).items():
+            for graph in (part.graph for part in parts):
+                if number not in column(graph.nodes, "sequence"):
+                    continue
+                cut = self.cut(seen, lambda leaf: ())
+                roots = [root.node for root in graph.roots if root.node is not None]
+                if number in {graph.nodes[node].sequence for node in roots}:
+                    yield cut._replace(leaf=(name,))
+                else:
+                    yield cut._replace(behind=frozenset((name,)))
 
     def next_step(self) -> None:
         """A backward call has run: what a line drops from here on is of another step."""
         self.step, self.since = self.step + 1, peek_sequence()
 
 
-def _fed(
-    way: Sequence[Line],
-    computed: Collection[Line],
-) -> frozenset[Line]:
-    """The lines whose result goes into what a line computes, called on this way; the
-    line itself is one.
-    """
-    return statement_at(way[0]).union(*(feeding(line, computed) for line in way))
-
-
-def lines_before(frame: FrameType | None) -> frozenset[Line]:
-    """The lines whose results go into those that a frame, and those around it, are at."""
-    way = [(one.file, one.line) for one in script_lines(frame)]
-    return _fed(way, ()) if way else frozenset()
-
-
-def _ways(
-    numbers: Iterable[int],
-) -> Iterator[tuple[Line, ...]]:
-    """The lines of the user's that led to each node, by sequence number, innermost
-    first; none where nothing is recorded.
-    """
-    session = running()
-    lines = session.event_log().lines if session is not None else None
-    known: dict[int, tuple[Line, ...]] = {}
-    for number in numbers:
-        site = lines.at(number) if lines is not None and number != LAST else None
-        if id(site) not in known:
-            if site is not None:
-                known[id(site)] = tuple((one.file, one.line) for one in _via(site))
-            else:
-                known[id(site)] = ()
-        yield known[id(site)]
-
-
-def _via(site: CallSite) -> Iterator[SourceLine]:
-    for caller in site.chain():
-        if caller.place is not None and not caller.place.source.package:
-            yield caller.place.source
+def _depths(seen: SeenCut, lines: Collection[Line]) -> list[int]:
+    """How many calls further in than each of these lines a place has cut."""
+    return [depth for depth, line in enumerate(seen.lines) if line in lines]
 
 
 def _has_no_graph(output: object) -> bool:
     return isinstance(output, torch.Tensor) and grad_fn_of(output) is None
-
-
-def _leaves_behind(tensor: torch.Tensor) -> _Leaves:
-    """The leaves that a tensor was computed from; none when its graph is too large for
-    a look.
-    """
-    leaves: _Leaves = {}
-    start: Any = tensor.grad_fn
-    seen, waiting = {start}, [start]
-
-    while waiting and len(seen) < _NODES:
-        node: Any = waiting.pop()
-        if type(node).__name__ == "AccumulateGrad":
-            leaf = getattr(node, "variable", None)
-        else:
-            leaf = None
-        if isinstance(leaf, torch.Tensor):
-            leaves[id(leaf)] = weakref.ref(leaf)
-        inputs = {
-            function for function, _ in node.next_functions if function is not None
-        } - seen
-        seen |= inputs
-        waiting += inputs
-
-    return leaves if not waiting else {}

@@ -7,38 +7,24 @@ known of these nodes, too. No tensor is kept.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from gradviz.graph import Edge, Graph, Leaf, Node, SourceLine
+from gradviz.cuts.part import CutPart, Key, keys
+from gradviz.graph import Edge, Graph, Leaf, Node, TensorInfo
 from gradviz.graph.origins import common
 from gradviz.source.cut import Cut
 from gradviz.walker.description import Attribution, BareGraph, Places
 from gradviz.walker.names import Names
 from gradviz.walker.private import LAST
-from gradviz.walker.tensors import grad_fn_of
-from gradviz.walker.walk import Walked, capture
 from gradviz.wording import plural
 
 if TYPE_CHECKING:
-    from gradviz.cuts.lines import CutPlace
-
-_Key = tuple[Literal["leaf", "op"], int]
-
-
-class CutPart(NamedTuple):
-    """The graph behind tensors when they were cut off, and its leaves by node. `step`
-    counts the backward calls before.
-    """
-
-    graph: Graph
-    leaves: Mapping[int, weakref.ref[torch.Tensor]]
-    step: int
+    from gradviz.cuts.lines import SeenCut
 
 
 class Drop(NamedTuple):
@@ -46,7 +32,7 @@ class Drop(NamedTuple):
     have no graph because of it, by number.
     """
 
-    where: CutPlace
+    seen: SeenCut
     cut: Cut
     parts: Sequence[CutPart]
     outputs: tuple[int, ...] = ()
@@ -62,7 +48,7 @@ class Taker(NamedTuple):
     takes: int
 
 
-Entering = Callable[[Sequence[Taker]], "Mapping[CutPlace, Sequence[int]]"]
+Entering = Callable[[Sequence[Taker]], "Mapping[SeenCut, Sequence[int]]"]
 """Tells which nodes take in what lines have cut off: see `CutWatch.entering`."""
 
 
@@ -84,54 +70,22 @@ def takers(
     ]
 
 
-def part_behind(
-    tensors: Sequence[torch.Tensor],
-    step: int,
-) -> CutPart | None:
-    """The graph behind tensors that are cut off; None where reading their nodes could
-    add one.
-    """
-    if any(not tensor.is_leaf and grad_fn_of(tensor) is None for tensor in tensors):
-        return None
-
-    walks: list[Walked] = []
-    graph = capture(
-        list(tensors),
-        saved=False,
-        need_graph=False,
-        read_compiled=False,
-        inspect=walks.append,
-    )
-
-    return CutPart(
-        graph,
-        {node: weakref.ref(leaf) for node, leaf in walks[0].variables.items()},
-        step,
-    )
-
-
 @dataclass
-class _Ghosts:
-    """Nodes that are added, and edges of them, numbered on from those of the walk."""
+class _Ghost:
+    """A node that is added. `cut` and `users`, who go on with the result: of scissors."""
 
-    first: int
-    nodes: list[Node] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
-    leaves: dict[int, tuple[Leaf, torch.Tensor | None]] = field(default_factory=dict)
-    # who goes on with what a line cut off
-    users: dict[int, list[int]] = field(default_factory=dict)
-    sources: dict[int, SourceLine] = field(default_factory=dict)
-    # what stands for an output without a graph
-    roots: dict[int, int] = field(default_factory=dict)
-
-    def add(self, node: Node) -> int:
-        self.nodes.append(node)
-        return self.first + len(self.nodes) - 1
+    node: Node
+    leaf: Leaf | None = None
+    tensor: torch.Tensor | None = None  # of a leaf that is alive
+    cut: Cut | None = None
+    users: Sequence[int] = ()
 
 
 class CutParts:
     """An attribution for one walk that asks another one, and `joined` adds to the graph
     what was cut off of it.
+
+    Nodes that are added are numbered on from those of the walk.
     """
 
     def __init__(
@@ -143,247 +97,206 @@ class CutParts:
     ) -> None:
         self._attribution, self._drops, self._step = attribution, drops, step
         self._entering = entering
-        self._known: dict[_Key, int] = {}
+        self.kind: Literal["", "recorded", "inferred"] = ""
         if attribution is not None:
-            self.kind: Literal["", "recorded", "inferred"] = attribution.kind
-        else:
-            self.kind = ""
+            self.kind = attribution.kind
+
+        self._first = 0  # the number of the first one
+        self._ghosts: list[_Ghost] = []
+        self._edges: list[Edge] = []
+        self._numbers: dict[Key, int] = {}
+        # what stands for an output without a graph
+        self._roots: dict[int, int] = {}
+        self._places = Places()
 
     def places(self, bare: BareGraph) -> Places:
-        count = len(bare.sequences)
+        self._first = len(bare.sequences)
         for node, number in enumerate(bare.sequences):
-            if node in bare.variables:
-                key: _Key = ("leaf", id(bare.variables[node]))
-            else:
-                key = ("op", number)
-            self._known[key] = node
+            leaf = bare.variables.get(node)
+            key = ("op", number) if leaf is None else ("leaf", id(leaf))
+            self._numbers[key] = node
 
+        entered: Mapping[SeenCut, Sequence[int]] = {}
         if self._drops:
-            self._entered = self._entering(
-                takers(bare.sequences, bare.edges, bare.none_inputs)
-            )
-        else:
-            self._entered = {}
+            nodes = takers(bare.sequences, bare.edges, bare.none_inputs)
+            entered = self._entering(nodes)
+        for drop in self._drops:
+            if drop.outputs or drop.seen in entered or self._has_new(drop):
+                self._add(drop, entered.get(drop.seen, ()))
 
-        self._ghosts = ghosts = _Ghosts(count)
-        for drop in self._drops_that_matter():
-            self._add(drop)
-
-        numbers = [
-            LAST if i in ghosts.users or node.sequence is None else node.sequence
-            for i, node in enumerate(ghosts.nodes, count)
-        ]
-        alive = {
-            i: tensor for i, (_, tensor) in ghosts.leaves.items() if tensor is not None
-        }
-        whole = bare._replace(
-            sequences=[*bare.sequences, *numbers],
-            edges=[*bare.edges, *ghosts.edges],
-            variables={**bare.variables, **alive},
-            kinds=[*bare.kinds, *(node.op for node in ghosts.nodes)],
+        places = self._attributed(bare)
+        count = self._first + len(self._ghosts)
+        self._places = places._replace(
+            scope_of=list(islice(places.scope_of, count)),
+            source_of=list(islice(places.source_of, count)),
+            script_line_of=list(islice(places.script_line_of, count)),
+        )
+        # what else is said of nodes is looked up in the graph of the walk
+        return self._places._replace(
+            names=_below(self._first, places.names),
+            assigned=_below(self._first, places.assigned),
         )
 
-        if self._attribution is not None:
-            told = self._attribution.places(whole)
-        else:
-            told = Places()
+    def _attributed(self, bare: BareGraph) -> Places:
+        """Where all nodes were made, those that are added among them."""
+        if self._attribution is None:
+            return Places()
 
-        every = count + len(numbers)
-        self._scope_of = list(islice(told.scope_of, every))
-        self._source_of = list(islice(told.source_of, every))
-        self._script_line_of = list(islice(told.script_line_of, every))
-        self._told = told
-        return told._replace(
-            scope_of=self._scope_of,
-            source_of=self._source_of,
-            script_line_of=self._script_line_of,
-            names={i: name for i, name in told.names.items() if i < count},
-            assigned={i: name for i, name in told.assigned.items() if i < count},
+        sequences, variables = list(bare.sequences), dict(bare.variables)
+        for number, ghost in enumerate(self._ghosts, self._first):
+            sequence = ghost.node.sequence
+            sequences.append(LAST if ghost.cut or sequence is None else sequence)
+            if ghost.tensor is not None:
+                variables[number] = ghost.tensor
+
+        return self._attribution.places(
+            bare._replace(
+                sequences=sequences,
+                edges=[*bare.edges, *self._edges],
+                variables=variables,
+                kinds=[*bare.kinds, *(ghost.node.op for ghost in self._ghosts)],
+            )
         )
 
     # -- what is added -----------------------------------------------------------------
 
-    def _drops_that_matter(self) -> Iterator[Drop]:
-        """Those whose result came back into the graph or is an output, and those of
-        this step that hold what is not in it.
+    def _has_new(self, drop: Drop) -> bool:
+        """Whether a line of this step has dropped what was computed from a leaf that is
+        not in the graph.
         """
-        waiting = list(self._drops)
-        while (drop := next(filter(self._matters, waiting), None)) is not None:
-            waiting.remove(drop)
-            yield drop
-
-    def _matters(self, drop: Drop) -> bool:
-        if drop.outputs or drop.where in self._entered:
-            return True
         part = drop.parts[0]
-        # else nothing but a leaf was looked at
         computed = len(part.graph.nodes) > len(part.graph.leaves)
-        new = any(key[0] == "leaf" and key not in self._known for key, _ in _keys(part))
-        return computed and new and part.step == self._step
-
-    def _add(self, drop: Drop) -> None:
-        cut, ghosts = drop.cut, self._ghosts
-        dropped = [end for part in drop.parts for end in self._add_part(part)]
-        given = tuple(root.tensor for part in drop.parts for root in part.graph.roots)
-        place = ghosts.add(
-            Node(
-                0,
-                f"\u2702 {cut.operation}",
-                given if len(given) == 1 else (),
-                cut.at,
-            )
+        if part.step != self._step or not computed:
+            return False
+        return any(
+            key[0] == "leaf" and key not in self._numbers for key, _ in keys(part)
         )
-        ghosts.edges += [Edge(place, *end, i) for i, end in enumerate(dropped)]
-        users = list(self._entered.get(drop.where, ()))
-        ghosts.users[place] = users
-        ghosts.edges += [Edge(user, place, 0, _BEHIND + place) for user in users]
-        ghosts.sources[place] = cut.source
-        ghosts.roots.update(dict.fromkeys(drop.outputs, place))
 
-    def _add_part(
-        self,
-        part: CutPart,
-    ) -> list[tuple[int, int]]:
+    def _add(self, drop: Drop, users: Sequence[int]) -> None:
+        inputs: list[tuple[int, int]] = []
+        tensors: list[TensorInfo] = []
+        for part in drop.parts:
+            inputs += self._add_part(part)
+            tensors += [root.tensor for root in part.graph.roots]
+
+        outputs = tuple(tensors) if len(tensors) == 1 else ()
+        name = f"\u2702 {drop.cut.operation}"
+        scissors = self._append(
+            _Ghost(Node(0, name, outputs, drop.cut.at), cut=drop.cut, users=users)
+        )
+        for position, (node, output) in enumerate(inputs):
+            self._edges.append(Edge(scissors, node, output, position))
+        for user in users:
+            self._edges.append(Edge(user, scissors, 0, _LAST_POSITION + scissors))
+        self._roots.update(dict.fromkeys(drop.outputs, scissors))
+
+    def _add_part(self, part: CutPart) -> list[tuple[int, int]]:
         """Add what is new of a part. Returns the node and output of each tensor that
         was dropped.
         """
-        ghosts, ids, fresh = self._ghosts, list[int](), set[int]()
-        for node, (key, tensor) in zip(
-            part.graph.nodes,
-            _keys(part),
-        ):
-            if key not in self._known:
+        graph, numbers = part.graph, list[int]()
+        fresh = set[int]()
+        for node, (key, tensor) in zip(graph.nodes, keys(part)):
+            if key not in self._numbers:
                 fresh.add(node.id)
-                self._known[key] = ghosts.add(node)
-                if node.id in part.graph.leaf_of:
-                    ghosts.leaves[self._known[key]] = (
-                        part.graph.leaf_of[node.id],
-                        tensor,
-                    )
-            ids.append(self._known[key])
+                ghost = _Ghost(node, graph.leaf_of.get(node.id), tensor)
+                self._numbers[key] = self._append(ghost)
+            numbers.append(self._numbers[key])
 
-        for edge in part.graph.edges:
+        for edge in graph.edges:
             if edge.consumer in fresh:
-                ghosts.edges.append(
-                    edge._replace(
-                        consumer=ids[edge.consumer], producer=ids[edge.producer]
-                    )
-                )
+                consumer, producer = numbers[edge.consumer], numbers[edge.producer]
+                self._edges.append(edge._replace(consumer=consumer, producer=producer))
 
-        return [
-            (ids[root.node], root.output)
-            for root in part.graph.roots
-            if root.node is not None
-        ]
+        roots = [root for root in graph.roots if root.node is not None]
+        return [(numbers[root.node or 0], root.output) for root in roots]
+
+    def _append(self, ghost: _Ghost) -> int:
+        self._ghosts.append(ghost)
+        return self._first + len(self._ghosts) - 1
 
     # -- the graph with it -------------------------------------------------------------
 
     def joined(self, graph: Graph, names: Names) -> Graph:
         """The graph of the walk with what was cut off."""
-        ghosts = self._ghosts
-        if not ghosts.nodes:
+        if not self._ghosts:
             return graph
 
-        shift = len(graph.nodes) - ghosts.first
-        new = [
-            *range(ghosts.first),
-            *range(
-                ghosts.first + shift,
-                ghosts.first + shift + len(ghosts.nodes),
-            ),
-        ]
-        added = [
-            edge._replace(
-                consumer=new[edge.consumer],
-                producer=new[edge.producer],
-            )
-            for edge in ghosts.edges
-        ]
-        leaves = tuple(self._leaf(i, new[i], names) for i in ghosts.leaves)
-        called = {leaf.node: leaf.names for leaf in leaves}
-        nodes = [
-            self._node(i, new[i])._replace(names=called.get(new[i], ()))
-            for i in range(ghosts.first, len(new))
-        ]
-        words = f"{plural(len(nodes) - len(leaves), 'function')} and {plural(len(leaves), 'leaf', 'leaves')}"
+        # the walk has added leaves that are outputs
+        shift = len(graph.nodes) - self._first
+
+        def id_of(number: int) -> int:
+            return number if number < self._first else number + shift
+
+        nodes, leaves = list(graph.nodes), list(graph.leaves)
+        for number, ghost in enumerate(self._ghosts, self._first):
+            node = self._node(number, ghost)._replace(id=id_of(number), names=())
+            if ghost.leaf is not None:
+                leaf = self._leaf(number, ghost.leaf, ghost.tensor, names)
+                leaves.append(leaf._replace(node=node.id))
+                node = node._replace(names=leaf.names)
+            nodes.append(node)
+
+        edges = list(graph.edges)
+        for edge in self._edges:
+            consumer, producer = id_of(edge.consumer), id_of(edge.producer)
+            edges.append(edge._replace(consumer=consumer, producer=producer))
+        edges.sort(key=lambda edge: (edge.consumer, edge.position))
+
+        roots = list(graph.roots)
+        for output, number in self._roots.items():
+            roots[output] = roots[output]._replace(node=id_of(number))
+
+        count = len(leaves) - len(graph.leaves)
+        functions = plural(len(self._ghosts) - count, "function")
+        parts = f"{functions} and {plural(count, 'leaf', 'leaves')}"
+        note = f"dashed: {parts} are cut off at \u2702, so no gradient passes"
         return replace(
             graph,
-            notes=(
-                *graph.notes,
-                f"dashed: {words} are cut off at \u2702, so no gradient passes",
-            ),
-            nodes=(*graph.nodes, *nodes),
-            edges=tuple(
-                sorted(
-                    (*graph.edges, *added),
-                    key=lambda edge: (edge.consumer, edge.position),
-                )
-            ),
-            leaves=(*graph.leaves, *leaves),
-            roots=tuple(
-                root._replace(node=new[ghosts.roots[i]]) if i in ghosts.roots else root
-                for i, root in enumerate(graph.roots)
-            ),
+            notes=(*graph.notes, note),
+            nodes=tuple(nodes),
+            edges=tuple(edges),
+            leaves=tuple(leaves),
+            roots=tuple(roots),
         )
 
     def _leaf(
-        self,
-        at: int,
-        node: int,
-        names: Names,
+        self, number: int, leaf: Leaf, tensor: torch.Tensor | None, names: Names
     ) -> Leaf:
-        leaf, tensor = self._ghosts.leaves[at]
         if tensor is None:
-            return leaf._replace(node=node)
-        told = self._told.names.get(at)
-        called = names.leaf(tensor) or ((told,) if told is not None else ())
+            return leaf
+        path = self._places.names.get(number)
+        own_names = names.leaf(tensor) or ((path,) if path is not None else ())
         kind: Any = names.kind(tensor)
-        return leaf._replace(node=node, names=called, kind=kind)
+        return leaf._replace(names=own_names, kind=kind)
 
-    def _node(self, at: int, node: int) -> Node:
-        ghosts = self._ghosts
-        record, scope, source = (
-            ghosts.nodes[at - ghosts.first],
-            self._scope_of[at],
-            self._source_of[at],
-        )
-        if at in ghosts.users:
-            given = (edge.producer for edge in ghosts.edges if edge.consumer == at)
-            scopes = {self._scope_of[end] for end in (*given, *ghosts.users[at])}
-            known = [scope for scope in scopes if scope is not None]
-            together = (
-                known and len(known) == len(scopes) and at not in ghosts.roots.values()
-            )
-            scope, source = (
-                common(self._told.scopes, known) if together else None,
-                ghosts.sources[at],
-            )
+    def _node(self, number: int, ghost: _Ghost) -> Node:
+        places: Any = self._places  # of which the first three are lists
+        scope, source = places.scope_of[number], places.source_of[number]
+        if ghost.cut is not None:
+            scope, source = self._scope_around(number, ghost), ghost.cut.source
 
-        return record._replace(
-            id=node,
+        return ghost.node._replace(
             scope=scope,
             source=source,
-            script_line=self._script_line_of[at],
-            assigned=self._told.assigned.get(at, ""),
-            flags=(*record.flags, "cut"),
+            script_line=places.script_line_of[number],
+            assigned=places.assigned.get(number, ""),
+            flags=(*ghost.node.flags, "cut"),
         )
 
+    def _scope_around(self, number: int, scissors: _Ghost) -> int | None:
+        """The module in which both happens, what is cut off and what goes on with it."""
+        places: Any = self._places
+        ends = {edge.producer for edge in self._edges if edge.consumer == number}
+        scopes = {places.scope_of[end] for end in ends.union(scissors.users)}
+        if not scopes or None in scopes or number in self._roots.values():
+            return None
+        return common(places.scopes, list(scopes))
 
-_BEHIND = 1_000_000  # positions of what comes back in: no op takes so many inputs
+
+_LAST_POSITION = 1_000_000
+"""Of what comes back in: no op takes so many inputs."""
 
 
-def _keys(
-    part: CutPart,
-) -> Iterator[tuple[_Key, torch.Tensor | None]]:
-    """What tells each node of a part from all others, and the tensor of a leaf that is
-    alive.
-    """
-    for node in part.graph.nodes:
-        tensor = part.leaves[node.id]() if node.id in part.leaves else None
-        if tensor is not None:
-            yield ("leaf", id(tensor)), tensor
-        else:
-            yield (
-                ("op", node.sequence if node.sequence is not None else -2 - node.id),
-                None,
-            )
+def _below(count: int, by_node: Mapping[int, str]) -> dict[int, str]:
+    return {node: name for node, name in by_node.items() if node < count}

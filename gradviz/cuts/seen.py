@@ -13,104 +13,55 @@ What somebody has taken before, as `cut = torch.Tensor.detach`, is not seen.
 
 from __future__ import annotations
 
-import dis
 import inspect
-import linecache
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
-from traceback import walk_tb
-from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any, Protocol
+from types import FrameType
+from typing import Any
 
 import torch
-import torch.distributions as distributions
 import torch.jit._builtins as scripted
 
-from gradviz.packages import is_foundation
-from gradviz.source.cut import DetachKind
+from gradviz.cuts.frames import (
+    begins_block,
+    calls,
+    first_argument,
+    is_the_users,
+    on_its_line,
+    reads,
+    without_ours,
+)
+from gradviz.cuts.functions import (
+    OPERATORS,
+    PLAIN,
+    elements,
+    forget,
+    parameters_of,
+    samples,
+)
+from gradviz.cuts.lines import CutWatch
+from gradviz.source.cut import METHODS, DetachKind
 from gradviz.walker.isolation import isolated
 from gradviz.walker.private import is_traced
 from gradviz.walker.taps import Began, Ended, all_tapped
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)
-"""Classes of tensors that answer like any tensor."""
-
-
-_builtin_table: Any = scripted._get_builtin_table
-
-
-class Watch(Protocol):
-    """What is told of the calls that cut."""
-
-    def cutting(
-        self,
-        kind: DetachKind,
-        name: str,
-        tensors: Sequence[torch.Tensor],
-        frame: FrameType,
-        into: torch.Tensor | None,
-    ) -> None:
-        """A function cuts off these tensors, which have a graph. `into` is a leaf that
-        gets their numbers.
-        """
-
-    def switched(self, frame: FrameType | None) -> None:
-        """A call that is no block has switched recording off; None: or on again."""
-
-
-_METHODS: dict[str, DetachKind] = {
-    "detach": "detach",
-    "detach_": "detach",
-    "numpy": "numpy",
-    **dict.fromkeys(("item", "tolist"), "number"),
-    **dict.fromkeys(
-        (
-            "argmax",
-            "argmin",
-            "argsort",
-            "gt",
-            "lt",
-            "ge",
-            "le",
-            "eq",
-            "ne",
-        ),
-        "integer",
-    ),
-    **dict.fromkeys(
-        ("long", "int", "short", "byte", "bool"),
-        "integer",
-    ),
-    **dict.fromkeys(("bernoulli", "multinomial"), "sample"),
-}
-_OPERATORS: dict[str, DetachKind] = {
-    **dict.fromkeys(("__float__", "__int__", "__index__", "__complex__"), "number"),
-    **dict.fromkeys(
-        ("__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__"), "integer"
-    ),
-}
-
-
 # a mode of the user's would see that a tensor is asked
 _count_modes = torch._C._len_torch_function_stack
 _count_dispatch_modes = torch._C._len_torch_dispatch_stack
-_MOST = 4  # elements of a list
 _NOT_SEEN = ("torch", "gradviz")
 """Packages whose own calls cut nothing of the user's."""
+
+
+Asked = Callable[[str, Any, FrameType], None]
 
 
 class _Attribute:
     """An attribute of `torch.Tensor` that hands out torch's own, and says so first."""
 
-    def __init__(
-        self,
-        name: str,
-        theirs: Any,
-        asked: Callable[[str, Any, FrameType], None],
-    ) -> None:
+    def __init__(self, name: str, theirs: Any, asked: Asked) -> None:
         self._name, self._theirs, self._asked = name, theirs, asked
 
     def __get__(self, tensor: Any, kind: Any = None) -> Any:
@@ -127,7 +78,7 @@ class _Data(_Attribute):
         try:
             self._theirs.__set__(tensor, value)
         except BaseException as error:
-            error.__traceback__ = _without_ours(error.__traceback__)
+            error.__traceback__ = without_ours(error.__traceback__)
             raise
 
 
@@ -138,7 +89,7 @@ class CutCalls:
 
     def __init__(
         self,
-        watch: Watch,
+        watch: CutWatch,
         stepped: Callable[[], None] | None = None,
     ) -> None:
         self._watch, self._stepped = watch, stepped
@@ -150,7 +101,7 @@ class CutCalls:
         self._thread, self._undo = threading.get_ident(), ExitStack()
         try:
             self._undo.enter_context(all_tapped(self._listeners()))
-            for name in (*_METHODS, *_OPERATORS, "copy_"):
+            for name in (*METHODS, *OPERATORS, "copy_"):
                 self._stand_in(name, _Attribute)
             self._stand_in("data", _Data)
             for function in (torch.tensor, torch.as_tensor):
@@ -187,30 +138,24 @@ class CutCalls:
 
             try:
                 with self.paused():
-                    made = _on_its_line(caller, theirs, given, options)
+                    tensor = on_its_line(caller, theirs, given, options)
             except BaseException as error:
-                error.__traceback__ = _without_ours(error.__traceback__)
+                error.__traceback__ = without_ours(error.__traceback__)
                 raise
 
             data = given[0] if given else options.get("data")
-            if (
-                made is not data and not isinstance(data, torch.Tensor)
-            ) or theirs is not torch.as_tensor:
-                self._tell(
-                    "new",
-                    theirs.__name__,
-                    list(_elements(data)),
-                    caller,
-                    made,
-                )
-
-            return made
+            # as_tensor keeps a tensor, or the graph of one
+            copies = theirs.__name__ == "tensor" or not isinstance(data, torch.Tensor)
+            if copies:
+                self._tell("new", theirs.__name__, list(elements(data)), caller, tensor)
+            return tensor
 
         wrapper.__module__, wrapper.__qualname__ = "torch", theirs.__name__
         # what TorchScript knows functions of torch by
-        table: dict[int, str] = _builtin_table()
+        table: dict[int, str] = scripted._get_builtin_table()  # type: ignore[no-untyped-call]
         table[id(wrapper)] = table[id(theirs)]
         self._undo.callback(table.pop, id(wrapper))
+        self._undo.callback(forget, wrapper, theirs)
         self._undo.callback(setattr, torch, theirs.__name__, theirs)
         setattr(torch, theirs.__name__, wrapper)
 
@@ -227,14 +172,14 @@ class CutCalls:
         if name == "data =":
             into, value = tensor
             self._writes(into, value, frame)
-        elif name in _OPERATORS:
-            self._tell(_OPERATORS[name], name, (tensor,), frame)
-        elif name == "data" and _reads(frame):
+        elif name in OPERATORS:
+            self._tell(OPERATORS[name], name, (tensor,), frame)
+        elif name == "data" and reads(frame):
             self._tell("data", name, (tensor,), frame)
-        elif name == "copy_" and _calls(frame):
-            self._writes(tensor, _first_argument(frame), frame)
-        elif name in _METHODS and _calls(frame):
-            self._tell(_METHODS[name], name, (tensor,), frame)
+        elif name == "copy_" and calls(frame):
+            self._writes(tensor, first_argument(frame), frame)
+        elif name in METHODS and calls(frame):
+            self._tell(METHODS[name], name, (tensor,), frame)
 
     def _is_watched(self, frame: FrameType | None) -> bool:
         """Whether code that is to be seen runs in a frame: what torch asks its tensors
@@ -255,13 +200,11 @@ class CutCalls:
     ) -> None:
         try:
             with _guard():
-                lost = [
-                    one for one in tensors if type(one) in PLAIN and one.requires_grad
-                ]
+                lost = list(filter(_has_graph, tensors))
                 if lost:
                     self._watch.cutting(kind, name, lost, frame, into)
         except Exception as error:
-            if _is_the_users(error):
+            if is_the_users(error):
                 raise
 
     def _writes(
@@ -289,7 +232,7 @@ class CutCalls:
         yield tensor.__array__, self._array
         for copied in {tensor.__deepcopy__, torch.nn.Parameter.__deepcopy__}:
             yield copied, self._copied
-        for draws in dict.fromkeys(_samples()):
+        for draws in dict.fromkeys(samples()):
             yield draws, self._drawn
         for compiles in (torch.compile, torch.export.export):
             yield compiles, self._compiled
@@ -360,7 +303,7 @@ class CutCalls:
         **__: Any,
     ) -> None:
         if self._is_watched(frame.f_back):
-            self._tell("sample", "sample", list(_parameters(distribution)), frame)
+            self._tell("sample", "sample", list(parameters_of(distribution)), frame)
 
     def _switched(
         self,
@@ -372,7 +315,7 @@ class CutCalls:
         """Recording is switched: by a block, or by a call that nothing takes back."""
         caller = frame.f_back
         if caller is not None and self._is_watched(caller):
-            self._watch.switched(None if mode or _begins_block(caller) else caller)
+            self._watch.switched(None if mode or begins_block(caller) else caller)
 
     def _compiled(self, *_: Any, **__: Any) -> None:
         """The compiler looks into what it compiles."""
@@ -393,123 +336,3 @@ def _guard() -> AbstractContextManager[object]:
 
 def _has_graph(tensor: Any) -> bool:
     return type(tensor) in PLAIN and bool(tensor.requires_grad)
-
-
-def _is_the_users(error: BaseException) -> bool:
-    """Whether an exception comes from code that ran in between, as a handler of signals
-    does.
-    """
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    return not is_foundation(frames[-1].f_code.co_filename)
-
-
-def _samples() -> Iterator[Any]:
-    """The functions of torch that draw from a distribution."""
-    waiting: list[Any] = [distributions.Distribution]
-    for kind in waiting:  # grows while it is read
-        waiting += (
-            one for one in kind.__subclasses__() if one.__module__.startswith("torch.")
-        )
-        if inspect.isfunction(sample := vars(kind).get("sample")):
-            yield inspect.unwrap(sample)
-
-
-def _begins_block(frame: FrameType) -> bool:
-    line = linecache.getline(
-        frame.f_code.co_filename,
-        frame.f_lineno or 0,
-    ).strip()
-    return line.startswith(("with ", "async with ", "@"))
-
-
-def _parameters(distribution: Any) -> Iterator[Any]:
-    """The tensors that a distribution holds, and those that it is made of do."""
-    for value in list(vars(distribution).values()):
-        if type(value) in PLAIN:
-            yield value
-        elif isinstance(value, distributions.Distribution):
-            yield from _parameters(value)
-
-
-def _elements(data: Any) -> Iterator[Any]:
-    """The first elements of lists in lists, those of the outer ones first."""
-    waiting = [data]
-    for value in waiting:  # grows while it is read
-        if type(value) in (list, tuple):
-            waiting += value[:_MOST]
-        else:
-            yield value
-
-
-def _on_its_line(
-    caller: FrameType,
-    function: Any,
-    given: Any,
-    options: Any,
-) -> Any:
-    """What a function returns, called from a line that is the caller's to whoever asks,
-    so that a warning is issued there.
-    """
-    code = _CALL.__code__.replace(
-        co_filename=caller.f_code.co_filename,
-        co_firstlineno=caller.f_lineno or 1,
-        co_name=_OURS,
-    )
-    return FunctionType(code, caller.f_globals)(function, given, options)
-
-
-def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the functions of this module, to which a bare `raise` adds
-    none again, from Python 3.11 on.
-    """
-    while trace is not None and (
-        trace.tb_frame.f_globals is globals() or trace.tb_frame.f_code.co_name == _OURS
-    ):
-        trace = trace.tb_next
-    return trace
-
-
-_OURS = "<gradviz>"
-_CALL: Any = lambda function, given, options: function(*given, **options)  # noqa: E731 - of one line
-
-# -- what the code does with an attribute ----------------------------------------------
-
-_METHOD_BIT = sys.version_info >= (3, 12)
-_LOAD_ATTR, _LOAD_METHOD = dis.opmap["LOAD_ATTR"], dis.opmap.get("LOAD_METHOD")
-
-
-def _calls(frame: FrameType) -> bool:
-    """Whether the running instruction reads a method to call it, other than
-    `hasattr(x, "detach")`.
-    """
-    code, at = frame.f_code.co_code, frame.f_lasti
-    if _METHOD_BIT:
-        return bool(code[at] == _LOAD_ATTR and code[at + 1] & 1)
-    return code[at] == _LOAD_METHOD
-
-
-def _reads(frame: FrameType) -> bool:
-    return frame.f_code.co_code[frame.f_lasti] == _LOAD_ATTR
-
-
-def _first_argument(frame: FrameType) -> Any:
-    """What a method is about to be called with, where that is a name."""
-    code: CodeType = frame.f_code
-    after = (
-        one
-        for one in dis.get_instructions(code)
-        if one.offset > frame.f_lasti and one.opname != "CACHE"
-    )
-    first = next(after, None)
-    if first is not None and first.opname.startswith("LOAD_"):
-        return _value(frame, first)
-    return None
-
-
-def _value(frame: FrameType, load: dis.Instruction) -> Any:
-    for names in (
-        (frame.f_locals, frame.f_globals) if isinstance(load.argval, str) else ()
-    ):
-        if load.argval in names:
-            return names[load.argval]
-    return None

@@ -97,7 +97,8 @@ class CutLines:
         found = self.reason(tensor, name, one_line(name))
         if found is None or found.source is None:
             return ""
-        return f"{found.words[0].upper()}{found.words[1:]}: `{clip(found.source.text.strip(), 70)}`"
+        code = clip(found.source.text.strip(), 70)
+        return f"{found.words[0].upper()}{found.words[1:]}: `{code}`"
 
     def reason(
         self,
@@ -111,28 +112,20 @@ class CutLines:
             seen = self._watch.cuts(lambda other: names.get(id(other), ()))
             computed = self._watch.cuts_behind(tensor, name)
 
-        off = [
-            cut for cut in (*seen, *computed) if name in cut.leaf or name in cut.behind
-        ]
-        found = off or [
-            cut for cut in seen if not tensor.requires_grad and _gives(cut, name)
-        ]
+        every = (*seen, *computed)
+        found = [cut for cut in every if name in cut.leaf or name in cut.behind]
+        subject, result = f"a tensor computed from {it}", ""
+        if not found and not tensor.requires_grad:
+            # it may be what comes of a cut
+            found = [cut for cut in seen if _gives(cut, name)]
+            subject, result = "a tensor", f" to compute {it}"
         if not found:
             return None
 
         cut = max(found, key=lambda cut: cut.at)
-        if name in cut.leaf:
-            of = it
-        elif off:
-            of = f"a tensor computed from {it}"
-        else:
-            of = "a tensor"
-
-        result = "" if off else f" to compute {it}"
-        words = CUT[cut.kind].format(of=of) + result
-        return Reason(
-            f"{line_text(cut.source.file, cut.source.line)} {words}", cut.source
-        )
+        words = CUT[cut.kind].format(of=it if name in cut.leaf else subject)
+        place = line_text(cut.source.file, cut.source.line)
+        return Reason(f"{place} {words}{result}", cut.source)
 
 
 def _gives(cut: Cut, name: str) -> bool:

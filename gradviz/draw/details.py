@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -47,8 +47,8 @@ def node_lines(
     details: bool = True,
     attributes: bool = False,
     amount: str = "",
-    around: str = "",
-    own: bool = False,
+    module: str = "",
+    with_script: bool = False,
     names: labels.OpNames = "variable",
 ) -> Lines:
     """Title, op and what it made, the names that has, where it was made; with
@@ -56,23 +56,25 @@ def node_lines(
 
     Without `details`: title, op where that is another word, and parameters.
 
-    `amount` is what it is coloured by, such as `holds 8 B`. `around` is the path of the
-    module whose frame is around the box: names leave it out. `own`: name the script's
+    `amount` is what it is coloured by, such as `holds 8 B`. `module` is the path of the
+    module whose frame is around the box: names leave it out. `with_script`: name the script's
     own line, too, where a library's made the node.
     """
-    title, op = labels.op_title(graph, node, around, names)
+    title, op = labels.op_title(graph, node, module, names)
     lines = [title]
     group = node.folded
     if attributes:
-        told = [labels.attribute_line(*item) for item in node.attributes.items()]
+        attribute_lines = [
+            labels.attribute_line(*item) for item in node.attributes.items()
+        ]
     else:
-        told = []
+        attribute_lines = []
     if not details:
         if group is not None:
             held = [labels.parameters_line(group), labels.same_line(group)]
         else:
             held = [op]
-        lines += [*held, amount, *told]
+        lines += [*held, amount, *attribute_lines]
         return tuple(line for line in lines if line)
 
     if group is not None:
@@ -82,17 +84,17 @@ def node_lines(
         # the output's own box has that name
         shown_below = {root.name for root in graph.roots_of.get(node.id, ())}
         below = labels.names_text(
-            labels.relative(name, around)
+            labels.relative(name, module)
             for name in node.names
             if name not in shown_below
         )
         lines.append(below if below != title else "")
-    places = (node.script_line if own else None, node.source)
+    places = (node.script_line if with_script else None, node.source)
     lines.append(
         " → ".join(labels.source_text(place) for place in places if place is not None)
     )
     lines.append(amount)
-    lines += told or [labels.placed_text(node)]
+    lines += attribute_lines or [labels.placed_text(node)]
     return tuple(line for line in lines if line)
 
 
@@ -114,10 +116,35 @@ def value_line(step: BackwardStep | None) -> str:
     """
     if step is None or len(step.value) > 1 or len(step.arrived) > 1:
         return ""
-    told = [f"= {number(value)}" for value in step.value] + [
+    parts = [f"= {number(value)}" for value in step.value] + [
         f"grad {number(value)}" for value in step.arrived
     ]
-    return ", ".join(told)
+    return ", ".join(parts)
+
+
+_SIGNS = {"add": "+", "sub": "\u2212", "mul": "\u00d7", "div": "\u00f7"}
+
+
+def sign_text(
+    graph: Graph, node: Node, title: str, steps: Mapping[int, BackwardStep]
+) -> str:
+    """The title of an op on single numbers as a sign, with the number of the script
+    that it was given: `+ 1`; any other title as it is.
+    """
+    step, sign = steps.get(node.id), _SIGNS.get(title)
+    if step is None or sign is None or len(step.value) != 1:
+        return title
+
+    inputs = graph.inputs(node.id)
+    first = steps.get(inputs[0].producer) if inputs else None
+    is_sum = title in ("add", "sub")
+    if len(inputs) == 2 or not is_sum or first is None or inputs[0].position:
+        return sign
+    if len(first.value) != 1:
+        return sign
+
+    difference = step.value[0] - first.value[0]
+    return f"{sign} {number(difference if title == 'add' else -difference)}"
 
 
 def factor_text(step: BackwardStep | None, position: int) -> str:
@@ -133,12 +160,12 @@ def factor_text(step: BackwardStep | None, position: int) -> str:
 def leaf_lines(
     leaf: Leaf,
     uses: int = 1,
-    around: str = "",
+    module: str = "",
 ) -> Lines:
     """Names and tensor. `uses` above 1 marks one of several boxes of this leaf:
-    `weight ×12`. `around`: see `node_lines`.
+    `weight ×12`. `module`: see `node_lines`.
     """
-    title = labels.leaf_title(leaf, around)
+    title = labels.leaf_title(leaf, module)
     return (
         f"{title} {labels.again(uses)}" if uses > 1 else title,
         tensor_line(leaf.tensor),
@@ -218,10 +245,10 @@ def _norms_text(norms: BoxNorms | None) -> str:
         return "gradient not measured"
     if norms is None or norms.least is None or norms.most is None:
         return "no gradient arrives"
-    if math.isinf(norms.most):
+    if math.isinf(norms.most) or not norms.most:
         return ""  # a flag says it
     least, most = number(norms.least), number(norms.most)
-    if norms.places == 1:
+    if least == most:
         return f"gradient norm {most}"
     return f"gradient norms {least} to {most}"
 
@@ -291,8 +318,10 @@ def details(
     >>> details(Graph(), Node(3, "AddBackward0", sequence=7))
     (('op', 'AddBackward0'), ('node', '3'), ('sequence number', '7'))
     """
-    told = _node(graph, about) if isinstance(about, Node) else _TOLD[type(about)](about)
-    return tuple((word, one_line(text)) for word, text in told if text)
+    facts = (
+        _node(graph, about) if isinstance(about, Node) else _TOLD[type(about)](about)
+    )
+    return tuple((word, one_line(text)) for word, text in facts if text)
 
 
 def _node(graph: Graph, node: Node) -> Iterator[Detail]:

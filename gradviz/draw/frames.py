@@ -57,20 +57,22 @@ class Frames:
         for inner in reversed(list(self._tree.around(scope))):
             if inner not in self._number:
                 record, line = self._graph.scopes[inner], self._calls_from.get(inner)
-                parent, around, told = None, "", None
+                parent, outer_path, outer_line = None, "", None
                 if record.parent is not None:
-                    parent, told = (
+                    parent, outer_line = (
                         self._number[record.parent],
                         self._calls_from.get(record.parent),
                     )
-                    around = self._graph.scopes[record.parent].path
+                    outer_path = self._graph.scopes[record.parent].path
                 self._number[inner] = len(self.drawn)
-                first = record.path in self._repeated and around not in self._repeated
+                first = (
+                    record.path in self._repeated and outer_path not in self._repeated
+                )
                 used = self._used.get(inner, 0)
                 title = frame_title(
                     record,
-                    around,
-                    None if line == told else line,
+                    outer_path,
+                    None if line == outer_line else line,
                     first=first,
                     used=used,
                 )
@@ -104,14 +106,16 @@ def _referred_to(graph: Graph) -> frozenset[str]:
 
 def _used(graph: Graph) -> dict[int, int]:
     """How many elements of parameters the ops in each module call use."""
-    whole = graph.original or graph
-    if not whole.scopes:
+    original = graph.original or graph
+    if not original.scopes:
         return {}
 
-    tree = ScopeTree(whole)
+    tree = ScopeTree(original)
     used: dict[int, int] = {}
-    for leaf, elements in parameter_elements(whole).items():
-        scopes = {whole.nodes[edge.consumer].scope for edge in whole.consumers(leaf)}
+    for leaf, elements in parameter_elements(original).items():
+        scopes = {
+            original.nodes[edge.consumer].scope for edge in original.consumers(leaf)
+        }
         for scope in {
             outer
             for inner in scopes
@@ -124,7 +128,7 @@ def _used(graph: Graph) -> dict[int, int]:
 
 def frame_title(
     scope: Scope,
-    around: str = "",
+    module: str = "",
     line: SourceLine | None = None,
     *,
     first: bool = False,
@@ -133,11 +137,11 @@ def frame_title(
     """Path, class, which call when it is a later one, and parameters:
     `fc Linear, 12 parameters`.
 
-    The path is given relative to the module `around`. `line` is the script's that
+    The path is given relative to the module `module`. `line` is the script's that
     everything inside comes from. `first`: a box refers to the first call, so that is
     numbered, too. `used`: elements of its parameters that are in the graph.
     """
-    path = scope.path.removeprefix(f"{around}.") if around else scope.path
+    path = scope.path.removeprefix(f"{module}.") if module else scope.path
     words = [one_line(titled(path, scope.type))]
     if scope.call > 1 or first:
         words.append(f"call {count_text(scope.call)}")

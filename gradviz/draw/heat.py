@@ -2,23 +2,26 @@
 compared: bytes and gradients.
 
 A step of the scale is a factor down from the largest amount, so that one huge node does
-not make all others look alike: of two for bytes, of ten for gradients, which differ by
-orders of magnitude. Features have amounts of their own. Knows nothing of colours.
+not make all others look alike: of two for bytes; for gradients, which differ by orders
+of magnitude, the factor that spreads the steps over those seen. Features have amounts of their own. Knows nothing of colours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.graph import BackwardStep, Graph
 from gradviz.graph.amounts import held_bytes
-from gradviz.wording import bytes_text, number
+from gradviz.wording import bytes_text
 
 STEPS = 5
 
+NOT_FINITE = "gradient not finite"
+ZERO = "gradient zero"
+SMALLEST = "smallest gradient"
 
 HEATS = {
     "memory": "gradviz.draw.heat:memory_heat",
@@ -40,7 +43,7 @@ class Heat(NamedTuple):
 
     of: tuple[float, ...]
     largest: float
-    factor: int
+    factor: float
     what: str  # "holds"
     text: Callable[[float], str]
     over: str = "more than"
@@ -89,7 +92,8 @@ def held_by_box(graph: Graph) -> tuple[int, ...]:
     """
     nbytes = held_bytes(graph.original or graph)
     if graph.original is not None:
-        nbytes = [sum([nbytes[node] for node in nodes]) for nodes in graph.inside]
+        of_node = nbytes.__getitem__
+        nbytes = [sum(map(of_node, nodes)) for nodes in graph.inside]
     return tuple(nbytes)
 
 
@@ -135,6 +139,20 @@ class GradientNorms(NamedTuple):
 
     of: tuple[BoxNorms | None, ...]
     heat: Heat
+    smallest: int | None = None  # the box with the smallest norm that is not 0
+
+    def marks(self, node: int) -> tuple[str, ...]:
+        """What there is to say of the gradient at a box: that it is not finite, zero,
+        or the smallest.
+        """
+        norms = self.of[node]
+        if norms is None or norms.most is None:
+            return ()
+        if math.isinf(norms.most):
+            return (NOT_FINITE,)
+        if norms.most == 0:
+            return (ZERO,)
+        return (SMALLEST,) if node == self.smallest else ()
 
 
 def gradient_norms(graph: Graph) -> GradientNorms:
@@ -145,42 +163,34 @@ def gradient_norms(graph: Graph) -> GradientNorms:
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
     >>> norms = gradient_norms(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
     >>> norms.of[1], norms.heat.step(0), norms.heat.step(1)
-    (BoxNorms(first=2, last=2, places=1, least=0.02, most=0.02, measured=True), 5, 4)
+    (BoxNorms(first=2, last=2, places=1, least=0.02, most=0.02, measured=True), 5, 1)
     """
-    whole = graph.original if graph.original is not None else graph
-    if not whole.backward:
+    original = graph.original if graph.original is not None else graph
+    if not original.backward:
         raise FormatError(
             "this graph does not know its gradients and the order of backward. On the command line, draw the script itself, "
             "not a graph saved without them; in Python, draw gradviz.flow(loss).graph."
         )
 
-    places = {step.node: place for place, step in enumerate(whole.backward, 1)}
-    boxes = tuple(
-        _arrival(
-            [places[i] for i in inside if i in places],
-            whole.backward,
-        )
-        for inside in graph.inside
-    )
-    norms = [
-        step.norm
-        for step in whole.backward
-        if step.norm is not None and math.isfinite(step.norm)
-    ]
+    places = {step.node: place for place, step in enumerate(original.backward, 1)}
+
+    def arrival(inside: Iterable[int]) -> BoxNorms | None:
+        return _arrival([places[i] for i in inside if i in places], original.backward)
+
+    boxes = tuple(map(arrival, graph.inside))
     most = tuple(
         0.0 if box is None or box.most is None or math.isinf(box.most) else box.most
         for box in boxes
     )
+    seen = [norm for norm in most if norm]
+    largest, least = max(seen, default=0.0), min(seen, default=0.0)
+    factor = max(2.0, (largest / least) ** (1 / STEPS)) if least else 2.0
     heat = Heat(
-        most,
-        max(norms, default=0.0),
-        10,
-        "gradient norm",
-        number,
-        "above",
+        most, largest, factor, "gradient norm", lambda norm: f"{norm:.2g}", "above"
     )
 
-    return GradientNorms(boxes, heat)
+    is_spread = least < largest / 2
+    return GradientNorms(boxes, heat, most.index(least) if is_spread else None)
 
 
 def _arrival(
@@ -190,8 +200,9 @@ def _arrival(
     if not places:
         return None
 
-    norms = [norm for place in places if (norm := steps[place - 1].norm) is not None]
-    measured = any(steps[place - 1].measured for place in places)
+    taken = [steps[place - 1] for place in places]
+    norms = [step.norm for step in taken if step.norm is not None]
+    measured = any(step.measured for step in taken)
     return BoxNorms(
         min(places),
         max(places),

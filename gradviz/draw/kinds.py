@@ -8,10 +8,11 @@ This module knows no colours.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from gradviz.draw.palette import BoxKind
 from gradviz.fold.order import is_view
-from gradviz.graph import Graph, Node
+from gradviz.graph import Group, Node
 from gradviz.graph.origins import op_text
 
 _CLASSES: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
@@ -55,12 +56,14 @@ FEW = 4
 """Ops of a box up to which its parameters say what it is."""
 
 
-def kind_of(graph: Graph, node: Node) -> BoxKind:
+def kind_of_node(node: Node) -> BoxKind:
     """The sort of one box of a graph."""
     group = node.folded
-    if group is None:
-        return _kind_of_op(graph, node)
+    return _kind_of_op(node) if group is None else kind_of_group(group)
 
+
+def kind_of_group(group: Group) -> BoxKind:
+    """The sort of a folded box: nodes inside it are not looked at."""
     # the class, behind the path
     name = group.title.split(",")[0].rsplit(
         " ",
@@ -78,15 +81,18 @@ def kind_of(graph: Graph, node: Node) -> BoxKind:
         and group.ops <= FEW * group.count
     ):
         return "layer"
-    return "group"
+    return "op" if group.ops == 1 else "group"
 
 
-def _kind_of_op(graph: Graph, node: Node) -> BoxKind:
-    name = op_text(node)
+def _kind_of_op(node: Node) -> BoxKind:
+    if is_view(node.op):
+        return _kind_of_name(op_text(node), "shape")
+    return _kind_of_name(op_text(node), "op")
+
+
+@lru_cache(maxsize=1024)
+def _kind_of_name(name: str, other: BoxKind) -> BoxKind:
     for kind, pattern in _OPS:
         if pattern.search(name):
             return kind
-
-    if is_view(node.op):
-        return "shape"
-    return "op"
+    return other

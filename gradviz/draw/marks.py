@@ -32,8 +32,8 @@ def marked(graph: Graph) -> Marked:
     >>> [mark.number for mark in found.nodes[0]]
     [1]
     """
-    whole = graph.original if graph.original is not None else graph
-    if not whole.marks:
+    original = graph.original if graph.original is not None else graph
+    if not original.marks:
         return Marked({}, {}, {}, (), frozenset())
 
     box_of = graph.box_of
@@ -42,12 +42,12 @@ def marked(graph: Graph) -> Marked:
     outputs: dict[str, tuple[Mark, ...]] = {}
     elsewhere = set()
 
-    for mark in whole.marks:
+    for mark in original.marks:
         boxes = dict.fromkeys(box_of[i] for i in mark.nodes)
         ends = [
             (box_of[edge.consumer], box_of[edge.producer])
             for consumer, position in mark.edges
-            for edge in whole.inputs(consumer)
+            for edge in original.inputs(consumer)
             if edge.position == position
         ]
         for box in boxes:
@@ -59,4 +59,4 @@ def marked(graph: Graph) -> Marked:
         if not boxes and not ends and not mark.outputs:
             elsewhere.add(mark.number)
 
-    return Marked(nodes, edges, outputs, whole.marks, frozenset(elsewhere))
+    return Marked(nodes, edges, outputs, original.marks, frozenset(elsewhere))

@@ -167,10 +167,10 @@ def _nearest_first(
 
     while True:
         while waiting:
-            here = waiting.popleft()
-            yield drawn.boxes[here]
-            for link in touching.get(here, ()):
-                if link.target == here and link.source not in seen:
+            box_id = waiting.popleft()
+            yield drawn.boxes[box_id]
+            for link in touching.get(box_id, ()):
+                if link.target == box_id and link.source not in seen:
                     seen.add(link.source)
                     waiting.append(link.source)
         unreached = next(
@@ -195,13 +195,12 @@ def _characters(
 def _boxes(drawn: Scene, part: DrawnPart) -> Iterator[str]:
     """The boxes of a part, those of a module inside its subgraph."""
     for item, _ in nested(part.boxes, drawn.frames):
-        yield (
-            END
-            if item is None
-            else _begin(drawn, item)
-            if isinstance(item, int)
-            else _box(item)
-        )
+        if item is None:
+            yield END
+        elif isinstance(item, int):
+            yield _begin(drawn, item)
+        else:
+            yield _box(item)
 
 
 def _begin(drawn: Scene, frame: int) -> str:

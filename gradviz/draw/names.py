@@ -2,42 +2,103 @@
 
 from __future__ import annotations
 
-from gradviz.graph import Edge, Graph
+from collections.abc import Sequence
+
+from gradviz.fold.order import is_view
+from gradviz.graph import Edge, Graph, TensorInfo
 from gradviz.report.labels import names_text
 
 MOST = 3
 """Names on one edge; where there are more, none is written."""
 
 
-def held_names(graph: Graph, edge: Edge) -> str:
-    """`q`, or `box, cls` where several ops of a folded box make what goes along the
-    edge; "" where one has no name.
+def tensors_along(graph: Graph, edge: Edge) -> list[tuple[int, int]]:
+    """The tensors that go along an edge, as nodes of the whole graph and numbers of
+    their outputs: between folded boxes those that ops of one take from ops of the other.
     """
     whole = graph.original
     if whole is None:
-        return name_of(graph, edge.producer)
+        return [(edge.producer, edge.output)]
 
     inside = set(graph.inside[edge.producer])
-    users = graph.inside[edge.consumer]
+    users = list(graph.inside[edge.consumer])
+    users.sort(key=lambda node: whole.nodes[node].sequence or 0)
     makers = {
-        use.producer
+        (use.producer, use.output): None
         for user in users
         for use in whole.inputs(user)
         if use.producer in inside
     }
-    names = {maker: name_of(whole, maker) for maker in sorted(makers)}
-    if len(names) > MOST or not all(names.values()):
-        return ""
-    return ", ".join(dict.fromkeys(names.values()))
+    return list(makers)
 
 
-def name_of(graph: Graph, node: int) -> str:
+def held_names(graph: Graph, tensors: Sequence[tuple[int, int]]) -> str:
+    """`q`, or `box, cls` for what goes along an edge; "" where one has no name."""
+    whole, name = graph.original, name_behind_views
+    if whole is None:
+        whole, name = graph, name_of
+    names = {name(whole, *tensor): None for tensor in tensors}
+    return ", ".join(names) if len(names) <= MOST and all(names) else ""
+
+
+def kind_of_tensors(
+    graph: Graph, tensors: Sequence[tuple[int, int]]
+) -> TensorInfo | None:
+    """Shape and dtype of what goes along an edge; None where that is not one kind."""
+    whole = graph.original or graph
+    outputs = [(whole.nodes[node].outputs, output) for node, output in tensors]
+    kinds = {
+        several[output] if output < len(several) else None
+        for several, output in outputs
+    }
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def passed_on(graph: Graph, edge: Edge) -> list[str]:
+    """The names of the tensors that one turn of a folded box hands to the next, "" for
+    one without; none where the turns differ.
+    """
+    whole, group = graph.original, graph.nodes[edge.consumer].folded
+    if whole is None or group is None or edge.producer != edge.consumer:
+        return []
+
+    ops = [node for node in graph.inside[edge.consumer] if node not in whole.leaf_of]
+    ops.sort(key=lambda node: whole.nodes[node].sequence or 0)
+    size, rest = divmod(len(ops), group.count)
+    if rest:
+        return []
+
+    turn_of = {node: i // size for i, node in enumerate(ops)}
+    passed = {
+        (use.producer, use.output): None
+        for node in ops[size : 2 * size]
+        for use in whole.inputs(node)
+        if turn_of.get(use.producer) == 0
+    }
+    return [name_behind_views(whole, *tensor) for tensor in passed]
+
+
+def name_behind_views(graph: Graph, node: int, output: int = 0) -> str:
+    """The name of a tensor, or of the one that it is a view or a copy of."""
+    name = name_of(graph, node, output)
+    while not name and is_view(graph.nodes[node].op):
+        inputs = graph.inputs(node)
+        if len(inputs) != 1:
+            return ""
+        node, output = inputs[0].producer, inputs[0].output
+        name = name_of(graph, node, output)
+    return name
+
+
+def name_of(graph: Graph, node: int, output: int = 0) -> str:
     """The variable that the line assigns, else those that hold the tensor. An output
     has a box with its name.
     """
     record = graph.nodes[node]
     if len(record.outputs) > 1:
-        return ""  # nobody knows which of them it is
+        # `q, k, v = x.chunk(3)` names each of them, or nobody knows which it is
+        names: Sequence[str] = record.assigned.split(", ")
+        return names[output] if len(names) == len(record.outputs) else ""
 
     outputs = {root.name for root in graph.roots_of.get(node, ())}
     names = (record.assigned,) if record.assigned else record.names

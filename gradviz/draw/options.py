@@ -58,14 +58,14 @@ def _option(
     """A field with what whoever asks for its value must know. `needs`: the feature
     without which it is no option.
     """
-    known = {
+    metadata = {
         "help": help,
         "kinds": kinds,
         "choices": choices,
         "check": check,
         "needs": needs,
     }
-    return field(default=default, metadata=known)
+    return field(default=default, metadata=metadata)
 
 
 def _choice(
@@ -104,11 +104,11 @@ def one_of(
     )
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def near(name: str, valid: Iterable[str]) -> str:
     """Which of the known names may be meant, as a sentence more; nothing where none is
     near.
     """
-    hint = did_you_mean(name, known)
+    hint = did_you_mean(name, valid)
     return f" {hint}" if hint.startswith("Did you") else ""
 
 
@@ -166,8 +166,8 @@ def _is_number(
 
 def _column_names(name: str, value: Any) -> tuple[str, ...]:
     """Names of columns, given as a list or as one text with commas. Raises FormatError."""
-    given = value.split(",") if isinstance(value, str) else value
-    return tuple(one_of(name, str(word).strip(), OUTLINE_COLUMNS) for word in given)
+    words = value.split(",") if isinstance(value, str) else value
+    return tuple(one_of(name, str(word).strip(), OUTLINE_COLUMNS) for word in words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,21 +271,21 @@ class Options:
         return usual if self.names == "auto" else self.names
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
+    def of(cls, values: Mapping[str, Any]) -> Options:
         """Options from a mapping of names to values. Raises FormatError for an unknown
         name or a value not taken.
         """
-        known = [item.name for item in option_fields()]
-        given = without_retired_names("render", given, _warn)
-        for name in given:
-            if name not in known:
-                hint = did_you_mean(str(name), known, what="options")
+        names = [item.name for item in option_fields()]
+        values = without_retired_names("render", values, _warn)
+        for name in values:
+            if name not in names:
+                hint = did_you_mean(str(name), names, what="options")
                 if hint.startswith("The options"):
                     every = ""
                 else:
-                    every = f" The options are: {', '.join(sorted(known))}."
+                    every = f" The options are: {', '.join(sorted(names))}."
                 raise FormatError(f"there is no option {name!r}. {hint}{every}")
-        return cls(**given)
+        return cls(**values)
 
 
 def _warn(sentence: str) -> None:

@@ -55,8 +55,8 @@ def render(
     digraph gradviz {
     """
     with paused():
-        made = _made(graph, format, options)
-        return made if isinstance(made, (str, bytes)) else "".join(made)
+        drawing = _made(graph, format, options)
+        return drawing if isinstance(drawing, (str, bytes)) else "".join(drawing)
 
 
 def pieces(
@@ -66,8 +66,8 @@ def pieces(
     to a pipe.
     """
     with paused():
-        made = _made(graph, format, options)
-        for piece in (made,) if isinstance(made, (str, bytes)) else made:
+        drawing = _made(graph, format, options)
+        for piece in (drawing,) if isinstance(drawing, (str, bytes)) else drawing:
             yield piece if isinstance(piece, bytes) else encode(piece)
 
 
@@ -246,12 +246,12 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     for row in FORMATS.values():
         if suffix in row.suffixes:
             return row
-    known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
+    suffixes = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
     if suffix:
         problem = f"the suffix {suffix!r} of {name!r} names no format"
     else:
         problem = f"{name!r} has no suffix to pick a format"
-    raise FormatError(f"{problem}. The suffixes are: {known}.")
+    raise FormatError(f"{problem}. The suffixes are: {suffixes}.")
 
 
 # -- the formats that hold the whole graph for other programs, and no drawing of it: no

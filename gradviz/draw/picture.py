@@ -84,9 +84,9 @@ MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 def picture(graph: Graph, options: Options) -> Picture:
     """The picture of a graph."""
-    known = _placed.get(id(graph))
-    if known is not None and known.options == options:
-        return _composed(graph, known.drawn, options, known.page)
+    placed = _placed.get(id(graph))
+    if placed is not None and placed.options == options:
+        return _composed(graph, placed.drawn, options, placed.page)
     return _composed(graph, scene(graph, options), options)
 
 
@@ -101,6 +101,7 @@ def _composed(
 
     down, right = (replace(options, direction=way) for way in ("down", "right"))
     page = page or _Page(drawn, down)
+    # it is made smaller on a page: perhaps less so when it runs sideways
     if len(drawn.boxes) <= MOST_TO_MEASURE and _shown(page) < 1.0:
         flat = _Page(drawn, right)
         if _shown(flat) > _shown(page):
@@ -118,6 +119,7 @@ def _shown(page: _Page) -> float:
 
 def measured(graph: Graph, options: Options) -> Size:
     """How large the picture of this graph is, across and along the flow of data."""
+    # no page holds it, whatever its size is
     if len(graph.nodes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
 
@@ -131,6 +133,7 @@ def measured(graph: Graph, options: Options) -> Size:
         drawn,
         page,
         options,
+        # folding measures graphs that nobody draws then, and an id may come again
         weakref.ref(graph, lambda _: _placed.pop(key, None)),
     )
     sides = (page.width, page.height)
@@ -162,7 +165,7 @@ class _Page:
             placement.width,
             above.width,
             below.width,
-            wires.loop_width(drawn, self.boxes),
+            wires.loop_width(drawn, self.boxes, placement),
         )
         left, top = (
             MARGIN + float(round((inner - placement.width) / 2)),
@@ -278,11 +281,11 @@ class PlacedBoxes:
         box, text, rect = self._boxes[index], self._texts[index], self._rect(index)
         about = subject(self._graph, box)
         if text.cut or not tooltip_note(len(self)):
-            told = details(self._graph, about)
+            facts = details(self._graph, about)
         else:
-            told = ()
+            facts = ()
 
-        tip = "\n".join(f"{word}: {self._clean(detail)}" for word, detail in told)
+        tip = "\n".join(f"{word}: {self._clean(detail)}" for word, detail in facts)
         words, link = typesetting.placed(text, rect), source_link(about, self._link)
         return Block(
             rect,
@@ -328,6 +331,7 @@ def _drawing(
                 room = text_width(link.label, wire_labels.SIZE)
             else:
                 room = wire_labels.SIZE
+            # a label stands below its source, so the gap there must hold it
             words[link.source] = max(words[link.source], room)
 
     sides = [
@@ -336,6 +340,7 @@ def _drawing(
     ]
     sizes = [(title.width + 2 * PAD_X, title.height) for title in titles]
     if flat:
+        # the layout only knows downwards
         sides.reverse()
         sizes = [(height, width) for width, height in sizes]
 
@@ -363,7 +368,7 @@ def _place(drawing: Drawing, direction: Direction) -> Placement:
     placed = wires.spread(drawing, layered.place(drawing))
     points = np.rint(placed.points)
     width, height = float(math.ceil(placed.width)), float(math.ceil(placed.height))
-    whole = replace(
+    rounded = replace(
         placed,
         x=np.rint(placed.x),
         y=np.rint(placed.y),
@@ -372,7 +377,7 @@ def _place(drawing: Drawing, direction: Direction) -> Placement:
         height=height,
     )
 
-    return wires.turn(wires.smooth(whole), direction)
+    return wires.turn(wires.smooth(rounded), direction)
 
 
 # -- frames ----------------------------------------------------------------------------
@@ -388,17 +393,18 @@ def _frames(
     for frame in drawn.frames:  # a parent comes before its children
         depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
 
-    made: list[FrameBlock] = []
+    blocks: list[FrameBlock] = []
     for frame, title, rect, depth in zip(
         drawn.frames, titles, placement.frames, depths
     ):
         if rect.width and rect.height:
             words = _frame_words(rect, title, direction)
-            made.append(
+            blocks.append(
                 FrameBlock(rect, words, one_line(frame.full or frame.title), depth)
             )
 
-    return tuple(sorted(made, key=lambda frame: frame.depth))
+    # an inner frame is painted over the outer one
+    return tuple(sorted(blocks, key=lambda frame: frame.depth))
 
 
 def _frame_words(

@@ -52,14 +52,14 @@ LINE_STYLE: dict[LinkStyle, str] = {
 
 
 def fixed_dot(
-    made: Picture,
+    image: Picture,
     colors: Palette,
     scale: float,
 ) -> Iterator[str]:
     """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one
     pixel, or point, for each of ours.
     """
-    writer = _Statements(made.height, colors, _FAMILY)
+    writer = _Statements(image.height, colors, _FAMILY)
     yield (
         f'digraph {{\ngraph [pad=0,margin=0,outputorder=nodesfirst,bgcolor="{colors.background}",dpi={DPI * scale:.6g}];\n'
         f'node [label="",shape=box,fixedsize=shape,margin=0,penwidth={SCALE:g}];\n'
@@ -68,12 +68,12 @@ def fixed_dot(
 
     for name, x, y in (
         ("c0", 0.0, 0.0),
-        ("c1", made.width, made.height),
+        ("c1", image.width, image.height),
     ):
         # so that the page is as large as the picture
         yield f"{name} [shape=point,style=invis,width=0,height=0,{writer.at(x, y)}];\n"
 
-    for i, frame in enumerate(made.frames):
+    for i, frame in enumerate(image.frames):
         yield writer.rect(
             f"f{i}",
             frame.rect,
@@ -82,32 +82,32 @@ def fixed_dot(
             "rounded,filled",
         )
 
-    for i, block in enumerate(made.blocks):
+    for i, block in enumerate(image.blocks):
         yield writer.block(f"n{i}", block)
 
-    for i, block in enumerate(made.swatches):
+    for i, block in enumerate(image.swatches):
         yield writer.block(f"s{i}", block)
 
     yield f'node [shape=none,height=0.01,fontname="{writer.family}"];\n'
-    for i, (words, color, size) in enumerate(_texts(made, colors)):
+    for i, (words, color, size) in enumerate(_texts(image, colors)):
         yield writer.text(f"t{i}", words, color, size)
 
-    yield from writer.edges(made)
+    yield from writer.edges(image)
     yield "}\n"
 
 
 def _texts(
-    made: Picture,
+    image: Picture,
     colors: Palette,
 ) -> Iterator[tuple[Words, str, float]]:
     """Every line of text with its colour and size."""
-    for block in made.blocks:
+    for block in image.blocks:
         for words in block.words:
             yield words, _box_color(words.tone, block.kind, colors), SIZES[words.tone]
 
     for words in (
-        *made.words,
-        *(words for frame in made.frames for words in frame.words),
+        *image.words,
+        *(words for frame in image.frames for words in frame.words),
     ):
         yield (
             words,
@@ -115,7 +115,7 @@ def _texts(
             SIZES[words.tone],
         )
 
-    for words in made.wire_words:
+    for words in image.wire_words:
         yield words, colors.muted, LABEL_SIZE
 
 
@@ -181,13 +181,13 @@ class _Statements:
         look = f'label={label},fontcolor="{color}",fontsize={size * SCALE:.6g}{bold},width={_inches(words.width)}'
         return f"{name} [{look},{self.at(middle, words.y - MIDDLE * size)}];\n"
 
-    def edges(self, made: Picture) -> Iterator[str]:
-        starts = made.curves.starts.tolist()
-        points = self._points(made.curves.points)
-        heads = self._points(made.curves.heads[:, 0])
-        necks = self._points(made.curves.heads[:, 1:].mean(axis=1))
+    def edges(self, image: Picture) -> Iterator[str]:
+        starts = image.curves.starts.tolist()
+        points = self._points(image.curves.points)
+        heads = self._points(image.curves.heads[:, 0])
+        necks = self._points(image.curves.heads[:, 1:].mean(axis=1))
 
-        for i, link in enumerate(made.wires):
+        for i, link in enumerate(image.wires):
             path = points[starts[i] : starts[i + 1]]
             if path:
                 if link.style in FLOWS:
@@ -224,29 +224,29 @@ def render_png(graph: Graph, options: Options) -> bytes:
     """The graph as PNG. Raises FormatError when it is too large for one, LayoutError
     without Graphviz.
     """
-    made = picture(graph, options)
-    scale = png_scale(made.width, made.height)
+    image = picture(graph, options)
+    scale = png_scale(image.width, image.height)
     if scale < PNG_SCALE:
-        made = with_note(
-            made,
+        image = with_note(
+            image,
             f"drawn at {scale:.2f} instead of {PNG_SCALE:g} pixels, since the picture is large",
         )
-    return paint(made, options, "png", scale)
+    return paint(image, options, "png", scale)
 
 
 def render_pdf(graph: Graph, options: Options) -> bytes:
     """The graph as PDF on one page. Raises FormatError when it is too large for one,
     LayoutError without Graphviz.
     """
-    made = picture(graph, options)
-    width, height = made.width * PDF_SCALE, made.height * PDF_SCALE
+    image = picture(graph, options)
+    width, height = image.width * PDF_SCALE, image.height * PDF_SCALE
     if max(width, height) > PDF_SIDE:
         size = f"{math.ceil(width):,} x {math.ceil(height):,} points"
         raise FormatError(
             f"the picture is too large for PDF: {size}, and a page has at most {PDF_SIDE:,}. {ADVICE}"
         )
     return _PDF_DATE.sub(
-        rb"/\1 (D:19700101000000", paint(made, options, "pdf", PDF_SCALE)
+        rb"/\1 (D:19700101000000", paint(image, options, "pdf", PDF_SCALE)
     )
 
 
@@ -270,20 +270,20 @@ def png_scale(width: float, height: float) -> float:
     return min(PNG_SCALE, math.floor(room * 100) / 100)
 
 
-def with_note(made: Picture, note: str) -> Picture:
+def with_note(image: Picture, note: str) -> Picture:
     """The picture with one more line under its footer."""
-    strip = lines_strip([note], made.width - 2 * MARGIN).moved(
-        MARGIN, made.height - MARGIN
+    strip = lines_strip([note], image.width - 2 * MARGIN).moved(
+        MARGIN, image.height - MARGIN
     )
     return replace(
-        made,
-        words=made.words + strip.words,
-        height=made.height + strip.height,
+        image,
+        words=image.words + strip.words,
+        height=image.height + strip.height,
     )
 
 
 def paint(
-    made: Picture,
+    image: Picture,
     options: Options,
     format: str,
     scale: float,
@@ -292,7 +292,7 @@ def paint(
     light here.
     """
     colors = palette(options.theme)
-    source = "".join(fixed_dot(made, colors, scale))
+    source = "".join(fixed_dot(image, colors, scale))
 
     try:
         with (

@@ -8,18 +8,24 @@ knows no coordinates, colours or file formats.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from gradviz.draw import details
 from gradviz.draw.chart import Chart, chart_of
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.heat import HEATS, gradient_norms
-from gradviz.draw.kinds import kind_of
+from gradviz.draw.kinds import kind_of_node
 from gradviz.draw.marks import marked
-from gradviz.draw.names import held_names, name_of
+from gradviz.draw.names import (
+    MOST,
+    held_names,
+    kind_of_tensors,
+    name_of,
+    passed_on,
+    tensors_along,
+)
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, MEANING, BoxKind
 from gradviz.draw.summary import (
@@ -41,7 +47,6 @@ from gradviz.graph import (
     Data,
     Edge,
     Graph,
-    Group,
     Leaf,
     Node,
     Root,
@@ -63,6 +68,7 @@ FLOWS: tuple[LinkStyle, ...] = ("data", "cut")
 """Styles of links with an arrow."""
 STALE: tuple[SavedState, ...] = ("freed", "modified")
 LABELLED = 2000  # boxes above which no edge says what it carries
+T = TypeVar("T")
 # boxes for the data that enters one box; the last one stands for the rest
 MOST_DATA = 5
 # boxes for the outputs of one folded box; the last one stands for the rest
@@ -225,6 +231,7 @@ class Drafter:
 
         if self.options.saved:
             self._draw_saved()
+        # saved tensors show the data as well, so only without them
         elif self.options.leaves not in ("parameters", "hidden"):
             self._draw_data()
 
@@ -273,12 +280,12 @@ class Drafter:
         scope: int | None = None,
         names: tuple[str, ...] = (),
     ) -> int:
-        known = self.lines.get(lines)  # thousands of boxes read the same
-        if known is None:
-            known = self.lines[lines] = (lines[0], *map(self.brief, lines[1:]))
+        brief_lines = self.lines.get(lines)  # thousands of boxes read the same
+        if brief_lines is None:
+            brief_lines = self.lines[lines] = (lines[0], *map(self.brief, lines[1:]))
         frame = self.frames.of(scope)
         box = len(self.boxes)
-        self.boxes.append(Box(box, kind, known, node, about, flags, names, frame))
+        self.boxes.append(Box(box, kind, brief_lines, node, about, flags, names, frame))
         return box
 
     def _draw_nodes(self, nodes: Iterable[Node]) -> None:
@@ -291,7 +298,7 @@ class Drafter:
 
             leaf = leaf_of.get(node.id)
             if leaf is None:
-                around, own = (
+                module, with_script = (
                     self._path(node.scope),
                     self.frames.tells_no_line(node.scope),
                 )
@@ -302,14 +309,18 @@ class Drafter:
                     details=self.options.details,
                     attributes=attributes,
                     amount=self._amount(node),
-                    around=around,
-                    own=own,
+                    module=module,
+                    with_script=with_script,
                     names=self.options.op_names(
                         "variable" if self.options.details else "forward"
                     ),
                 )
-                names = tuple(labels.relative(name, around) for name in node.names)
-                kind = kind_of(self.graph, node)
+                title = details.sign_text(self.graph, node, lines[0], self.numbers)
+                if title[1:] and title != lines[0]:
+                    self.data_uses += 1  # the number is said
+                lines = (title, *lines[1:])
+                names = tuple(labels.relative(name, module) for name in node.names)
+                kind = kind_of_node(node)
                 self.box_of[node.id] = self._draw_node(
                     node, kind, lines, node.scope, None, names
                 )
@@ -327,17 +338,18 @@ class Drafter:
         names: tuple[str, ...] = (),
     ) -> int:
         """A box with what is said of every node, below the lines that it has."""
-        told = labels.flag_words(self.graph, node).items() if node.flags else ()
+        flag_words = labels.flag_words(self.graph, node).items() if node.flags else ()
         lines = (
             *lines,
             *(
                 words
-                for flag, words in told
+                for flag, words in flag_words
                 if flag not in (*labels.ALARMS, *labels.REMARKS)
             ),
         )
         value = details.value_line(self.numbers.get(node.id))
-        lines = (*lines, value) if value else lines
+        if value:
+            lines = (*(line for line in lines if self.brief(line) != "()"), value)
         norms = self.backward.of[node.id] if self.backward is not None else None
         lines = details.with_norms(
             lines,
@@ -374,9 +386,11 @@ class Drafter:
         """By what it holds or gets, by how it differs between the graphs that were
         merged into this one, or `plain`.
         """
+        # a flag, such as "cut", comes before any other colour
         if node in self.flagged:
             return self.flagged[node]
         step = self.heat.step(node) if self.heat is not None else 0
+        # a heat map colours only what has some of it
         if step:
             return HEAT[step - 1]
         differing = {mark.kind for mark in self.marked.nodes.get(node, ())}
@@ -398,6 +412,7 @@ class Drafter:
         """A parameter stands inside the module that all its users are in; any other
         leaf comes from outside.
         """
+        # a parameter belongs to its module; data comes from outside
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
         node = self.graph.nodes[leaf.node]
         placed = filter(
@@ -411,11 +426,8 @@ class Drafter:
         return self._draw_node(node, "leaf", lines, scope, leaf)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
-        norms = self.norms.of[node.id] if self.norms is not None else None
-        broken = norms is not None and norms.most == math.inf
-
         flags = (
-            *([labels.NOT_FINITE] if broken else ()),
+            *(self.norms.marks(node.id) if self.norms is not None else ()),
             *labels.mark_words(self.marked.nodes.get(node.id, ())),
         )
         if not node.flags:
@@ -439,6 +451,7 @@ class Drafter:
         """
         if node not in self.split:
             return self.box_of.get(node)
+        # one box for each user, made when its edge is drawn
         if (node, user) not in self.copies:
             users = [user] if user is not None else []
             self.copies[node, user] = self._draw_leaf(
@@ -466,6 +479,7 @@ class Drafter:
 
     def _draw_edge(self, edge: Edge) -> None:
         drawn = _without_shared(self.graph, edge)
+        # all of this edge are uses of parameters that an earlier call shows
         if drawn is None:
             return
 
@@ -473,6 +487,7 @@ class Drafter:
         bundle = self.bundles.get((producer, consumer))
         if bundle is None:
             label, uses, tip = self._edge_words(drawn), drawn.count, ""
+        # the first edge of a bundle stands for all of them
         elif drawn == bundle[0]:
             uses = sum(edge.count for edge in bundle)
             label, words = (
@@ -501,42 +516,61 @@ class Drafter:
         used.
         """
         which = self._which(edge.producer, edge.output)
-        carried = self._carried(edge)
+        name, shape = self._carried(edge)
         moved = labels.moved_text(self.graph.nodes[edge.consumer])
         factor = details.factor_text(
             self.numbers.get(edge.consumer),
             edge.position,
         )
-        uses = _uses(edge, self.graph.nodes[edge.consumer].folded)
-        if self.graph.nodes[edge.producer].group is not None:
-            which = "" if carried else which  # both are the tensor
-        return " ".join(filter(None, (which, carried, moved, factor, uses)))
+        uses = self._uses(edge, name)
+        if name or (shape and self.graph.nodes[edge.producer].group is not None):
+            which = ""  # both are the tensor
+        return " ".join(filter(None, (which, name, shape, moved, factor, uses)))
 
-    def _carried(self, edge: Edge) -> str:
+    def _carried(self, edge: Edge) -> tuple[str, str]:
         """The variable that holds what goes along an edge, and its shape where the box
-        changed that: `q (5, 8)`.
+        changed that: `q`, `(5, 8)`.
         """
         node, output = edge.producer, edge.output
         record = self.graph.nodes[node]
         if len(self.graph.nodes) > LABELLED or self.options.details:
-            return ""
+            return "", ""
         if (
             node in self.graph.leaf_of
             or output >= len(record.outputs)
             or node == edge.consumer
         ):
-            return ""
+            return "", ""
 
-        made = record.outputs[output]
+        tensors = tensors_along(self.graph, edge)
+        tensor = kind_of_tensors(self.graph, tensors)
         if node not in self.came:
             self.came[node] = self._inputs_of(node)
-        if made is None or made in self.came[node]:
+        if tensor is None or tensor in self.came[node]:
             shape = ""
         else:
-            shape = self.brief(tensor_line(made))
-        shape = shape if shape != "()" else ""
-        names = held_names(self.graph, edge) if self.options.names == "auto" else ""
-        return f"{labels.relative(names, self._path(record.scope))} {shape}".strip()
+            shape = self.brief(tensor_line(tensor))
+        shape = shape.strip() if shape != "()" else ""
+        names = held_names(self.graph, tensors) if self.options.names == "auto" else ""
+        return labels.relative(names, self._path(record.scope)), shape
+
+    def _uses(self, edge: Edge, names: str) -> str:
+        """What goes round a loop; of another edge how often each tensor is used, where
+        that is more than once.
+        """
+        record = self.graph.nodes[edge.consumer]
+        group = record.folded
+        passed = passed_on(self.graph, edge)
+        if not passed or group is None:
+            is_said = edge.count == names.count(",") + 1
+            return "" if is_said else f"used {edge.count:,} times"
+
+        if all(passed) and len(passed) <= MOST and self.options.names == "auto":
+            module = self._path(record.scope)
+            tensors = labels.relative(", ".join(dict.fromkeys(passed)), module)
+        else:
+            tensors = plural(len(passed), "tensor")
+        return f"{tensors} to the next of {group.count:,}"
 
     def _inputs_of(self, node: int) -> set[TensorInfo | None]:
         """The kinds of tensors that a box gets from others, leaves apart."""
@@ -606,10 +640,10 @@ class Drafter:
         """A box for each tensor without gradient that ops were given. Saved tensors,
         where they are drawn, show it as well.
         """
-        whole = self.graph.original or self.graph
-        if not whole.data:
+        original = self.graph.original or self.graph
+        if not original.data:
             return
-        users = {node for data in whole.data for node in data.nodes}
+        users = {node for data in original.data for node in data.nodes}
         inside = {
             node: box
             for box, nodes in enumerate(self.graph.inside)
@@ -619,14 +653,9 @@ class Drafter:
         entries: dict[
             tuple[tuple[int, ...], bool], dict[tuple[str, ...], list[Data]]
         ] = {}
-        for data in whole.data:
-            boxes = tuple(
-                dict.fromkeys(
-                    box
-                    for node in data.nodes
-                    if (box := self.box_of.get(inside[node])) is not None
-                )
-            )
+        for data in original.data:
+            found = (self.box_of.get(inside[node]) for node in data.nodes)
+            boxes = tuple(dict.fromkeys(box for box in found if box is not None))
             if boxes:
                 self.data_uses += len(data.nodes)
                 alike = entries.setdefault((boxes, data.inner), {})
@@ -634,7 +663,7 @@ class Drafter:
 
         for (boxes, inner), alike in entries.items():
             scope = self.frames.around(list(boxes)) if inner else None
-            for lines, several in _few_of(alike):
+            for lines, several in few_of(alike):
                 drawn = self._add(
                     "input",
                     lines,
@@ -666,12 +695,12 @@ class Drafter:
                     continue
 
             flags = labels.mark_words(self.marked.outputs.get(root.name, ()))
-            title, *told = details.root_lines(root)
+            title, *rest_lines = details.root_lines(root)
             # of a loss, its name is enough
-            told = [line for line in told if self.brief(line) != "()"]
+            rest_lines = [line for line in rest_lines if self.brief(line) != "()"]
             box = self._add(
                 "output",
-                (title, *told),
+                (title, *rest_lines),
                 root.node,
                 root,
                 flags,
@@ -681,7 +710,9 @@ class Drafter:
                 which = self._which(root.node, root.output)
                 is_named = self.options.names == "auto" and not self.options.details
                 if is_named and root.node not in self.graph.leaf_of:
-                    which = f"{which} {name_of(self.graph, root.node)}".strip()
+                    which = (
+                        f"{which} {name_of(self.graph, root.node, root.output)}".strip()
+                    )
                 self._link(
                     self._source(root.node, None),
                     box,
@@ -759,7 +790,7 @@ class Drafter:
 
         if any(link.label.startswith("\u00d7 ") for link in self.links):
             lines.append(
-                "grad: the gradient that arrives; \u00d7: by what it is multiplied on its way back"
+                "grad: gradient arriving here; \u00d7: local derivative on the way back"
             )
 
         if self.backward is not None:
@@ -770,16 +801,6 @@ class Drafter:
             )
 
         return tuple(lines)
-
-
-def _uses(edge: Edge, group: Group | None) -> str:
-    """How often what goes along an edge is used, where that is more than once."""
-    if edge.count == 1:
-        return ""
-    turns = group.count - 1 if group is not None else 0
-    if edge.producer == edge.consumer and turns > 0 and edge.count % turns == 0:
-        return f"{plural(edge.count // turns, 'tensor')} to the next of {turns + 1}"
-    return f"{edge.count:,} uses"
 
 
 def _flagged(graph: Graph) -> dict[int, BoxKind]:
@@ -807,9 +828,9 @@ def _numbers(graph: Graph) -> dict[int, BackwardStep]:
     return {box: steps[node] for box, node in alone if node in steps}
 
 
-def _few_of(
-    alike: dict[tuple[str, ...], list[Data]],
-) -> Iterator[tuple[tuple[str, ...], list[Data]]]:
+def few_of(
+    alike: dict[tuple[str, ...], list[T]],
+) -> Iterator[tuple[tuple[str, ...], list[T]]]:
     """Data that enters at one place, by its lines: `x[:, t] ×11`, and at most
     `MOST_DATA` boxes.
     """

@@ -20,8 +20,9 @@ from gradviz.draw.heat import GradientNorms
 from gradviz.draw.marks import Marked
 from gradviz.fold.opening import Deeper
 from gradviz.fold.order import is_view
-from gradviz.graph import Graph, Leaf, Root, column
+from gradviz.graph import Graph, Leaf, Node, Root, column
 from gradviz.graph.amounts import depth, forward_order
+from gradviz.graph.origins import number_beside
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line, verb
 
@@ -126,10 +127,20 @@ def _given(graph: Graph) -> int:
     is a part of its op's title.
     """
     whole = graph.original or graph
-    given: int = sum(column(whole.nodes, "none_inputs"))
-    slots = column(whole.nodes, "saved") if given else ()
-    numbers = sum(1 for saved in slots for slot in saved if slot.kind == "number")
-    return given - numbers
+    counts = column(whole.nodes, "none_inputs")
+    given: int = sum(counts)
+    if not given:
+        return 0
+
+    takers = (whole.nodes[node] for node, count in enumerate(counts) if count)
+    return given - sum(map(_without_tensor, takers))
+
+
+def _without_tensor(node: Node) -> int:
+    """How many of its inputs are no tensors: a number, a bias that is left out."""
+    number = any(slot.kind == "number" for slot in node.saved)
+    number = number or number_beside(node) is not None
+    return number + (node.attributes.get("bias_sym_sizes_opt") == (0,))
 
 
 def inferred_lines(graph: Graph) -> Iterator[str]:
@@ -157,9 +168,15 @@ def inferred_lines(graph: Graph) -> Iterator[str]:
         node in own or any(edge.producer in own for edge in whole.inputs(node))
         for node in placed
     )
-    yield (
-        f"modules are inferred, not recorded: {sure:,} of {plural(len(placed), 'backward function')} in them use a parameter, "
-        f"which says the module; the others are placed by their neighbors"
+    yield _inferred_line(sure, len(placed) - sure)
+
+
+def _inferred_line(sure: int, rest: int) -> str:
+    whose = "its" if rest == 1 else "their"
+    others = f", {rest:,} by {whose} neighbours" if rest else ""
+    return (
+        f"Module boxes are inferred ({sure:,} of {plural(sure + rest, 'op')} by their "
+        f"parameter{others}). gradviz.record() gives exact ones."
     )
 
 

@@ -68,11 +68,12 @@ def _scoped(
     scope: str,
     rules: list[tuple[str, str]],
 ) -> str:
-    return "\n".join(
-        ",".join(f".{scope} {part}".rstrip() for part in names.split(","))
-        + f"{{{what}}}"
-        for names, what in rules
-    )
+    lines = []
+    for names, rule in rules:
+        selectors = [f".{scope} {part}".rstrip() for part in names.split(",")]
+        lines.append(f"{','.join(selectors)}{{{rule}}}")
+
+    return "\n".join(lines)
 
 
 def _shape_rules() -> list[tuple[str, str]]:
@@ -165,7 +166,7 @@ def escape(text: str) -> str:
 
 
 def write(
-    made: Picture,
+    image: Picture,
     theme: Theme,
     *,
     fit: bool = False,
@@ -173,45 +174,45 @@ def write(
     """A picture as SVG in pieces. With `fit` it shrinks to the width of the page that
     it stands in.
     """
-    scope = _scope(made, theme)
-    width, height = number(made.width), number(made.height)
+    scope = _scope(image, theme)
+    width, height = number(image.width), number(image.height)
     fitting = ' style="max-width:100%;height:auto"' if fit else ""
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         f' class="{scope}"{fitting} role="img" aria-labelledby="{scope}-t {scope}-d">\n'
-        f'<title id="{scope}-t">{_told(made.title)}</title>\n<desc id="{scope}-d">{_told(made.description)}</desc>\n'
+        f'<title id="{scope}-t">{_told(image.title)}</title>\n<desc id="{scope}-d">{_told(image.description)}</desc>\n'
         f"<style>\n{style_sheet(scope, theme, notebook=fit)}\n</style>\n"
         f'<rect class="gv-bg" width="{width}" height="{height}"/>\n'
     )
-    yield from _group("gv-f", (_frame(frame) for frame in made.frames))
-    with Stage("write", "edges", total=len(made.wires)) as writing:
-        yield from _group("gv-e", writing.each(_wires(made)))
+    yield from _group("gv-f", (_frame(frame) for frame in image.frames))
+    with Stage("write", "edges", total=len(image.wires)) as writing:
+        yield from _group("gv-e", writing.each(_wires(image)))
 
-    yield from _heads(made)
-    with Stage("write", "boxes", total=len(made.blocks)) as writing:
+    yield from _heads(image)
+    with Stage("write", "boxes", total=len(image.blocks)) as writing:
         yield from _group(
             "gv-b",
-            _blocks(chain(made.swatches, writing.each(made.blocks))),
+            _blocks(chain(image.swatches, writing.each(image.blocks))),
         )
 
-    yield from _joined(_words(words) for words in made.words)
-    yield from _joined(_words(words, "gv-l") for words in made.wire_words)
+    yield from _joined(_words(words) for words in image.words)
+    yield from _joined(_words(words, "gv-l") for words in image.wire_words)
     yield from _joined(
-        _words(words, "gv-c") for frame in made.frames for words in frame.words
+        _words(words, "gv-c") for frame in image.frames for words in frame.words
     )
     yield "</svg>\n"
 
 
-def _scope(made: Picture, theme: Theme) -> str:
+def _scope(image: Picture, theme: Theme) -> str:
     """A class that other pictures on the same page do not have, the same at every run."""
     identity = (
         theme,
-        made.width,
-        made.height,
-        made.title,
-        made.description,
-        len(made.blocks),
-        len(made.wires),
+        image.width,
+        image.height,
+        image.title,
+        image.description,
+        len(image.blocks),
+        len(image.wires),
     )
     return "gv-" + hashlib.sha256(repr(identity).encode()).hexdigest()[:8]
 
@@ -225,8 +226,8 @@ def number(value: float) -> str:
     >>> number(3.0), number(0.25), number(-0.04)
     ('3', '0.2', '0')
     """
-    if value == (whole := int(value)):  # nearly always, and rounding is slow
-        return str(whole)
+    if value == (integer := int(value)):  # nearly always, and rounding is slow
+        return str(integer)
     rounded = round(value, 1)
     return str(int(rounded)) if rounded == int(rounded) else str(rounded)
 
@@ -269,10 +270,10 @@ def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
     """One group for each box. Numbers become text for many boxes at a time."""
     blocks = iter(blocks)
     while some := list(islice(blocks, AT_ONCE)):
-        places = [
-            (*block.rect, *(at for words in block.words for at in words[:2]))
-            for block in some
-        ]
+        places = []
+        for block in some:
+            corners = chain.from_iterable(words[:2] for words in block.words)
+            places.append((*block.rect, *corners))
         texts = numbers(np.array(list(chain.from_iterable(places))))
         begin = 0
         for block, place in zip(some, places):
@@ -345,23 +346,23 @@ def _frame(frame: FrameBlock) -> str:
     return f"<g>{tip}{rect}</g>\n"
 
 
-def _wires(made: Picture) -> Iterator[str]:
+def _wires(image: Picture) -> Iterator[str]:
     """One path for each wire that is drawn. Numbers become text for many wires at a
     time.
     """
-    starts = made.curves.starts.tolist()
-    for first in range(0, len(made.wires), AT_ONCE):
+    starts = image.curves.starts.tolist()
+    for first in range(0, len(image.wires), AT_ONCE):
         wires = range(
             first,
-            min(first + AT_ONCE, len(made.wires)),
+            min(first + AT_ONCE, len(image.wires)),
         )
         begin = starts[first]
-        texts = numbers(made.curves.points[begin : starts[wires.stop]])
+        texts = numbers(image.curves.points[begin : starts[wires.stop]])
 
         for i in wires:
             if starts[i] < starts[i + 1]:
                 yield _wire(
-                    made.wires[i],
+                    image.wires[i],
                     path_data(
                         texts[2 * (starts[i] - begin) : 2 * (starts[i + 1] - begin)]
                     ),
@@ -394,9 +395,9 @@ def path_data(texts: Sequence[str]) -> str:
     return "".join(parts)
 
 
-def _heads(made: Picture) -> Iterator[str]:
+def _heads(image: Picture) -> Iterator[str]:
     """All arrowheads, many in one path."""
-    heads = made.curves.heads
+    heads = image.curves.heads
     for first in range(0, len(heads), AT_ONCE):
         some = heads[first : first + AT_ONCE]
         some = some[~np.isnan(some[:, 0, 0])]

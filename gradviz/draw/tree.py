@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.draw.chart import chart_lines, chart_of
@@ -24,13 +24,13 @@ from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.errors import FormatError
 from gradviz.fold import outline
 from gradviz.fold.outline import OutlineRow
-from gradviz.fold.titles import titled
 from gradviz.graph import Graph, Mark
 from gradviz.graph.origins import telling_lines
 from gradviz.report import labels
 from gradviz.report.results import WIDE
 from gradviz.stages import Stage
 from gradviz.wording import (
+    bar,
     bytes_text,
     clip,
     count_text,
@@ -126,7 +126,7 @@ def _lines(
 
     if outline_by(graph, options) != "node":
         for text in text_lines(table(graph, options, limit), width):
-            yield _Line(((text.plain, str(text.style)),))
+            yield _Line(tuple(_pieces(text)))
         below = _below(graph)
     else:
         with Stage("write", "rows") as writing:
@@ -240,6 +240,14 @@ class TerminalTree:
         )
 
 
+def _pieces(text: Text) -> Iterator[tuple[str, str]]:
+    """A line of a table with its styles."""
+    ends = {end for span in text.spans for end in (span.start, span.end)}
+    for start, end in pairwise(sorted({0, len(text), *ends})):
+        styles = [span.style for span in text.spans if span.start <= start < span.end]
+        yield text.plain[start:end], " ".join(map(str, (text.style, *styles)))
+
+
 def _text(
     pieces: tuple[tuple[str, str], ...],
     options: ConsoleOptions,
@@ -306,19 +314,19 @@ class Heading(NamedTuple):
 COLUMNS: dict[str, Heading] = {
     "calls": Heading(
         lambda row: count_text(row.calls) if row.type else "",
-        leaves=2,
+        leaves=1,
     ),
     "ops": Heading(
         lambda row: "" if row.node else count_text(row.ops),
-        leaves=4,
+        leaves=2,
     ),
     "parameters": Heading(
-        lambda row: parameters_text(row.parameters, row.registered), leaves=3
+        lambda row: parameters_text(row.parameters, row.registered), leaves=6
     ),
     "output": Heading(
         lambda row: tensor_line(row.output) if row.output else "",
         "word",
-        leaves=1,
+        leaves=4,
     ),
     "saved": Heading(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
     "forward": Heading(
@@ -334,10 +342,13 @@ COLUMNS: dict[str, Heading] = {
     ),
 }
 """By heading."""
+_BAR = 8  # cells
+_STYLES = {**dict.fromkeys(COLUMNS, "dim"), "made": "", "bar": "cyan"}
+"""Numbers are dim, names are not."""
 _MODULE: tuple[tuple[str, Kind, int], ...] = (("module", "name", 0),)
 _LINE: tuple[tuple[str, Kind, int], ...] = (("line", "name", 0), ("code", "code", 6))
-FOR_MODULES = ("calls", "ops", "parameters", "output", "saved")
-FOR_TIMES = ("calls", "forward", "backward", "saved")
+FOR_MODULES = ("ops", "parameters", "output", "saved")
+FOR_TIMES = ("forward", "backward", "saved")
 FOR_LINES = ("ops", "saved", "made")
 
 
@@ -348,14 +359,14 @@ OPS_UP_TO = 100
 class Outline(NamedTuple):
     """An outline as text cells: the columns, the rows, and notes for under it.
 
-    `opened` says of each row whether it stands for what is below it, a module or a
-    line, and not for a single op.
+    `named` says how many letters of the first cell are the path of a module or the
+    place of a line; 0 for what is none.
     """
 
     columns: tuple[tuple[str, Kind, int], ...]  # as `gradviz.report.table.Column`
     rows: list[tuple[str, ...]]
     notes: tuple[str, ...]
-    opened: tuple[bool, ...]
+    named: tuple[int, ...]
 
 
 def _module_notes(
@@ -363,8 +374,10 @@ def _module_notes(
     rows: Iterable[OutlineRow],
 ) -> Iterator[str]:
     """What must be known of a table of modules."""
-    if any(row.alike > 1 for row in rows):
-        yield "alike: modules of one structure, of which the first is shown open (depth=all shows each)"
+    most = max((row.alike for row in rows), default=1)
+    if most > 1:
+        count = count_text(most)
+        yield f"×{count}: the sum of {count} alike modules, as are rows below it (depth=all shows each)"
     yield from inferred_lines(graph)
 
 
@@ -379,48 +392,70 @@ def table(
         outline_rows = outline.lines(graph, lines.of)
     else:
         ops = len(graph.nodes) <= OPS_UP_TO
-        outline_rows = outline.modules(
-            graph,
-            every=options.depth == "all",
-            ops=ops,
-        )
+        every = options.depth == "all"
+        outline_rows = outline.modules(graph, every=every, ops=ops)
 
-    deepest = options.max_depth or math.inf
+    deepest = _deepest(options)
     outline_rows = (row for row in outline_rows if row.depth < deepest)
-    headings = options.columns or (FOR_LINES if by_line else _for_modules(graph))
-    columns = [COLUMNS[heading] for heading in headings]
     kept = list(islice(outline_rows, limit or None))
     left = len(list(outline_rows))
+
+    columns = _columns(graph, options, kept, by_line)
     badges = marked(graph).nodes
+    names = options.op_names("variable")
     rows = [
         (
-            "  " * row.depth
-            + title(graph, row, options.op_names("variable"))
-            + _badge(row, badges),
+            "  " * row.depth + title(graph, row, names) + _badge(row, badges),
             *_code(row, by_line),
-            *[one.text(row) for one in columns],
+            *[column.text(row) for column in columns.values()],
         )
         for row in kept
     ]
-    cut = [f"{labels.more(left)} rows (max_rows=0 shows all)"] * bool(left)
-    notes = (
-        *cut,
-        *(
-            filter(None, (lines.note, _timeless(graph)))
-            if by_line
-            else _module_notes(graph, kept)
-        ),
-    )
-    told = [(heading, one.kind, one.leaves) for heading, one in zip(headings, columns)]
-    opened = tuple(row.node is None for row in kept)
+
+    notes = [f"{labels.more(left)} rows (max_rows=0 shows all)"] * bool(left)
+    if by_line:
+        notes += filter(None, (lines.note, _timeless(graph)))
+    else:
+        notes += _module_notes(graph, kept)
+    headings = [(name, column.kind, column.leaves) for name, column in columns.items()]
     return _with_one_dtype(
         Outline(
-            (*(_LINE if by_line else _MODULE), *told),
+            (*(_LINE if by_line else _MODULE), *headings),
             rows,
-            notes,
-            opened,
+            tuple(notes),
+            tuple(len(_named(row)) for row in kept),
         )
     )
+
+
+def _deepest(options: Options) -> float:
+    """How many levels of rows there are."""
+    if options.max_depth:
+        return options.max_depth
+    return options.depth if isinstance(options.depth, int) else math.inf
+
+
+def _columns(
+    graph: Graph,
+    options: Options,
+    rows: Sequence[OutlineRow],
+    by_line: bool,
+) -> dict[str, Heading]:
+    """The columns by heading: those asked for, else what is usual."""
+    if options.columns:
+        return {heading: COLUMNS[heading] for heading in options.columns}
+    if by_line:
+        return {heading: COLUMNS[heading] for heading in FOR_LINES}
+
+    columns = {heading: COLUMNS[heading] for heading in _for_modules(graph)}
+    if any(row.calls > 1 for row in rows):
+        columns = {"calls": COLUMNS["calls"], **columns}
+    most = max((row.nbytes for row in rows), default=0)
+    if most:
+        columns["bar"] = Heading(
+            lambda row: bar(row.nbytes / most if row.nbytes else None, _BAR), "bar", 3
+        )
+    return columns
 
 
 def _for_modules(graph: Graph) -> tuple[str, ...]:
@@ -486,19 +521,21 @@ def title(
         words = dict.fromkeys((*titles, held_by, *used))
         return "  ".join(filter(None, words))
 
-    if row.line is not None:
-        return labels.source_text(row.line)
     if row.beside:
         return row.beside
-    if not row.type:
+    name = _named(row)
+    if not name:
         return "outside every module" if not row.made else "no line recorded"
+    if row.type and row.path.rpartition(".")[2] not in ("", row.type):
+        name += f" {one_line(row.type)}"
+    return f"{name} {labels.again(row.alike)}" if row.alike > 1 else name
 
-    name = labels.relative(
-        one_line(titled(row.path, row.type)),
-        row.around,
-    )
 
-    return f"{name}, {labels.alike(row.alike)}" if row.alike > 1 else name
+def _named(row: OutlineRow) -> str:
+    """The path of a module, or the place of a line; "" of what is none."""
+    if row.line is not None:
+        return labels.source_text(row.line)
+    return labels.relative(one_line(row.path or row.type), row.around)
 
 
 def _code(row: OutlineRow, by_line: bool) -> tuple[str, ...]:
@@ -514,12 +551,14 @@ def text_lines(made: Outline, width: int = 0) -> Iterator[Text]:
     from gradviz.report.table import Column, FittedTable
 
     columns = [Column(*column) for column in made.columns]
-    styles = ["cyan" if opened else "" for opened in made.opened]
-    yield from FittedTable(
-        columns,
-        [[*map(Text, row)] for row in made.rows],
-        styles=styles,
-    ).lines(width or WIDE)
+    styles = [_STYLES.get(column.title, "") for column in columns]
+    rows = [[*map(Text, row, styles)] for row in made.rows]
+    for (first, *_), letters in zip(rows, made.named):
+        if letters:
+            end = len(first) - len(first.plain.lstrip()) + letters
+            first.stylize("bold", 0, end)
+            first.stylize("dim", end)
+    yield from FittedTable(columns, rows).lines(width or WIDE)
     if made.notes:
         yield Text()
         yield from (Text(note, "dim") for note in made.notes)

@@ -112,6 +112,7 @@ class TreeShape:
         for node in order:
             below = depth[node] + 1
             for edge in self.graph.inputs(node):
+                # the longest way decides, so that a row stands below all that use it
                 if below > depth[edge.producer] and edge.producer != node:
                     depth[edge.producer], owner[edge.producer] = below, node
         return owner
@@ -120,9 +121,9 @@ class TreeShape:
         """Nodes that nobody consumes and that made no output: only hand-made graphs
         have them.
         """
-        made = self.graph.roots_of
+        roots_of = self.graph.roots_of
         for node, owner in enumerate(self.owner):
-            if owner < 0 and node not in made and node not in self._skip:
+            if owner < 0 and node not in roots_of and node not in self._skip:
                 yield node
 
     def _referenced(self) -> frozenset[int]:
@@ -229,6 +230,7 @@ class TreeRows:
             step = stack.pop()
             if isinstance(step, TreeRow):
                 yield step
+            # shown elsewhere in full: here only a reference
             elif self.shape.owner[step.node] != step.owner:
                 yield TreeRow(
                     step.lead,
@@ -268,6 +270,7 @@ class TreeRows:
             for i, item in enumerate(inputs)
             if i != on
         ]
+        # what goes straight on is shown all the same: it is on the same level
         if branches and self.options.max_depth and step.level >= self.options.max_depth:
             branches = [self._cut(branches)]
 
@@ -301,6 +304,7 @@ class TreeRows:
                 )
             )
 
+        # the stack takes the last first
         return below[::-1]
 
     def _cut(self, branches: list[TreeRow | _Pending]) -> TreeRow:

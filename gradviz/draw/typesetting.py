@@ -55,9 +55,13 @@ DejaVu Sans Condensed, the wider one.
 """
 
 _FIRST = ord(" ")
-_WIDTHS = tuple(
-    tuple(int(width) / 1000 for width in widths.split()) for widths in (_REGULAR, _BOLD)
-)
+
+
+def _widths(text: str) -> tuple[float, ...]:
+    return tuple(int(width) / 1000 for width in text.split())
+
+
+_WIDTHS = (_widths(_REGULAR), _widths(_BOLD))
 _SIGNS = {
     "\u2026": 0.9,
     "\u00d7": 0.76,
@@ -99,11 +103,11 @@ def text_width(
     (16.27, 18.07)
     """
     widths = _WIDTHS[bold]
-    known = len(widths)
+    count = len(widths)
     em = 0.0
     for letter in text:
         place = ord(letter) - _FIRST
-        if 0 <= place < known:
+        if 0 <= place < count:
             em += widths[place]
         else:
             em += _SIGNS.get(letter) or max(cell_len(letter), 1) * ADVANCE
@@ -138,6 +142,7 @@ def shorten(text: str, limit: int) -> str:
     """
     path, space, rest = text.partition(" ")
     parts = _DOT.split(path)
+    # the end of a path says what it is, its beginning only where
     while cells(text) > limit and len(parts) > 1:
         del parts[0]
         text = f"{ELLIPSIS}{'.'.join(parts)}{space}{rest}"
@@ -458,7 +463,7 @@ def measured_all(boxes: Iterable[Box]) -> list[Sized]:
     """`measured` of every box. Boxes that read the same share one result, as most do in
     a large graph.
     """
-    known: dict[Hashable, Sized] = {}
+    sizes: dict[Hashable, Sized] = {}
     sized: list[Sized] = []
 
     for box in boxes:
@@ -468,9 +473,9 @@ def measured_all(boxes: Iterable[Box]) -> list[Sized]:
             box.names,
             box.kind in SMALL,
         )
-        if key not in known:
-            known[key] = measured(box)
-        sized.append(known[key])
+        if key not in sizes:
+            sizes[key] = measured(box)
+        sized.append(sizes[key])
 
     return sized
 

@@ -107,9 +107,16 @@ def label_words(
         )
     )
     lines = _Taken(chain(_samples(curves), _borders(frames)))
+    beginnings: set[tuple[str, float, float]] = set()
     for i, label in enumerate(labels):
         points = curves.points[curves.starts[i] : curves.starts[i + 1]]
         if label and len(points):
+            # what goes several ways from one place is said once where they part
+            piece = points[3 * ((len(points) - 1) // 6)]
+            beginning = (label, *np.round(piece).tolist())
+            if beginning in beginnings:
+                continue
+            beginnings.add(beginning)
             rect = _best(
                 _candidates(points, text_width(label, SIZE)), room, taken, lines
             )
@@ -157,7 +164,7 @@ def _candidates(points: Floats, width: float) -> Iterator[Rect]:
         points[-1].tolist(),
         *between.tolist(),
         points[0].tolist(),
-        *(at.tolist()[0] for at in others),
+        *(point.tolist()[0] for point in others),
     ):
         for shift in (-SIZE - 2 * GAP, -SIZE / 2, GAP):
             yield Rect(x + GAP, y + shift, width, SIZE + 1.0)
@@ -215,9 +222,9 @@ def _room(words: Words) -> Rect:
     )
 
 
-def bezier(piece: Floats, at: Floats) -> Floats:
+def bezier(piece: Floats, parameters: Floats) -> Floats:
     """Points of one cubic Bezier piece at the given parameters."""
-    t, rest = at[:, None], 1.0 - at[:, None]
+    t, rest = parameters[:, None], 1.0 - parameters[:, None]
     points: Floats = (
         rest**3 * piece[0]
         + 3 * rest**2 * t * piece[1]

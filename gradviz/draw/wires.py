@@ -18,6 +18,7 @@ from gradviz.draw.options import Direction
 from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import SIZES, Sized, text_width
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
+from gradviz.layout.layered.columns import TURN
 
 # -- loops: links from a box to itself, which no layout draws --------------------------
 
@@ -35,14 +36,19 @@ def loop_rooms(drawn: Scene) -> Floats:
     return wider
 
 
-def loop_width(drawn: Scene, boxes: Sequence[Sized]) -> float:
-    """The width in which each looped box, in its middle, has its words beside it."""
-    loops = [link for link in drawn.links if link.source == link.target]
-    words = (2 * (ROOM + text_width(link.label, SIZES["dim"])) for link in loops)
-    return max(
-        (boxes[link.source].width + room for link, room in zip(loops, words)),
-        default=0.0,
+def loop_width(drawn: Scene, boxes: Sequence[Sized], placement: Placement) -> float:
+    """The width in which the drawing, in its middle, has the words of its loops beside
+    it.
+    """
+    right = (
+        placement.x[link.source]
+        + boxes[link.source].width / 2
+        + ROOM
+        + text_width(link.label, SIZES["dim"])
+        for link in drawn.links
+        if link.source == link.target
     )
+    return 2 * max(right, default=0.0) - placement.width
 
 
 def with_loops(
@@ -158,6 +164,7 @@ def spread(drawing: Drawing, placement: Placement) -> Placement:
     drawn = np.flatnonzero(np.diff(placement.starts) >= 2)
     edges, starts = drawing.edges[drawn], placement.starts[drawn]
     lasts = placement.starts[drawn + 1] - 1
+    # before ports: twins keep together when their ends move
     _part_twins(points, edges, starts, lasts)
     room = drawing.widths / 2 - CORNER
     ends = (
@@ -210,34 +217,35 @@ def _moved_end(
     points: Floats,
     room: Floats,
     box: Ints,
-    at: Ints,
+    ends: Ints,
     other: Ints,
     way: int,
 ) -> tuple[Ints, Ints, Floats]:
     """Which points at one end of every line move, as first ones and counts, and how far
     to the right.
 
-    They are the straight run of points that the line ends with, from the points `at` by
+    They are the straight run of points that the line ends with, from the points `ends` by
     steps of `way` towards `other`.
     """
-    last = at.copy()
-    going = np.ones(len(at), dtype=bool)
+    last = ends.copy()
+    going = np.ones(len(ends), dtype=bool)
 
     while going.any():
         following = np.where(last == other, last, last + way)
-        straight = np.abs(points[following, 0] - points[at, 0]) < 0.5
-        short = np.abs(points[following, 1] - points[at, 1]) <= SHORT
+        # the whole straight end moves, or the line would get a kink at the box
+        straight = np.abs(points[following, 0] - points[ends, 0]) < 0.5
+        short = np.abs(points[following, 1] - points[ends, 1]) <= SHORT
         going &= straight & short & (following != last)
         last = np.where(going, following, last)
 
     beyond = np.where(last == other, last, last + way)
     # how far to the right the line comes from; 0 when it stays straight
-    side = points[beyond, 0] - points[at, 0]
+    side = points[beyond, 0] - points[ends, 0]
     side[np.abs(side) < 0.5] = 0.0
     bundle = _bundles(box, points[beyond])
     _, first = np.unique(bundle, return_index=True)
     move = _offsets(box[first], side[first], room)[bundle]
-    return np.minimum(last, at), np.abs(last - at) + 1, move
+    return np.minimum(last, ends), np.abs(last - ends) + 1, move
 
 
 def _bundles(box: Ints, turn: Floats) -> Ints:
@@ -251,6 +259,7 @@ def _bundles(box: Ints, turn: Floats) -> Ints:
             box,
         )
     )
+    # lines that turn at one point run on top of each other up to there
     differs = np.abs(np.diff(turn[order], axis=0)).max(axis=1, initial=0.0) > 0.5
     bundle = np.empty(len(box), dtype=np.int64)
     bundle[order] = np.cumsum(
@@ -290,6 +299,7 @@ def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
         rank - (total[box] - 1) / 2,
         unit,
     )
+    # a straight line stays straight; the others take places beside it
     unit[side == 0] = 0.0
     most = np.zeros(count)
     np.maximum.at(most, box, np.abs(unit))
@@ -298,6 +308,7 @@ def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
         room[box] / np.maximum(most[box], 1.0),
     )
     offsets = np.empty(len(box))
+    # closer lines would look like one thick line
     offsets[order] = unit * np.where(step < LEAST_STEP, 0.0, step)
 
     return offsets
@@ -336,6 +347,7 @@ def turn(placement: Placement, direction: Direction) -> Placement:
             4,
         ),
     )
+    # left and right: what was laid out downwards is turned on its side
     if direction != "up":
         x, y, width, height = y, x, height, width
         points, frames = points[:, ::-1], frames[:, [1, 0, 3, 2]]
@@ -413,6 +425,7 @@ def smooth(placement: Placement) -> Placement:
     place = np.repeat(starts[:-1], pieces) + 1 + 3 * _within(pieces)
     begin, end = placement.points[first], placement.points[first + 1]
     middle = (begin[:, 1] + end[:, 1]) / 2
+    middle += _bulge(placement.points, first, begin, end)
     points[place] = np.stack(
         [begin[:, 0], middle],
         axis=1,
@@ -424,6 +437,16 @@ def smooth(placement: Placement) -> Placement:
     points[place + 2] = end
 
     return replace(placement, points=points, starts=starts)
+
+
+def _bulge(points: Floats, first: Ints, begin: Floats, end: Floats) -> Floats:
+    """How far below its ends a piece bends that goes level from one column to the next:
+    a line that comes down turns below, one that comes up above.
+    """
+    level = np.abs(begin[:, 1] - end[:, 1]) < 0.5
+    aside = np.abs(begin[:, 0] - end[:, 0]) > 0.5
+    comes_down = begin[:, 1] >= points[np.maximum(first - 1, 0), 1]
+    return np.where(level & aside, np.where(comes_down, TURN, -TURN), 0.0)
 
 
 def _within(counts: Ints) -> Ints:
@@ -464,6 +487,7 @@ def with_heads(placement: Placement, pointed: Sequence[bool]) -> Curves:
     heads[drawn] = np.stack(
         [tip, neck + across * HEAD_HALF_WIDTH, neck - across * HEAD_HALF_WIDTH], axis=1
     )
+    # a line shorter than its head stays as long as it is
     room = np.hypot(*(tip - points[last - 3]).T) > 2 * HEAD_LENGTH
     # the line goes a little into the head, so that no gap shows
     shift = along * (HEAD_LENGTH - 1.0)

@@ -59,37 +59,37 @@ def fold(
         focus: path of one module to open; everything outside it stays closed.
         expand: paths of modules to open whatever `depth` says.
         views: "auto" draws ops that only change a shape or a layout together with the
-            op beside them, in a graph of more than 50 nodes; "show" draws each alone.
+            op beside them, in a graph of more than 16 nodes; "show" draws each alone.
         limit: how many boxes "auto" may use.
         measure: how large the picture of a folded graph is; without it, sizes are
-        estimated.
+            estimated.
 
     Raises FormatError for a depth below 1 and for a path that no recorded module has.
     """
     with Stage("fold"):
-        whole, paths = graph.original or graph, tuple(expand)
+        original, paths = graph.original or graph, tuple(expand)
         if depth == "all" and focus is None and not paths:
-            return whole
+            return original
 
         _check(
             depth,
             (*([focus] if focus else []), *paths),
-            whole,
+            original,
         )
         limits = PAGE._replace(boxes=limit)
         if (
             depth == "auto"
             and focus is None
             and not paths
-            and len(whole.nodes) <= min(SMALL, limit)
+            and len(original.nodes) <= min(SMALL, limit)
         ):
-            made = _with_layers_closed(whole, views == "show")
-            if _holds(measure, made):
-                return made
+            view = _with_layers_closed(original, views == "show")
+            if _holds(measure, view):
+                return view
 
-        opening = Opening(grouped(whole, views=views == "show"))
+        opening = Opening(grouped(original, views=views == "show"))
         inside = opening.named(focus)[0] if focus else None
-        also = [at for path in paths for at in opening.named(path)]
+        also = [group_id for path in paths for group_id in opening.named(path)]
         if depth == "auto":
             return _first_view(opening, inside, also, limits, measure)
 
@@ -117,8 +117,8 @@ def _show(
     if depth == "all":
         opening.show_all(wanted)
         return
-    for at in wanted:
-        opening.show(at)
+    for group_id in wanted:
+        opening.show(group_id)
     opening.show_levels(depth - 1, focus or 0)
 
 
@@ -135,11 +135,13 @@ def _check(
             f"depth cannot be {depth}: 1 draws each outermost module as one box, 'all' draws every op"
         )
 
-    known = {scope.path for scope in with_functions(graph).scopes} if paths else set()
+    module_paths = (
+        {scope.path for scope in with_functions(graph).scopes} if paths else set()
+    )
     for path in paths:
-        if path not in known:
-            if known:
-                hint = did_you_mean(path, known, what="modules")
+        if path not in module_paths:
+            if module_paths:
+                hint = did_you_mean(path, module_paths, what="modules")
             else:
                 hint = "No modules were recorded in this graph."
             raise FormatError(f"there is no module {path!r} in this graph. {hint}")
@@ -180,8 +182,8 @@ def _first_view(
     if best is None and measure is not None:
         return _with_few_leaves(opening, focus, expand, measure)
     _fill(opening, focus, best.limits if best is not None else limits)
-    for at in expand:
-        opening.show(at)
+    for group_id in expand:
+        opening.show(group_id)
     return folded(opening) if best is None or expand else best.graph
 
 
@@ -206,8 +208,8 @@ def _with_few_leaves(
             None,
         )
 
-    for at in expand:
-        opening.show(at)
+    for group_id in expand:
+        opening.show(group_id)
 
     return folded(opening, leaves=most or LEAVES[-1])
 
@@ -241,12 +243,12 @@ def _best(
             small, too_large = (now, too_large) if tried[shown] else (best.limits, now)
             now = _between(small, too_large)
             continue
-        made, estimate = folded(opening), opening.sizes.of[0]
-        size = measure(made)
+        folded_graph, estimate = folded(opening), opening.sizes.of[0]
+        size = measure(folded_graph)
         wide, tall = size.width / limits.width, size.height / limits.height
         fits = tried[shown] = max(wide, tall) <= 1.0
         if fits and (best is None or opening.sizes.boxes > best.boxes):
-            best = _View(opening.sizes.boxes, now, made)
+            best = _View(opening.sizes.boxes, now, folded_graph)
         if (fits and max(wide, tall) >= FULL) or len(tried) == TRIES:
             break
         spare = 1.0 if fits else 0.97
@@ -306,28 +308,30 @@ def folded(
 def _join(
     partition: Partition,
     groups: Groups,
-    at: int,
+    group_id: int,
     parent: int,
     first_call: dict[str, int],
 ) -> None:
-    group, nodes = groups[at], groups.members(at)
-    kind = kind_of(groups, at)
+    group, nodes = groups[group_id], groups.members(group_id)
+    kind = kind_of(groups, group_id)
     if group.kind == "run":
-        partition.turn_of.update(turns_of(groups, at))
+        partition.turn_of.update(turns_of(groups, group_id))
 
-    has_own = group.kind in ("call", "segment") or bool(calls_in(groups, at))
+    has_own = group.kind in ("call", "segment") or bool(calls_in(groups, group_id))
     box = partition.join(
         nodes,
         Part(
             kind,
-            title(groups, at),
+            title(groups, group_id),
             group.turns,
             groups.scope(parent),
             has_own,
             group.op,
         ),
     )
-    earliest = {first_call[path] for path in _called(groups, at) if path in first_call}
+    earliest = {
+        first_call[path] for path in _called(groups, group_id) if path in first_call
+    }
     first = frozenset(node for called in earliest for node in groups.members(called))
 
     if first and first.isdisjoint(nodes):  # else it is the first call, or a part of it
@@ -337,9 +341,9 @@ def _join(
         partition.earlier[box] = FirstCall(call, first)
 
 
-def _called(groups: Groups, at: int) -> set[str]:
+def _called(groups: Groups, group_id: int) -> set[str]:
     """The paths of the modules that a box calls, else of its functions."""
-    scopes = calls_in(groups, at).values()
+    scopes = calls_in(groups, group_id).values()
     return {scope.path for scope in scopes if scope.type} or {
         scope.path for scope in scopes
     }
@@ -348,7 +352,7 @@ def _called(groups: Groups, at: int) -> set[str]:
 def _first_calls(groups: Groups) -> dict[str, int]:
     """The group of the first call of each module."""
     first: dict[str, int] = {}
-    for at, group in enumerate(groups):
+    for group_id, group in enumerate(groups):
         if group.scope is not None:
-            first.setdefault(groups.graph.scopes[group.scope].path, at)
+            first.setdefault(groups.graph.scopes[group.scope].path, group_id)
     return first

@@ -72,14 +72,14 @@ def with_functions(graph: Graph) -> Graph:
     else:
         runs = []
 
-    count, own = Counter(run[:3] for run in runs), _own(graph, runs)
+    count, outermost = Counter(run[:3] for run in runs), _own(graph, runs)
     calls = [
         run
         for run in runs
         if _is_group(
             run,
             count[run[:3]],
-            run[:3] in own,
+            run[:3] in outermost,
         )
     ]
     if not calls:
@@ -124,12 +124,12 @@ def _runs(graph: Graph) -> Iterator[_Run]:
         for node in forward_order(graph)
         if sequences[node] is not None
     )
-    made = (
+    located = (
         (node, source, scopes[node]) for node, source in numbered if source is not None
     )
 
     for key, run in groupby(
-        made,
+        located,
         key=lambda op: (
             op[2],
             op[1].file,
@@ -251,13 +251,15 @@ def _own(
     """The function that made what comes last in each module call, and those that made
     the outputs.
     """
-    own = {run.scope: run[:3] for run in runs if run.scope is not None}.values()
+    last_of_call = {
+        run.scope: run[:3] for run in runs if run.scope is not None
+    }.values()
     sources = (
         graph.nodes[root.node].source for root in graph.roots if root.node is not None
     )
 
     return {
-        *own,
+        *last_of_call,
         *(
             (None, source.file, _name(source, None))
             for source in sources

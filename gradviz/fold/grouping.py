@@ -22,8 +22,10 @@ from gradviz.graph.origins import ScopeTree
 
 SMALL = 50
 """Nodes of a graph that is drawn in full when its page holds it: the reader wants all
-of it, views, too.
+of it.
 """
+FEW = 16
+"""Nodes of a graph whose views are boxes of their own: it is about ops, not layers."""
 
 
 def grouped(
@@ -39,7 +41,8 @@ def grouped(
     """
     named = with_functions(graph)
     order = ops_in_order(named)
-    host = {} if views or len(graph.nodes) <= SMALL else hosts_of_views(named, order)
+    apart = views or len(graph.nodes) <= FEW
+    host = {} if apart else hosts_of_views(named, order)
     order = with_views_beside(order, host)
     builder = _Builder(named, host)
     groups = builder.build(Groups(graph, named, order))
@@ -76,25 +79,25 @@ class _Builder:
         pieces: dict[int, list[int]] = {}
         stack: list[tuple[int, int]] = []  # token and group
         before: list[int] | None = None
-        at = 0
+        group_id = 0
 
         for node in groups.order:
             chain = self._chain(node)
             if chain is not before:
                 same = common_start([token for token, _ in stack], chain)
                 del stack[same:]
-                at = stack[-1][1] if stack else 0
+                group_id = stack[-1][1] if stack else 0
                 for token in chain[same:]:
                     if token >= 0:
-                        inner = Stretch(at, "call", token)
+                        inner = Stretch(group_id, "call", token)
                     else:
-                        inner = Stretch(at, "op", op=~token)
-                    at = self._entered(groups, inner)
-                    pieces.setdefault(token, []).append(at)
-                    stack.append((token, at))
+                        inner = Stretch(group_id, "op", op=~token)
+                    group_id = self._entered(groups, inner)
+                    pieces.setdefault(token, []).append(group_id)
+                    stack.append((token, group_id))
                 before = chain
-            groups.home[node] = at
-            groups[at].children.append(node)
+            groups.home[node] = group_id
+            groups[group_id].children.append(node)
 
         for token, same_token in pieces.items():
             if len(same_token) > 1:
@@ -109,9 +112,9 @@ class _Builder:
         return groups
 
     def _entered(self, groups: Groups, inner: Stretch) -> int:
-        made = groups.add(inner)
-        groups[inner.parent or 0].children.append(~made)
-        return made
+        group_id = groups.add(inner)
+        groups[inner.parent or 0].children.append(~group_id)
+        return group_id
 
     def _chain(self, node: int) -> list[int]:
         scope = self._scopes[node]

@@ -68,8 +68,8 @@ class Groups(list[Stretch]):
     def top_down(self) -> list[int]:
         """All groups, every one after the group around it."""
         order = [0]
-        for at in order:  # grows while it is read
-            order.extend(~child for child in self[at].children if child < 0)
+        for group_id in order:  # grows while it is read
+            order.extend(~child for child in self[group_id].children if child < 0)
         return order
 
     def enclose(
@@ -78,29 +78,29 @@ class Groups(list[Stretch]):
         """Put children of a group, from one place up to another, into new groups there,
         in order. Returns their numbers.
         """
-        children, before, done, made = (
+        children, before, done, group_ids = (
             self[parent].children,
             list[int](),
             0,
             list[int](),
         )
         for first, after, group in pieces:
-            made.append(self.add(group))
+            group_ids.append(self.add(group))
             group.parent, group.children = parent, children[first:after]
-            before += [*children[done:first], ~made[-1]]
+            before += [*children[done:first], ~group_ids[-1]]
             done = after
             for child in group.children:
                 if child < 0:
-                    self[~child].parent = made[-1]
+                    self[~child].parent = group_ids[-1]
                 else:
-                    self.home[child] = made[-1]
+                    self.home[child] = group_ids[-1]
 
         self[parent].children = [*before, *children[done:]]
-        return made
+        return group_ids
 
-    def members(self, at: int) -> list[int]:
+    def members(self, group_id: int) -> list[int]:
         """All nodes in a group, in order."""
-        return list(self.leaves_of(~at))
+        return list(self.leaves_of(~group_id))
 
     def leaves_of(self, child: int) -> Iterator[int]:
         """The nodes of a child: itself, or all that is in the group."""
@@ -112,12 +112,12 @@ class Groups(list[Stretch]):
             else:
                 waiting.extend(reversed(self[~item].children))
 
-    def scope(self, at: int | None) -> int | None:
+    def scope(self, group_id: int | None) -> int | None:
         """The call that what is in a group lies in."""
         return next(
             (
                 self[outer].scope
-                for outer in around(self, at)
+                for outer in around(self, group_id)
                 if self[outer].scope is not None
             ),
             None,

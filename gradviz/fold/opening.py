@@ -20,7 +20,7 @@ from gradviz.fold.sizes import Sizes
 from gradviz.fold.titles import calls_in, has_calls, is_list, list_of
 from gradviz.graph.origins import ScopeTree, around
 
-_LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*)$")
+_LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*|(LSTM|GRU|RNN)(Cell)?)$")
 """Classes whose name says all, of however many ops they are."""
 FEW = 4
 """Ops of a group up to which a box says about as much as its ops would."""
@@ -89,11 +89,13 @@ class Opening:
         while waiting:
             choice = max(
                 waiting,
-                key=lambda at: (self._weight[at], -at),
+                key=lambda group_id: (self._weight[group_id], -group_id),
             )
             waiting.remove(choice)
             if self.groups[choice].parent not in self.open:
                 continue  # in a window that was made meanwhile
+            # boxes of two or three ops: opening some and not others would look
+            # arbitrary
             if choice not in self.open and self._ops_of_one(choice) <= FEW:
                 few.append(choice)
             elif choice in self.open or self._try(choice, limits):
@@ -109,46 +111,50 @@ class Opening:
     def _open_few(self, few: list[int], limits: Limits) -> None:
         """Open groups of few ops all together, and what is in them, or none."""
         before = set(self.open)
-        for at in few:  # grows while it is read
-            if self.groups[at].parent not in self.open:
+        for group_id in few:  # grows while it is read
+            if self.groups[group_id].parent not in self.open:
                 continue
-            self._open(at)
-            for opened in self._with_turn(at):
+            self._open(group_id)
+            for opened in self._with_turn(group_id):
                 few += [
                     inner for inner in self._closed(opened) if inner not in self.open
                 ]
+        # all or none: with some of them a reader would ask why these
         if not self._fits(limits):
             self._back_to(before)
 
-    def _closed(self, at: int) -> list[int]:
+    def _closed(self, group_id: int) -> list[int]:
         """Groups that could be opened among the children of one that was opened just
         now.
         """
         closed: list[int] = []
-        group, weight = self.groups[at], self._weight.get(at, 0.0)
-        whole = max(self.sizes.ops(at), 1)
+        group, weight = self.groups[group_id], self._weight.get(group_id, 0.0)
+        total_ops = max(self.sizes.ops(group_id), 1)
         for child in group.children[:1] if group.kind == "run" else group.children:
             inner = ~child
             if child >= 0 or not self._may_open(inner) or self._is_layer(inner):
                 continue
+            # one turn that is opened shows what all do
             stands_for = group.turns if group.kind == "run" else 1
-            self._weight[inner] = weight * self.sizes.ops(inner) * stands_for / whole
+            self._weight[inner] = (
+                weight * self.sizes.ops(inner) * stands_for / total_ops
+            )
             closed.append(inner)
         return closed
 
-    def _is_layer(self, at: int) -> bool:
+    def _is_layer(self, group_id: int) -> bool:
         """Whether a call is a layer that its class says all about: a linear map, a
-        convolution, an activation, a norm.
+        convolution, an activation, a norm, a recurrent cell.
         """
-        group = self.groups[at]
+        group = self.groups[group_id]
         if group.scope is None or not self.groups.graph.scopes[group.scope].type:
             return False
-        if has_calls(self.groups, at):
+        if has_calls(self.groups, group_id):
             return False
 
         work = sum(
             not is_view(self.groups.graph.nodes[node].op)
-            for node in self.groups.members(at)
+            for node in self.groups.members(group_id)
         )
 
         return (
@@ -156,89 +162,92 @@ class Opening:
             or _LAYER.search(self.groups.graph.scopes[group.scope].type) is not None
         )
 
-    def _may_open(self, at: int) -> bool:
+    def _may_open(self, group_id: int) -> bool:
         """Whether a group can show something new: not the rest of a run, a window, an
         op with its views, or a call again.
         """
-        group = self.groups[at]
+        group = self.groups[group_id]
         return not (
             group.is_rest
-            or at in self.windows
+            or group_id in self.windows
             or group.op is not None
-            or at in self._later
+            or group_id in self._later
         )
 
-    def _ops_of_one(self, at: int) -> int:
+    def _ops_of_one(self, group_id: int) -> int:
         """Ops of a group, of a run those of its first turn."""
-        first = self.groups[at].children[0]
-        if self.groups[at].kind == "run":
+        first = self.groups[group_id].children[0]
+        if self.groups[group_id].kind == "run":
             return 1 if first >= 0 else self.sizes.ops(~first)
-        return self.sizes.ops(at)
+        return self.sizes.ops(group_id)
 
-    def _try(self, at: int, limits: Limits) -> bool:
+    def _try(self, group_id: int, limits: Limits) -> bool:
         """Open a group, or a window of it; for a body, also with windows of the groups
         around it.
         """
-        self._open(at)
-        if self._fits(limits) or self._window(at, limits):
+        self._open(group_id)
+        if self._fits(limits) or self._window(group_id, limits):
             return True
 
-        made = len(self.windows)
-        if self._weight[at] > SHARE * self._weight[0]:
-            for outer in around(self.groups, at):
+        windows_before = len(self.windows)
+        # worth to close something else for it
+        if self._weight[group_id] > SHARE * self._weight[0]:
+            for outer in around(self.groups, group_id):
                 if self._window(outer, limits):
                     return True
                 self._enclose_all(
                     outer, self._between(outer, 0) or self._between(outer, 2)
                 )
 
-        self._undo_to(made)
-        self._close(at)
+        # nothing helped: as before
+        self._undo_to(windows_before)
+        self._close(group_id)
         return False
 
-    def _window(self, at: int, limits: Limits) -> bool:
+    def _window(self, group_id: int, limits: Limits) -> bool:
         """Show as many of the first and last children of an open group as the page
         holds; False when it holds none.
 
         What is closed between them are loose ops, and elements of one list; only where
         this is too much, all of it together.
         """
-        return self._window_of(at, limits, self._alike_between) or self._window_of(
-            at, limits, self._between
-        )
+        return self._window_of(
+            group_id, limits, self._alike_between
+        ) or self._window_of(group_id, limits, self._between)
 
     def _window_of(
         self,
-        at: int,
+        group_id: int,
         limits: Limits,
         pieces: Callable[[int, int], list[tuple[int, int]]],
     ) -> bool:
-        least, too_many = -1, len(self.groups[at].children)
-        made = len(self.windows)
+        least, too_many = -1, len(self.groups[group_id].children)
+        windows_before = len(self.windows)
+        # by halving: each try lays out the sizes anew
         while too_many - least > 1:
             shown = (least + too_many) // 2
-            self._enclose_all(at, pieces(at, shown))
+            self._enclose_all(group_id, pieces(group_id, shown))
             if self._fits(limits):
                 least, too_many = (shown, too_many)
             else:
                 least, too_many = (least, shown)
-            self._undo_to(made)
+            self._undo_to(windows_before)
 
         if least >= 0:
-            self._enclose_all(at, pieces(at, least))
+            self._enclose_all(group_id, pieces(group_id, least))
 
         return least >= 0
 
     def _alike_between(
         self,
-        at: int,
+        group_id: int,
         shown: int,
     ) -> list[tuple[int, int]]:
         """Of these stretches those of loose ops, and those of elements of one list."""
         pieces = []
-        children = self.groups[at].children
+        children = self.groups[group_id].children
 
-        for first, after in self._between(at, shown):
+        for first, after in self._between(group_id, shown):
             start = first
             for end in range(first + 1, after + 1):
                 if end == after or self._sort(children[end]) != self._sort(
@@ -263,18 +272,18 @@ class Opening:
 
     def _between(
         self,
-        at: int,
+        group_id: int,
         shown: int,
     ) -> list[tuple[int, int]]:
         """The stretches of children that a window leaves closed: all but some at both
         ends, what is open, and a large part.
         """
-        children = self.groups[at].children
-        if self.groups[at].kind == "run":
+        children = self.groups[group_id].children
+        if self.groups[group_id].kind == "run":
             return []
 
         first, after = -(-shown // 2), len(children) - shown // 2
-        most = SHARE * self.sizes.ops(at)
+        most = SHARE * self.sizes.ops(group_id)
         kept = [
             i
             for i, child in enumerate(children)
@@ -290,8 +299,12 @@ class Opening:
 
         return [(a + 1, b) for a, b in ends if 1 < b - a - 1 < len(children)]
 
-    def _is_kept(self, at: int, most: float) -> bool:
-        return at in self.open or at in self.windows or self.sizes.ops(at) > most
+    def _is_kept(self, group_id: int, most: float) -> bool:
+        return (
+            group_id in self.open
+            or group_id in self.windows
+            or self.sizes.ops(group_id) > most
+        )
 
     def _fits(self, limits: Limits) -> bool:
         size = self.sizes.of[0]
@@ -303,33 +316,33 @@ class Opening:
 
     def _enclose(
         self,
-        at: int,
+        group_id: int,
         first: int,
         after: int,
         *,
         is_rest: bool = False,
     ) -> int:
         if is_rest:
-            piece = Stretch(at, "run", turns=after - first, is_rest=True)
+            piece = Stretch(group_id, "run", turns=after - first, is_rest=True)
         else:
-            piece = Stretch(at, "segment")
+            piece = Stretch(group_id, "segment")
 
-        (made,) = self.groups.enclose(
-            at,
+        (window,) = self.groups.enclose(
+            group_id,
             [(first, after, piece)],
         )
-        self.windows.append(made)
-        self.sizes.regroup(at)
-        self._resized(at)
-        return made
+        self.windows.append(window)
+        self.sizes.regroup(group_id)
+        self._resized(group_id)
+        return window
 
     def _enclose_all(
         self,
-        at: int,
+        group_id: int,
         pieces: list[tuple[int, int]],
     ) -> None:
         for first, after in reversed(pieces):
-            self._enclose(at, first, after)
+            self._enclose(group_id, first, after)
 
     def _undo_to(self, count: int) -> None:
         """Take all windows away but the first ones that were made."""
@@ -365,16 +378,16 @@ class Opening:
         self.open.clear()
 
     def _back_to(self, before: set[int]) -> None:
-        for at in self.open - before:
-            self._close(at)
+        for group_id in self.open - before:
+            self._close(group_id)
 
     # -- what is asked for -------------------------------------------------------------
 
-    def show(self, at: int) -> None:
+    def show(self, group_id: int) -> None:
         """Open a group and all around it. Turns of a rest before and after it stay
         together.
         """
-        chain = [at]
+        chain = [group_id]
         while self.groups[chain[-1]].parent is not None:
             chain.append(self.groups[chain[-1]].parent or 0)
 
@@ -398,27 +411,29 @@ class Opening:
         closed.
         """
         waiting = [(inside, levels)]
-        for at, left in waiting:  # grows while it is read
-            if at != inside and not self._is_within(at, left):
+        for group_id, left in waiting:  # grows while it is read
+            if group_id != inside and not self._is_within(group_id, left):
                 continue
 
-            if at not in self.open:
-                self._open(at)
+            if group_id not in self.open:
+                self._open(group_id)
 
-            deeper = left - (self.groups[at].kind == "call" and at != inside)
-            if self.groups[at].kind == "run":
-                shown = self.groups[at].children[:1]
+            deeper = left - (
+                self.groups[group_id].kind == "call" and group_id != inside
+            )
+            if self.groups[group_id].kind == "run":
+                shown = self.groups[group_id].children[:1]
             else:
-                shown = self.groups[at].children
+                shown = self.groups[group_id].children
 
             waiting += [(~child, deeper) for child in shown if child < 0]
 
-    def _is_within(self, at: int, left: int) -> bool:
+    def _is_within(self, group_id: int, left: int) -> bool:
         """Whether a group is opened with so many levels left: a run is when its first
         turn would be.
         """
-        group = self.groups[at]
-        if not self._may_open(at):
+        group = self.groups[group_id]
+        if not self._may_open(group_id):
             return False
         while group.kind == "run" and group.children[0] < 0:
             group = self.groups[~group.children[0]]
@@ -426,9 +441,9 @@ class Opening:
 
     def show_all(self, inside: Iterable[int]) -> None:
         """Open groups and everything in them."""
-        for at in inside:
-            self.show(at)
-            waiting = [at]
+        for group_id in inside:
+            self.show(group_id)
+            waiting = [group_id]
             for outer in waiting:  # grows while it is read
                 self._open(outer)
                 waiting += [
@@ -441,8 +456,8 @@ class Opening:
         """
         scopes = self.groups.graph.scopes
         found = [
-            at
-            for at, group in enumerate(self.groups)
+            group_id
+            for group_id, group in enumerate(self.groups)
             if group.scope is not None and scopes[group.scope].path == path
         ]
         return found if len(found) <= 3 else found[:1]
@@ -452,14 +467,8 @@ class Opening:
         depth opens comes last.
         """
         groups, depths = self.groups, ScopeTree(self.groups.graph).depth
-        opened = max(
-            (
-                depths[scope]
-                for at in self.open
-                if (scope := groups[at].scope) is not None
-            ),
-            default=0,
-        )
+        scopes = (groups[group_id].scope for group_id in self.open)
+        opened = max((depths[s] for s in scopes if s is not None), default=0)
         closed = [
             (
                 groups[~child].is_rest,
@@ -483,41 +492,47 @@ class Opening:
 
     # -- open and closed ---------------------------------------------------------------
 
-    def _open(self, at: int) -> None:
-        if at not in self.open:
-            self.open.update(self._with_turn(at))
-            self._resized(self._with_turn(at)[-1])
+    def _open(self, group_id: int) -> None:
+        if group_id not in self.open:
+            self.open.update(self._with_turn(group_id))
+            self._resized(self._with_turn(group_id)[-1])
 
-    def _close(self, at: int) -> None:
-        self.open.difference_update(self._with_turn(at))
-        self._resized(self._with_turn(at)[-1])
+    def _close(self, group_id: int) -> None:
+        self.open.difference_update(self._with_turn(group_id))
+        self._resized(self._with_turn(group_id)[-1])
 
-    def _with_turn(self, at: int) -> list[int]:
+    def _with_turn(self, group_id: int) -> list[int]:
         """A group, and with a run its first turn when that is no group of its own."""
-        first = self.groups[at].children[0] if self.groups[at].children else 0
+        first = (
+            self.groups[group_id].children[0] if self.groups[group_id].children else 0
+        )
         is_run = (
-            self.groups[at].kind == "run"
+            self.groups[group_id].kind == "run"
             and first < 0
             and self.groups[~first].kind == "turn"
         )
-        return [at, ~first] if is_run else [at]
+        return [group_id, ~first] if is_run else [group_id]
 
-    def _resized(self, at: int) -> None:
-        self.sizes.update(at, self.open)
+    def _resized(self, group_id: int) -> None:
+        self.sizes.update(group_id, self.open)
 
 
 def _later(groups: Groups) -> set[int]:
     """Calls of a module that are like an earlier call of it."""
     first: dict[tuple[str, int], int] = {}
-    known = (
-        (at, group.scope)
-        for at, group in enumerate(groups)
+    structured = (
+        (group_id, group.scope)
+        for group_id, group in enumerate(groups)
         if group.scope in groups.structure
     )
     calls = (
-        (at, (groups.graph.scopes[scope].path, groups.structure[scope]))
-        for at, scope in known
+        (group_id, (groups.graph.scopes[scope].path, groups.structure[scope]))
+        for group_id, scope in structured
         if scope is not None
     )
 
-    return {at for at, key in calls if first.setdefault(key, at) != at}
+    return {
+        group_id
+        for group_id, key in calls
+        if first.setdefault(key, group_id) != group_id
+    }

@@ -31,8 +31,8 @@ def ops_in_order(graph: Graph) -> list[int]:
     """
     leaves = graph.leaf_of
     ran = [node for node in forward_order(graph) if node not in leaves]
-    made, used = edges_inside(graph, ran)
-    if (made < used).all() and _calls_are_stretches(graph, ran):
+    producers, consumers = edges_inside(graph, ran)
+    if (producers < consumers).all() and _calls_are_stretches(graph, ran):
         return ran
     return _Sorter(graph, ran).sorted()
 
@@ -41,9 +41,9 @@ def alive(graph: Graph, order: Sequence[int]) -> Ints:
     """How many values made before each place of the order are used at it or after it;
     one entry more for the end.
     """
-    made, used = edges_inside(graph, order)
+    producers, consumers = edges_inside(graph, order)
     last = np.arange(len(order))
-    np.maximum.at(last, made, used)
+    np.maximum.at(last, producers, consumers)
     change = np.zeros(len(order) + 2, np.int64)
     np.add.at(
         change,
@@ -94,6 +94,7 @@ def _calls_are_stretches(graph: Graph, order: list[int]) -> bool:
         chain = outermost_first(tree, scope)
         same = common_start(inside, chain)
         left.update(inside[same:])
+        # it runs again after something outside it ran
         if not left.isdisjoint(chain[same:]):
             return False
         inside, before = chain, scope
@@ -154,12 +155,14 @@ class _Sorter:
         return order
 
     def _offer(self, rank: int) -> None:
+        # whoever asks for an outer call may get what is ready inside it
         for scope in (None, *self._tree.around(self._scopes[self._ran[rank]])):
             heapq.heappush(self._ready.setdefault(scope, []), rank)
 
     def _next(self, scope: int | None) -> int:
-        for around in (*self._tree.around(scope), None):
-            heap = self._ready.get(around, [])
+        for outer in (*self._tree.around(scope), None):
+            heap = self._ready.get(outer, [])
+            # a node stands in the heap of each call around it
             while heap and self._done[heap[0]]:
                 heapq.heappop(heap)
             if heap:
@@ -212,6 +215,7 @@ def hosts_of_views(
 
     def settle(node: int, others: Iterable[int]) -> None:
         beside = {host.get(other, other) for other in others}
+        # all of these are one op, perhaps by way of other views
         if len(beside) == 1:
             other = beside.pop()
             if (
@@ -227,6 +231,7 @@ def hosts_of_views(
                 node,
                 (producers[place] for place in graph.input_places(node)),
             )
+    # from the last one on, since a view of a view belongs where that does
     for node in reversed(views):
         if node in alone and node not in host:
             settle(
@@ -254,10 +259,10 @@ def with_views_beside(
             ).append(node)
 
     return [
-        one
+        placed
         for node in order
         if node not in host
-        for one in (
+        for placed in (
             *before.get(node, ()),
             node,
             *after.get(node, ()),

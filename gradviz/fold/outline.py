@@ -7,11 +7,12 @@ inner modules hold; rows of lines add up to the whole graph.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
 from gradviz.fold.grouping import grouped
-from gradviz.fold.titles import work
+from gradviz.fold.titles import list_of, together, work
 from gradviz.graph import (
     Graph,
     Node,
@@ -22,9 +23,7 @@ from gradviz.graph.amounts import forward_order, held_bytes, parameter_elements
 from gradviz.graph.origins import ScopeTree, op_line
 
 LEAST = 3
-"""How many alike modules are worth joining in an outline: two are easier to read one
-after the other.
-"""
+"""How many alike modules are worth joining: two are easier to read one by one."""
 
 
 class OutlineRow(NamedTuple):
@@ -33,9 +32,9 @@ class OutlineRow(NamedTuple):
 
     `depth` is the indentation, `around` the path of the module whose row it is indented
     under. `path` and `type` name a module, `line` a line of code; both are empty for
-    what lies outside. `alike` modules of one structure are in this row, of which only
-    the first was opened. `parameters` counts elements, `nbytes` the bytes held for
-    backward.
+    what lies outside. The row is the sum of `alike` modules of one structure, elements
+    of a numbered list, and rows below it are sums over all of them. `parameters` counts
+    elements, `nbytes` the bytes held for backward.
     """
 
     depth: int
@@ -65,46 +64,38 @@ def modules(
 ) -> Iterator[OutlineRow]:
     """Module calls in the order they ran, calls of one module as one row.
 
-    Of three or more alike siblings the first is opened and the others are one row,
-    unless `every` one is wanted. With `ops`, modules that were called once list the
-    backward functions of their own too.
+    Three or more alike modules of a numbered list are one row, unless `every` one is
+    wanted. With `ops`, modules that were called once list the backward functions
+    outside their inner modules too.
     """
     tree, sums = ScopeTree(graph), _Sums(graph)
     structure = grouped(graph).structure if not every else {}
-    own: dict[int | None, list[int]] = {}
+    loose_in: dict[int | None, list[int]] = {}
     for node in forward_order(graph):
         if node not in graph.leaf_of:
-            own.setdefault(
-                graph.nodes[node].scope,
-                [],
-            ).append(node)
+            loose_in.setdefault(graph.nodes[node].scope, []).append(node)
 
-    def inside(scopes: list[int]) -> list[_Item]:
-        """What some calls of one module ran, in order."""
-        items: list[_Item] = list(
-            _groups(tree, [tree.children[scope] for scope in scopes], structure)
-        )
-        loose = [node for scope in scopes for node in own.get(scope, [])]
-        if ops and len(scopes) == 1:
-            items += loose
-        elif items and loose:
-            items.append(_Beside(loose))
+    def inside(group: _Group) -> list[_Item]:
+        """What the calls of a group ran, in order."""
+        items: list[_Item] = list(_groups(tree, group.scopes, structure))
+        loose = [loose_in[scope] for scope in group.scopes if scope in loose_in]
+        nodes = [node for nodes_of_call in loose for node in nodes_of_call]
+        if ops and len(group.scopes) == 1:
+            items += nodes
+        elif items and nodes:
+            items.append(_Beside(nodes, loose[0]))
         return sorted(items, key=lambda item: _place(item, tree))
 
     stack: list[tuple[int, str, _Item]] = []
-    stack += [
-        (0, "", group) for group in reversed(_groups(tree, [tree.outermost], structure))
-    ]
+    stack += [(0, "", group) for group in reversed(_groups(tree, [None], structure))]
     while stack:
         depth, around, item = stack.pop()
         yield _row(item, tree, sums, depth)._replace(around=around)
-        if isinstance(item, _Group) and item.alike == 1:
+        if isinstance(item, _Group):
             path = tree.scopes[item.scopes[0]].path
-            stack.extend(
-                (depth + 1, path, inner) for inner in reversed(inside(item.scopes))
-            )
+            stack.extend((depth + 1, path, inner) for inner in reversed(inside(item)))
 
-    outside = own.get(None, [])
+    outside = loose_in.get(None, [])
     if outside:
         yield OutlineRow(0, **sums.of(outside))
     if ops:
@@ -114,6 +105,7 @@ def modules(
 class _Beside(NamedTuple):
     # ops of some calls of a module that lie in none of the modules inside
     nodes: list[int]
+    of_one: list[int]  # those of one call
 
 
 _Item = Union["_Group", _Beside, int]
@@ -129,7 +121,7 @@ def _row(
     if isinstance(item, int):
         return _op_row(sums.graph, item, depth, sums)
     if isinstance(item, _Beside):
-        words = work(sums.graph.nodes[node] for node in item.nodes)
+        words = work(sums.graph.nodes[node] for node in item.of_one)
         return OutlineRow(depth, beside=words, **sums.of(item.nodes))
     return _module_row(tree, item, depth, sums)
 
@@ -183,57 +175,60 @@ def _op_row(
 
 
 class _Group(NamedTuple):
-    # calls of one module, or one call of each of several alike modules
+    # calls of one module, or of all elements of a list that are alike, in each of some
+    # calls around them
     scopes: list[int]
-    alike: int
+    alike: int = 1
 
 
 def _groups(
     tree: ScopeTree,
-    families: list[list[int]],
+    callers: Sequence[int | None],
     structure: Mapping[int, int],
 ) -> list[_Group]:
-    """The modules called directly inside some calls of one module, in the order they
-    first ran.
+    """The modules called directly inside some calls, in the order they first ran.
+
+    Calls of one module, or of modules with one structure, have the same modules inside,
+    by the path that these have there.
     """
-    siblings = [scope for family in families for scope in family if tree.members[scope]]
-    alike = _alike(tree, families[0], structure) if len(families) == 1 else []
-    later = {scope: family for family in alike for scope in family[1:]}
     calls: dict[str, list[int]] = {}
+    head_of: dict[str, str] = {}
+    for caller in callers:
+        siblings = tree.outermost if caller is None else tree.children[caller]
+        siblings = [scope for scope in siblings if tree.members[scope]]
+        around = "" if caller is None else f"{tree.scopes[caller].path}."
 
-    for scope in sorted(
-        siblings,
-        key=lambda scope: tree.place[scope],
-    ):
-        if scope not in later:
-            calls.setdefault(
-                tree.scopes[scope].path,
-                [],
-            ).append(scope)
+        if caller == callers[0]:  # all others have the same lists
+            for paths in _alike(tree, siblings, structure):
+                head_of |= {path.removeprefix(around): paths[0] for path in paths}
+        for scope in siblings:
+            path = tree.scopes[scope].path.removeprefix(around)
+            calls.setdefault(head_of.get(path, path), []).append(scope)
 
-    groups = [_Group(scopes, 1) for scopes in calls.values()]
-    groups += [_Group(family[1:], len(family) - 1) for family in alike]
-    return sorted(
-        groups,
-        key=lambda group: tree.place[group.scopes[0]],
-    )
+    sizes = Counter(head_of.values())
+    groups = [
+        _Group(sorted(scopes, key=lambda scope: tree.place[scope]), sizes[name] or 1)
+        for name, scopes in calls.items()
+    ]
+    return sorted(groups, key=lambda group: tree.place[group.scopes[0]])
 
 
 def _alike(
-    tree: ScopeTree, siblings: list[int], structure: Mapping[int, int]
-) -> list[list[int]]:
-    """Sets of at least `LEAST` calls among siblings that are alike and of different
-    modules.
-    """
-    same: dict[int, list[int]] = {}
+    tree: ScopeTree,
+    siblings: Sequence[int],
+    structure: Mapping[int, int],
+) -> list[list[str]]:
+    """The paths of at least `LEAST` elements of one list of which all calls are alike."""
+    calls: dict[str, list[int | None]] = {}
     for scope in siblings:
-        if scope in structure and tree.members[scope]:
-            same.setdefault(structure[scope], []).append(scope)
-    return [
-        calls
-        for calls in same.values()
-        if len({tree.scopes[scope].path for scope in calls}) >= LEAST
-    ]
+        calls.setdefault(tree.scopes[scope].path, []).append(structure.get(scope))
+
+    same: dict[tuple[str, int | None, int], list[str]] = {}
+    for path, structures in calls.items():
+        if list_of(path) and None not in structures and len({*structures}) == 1:
+            key = list_of(path), structures[0], len(structures)
+            same.setdefault(key, []).append(path)
+    return [paths for paths in same.values() if len(paths) >= LEAST]
 
 
 def _module_row(
@@ -242,22 +237,19 @@ def _module_row(
     depth: int,
     sums: _Sums,
 ) -> OutlineRow:
-    first, last = tree.scopes[group.scopes[0]], tree.scopes[group.scopes[-1]]
+    calls = [tree.scopes[scope] for scope in group.scopes]
+    paths = list(dict.fromkeys(call.path for call in calls))
+    registered = {call.path: call.parameters or 0 for call in calls}
     return OutlineRow(
         depth,
-        path=first.path if group.alike == 1 else f"{first.path} … {last.path}",
-        type=first.type,
-        calls=len(group.scopes) if group.alike == 1 else 1,
+        path=together(paths[: group.alike]),
+        type=calls[0].type,
+        calls=len(calls) // len(paths),
         alike=group.alike,
-        output=last.output,
-        registered=sum(
-            {
-                tree.scopes[scope].path: tree.scopes[scope].parameters or 0
-                for scope in group.scopes
-            }.values()
-        ),
-        forward=_seconds([tree.scopes[scope].forward for scope in group.scopes]),
-        backward=_seconds([tree.scopes[scope].backward for scope in group.scopes]),
+        output=calls[-1].output,
+        registered=sum(registered.values()),
+        forward=_seconds([call.forward for call in calls]),
+        backward=_seconds([call.backward for call in calls]),
         **sums.of([node for scope in group.scopes for node in tree.members[scope]]),
     )
 

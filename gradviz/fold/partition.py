@@ -8,7 +8,7 @@ stand for, and the boxes form no cycle.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from gradviz.graph import (
     GroupKind,
     Node,
     Root,
+    SavedTensor,
     TensorInfo,
     Uses,
     column,
@@ -107,6 +108,7 @@ class Partition:
             )
             others = users - {first} - self.later_users(leaf.node)
             part = self.parts.get(first)
+            # only what calls modules says that it has parameters
             if part is not None and part.owns and (shared or not others):
                 # before all that use it, so that no box waits for itself
                 self.box_of[leaf.node] = first
@@ -163,12 +165,12 @@ class _Folding:
         members = partition.members()
         number = {box: i for i, box in enumerate(members)}
         self.new = [number[box] for box in self.box_of]
-        self.nodes = [
-            self._group(i, box, inside)
-            if box in self.parts
-            else self._single(i, inside[0])
-            for i, (box, inside) in enumerate(members.items())
-        ]
+        self.nodes: list[Node] = []
+        for i, (box, inside) in enumerate(members.items()):
+            if box in self.parts:
+                self.nodes.append(self._group(i, box, inside))
+            else:
+                self.nodes.append(self._single(i, inside[0]))
         self.kinds = {
             node.id: _kinds(node) for node in self.nodes if node.group is not None
         }
@@ -208,15 +210,15 @@ class _Folding:
         leaves that are still drawn.
         """
         record = self.graph.nodes[node]
-        saved = tuple(
-            slot
-            if slot.leaf is None
-            else slot._replace(
-                leaf=self.new[slot.leaf] if self._is_single(slot.leaf) else None
-            )
-            for slot in record.saved
-        )
+        saved = tuple(map(self._slot, record.saved))
         return record._replace(id=i, saved=saved)
+
+    def _slot(self, slot: SavedTensor) -> SavedTensor:
+        if slot.leaf is None:
+            return slot
+        # a leaf that is drawn inside a box has no id of its own any more
+        leaf = self.new[slot.leaf] if self._is_single(slot.leaf) else None
+        return slot._replace(leaf=leaf)
 
     def _group(
         self,
@@ -234,6 +236,7 @@ class _Folding:
             parameters=sum(self.elements.get(node, 0) for node in inside),
             nbytes=sum(self.held[node] for node in inside),
         )
+        # a box is cut off only when all in it is
         if any("cut" not in self.flags[node] for node in inside):
             part_off = {"cut"}
         else:
@@ -243,6 +246,7 @@ class _Folding:
             sorted({flag for node in inside for flag in self.flags[node]} - part_off)
         )
         if part.op is not None:
+            # an op with its views: drawn as that op, with what the last view gives
             single = self._single(i, part.op)
             last = max(
                 inside,
@@ -256,8 +260,8 @@ class _Folding:
                 assigned=assigned,
             )
 
-        here = set(inside)
-        names = tuple(root.name for root in self.graph.roots if root.node in here)
+        members = set(inside)
+        names = tuple(root.name for root in self.graph.roots if root.node in members)
         return Node(
             i,
             part.title,
@@ -289,9 +293,9 @@ class _Folding:
                 continue  # a parameter that is drawn inside, and that others use, too
             places = self.graph.consumer_places(node)
             used = {
-                self.output_of[at]
-                for at in places
-                if box_of[self.consumer_of[at]] != box
+                self.output_of[place]
+                for place in places
+                if box_of[self.consumer_of[place]] != box
             }
             used |= {root.output for root in roots_of.get(node, ())}
             outputs = self.outputs[node]
@@ -335,10 +339,7 @@ class _Folding:
                     )
                     uses[self.new[leaf.node], self._place(leaf.node, 0)] += edge.count
 
-        return {
-            key: tuple(Uses(*end, count) for end, count in sorted(uses.items()))
-            for key, uses in shared.items()
-        }
+        return {key: _uses(counts) for key, counts in shared.items()}
 
     def _edges(self) -> list[Edge]:
         """Edges between boxes, those of one kind of tensor as one; inside a box only
@@ -428,3 +429,7 @@ def _kinds(node: Node) -> dict[TensorInfo | None, int]:
     """
     as_one = node.group is not None and node.group.kind in ("chain", "op")
     return {info: 0 if as_one else place for place, info in enumerate(node.outputs)}
+
+
+def _uses(counts: Mapping[tuple[int, int], int]) -> tuple[Uses, ...]:
+    return tuple(Uses(*end, count) for end, count in sorted(counts.items()))

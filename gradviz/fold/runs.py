@@ -40,22 +40,23 @@ def join_runs(groups: Groups) -> None:
     """
     signs = Signs(groups)
     groups.structure = {
-        group.scope: signs.of[at]
-        for at, group in enumerate(groups)
+        group.scope: signs.of[group_id]
+        for group_id, group in enumerate(groups)
         if group.scope is not None and not group.part
     }
     waiting = [
-        at
-        for at, group in enumerate(groups)
+        group_id
+        for group_id, group in enumerate(groups)
         if len(group.children) > 1 and group.kind != "op"
     ]
 
-    for at in waiting:  # grows while it is read
+    for group_id in waiting:  # grows while it is read
         first = len(groups)
-        _join_in(groups, at, signs)
+        _join_in(groups, group_id, signs)
         waiting += [
             turn
             for turn in range(first, len(groups))
+            # the turns of a rest are never opened one by one
             if groups[turn].kind == "turn" and not _is_later(groups, turn)
         ]
 
@@ -77,8 +78,8 @@ class _Found(NamedTuple):
         return self.start + self.period * self.turns
 
 
-def _join_in(groups: Groups, at: int, signs: Signs) -> None:
-    children = list(groups[at].children)
+def _join_in(groups: Groups, group_id: int, signs: Signs) -> None:
+    children = list(groups[group_id].children)
     keys = np.array(
         [signs.key(child) for child in children],
         np.int64,
@@ -99,41 +100,43 @@ def _join_in(groups: Groups, at: int, signs: Signs) -> None:
         if run is not None:
             run = run._replace(start=run.start + start)
             found.append(run)
+            # what repeats beside it is looked for apart
             waiting += [(start, run.start), (run.end, end)]
 
     pieces = [
         (
             run.start,
             run.end,
-            Stretch(at, "run", turns=run.turns),
+            Stretch(group_id, "run", turns=run.turns),
         )
         for run in sorted(found)
     ]
-    for made, run in zip(
-        groups.enclose(at, pieces),
+    for run_id, run in zip(
+        groups.enclose(group_id, pieces),
         sorted(found),
     ):
         if run.period > 1:
             turns = range(0, run.period * run.turns, run.period)
             groups.enclose(
-                made,
+                run_id,
                 (
                     (
                         turn,
                         turn + run.period,
-                        Stretch(made, "turn"),
+                        Stretch(run_id, "turn"),
                     )
                     for turn in turns
                 ),
             )
+        # the first turn can be opened, and the rest stays one box
         if run.turns > 2:
             groups.enclose(
-                made,
+                run_id,
                 [
                     (
                         1,
                         run.turns,
-                        Stretch(made, "run", turns=run.turns - 1, is_rest=True),
+                        Stretch(run_id, "run", turns=run.turns - 1, is_rest=True),
                     )
                 ],
             )
@@ -152,6 +155,7 @@ def _longest(
     for period in range(
         1, min(count // 2, LONGEST if count < MANY else LONGEST_OF_MANY) + 1
     ):
+        # children that are equal to the one a period before them, as stretches
         same = np.concatenate(
             [
                 [0],
@@ -164,9 +168,12 @@ def _longest(
             edges[::2].tolist(),
             edges[1::2].tolist(),
         ):
+            # two turns at least
             if end - begin >= period:
                 candidates.append(
                     (
+                        # most children first; of equally many the shorter turn, which
+                        # says more
                         (end - begin) // period * period,
                         -period,
                         begin,
@@ -201,6 +208,7 @@ def _starts(
     long as no turn is lost by it.
     """
     spare = (end - begin) % period
+    # a turn of a loop is best cut where little goes from one to the next
     near = sorted(
         range(begin, begin + spare + 1),
         key=lambda start: (signs.alive_at(children[start]), start),
@@ -227,11 +235,15 @@ class Signs:
         self.ops = [0] * len(groups)
         self.of = [0] * len(groups)
 
-        for at in reversed(groups.top_down()):
-            self.ops[at] = sum(
-                self.ops[~child] if child < 0 else 1 for child in groups[at].children
+        # inner groups first: what a group is follows from what is in it
+        for group_id in reversed(groups.top_down()):
+            self.ops[group_id] = sum(
+                self.ops[~child] if child < 0 else 1
+                for child in groups[group_id].children
             )
-            self.of[at] = self._number(self._described(at)) if at else 0
+            self.of[group_id] = (
+                self._number(self._described(group_id)) if group_id else 0
+            )
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
@@ -248,6 +260,7 @@ class Signs:
         if node is None:
             scope = self._groups[~child].scope
             path = self._graph.scopes[scope].path if scope is not None else ""
+            # `layers.0` and `layers.1` are of one list
             return self._number((self.of[~child], re.sub(r"\d+", "#", path)))
         source = self._source[node]
         return self._number((self._sign(child), source and (source.file, source.line)))
@@ -331,15 +344,15 @@ class Signs:
 
     # -- structure ---------------------------------------------------------------------
 
-    def _described(self, at: int) -> Hashable:
-        group = self._groups[at]
+    def _described(self, group_id: int) -> Hashable:
+        group = self._groups[group_id]
         scope = self._graph.scopes[group.scope] if group.scope is not None else None
         name = scope and (scope.type or scope.path)
         return (
             group.kind,
             name,
             tuple(self._sign(child) for child in group.children),
-            tuple(sorted(self._wires.get(at, ()))),
+            tuple(sorted(self._wires.get(group_id, ()))),
         )
 
     def _sign(self, child: int) -> int:
@@ -372,10 +385,12 @@ class Signs:
         groups, place, home = self._groups, self._place, self._groups.home
         depth, start = [0] * len(groups), [0] * len(groups)
 
-        for at in groups.top_down():
-            parent = groups[at].parent
-            depth[at] = depth[parent] + 1 if parent is not None else 0
-            start[at] = place[next(groups.leaves_of(~at))] if at else 0
+        for group_id in groups.top_down():
+            parent = groups[group_id].parent
+            depth[group_id] = depth[parent] + 1 if parent is not None else 0
+            start[group_id] = (
+                place[next(groups.leaves_of(~group_id))] if group_id else 0
+            )
 
         parents = [group.parent or 0 for group in groups]
         wires: dict[int, list[tuple[int, ...]]] = {}

@@ -22,11 +22,13 @@ SIZE = 40
 
 def cut_large(groups: Groups) -> None:
     """Give groups of many children segments."""
-    large = [at for at, group in enumerate(groups) if len(group.children) > MOST]
+    large = [
+        group_id for group_id, group in enumerate(groups) if len(group.children) > MOST
+    ]
     if large:
         cutter = _Cutter(groups)
-        for at in large:
-            cutter.cut(at)
+        for group_id in large:
+            cutter.cut(group_id)
 
 
 class _Cutter:
@@ -36,17 +38,18 @@ class _Cutter:
         self._place = places(groups.graph, groups.order)
         self._ops = column(groups.graph.nodes, "op")
 
-    def cut(self, at: int) -> None:
-        children = self._groups[at].children
+    def cut(self, group_id: int) -> None:
+        children = self._groups[group_id].children
         first, after = self._inner(children)
         cuts = [first + cut for cut in self._cuts(children[first:after])]
 
         while True:
             ends = pairwise([*cuts, after])
             self._groups.enclose(
-                at, ((a, b, Stretch(at, "segment")) for a, b in ends if b - a > 1)
+                group_id,
+                ((a, b, Stretch(group_id, "segment")) for a, b in ends if b - a > 1),
             )
-            children = self._groups[at].children
+            children = self._groups[group_id].children
             if len(children) <= MOST:
                 break
             first, after = self._inner(children)

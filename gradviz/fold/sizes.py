@@ -38,9 +38,9 @@ class Sizes:
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        made, used = edges_inside(groups.graph, groups.order)
-        by_use = np.argsort(used, kind="stable")
-        self._made, self._used = made[by_use], used[by_use]
+        producers, consumers = edges_inside(groups.graph, groups.order)
+        by_use = np.argsort(consumers, kind="stable")
+        self._producers, self._consumers = producers[by_use], consumers[by_use]
         # of each place of the order, how many leaves are used before it
         self._leaves = [0] * (len(groups.order) + 1)
         place = {node: i for i, node in enumerate(groups.order)}
@@ -68,9 +68,9 @@ class Sizes:
         """Boxes that are shown, with leaves."""
         return self._count[0]
 
-    def ops(self, at: int) -> int:
+    def ops(self, group_id: int) -> int:
         """Ops in a group."""
-        first, after = self.span(~at)
+        first, after = self.span(~group_id)
         return after - first
 
     def span(self, child: int) -> tuple[int, int]:
@@ -82,24 +82,24 @@ class Sizes:
             self._span[~child] = self.span(inside[0])[0], self.span(inside[-1])[1]
         return self._span[~child]
 
-    def forget(self, at: int) -> None:
+    def forget(self, group_id: int) -> None:
         """A group that was taken away."""
-        del self._span[at]
+        del self._span[group_id]
 
-    def regroup(self, at: int) -> None:
+    def regroup(self, group_id: int) -> None:
         """The children of a group are others now."""
-        self._wires_of.pop(at, None)
+        self._wires_of.pop(group_id, None)
 
-    def update(self, at: int, is_open: Set[int]) -> None:
+    def update(self, group_id: int, is_open: Set[int]) -> None:
         """Size a group, and all around it, anew."""
-        around: int | None = at
-        while around is not None:
-            if around in is_open:
-                self.of[around], self._count[around] = self._open(around)
+        outer: int | None = group_id
+        while outer is not None:
+            if outer in is_open:
+                self.of[outer], self._count[outer] = self._open(outer)
             else:
-                self.of.pop(around, None)
-                self._count.pop(around, None)
-            around = self._groups[around].parent
+                self.of.pop(outer, None)
+                self._count.pop(outer, None)
+            outer = self._groups[outer].parent
 
     def _leaves_beside(self, child: int) -> int:
         """Leaves that are drawn for a child: for single ops."""
@@ -108,15 +108,15 @@ class Sizes:
         first, after = self.span(child)
         return self._leaves[after] - self._leaves[first]
 
-    def _open(self, at: int) -> tuple[Size, int]:
-        children = self._groups[at].children
+    def _open(self, group_id: int) -> tuple[Size, int]:
+        children = self._groups[group_id].children
         if not children:
             return Size(*BOX), 1
 
-        if at not in self._wires_of:
-            self._wires_of[at] = self._wires(children)
+        if group_id not in self._wires_of:
+            self._wires_of[group_id] = self._wires(children)
 
-        wires = self._wires_of[at]
+        wires = self._wires_of[group_id]
         sizes = [
             self.of.get(~child, Size(*BOX)) if child < 0 else Size(*BOX)
             for child in children
@@ -141,11 +141,11 @@ class Sizes:
             leaves,
             wires,
         )
-        has_frame = self._groups[at].kind == "call"
+        has_frame = self._groups[group_id].kind == "call"
         count = sum(
             self._count.get(~child, 1) if child < 0 else 1 for child in children
         ) + sum(leaves)
-        extra = FRAME if has_frame else (0.0, AROUND) if at == 0 else (0.0, 0.0)
+        extra = FRAME if has_frame else (0.0, AROUND) if group_id == 0 else (0.0, 0.0)
         return Size(width + extra[0], height + extra[1]), count
 
     def _wires(
@@ -156,14 +156,15 @@ class Sizes:
         spans = [self.span(child) for child in children]
         first = spans[0][0]
         low, high = np.searchsorted(
-            self._used,
+            self._consumers,
             [first, spans[-1][1]],
         )
-        made, used = self._made[low:high], self._used[low:high]
-        inside = made >= first
+        producers, consumers = self._producers[low:high], self._consumers[low:high]
+        inside = producers >= first
         bounds, count = np.asarray([begin for begin, _ in spans]), len(children)
         makers, users = (
-            np.searchsorted(bounds, side[inside], "right") - 1 for side in (made, used)
+            np.searchsorted(bounds, side[inside], "right") - 1
+            for side in (producers, consumers)
         )
         pairs = np.unique((users * count + makers)[makers != users])
 
@@ -196,24 +197,24 @@ class Sizes:
             if leaves[i]
         ]
         last: dict[int, int] = {}
-        for made, used in wires:
-            last[made] = max(last.get(made, used), used)
+        for maker, user in wires:
+            last[maker] = max(last.get(maker, user), user)
 
         spans += [
             (
-                tops[used],
-                below[made],
+                tops[user],
+                below[maker],
                 LINE,
             )
-            for made, used in last.items()
+            for maker, user in last.items()
         ]
-        at = sorted({start for start, *_ in spans})
-        change = [0.0] * (len(at) + 1)
+        starts = sorted({start for start, *_ in spans})
+        change = [0.0] * (len(starts) + 1)
 
         for start, end, width in spans:
             if end > start:
-                change[bisect_right(at, start) - 1] += width
-                change[min(bisect_right(at, end - 1e-6), len(at))] -= width
+                change[bisect_right(starts, start) - 1] += width
+                change[min(bisect_right(starts, end - 1e-6), len(starts))] -= width
 
         return max(np.cumsum(change).tolist(), default=0.0)
 
@@ -224,12 +225,12 @@ def _spans(
 ) -> dict[int, tuple[int, int]]:
     """The places in the order that each group takes."""
     spans: dict[int, tuple[int, int]] = {}
-    for at in reversed(groups.top_down()):
-        inside = groups[at].children
+    for group_id in reversed(groups.top_down()):
+        inside = groups[group_id].children
         if not inside:
-            spans[at] = (0, 0)
+            spans[group_id] = (0, 0)
             continue
         first, last = inside[0], inside[-1]
         begin = place[first] if first >= 0 else spans[~first][0]
-        spans[at] = begin, (place[last] + 1 if last >= 0 else spans[~last][1])
+        spans[group_id] = begin, (place[last] + 1 if last >= 0 else spans[~last][1])
     return spans

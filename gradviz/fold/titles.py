@@ -31,13 +31,13 @@ def titled(path: str, type: str) -> str:
     return path if path.rpartition(".")[2] == type else f"{path} {type}".strip()
 
 
-def title(groups: Groups, at: int) -> str:
+def title(groups: Groups, group_id: int) -> str:
     """What a closed group is called. Paths are whole."""
-    group, graph = groups[at], groups.graph
+    group, graph = groups[group_id], groups.graph
     if group.op is not None:
         return graph.nodes[group.op].op
     if group.scope is None:
-        return _of_several(groups, at)
+        return _of_several(groups, group_id)
     scope = graph.scopes[group.scope]
     words = titled(scope.path, scope.type)
     if group.part:
@@ -45,16 +45,16 @@ def title(groups: Groups, at: int) -> str:
     return f"{words}, call {scope.call:,}" if scope.call > 1 else words
 
 
-def _of_several(groups: Groups, at: int) -> str:
+def _of_several(groups: Groups, group_id: int) -> str:
     """`layers.1–11 Block`, `layers.0–11 Attention, Mamba`, `matmul, softmax, matmul`,
     `4 modules + 31 ops`.
     """
-    scopes = list(calls_in(groups, at).values())
+    scopes = list(calls_in(groups, group_id).values())
     if not scopes:
-        return work(groups.graph.nodes[node] for node in _turn(groups, at))
-    if groups[at].kind in ("run", "turn"):
-        return _of_turns(scopes, _ops_beside_calls(groups, at))
-    return _of_segment(scopes, _ops_outside(groups, at))
+        return work(groups.graph.nodes[node] for node in _turn(groups, group_id))
+    if groups[group_id].kind in ("run", "turn"):
+        return _of_turns(scopes, _ops_beside_calls(groups, group_id))
+    return _of_segment(scopes, _ops_outside(groups, group_id))
 
 
 def _of_turns(scopes: Sequence[Scope], alone: int) -> str:
@@ -63,7 +63,7 @@ def _of_turns(scopes: Sequence[Scope], alone: int) -> str:
     beside = f" + {plural(alone, 'op')}" if alone else ""
     if functions:
         return _some(functions) + beside
-    return titled(_together(_modules(scopes)), _some(_types(scopes))) + beside
+    return titled(together(_modules(scopes)), _some(_types(scopes))) + beside
 
 
 def _of_segment(scopes: Sequence[Scope], ops: int) -> str:
@@ -72,7 +72,7 @@ def _of_segment(scopes: Sequence[Scope], ops: int) -> str:
     """
     functions, paths, types = _functions(scopes), _modules(scopes), _types(scopes)
     if not ops and not functions and is_list(paths):
-        words = titled(_together(paths), _some(types))
+        words = titled(together(paths), _some(types))
         if len(paths) == 1:
             return words
         if len(types) == 1:
@@ -88,7 +88,7 @@ def _of_segment(scopes: Sequence[Scope], ops: int) -> str:
         (ops, "op"),
     )
 
-    return " + ".join(plural(count, what) for count, what in counts if count)
+    return " + ".join(plural(count, noun) for count, noun in counts if count)
 
 
 def _modules(scopes: Iterable[Scope]) -> list[str]:
@@ -122,9 +122,9 @@ def list_of(path: str) -> str:
     return (stem or ".") if last.isdigit() else ""
 
 
-def _ops_outside(groups: Groups, at: int) -> int:
+def _ops_outside(groups: Groups, group_id: int) -> int:
     """Ops of a group that lie in none of its calls."""
-    count, waiting = 0, [at]
+    count, waiting = 0, [group_id]
     while waiting:
         for child in groups[waiting.pop()].children:
             if child >= 0:
@@ -134,22 +134,22 @@ def _ops_outside(groups: Groups, at: int) -> int:
     return count
 
 
-def _ops_beside_calls(groups: Groups, at: int) -> int:
+def _ops_beside_calls(groups: Groups, group_id: int) -> int:
     """Ops of the first turn of a run that lie in none of its calls."""
-    while groups[at].kind == "run" and groups[at].children[0] < 0:
-        at = ~groups[at].children[0]
+    while groups[group_id].kind == "run" and groups[group_id].children[0] < 0:
+        group_id = ~groups[group_id].children[0]
     ops = (
         child
-        for child in groups[at].children
+        for child in groups[group_id].children
         if child >= 0 or groups[~child].op is not None
     )
-    return sum(1 for _ in ops) if groups[at].kind == "turn" else 0
+    return sum(1 for _ in ops) if groups[group_id].kind == "turn" else 0
 
 
-def calls_in(groups: Groups, at: int) -> dict[int, Scope]:
+def calls_in(groups: Groups, group_id: int) -> dict[int, Scope]:
     """The outermost calls inside a group, in order, by their groups."""
     found: dict[int, Scope] = {}
-    waiting = [at]
+    waiting = [group_id]
     while waiting:
         inner = waiting.pop()
         group = groups[inner]
@@ -160,22 +160,24 @@ def calls_in(groups: Groups, at: int) -> dict[int, Scope]:
     return found
 
 
-def has_calls(groups: Groups, at: int) -> bool:
+def has_calls(groups: Groups, group_id: int) -> bool:
     """Whether there is a call inside a group."""
-    return any(calls_in(groups, ~child) for child in groups[at].children if child < 0)
+    return any(
+        calls_in(groups, ~child) for child in groups[group_id].children if child < 0
+    )
 
 
-def _turn(groups: Groups, at: int) -> list[int]:
+def _turn(groups: Groups, group_id: int) -> list[int]:
     """The nodes of a group, or of the first turn of a run."""
-    while groups[at].kind == "run":
-        child = groups[at].children[0]
+    while groups[group_id].kind == "run":
+        child = groups[group_id].children[0]
         if child >= 0:
             return [child]
-        at = ~child
-    return groups.members(at)
+        group_id = ~child
+    return groups.members(group_id)
 
 
-def _together(paths: Sequence[str]) -> str:
+def together(paths: Sequence[str]) -> str:
     """`blocks.1–11` for what differs in the last number, `attention.query, key, value`
     for three, else first and last.
     """
@@ -190,8 +192,10 @@ def _together(paths: Sequence[str]) -> str:
 
     if all(map(str.isdigit, last)):
         # turns of a loop may begin with any of them
-        first, *_, end = sorted(map(int, last))
-        return f"{stem}{first}–{end}"
+        numbers = sorted(map(int, last))
+        if numbers[-1] - numbers[0] == len(numbers) - 1:
+            return f"{stem}{numbers[0]}–{numbers[-1]}"
+        last = [str(number) for number in numbers]
 
     if len(last) <= MOST:
         return f"{stem}{', '.join(last)}"
@@ -213,11 +217,11 @@ def work(nodes: Iterable[Node]) -> str:
     return _some(once if len(once) <= MOST else list(dict.fromkeys(once)))
 
 
-def kind_of(groups: Groups, at: int) -> GroupKind:
+def kind_of(groups: Groups, group_id: int) -> GroupKind:
     """What a closed group is drawn as. Turns that feed each other are a loop, unless
     they are different modules.
     """
-    group = groups[at]
+    group = groups[group_id]
     if group.kind != "run":
         if group.op is not None:
             return "op"
@@ -226,13 +230,15 @@ def kind_of(groups: Groups, at: int) -> GroupKind:
         return "chain"
 
     calls = (
-        calls_in(groups, ~child).values() for child in turns_in(groups, at) if child < 0
+        calls_in(groups, ~child).values()
+        for child in turns_in(groups, group_id)
+        if child < 0
     )
     paths = {scope.path for inside in calls for scope in islice(inside, 1)}
     if len(paths) > 1:
         return "alike"
 
-    turn_of = turns_of(groups, at)
+    turn_of = turns_of(groups, group_id)
     feeds = any(
         turn_of.get(edge.producer, i) != i
         for node, i in turn_of.items()
@@ -242,18 +248,18 @@ def kind_of(groups: Groups, at: int) -> GroupKind:
     return "loop" if feeds else "repeat" if paths else "alike"
 
 
-def turns_of(groups: Groups, at: int) -> dict[int, int]:
+def turns_of(groups: Groups, group_id: int) -> dict[int, int]:
     """The turn of a run that each node is in."""
     turns: dict[int, int] = {}
-    for turn, child in enumerate(turns_in(groups, at)):
+    for turn, child in enumerate(turns_in(groups, group_id)):
         turns.update(dict.fromkeys(groups.leaves_of(child), turn))
     return turns
 
 
-def turns_in(groups: Groups, at: int) -> list[int]:
+def turns_in(groups: Groups, group_id: int) -> list[int]:
     """The turns of a run, those of its rest among them, as children."""
     turns: list[int] = []
-    waiting = list(reversed(groups[at].children))
+    waiting = list(reversed(groups[group_id].children))
     while waiting:
         child = waiting.pop()
         if child < 0 and groups[~child].kind in ("run", "segment"):

@@ -47,17 +47,17 @@ class Updates:
         These are arithmetic, each with a gradient or with what was computed from one,
         and some change a parameter.
         """
-        made, count = set(gradients), 0
+        computed, count = set(gradients), 0
         updated: dict[int, int] = {}
 
         for node in following:
             inputs = self._inputs(node)
-            if made.isdisjoint(inputs) or not _ARITHMETIC.match(
+            if computed.isdisjoint(inputs) or not _ARITHMETIC.match(
                 self._graph.nodes[node].op
             ):
                 break
             count += 1
-            made.add(node)
+            computed.add(node)
             updated.update(
                 (node, self.step[other] + 1) for other in inputs if other in self.step
             )

@@ -8,6 +8,7 @@ from textwrap import fill
 
 import click
 
+from gradviz.cli.help import GroupedCommand
 from gradviz.cli.options import json_option
 from gradviz.cli.streams import result_stream
 from gradviz.report.results import write_json
@@ -15,7 +16,7 @@ from gradviz.report.results import write_json
 WIDTH = 80
 
 
-@click.command("formula")
+@click.command("formula", cls=GroupedCommand)
 @json_option("Print the formulas as JSON, with MathML.")
 @click.argument("op", metavar="OP")
 def command(op: str, as_json: bool) -> None:
@@ -32,11 +33,11 @@ def command(op: str, as_json: bool) -> None:
             return
         found = find(op)
         if as_json:
-            write_json(stream, {"formulas": [as_data(known) for known in found]})
+            write_json(stream, {"formulas": [as_data(formula) for formula in found]})
             return
-        for known in found:
-            stream.write(f"{known.op}\n")
-            for word, text in lines(known):
+        for formula in found:
+            stream.write(f"{formula.op}\n")
+            for word, text in lines(formula):
                 stream.write(
                     fill(
                         text,

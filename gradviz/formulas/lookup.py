@@ -55,12 +55,12 @@ def formula_of(op: str) -> Formula | Derivative | None:
 
 
 def lines(
-    known: Formula | Derivative,
+    formula: Formula | Derivative,
 ) -> Iterator[tuple[str, str]]:
     """What is known, as a word and a sentence for each line."""
-    if isinstance(known, Derivative):
-        yield "op", known.call
-        for name, text in known.gradients.items():
+    if isinstance(formula, Derivative):
+        yield "op", formula.call
+        for name, text in formula.gradients.items():
             yield "backward", f"{name} receives {text}"
         yield (
             "source",
@@ -68,18 +68,18 @@ def lines(
         )
         return
 
-    yield "code", known.code
-    yield "computes", f"out = {plain(known.result)}"
-    for name, expression in known.gradients.items():
+    yield "code", formula.code
+    yield "computes", f"out = {plain(formula.result)}"
+    for name, expression in formula.gradients.items():
         yield "backward", f"{name} receives {plain(expression)}"
 
-    for name, expression in known.terms.items():
+    for name, expression in formula.terms.items():
         yield "where", f"{name} = {plain(expression)}"
 
-    yield "keeps", keeps(known)
-    yield "elements", MIXES[known.dims]
-    if known.note:
-        yield "note", known.note
+    yield "keeps", keeps(formula)
+    yield "elements", MIXES[formula.dims]
+    if formula.note:
+        yield "note", formula.note
 
 
 def keeps(formula: Formula) -> str:
@@ -98,33 +98,35 @@ def keeps(formula: Formula) -> str:
     return "; ".join(each) or "nothing"
 
 
-def as_data(known: Formula | Derivative) -> dict[str, Any]:
+def as_data(formula: Formula | Derivative) -> dict[str, Any]:
     """For JSON; `mathml` only where the formula is ours."""
-    if isinstance(known, Derivative):
+    if isinstance(formula, Derivative):
         return {
-            "op": known.op,
-            "call": known.call,
-            "gradients": dict(known.gradients),
+            "op": formula.op,
+            "call": formula.call,
+            "gradients": dict(formula.gradients),
             "source": "torch",
         }
 
     expressions = {
-        "out": known.result,
-        **known.terms,
-        **{f"gradient of {name}": text for name, text in known.gradients.items()},
+        "out": formula.result,
+        **formula.terms,
+        **{f"gradient of {name}": text for name, text in formula.gradients.items()},
     }
 
     return {
-        "op": known.op,
-        "code": known.code,
-        "result": plain(known.result),
+        "op": formula.op,
+        "code": formula.code,
+        "result": plain(formula.result),
         "gradients": {
-            name: plain(expression) for name, expression in known.gradients.items()
+            name: plain(expression) for name, expression in formula.gradients.items()
         },
-        "terms": {name: plain(expression) for name, expression in known.terms.items()},
-        "keeps": {name: list(inputs) for name, inputs in kept(known).items()},
-        "dims": known.dims,
-        "note": known.note,
+        "terms": {
+            name: plain(expression) for name, expression in formula.terms.items()
+        },
+        "keeps": {name: list(inputs) for name, inputs in kept(formula).items()},
+        "dims": formula.dims,
+        "note": formula.note,
         "mathml": {
             name: mathml(expression) for name, expression in expressions.items()
         },
@@ -136,11 +138,11 @@ def facts_of(op: str) -> dict[str, Any]:
     """What an op computes, sends back and keeps, and which entries it mixes; empty
     where nobody knows.
     """
-    known = formula_of(op)
-    if known is None:
+    formula = formula_of(op)
+    if formula is None:
         return {"note": sentence(op)} if sentence(op) else {}
-    mixes = {"mixes": MIXES[known.dims]} if isinstance(known, Formula) else {}
-    return {**as_data(known), **mixes}
+    mixes = {"mixes": MIXES[formula.dims]} if isinstance(formula, Formula) else {}
+    return {**as_data(formula), **mixes}
 
 
 def sentence(op: str) -> str:

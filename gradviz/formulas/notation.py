@@ -221,12 +221,11 @@ def _plain(
     )
     if sign == "^":
         left = _bracketed(parts[0], 6)
-        return Written(
-            f"{left}{right.translate(_RAISED)}"
-            if right.isdigit()
-            else f"{left}^{_bracketed(parts[1], 9)}",
-            5,
-        )
+        if right.isdigit():
+            power = right.translate(_RAISED)
+        else:
+            power = f"^{_bracketed(parts[1], 9)}"
+        return Written(f"{left}{power}", 5)
 
     return Written(f"{left} {sign} {right}", strength)
 
@@ -342,13 +341,15 @@ def _around(
 ) -> list[str]:
     """A sentence with formulas in it."""
     pieces = words.replace("{0}", "\0" + "0\0").replace("{1}", "\0" + "1\0").split("\0")
-    return [
-        parts[int(piece)].text
-        if piece in ("0", "1")
-        else _tag("mtext", escape(piece).replace(" ", "\u00a0"))
-        for piece in pieces
-        if piece
-    ]
+    texts = []
+    for piece in filter(None, pieces):
+        if piece in ("0", "1"):
+            texts.append(parts[int(piece)].text)
+        else:
+            # MathML drops plain spaces at the ends of a text
+            texts.append(_tag("mtext", escape(piece).replace(" ", "\u00a0")))
+
+    return texts
 
 
 def _fenced(part: Written, strength: float) -> str:

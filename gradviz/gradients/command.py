@@ -5,15 +5,23 @@ the chain rule path by path.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.options import Form, form_option, row_limit, top_option, write_result
+from gradviz.cli.options import (
+    Form,
+    form_option,
+    row_limit,
+    run_custom_option,
+    top_option,
+    write_result,
+)
+from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
-from gradviz.cli.why import cuts_watched, named_tensor
+from gradviz.cli.target import TargetCommand, target_argument
+from gradviz.cli.watching import cuts_watched
+from gradviz.cli.why import named_tensor
 from gradviz.errors import NoPathError
 from gradviz.features import load
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
     from gradviz.cuts.words import CutLines
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.live import LiveGraph
-    from gradviz.gradients.paths import Paths
+    from gradviz.gradients.paths import GradientPath, Paths, PathStep
     from gradviz.graph import Graph
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
@@ -53,15 +61,42 @@ def opened(live: LiveOutputs) -> LiveGraph:
     )
 
 
-def with_backward(
-    live: LiveOutputs, run_custom: bool = False, values: bool = False
-) -> Graph:
-    """The graph behind the outputs, with its gradients and the order of backward, and
-    what must be known of them.
+def graph_with_backward(
+    source: Source, run_custom: bool = False, values: bool = False
+) -> RunResult[Graph]:
+    """The graph with its gradients and the order of backward, and what must be known of
+    them; a saved graph is as it is.
     """
-    flow = measured(live, run_custom, values)
-    notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
-    return replace(flow.graph, notes=notes)
+
+    def read(live: LiveOutputs) -> Graph:
+        flow = measured(live, run_custom, values)
+        notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
+        return replace(flow.graph, notes=notes)
+
+    return source.graph(read)
+
+
+LESSON = 15
+"""Ops on single numbers that are drawn with their values and gradients unasked."""
+
+
+def with_values_of_few(live: LiveOutputs) -> Graph:
+    """The graph behind the outputs; with its numbers where it is but a few ops on single
+    numbers, as in a first lesson.
+    """
+    from gradviz.run.run import read_graph
+
+    graph = read_graph(live)
+    ops = [node for node in graph.nodes if node.id not in graph.leaf_of]
+    is_lesson = 0 < len(ops) <= LESSON and all(
+        output is not None and output.shape == ()
+        for node in ops
+        for output in node.outputs
+    )
+    if not is_lesson or any("freed" in node.flags for node in ops):
+        return graph
+
+    return replace(graph, backward=measured(live, values=True).graph.backward)
 
 
 def timed_graph(source: Source) -> RunResult[Graph]:
@@ -106,7 +141,7 @@ def flow_command(
     frees nothing and runs no hook on a gradient.
     """
     with result_stream() as stream:
-        captured = source.read(partial(measured, run_custom=run_custom))
+        captured = source.read(lambda live: measured(live, run_custom))
         flow = captured.result
         rows, table = (
             row_limit(form, top, FLOW_ROWS),
@@ -125,7 +160,8 @@ def flow_command(
 
 def flow_data(flow: GradientFlow) -> dict[str, Any]:
     """Everything that was measured, for `--json`."""
-    from gradviz.gradients.table import rows, title
+    from gradviz.gradients.expressions import title
+    from gradviz.gradients.table import rows
 
     graph = flow.graph
     step = {node: i for i, node in enumerate(flow.order, 1)}
@@ -172,6 +208,7 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
+    metavar="N",
     default=1000,
     show_default=True,
     help="Follow all paths up to this number, else only the largest.",
@@ -253,7 +290,7 @@ def paths_data(
     """Everything the command knows, for `--json`. Large tensors are given by their norm
     only.
     """
-    from gradviz.gradients.table import title
+    from gradviz.gradients.expressions import title
 
     graph = paths.graph
     shown = paths.paths[:top] if top else paths.paths
@@ -264,25 +301,29 @@ def paths_data(
         "count": paths.count,
         "complete": paths.complete,
         "total": _tensor_data(paths.total),
-        "paths": [
-            {
-                "nodes": path.nodes,
-                "names": [title(graph, node) for node in path.nodes],
-                "ops": [graph.nodes[node].op for node in path.nodes],
-                "steps": [
-                    {
-                        "position": s.edge.position,
-                        "output": s.edge.output,
-                        "norm": s.norm,
-                        "factor": s.factor,
-                    }
-                    for s in path.steps
-                ],
-                "contribution": _tensor_data(path.contribution),
-            }
-            for path in shown
-        ],
+        "paths": [_path_data(graph, path) for path in shown],
         "notes": paths.notes,
+    }
+
+
+def _path_data(graph: Graph, path: GradientPath) -> dict[str, Any]:
+    from gradviz.gradients.expressions import title
+
+    return {
+        "nodes": path.nodes,
+        "names": [title(graph, node) for node in path.nodes],
+        "ops": [graph.nodes[node].op for node in path.nodes],
+        "steps": list(map(_step_data, path.steps)),
+        "contribution": _tensor_data(path.contribution),
+    }
+
+
+def _step_data(step: PathStep) -> dict[str, Any]:
+    return {
+        "position": step.edge.position,
+        "output": step.edge.output,
+        "norm": step.norm,
+        "factor": step.factor,
     }
 
 

@@ -175,10 +175,10 @@ def measure(
     sizes: MutableMapping[torch.Tensor, GradientSize] = WeakIdKeyDictionary()
 
     def size_of(gradient: torch.Tensor) -> GradientSize:
-        known = sizes.get(gradient)
-        if known is None:
-            known = sizes[gradient] = size(gradient)
-        return known
+        measured = sizes.get(gradient)
+        if measured is None:
+            measured = sizes[gradient] = size(gradient)
+        return measured
 
     def run() -> None:
         """Measure steps as they come, so that no gradient is kept."""
@@ -195,6 +195,7 @@ def measure(
                         arrived, key=lambda size: (size.nonfinite > 0, size.norm)
                     )
 
+                # of few functions only: for graphs that a reader follows number by number
                 if values and len(small) < KEPT:
                     sent = tuple(numbers(gradient) for gradient in step.outgoing)
                     small[step.node] = {
@@ -202,6 +203,7 @@ def measure(
                         "sent": sent,
                     }
 
+                # of a step that sent nothing there is nothing to measure
                 for edge in graph.inputs(step.node) if step.outgoing else ():
                     leaving = step.outgoing[edge.position]
                     if leaving is not None:
@@ -210,6 +212,7 @@ def measure(
     # what a checkpoint recomputes may draw random numbers
     with torch.random.fork_rng(devices=devices_of(graph)):
         once(graph, run)
+    # through a function that was not called nobody knows what arrives
     unmeasured = frozenset(behind(graph, stops))
     stopped = tuple(stop for stop in stops if stop not in unmeasured)
     missed = [
@@ -217,21 +220,21 @@ def measure(
         for leaf in graph.leaves
         if leaf.node not in unmeasured and leaf.node not in incoming
     ]
+    cut = []
+    if len(small) == KEPT:
+        cut.append(f"numbers are kept of the first {KEPT:,} functions of backward")
+
     notes = (
         *live.notes,
         *(called_note(graph, custom) if run_custom else ()),
         *stopped_note(graph, stopped, unmeasured),
         *_notes(graph, unmeasured.union(stops), missed),
-        *(
-            [f"numbers are kept of the first {KEPT:,} functions of backward"]
-            if len(small) == KEPT
-            else ()
-        ),
+        *cut,
         *graph.notes,
     )
-    known = computed(live) if values else {}
-    for node in small.keys() & known.keys():
-        small[node]["value"] = known[node]
+    computed_values = computed(live) if values else {}
+    for node in small.keys() & computed_values.keys():
+        small[node]["value"] = computed_values[node]
     steps = _backward(order, incoming, unmeasured)
     graph = replace(
         graph,

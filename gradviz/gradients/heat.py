@@ -44,25 +44,25 @@ def seconds_by_box(graph: Graph) -> tuple[float, ...]:
     >>> seconds_by_box(Graph(tuple(nodes), scopes=scopes))  # the last two share one second, and no one knows how
     (2.0, 0.0, 0.0)
     """
-    whole = graph.original or graph
-    own = own_seconds(whole)
+    original = graph.original or graph
+    self_seconds = own_seconds(original)
 
-    if not own:
+    if not self_seconds:
         raise FormatError(
             "this graph does not know how long its modules took. On the command line, draw the script itself, not a graph "
             "saved without times."
         )
 
-    boxes: list[set[int]] = [set() for _ in own]
+    boxes: list[set[int]] = [set() for _ in self_seconds]
     for box, inside in enumerate(graph.inside):
-        for node in map(whole.nodes.__getitem__, inside):
+        for node in map(original.nodes.__getitem__, inside):
             # an AccumulateGrad has none
             if node.scope is not None and node.sequence is not None:
                 boxes[node.scope].add(box)
 
     seconds = [0.0] * len(graph.nodes)
-    for own_one, at in zip(own, boxes):
-        if len(at) == 1:
-            seconds[at.pop()] += own_one
+    for call_seconds, call_boxes in zip(self_seconds, boxes):
+        if len(call_boxes) == 1:
+            seconds[call_boxes.pop()] += call_seconds
 
     return tuple(seconds)

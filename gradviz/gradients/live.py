@@ -83,6 +83,7 @@ def open_graph(
     computed = [
         (root.node, root, as_tensor(output))
         for root, output in zip(graph.roots, flat)
+        # a leaf among the outputs has no function to begin at
         if root.node is not None and root.node not in graph.leaf_of
     ]
 
@@ -109,6 +110,7 @@ def open_graph(
             Start(
                 node,
                 root.output,
+                # or the ones would be a part of the user's graph
                 _seed(root, tensor.detach(), gradient),
             )
             for node, root, tensor in computed
@@ -139,16 +141,17 @@ def _seed(
     if gradient is None:
         return _ones(tensor)
 
-    given = torch.as_tensor(
+    seed = torch.as_tensor(
         gradient,
         dtype=tensor.dtype,
         device=tensor.device,
     )
     try:
-        return given.detach().expand_as(tensor)
+        # a single number stands for all elements
+        return seed.detach().expand_as(tensor)
     except RuntimeError:
         raise GradientError(
-            f"the gradient has shape {tuple(given.shape)}, which does not fit {root.name} of shape {tuple(tensor.shape)}"
+            f"the gradient has shape {tuple(seed.shape)}, which does not fit {root.name} of shape {tuple(tensor.shape)}"
         ) from None
 
 
@@ -174,6 +177,7 @@ def _notes(
         names = ", ".join(large[:3]) + (", ..." if len(large) > 3 else "")
         yield f"{names}: not a single number, so these are the gradients of the sum of all elements"
 
+    # hooks of the user's may count or log, so they are not run a second time
     hooked = [leaf_name(leaf) for leaf in graph.leaves if leaf.hooks]
     hooked += [
         " = ".join(node.names) or f"the result of {node.op}"
@@ -201,19 +205,19 @@ def stopped_note(
         (leaves, "leaf", "leaves"),
     )
     missing = " and ".join(plural(*count) for count in counts if count[0])
-    behind = f"Not measured behind it: {missing or 'nothing'}."
+    remark = f"Not measured behind it: {missing or 'nothing'}."
 
     compiled = set(compiled_functions(graph)).intersection(stops)
     custom = [node for node in stops if node not in compiled]
     if compiled:
         yield (
-            f"stopped at {plural(len(compiled), 'compiled function')}, whose backward runs as one. {behind} "
+            f"stopped at {plural(len(compiled), 'compiled function')}, whose backward runs as one. {remark} "
             "TORCH_COMPILE_DISABLE=1 in the environment runs the script uncompiled"
         )
     if custom:
         yield (
             f"stopped at {functions(graph, custom)}: calling a custom backward once more may change what it keeps. "
-            f"{'' if compiled else behind + ' '}--run-custom (run_custom=True) goes through"
+            f"{'' if compiled else remark + ' '}--run-custom (run_custom=True) goes through"
         )
 
 
@@ -265,6 +269,7 @@ def custom_functions(graph: Graph) -> tuple[int, ...]:
     return tuple(
         node.id
         for node in graph.nodes
+        # a compiled function is a custom one, too, and is never called
         if {"custom", "compiled"}.intersection(node.flags) == {"custom"}
         and (node.function is None or node.function.name not in _PASSES_ON)
     )
@@ -290,6 +295,7 @@ def refuse(
         ):
             reason = f"it sets {_CLEARS}, so its saved tensors can be read only once, by your own backward()"
 
+        # fully_shard frees the memory of saved tensors without torch's knowing
         reason = reason or _outgrown(record, function)
         if reason:
             raise GradientError(
@@ -344,6 +350,8 @@ def once(
 
     with torch.inference_mode(False), torch.enable_grad():
         start = torch.zeros((), requires_grad=True)
+        # the engine runs this one function, and the functions of the user's graph are
+        # called in it
         _Inside.apply(action, start).backward()  # type: ignore[no-untyped-call]  # and not `grad`, which wants one gradient
 
 

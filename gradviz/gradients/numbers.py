@@ -13,6 +13,7 @@ import torch
 from gradviz.gradients.live import LiveGraph
 from gradviz.gradients.values import tensor_in, why_unreadable
 from gradviz.graph.amounts import forward_order
+from gradviz.graph.origins import number_beside
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.tensors import grad_fn_of
 
@@ -54,15 +55,20 @@ def computed(live: LiveGraph) -> dict[int, Numbers]:
     """By node, what it computed; by AccumulateGrad, its leaf. Read where somebody saved
     it, else computed from what is known.
     """
-    known: dict[int, torch.Tensor] = {}
+    tensors: dict[int, torch.Tensor] = {}
     for node, tensor in _there(live):
-        if node not in known and numbers(tensor):
-            known[node] = tensor
+        if node not in tensors and numbers(tensor):
+            tensors[node] = tensor
     with unrecorded():
         for node in forward_order(live.graph):
-            if node not in known and (made := _again(live, node, known)) is not None:
-                known[node] = made
-    return {node: read for node, tensor in known.items() if (read := numbers(tensor))}
+            if node in tensors:
+                continue
+            result = _again(live, node, tensors)
+            if result is not None:
+                tensors[node] = result
+
+    read = {node: numbers(tensor) for node, tensor in tensors.items()}
+    return {node: values for node, values in read.items() if values}
 
 
 _OPS: dict[str, tuple[Callable[..., torch.Tensor], tuple[str, ...]]] = {
@@ -98,7 +104,7 @@ _STEM = re.compile(r"(\w+?)Backward\d+")
 
 
 def _again(
-    live: LiveGraph, node: int, known: Mapping[int, torch.Tensor]
+    live: LiveGraph, node: int, tensors: Mapping[int, torch.Tensor]
 ) -> torch.Tensor | None:
     """What an op computes of operands that are all known; None where one is not, or the
     op does more than its name says.
@@ -110,20 +116,22 @@ def _again(
         return None
 
     compute, operands = _OPS[name]
-    given = [
-        _operand(live, node, position, slot, known)
+    arguments = [
+        _operand(live, node, position, slot, tensors)
         for position, slot in enumerate(operands)
     ]
-    if any(one is None for one in given):
+    if any(argument is None for argument in arguments):
         return None
 
     if name in ("Add", "Sub"):
-        given[1] = given[1] * (
+        arguments[1] = arguments[1] * (
             getattr(function, "_saved_alpha", 1) * (-1 if name == "Sub" else 1)
         )
 
-    made, output = compute(*given), record.outputs[0]
-    return made if output is not None and tuple(made.shape) == output.shape else None
+    result, output = compute(*arguments), record.outputs[0]
+    if output is None or tuple(result.shape) != output.shape:
+        return None
+    return result
 
 
 def _operand(
@@ -131,7 +139,7 @@ def _operand(
     node: int,
     position: int,
     slot: str,
-    known: Mapping[int, torch.Tensor],
+    tensors: Mapping[int, torch.Tensor],
 ) -> Any:
     """A copy of what an op was given: what another one computed, or what it saved; None
     where that is not known.
@@ -140,17 +148,18 @@ def _operand(
         (edge for edge in live.graph.inputs(node) if edge.position == position), None
     )
     if edge is not None:
-        value: Any = known.get(edge.producer) if edge.output == 0 else None
+        value: Any = tensors.get(edge.producer) if edge.output == 0 else None
     elif any(
         saved.slot == slot and saved.state == "live"
         for saved in live.graph.nodes[node].saved
     ):
         value = tensor_in(live.nodes[node], slot)
     else:  # a plain number; asking for a tensor could run a hook
-        if live.graph.nodes[node].op == "PowBackward0":
+        record = live.graph.nodes[node]
+        if record.op == "PowBackward0":
             value = live.nodes[node]._saved_exponent
         else:
-            value = None
+            value = number_beside(record)
 
     if type(value) in PLAIN:
         return value.clone() if numbers(value) else None

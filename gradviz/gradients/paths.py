@@ -68,6 +68,7 @@ def beginnings(
     calls = 0
     for consumer in graph.order:
         number = reached.pop(consumer, 0)
+        # what several paths begin with is computed once for all of them
         calls += number
         if number:
             for edge in graph.inputs(consumer):
@@ -133,12 +134,12 @@ class Paths(NamedTuple):
         """
         graph, (node, _) = self.graph.with_root_names(names), self.target
         if not graph.nodes[node].names:
-            known = graph.nodes[node]._replace(names=(target,))
+            named = graph.nodes[node]._replace(names=(target,))
             graph = replace(
                 graph,
                 nodes=(
                     *graph.nodes[:node],
-                    known,
+                    named,
                     *graph.nodes[node + 1 :],
                 ),
             )
@@ -157,18 +158,20 @@ def find_paths(
     run_custom: bool = False,
 ) -> Paths:
     """Every path from the one output of `live` to `target`: see `gradviz.paths`."""
+    # the shares of paths from two outputs would not add up to a gradient of one
     if len(live.starts) > 1:
         raise GradientError(
             "paths begin at one output, and this holds several: name one of them"
         )
     graph, (start,) = live.graph, live.starts
-    at = _place(live, target)
-    ways = ways_to(graph, at)
-    count = ways.get(start.node, 0) + ((start.node, start.output) == at)
+    place = _place(live, target)
+    ways = ways_to(graph, place)
+    count = ways.get(start.node, 0) + ((start.node, start.output) == place)
     if not count:
         raise NoPathError(
             "no path leads from the output to this tensor, so its gradient is None"
         )
+    # each path calls the functions on it again
     if any(recomputes(graph.nodes[node]) for node in ways):
         raise GradientError(
             "a path leads through torch.utils.checkpoint, which would recompute its forward for every path. "
@@ -188,7 +191,7 @@ def find_paths(
     results: list[Paths] = []
 
     def follow() -> None:
-        gradient = _gradient(live, at, ways)
+        gradient = _gradient(live, place, ways)
         # contributions of this size
         in_memory = max(
             1,
@@ -200,11 +203,10 @@ def find_paths(
         with Stage(
             "follow", "paths", followed.__len__, count if beam is None else None
         ):
-            followed.extend(
-                _every(live, at, ways)
-                if beam is None
-                else _largest(live, at, ways, beam)
-            )
+            if beam is None:
+                followed.extend(_every(live, place, ways))
+            else:
+                followed.extend(_largest(live, place, ways, beam))
 
         followed.sort(key=lambda path: -size(path.contribution).norm)
         notes = (
@@ -219,7 +221,7 @@ def find_paths(
                 gradient,
                 tuple(followed),
                 beam is None,
-                at,
+                place,
                 notes,
             )
         )
@@ -257,15 +259,15 @@ def _place(live: LiveGraph, tensor: torch.Tensor) -> Place:
 
 def _gradient(
     live: LiveGraph,
-    at: Place,
+    place: Place,
     ways: Mapping[int, int],
 ) -> torch.Tensor:
     """The gradient of the target, from one pass over the nodes that lead to it."""
-    for step in replay(live, {*ways, at[0]}):
+    for step in replay(live, {*ways, place[0]}):
         if (
-            step.node == at[0]
-            and len(step.incoming) > at[1]
-            and (arrived := step.incoming[at[1]]) is not None
+            step.node == place[0]
+            and len(step.incoming) > place[1]
+            and (arrived := step.incoming[place[1]]) is not None
         ):
             return arrived.detach()
     raise GradientError(
@@ -307,10 +309,10 @@ class _Open(NamedTuple):
     def closed(self) -> GradientPath:
         """The whole path, output first."""
         links: list[_Link] = []
-        at: _Link | None = self.end
-        while at is not None:
-            links.append(at)
-            at = at.before
+        current: _Link | None = self.end
+        while current is not None:
+            links.append(current)
+            current = current.before
 
         links.reverse()
         steps = tuple(link.step for link in links if link.step is not None)
@@ -331,7 +333,7 @@ def _begin(live: LiveGraph) -> _Open:
 
 
 def _every(
-    live: LiveGraph, at: Place, ways: Mapping[int, int]
+    live: LiveGraph, place: Place, ways: Mapping[int, int]
 ) -> Iterator[GradientPath]:
     """All paths, depth first: so only the gradients beside one path are alive at a
     time.
@@ -339,15 +341,15 @@ def _every(
     stack = [_begin(live)]
     while stack:
         path = stack.pop()
-        if (path.end.node, path.output) == at:
+        if (path.end.node, path.output) == place:
             yield path.closed()
         if path.end.node in ways:
-            stack.extend(_onward(live, path, at, ways))
+            stack.extend(_onward(live, path, place, ways))
 
 
 def _largest(
     live: LiveGraph,
-    at: Place,
+    place: Place,
     ways: Mapping[int, int],
     beam: int,
 ) -> Iterator[GradientPath]:
@@ -358,23 +360,25 @@ def _largest(
     arrived = {begin.end.node: [begin]}
 
     for node in live.graph.order:
-        here = arrived.pop(node, [])
-        if len(here) > beam:
-            here = sorted(
-                here,
+        open_paths = arrived.pop(node, [])
+        if len(open_paths) > beam:
+            open_paths = sorted(
+                open_paths,
                 key=lambda path: -size(path.gradient).norm,
             )[:beam]
-        yield from (path.closed() for path in here if (node, path.output) == at)
+        yield from (
+            path.closed() for path in open_paths if (node, path.output) == place
+        )
         if node in ways:
-            for path in here:
-                for further in _onward(live, path, at, ways):
+            for path in open_paths:
+                for further in _onward(live, path, place, ways):
                     arrived.setdefault(further.end.node, []).append(further)
 
 
 def _onward(
     live: LiveGraph,
     path: _Open,
-    at: Place,
+    place: Place,
     ways: Mapping[int, int],
 ) -> Iterator[_Open]:
     """The path, one edge longer, along every edge that leads to the target and that a
@@ -390,7 +394,7 @@ def _onward(
     for edge in live.graph.inputs(node):
         leaving = outgoing[edge.position]
         if leaving is not None and (
-            edge.producer in ways or (edge.producer, edge.output) == at
+            edge.producer in ways or (edge.producer, edge.output) == place
         ):
             step = PathStep(
                 edge,

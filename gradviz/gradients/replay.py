@@ -76,12 +76,13 @@ def _call(
     try:
         custom = isinstance(function, BackwardCFunction)
         if custom:
-            made = function.apply(*_with_zeros(function, incoming))
+            # torch's own way to run the backward of a Python Function
+            gradients = function.apply(*_with_zeros(function, incoming))
         else:
-            made = function(*incoming)
+            gradients = function(*incoming)
 
-        made = made if isinstance(made, (tuple, list)) else (made,)
-        return _by_entry(function, made) if custom else made
+        gradients = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
+        return _by_entry(function, gradients) if custom else gradients
     except GradientError:
         raise
     except Exception as error:
@@ -92,6 +93,7 @@ def _call(
 
 def _reason(error: Exception) -> str:
     text = (str(error).splitlines() or [""])[0]
+    # torch speaks of a second backward, and this is only a look
     if "second time" in text:
         return "backward() has already freed what it saved. Look before backward(), or call it with retain_graph=True."
     if isinstance(error, RuntimeError):
@@ -101,21 +103,23 @@ def _reason(error: Exception) -> str:
 
 def _by_entry(
     function: Any,
-    made: Sequence[Gradient],
+    gradients: Sequence[Gradient],
 ) -> tuple[Gradient, ...]:
     """What the backward of a custom Function made. It returns a gradient per argument;
     only tensors have an entry in `next_functions`, and those that require grad are the
     ones with an edge in it.
     """
-    given = [
-        gradient for gradient, needed in zip(made, function.needs_input_grad) if needed
+    needed_gradients = [
+        gradient
+        for gradient, needed in zip(gradients, function.needs_input_grad)
+        if needed
     ]
     entries = [child is not None for child, _ in function.next_functions]
-    if len(given) != sum(entries):
+    if len(needed_gradients) != sum(entries):
         raise GradientError(
             f"{function.name()} cannot compute its gradient: its backward returned too few gradients for its inputs."
         )
-    rest = iter(given)
+    rest = iter(needed_gradients)
     return tuple(next(rest) if entry else None for entry in entries)
 
 
@@ -126,16 +130,17 @@ def _with_zeros(
     """A custom Function sees zeros where no gradient came, as the engine gives it
     unless it says otherwise.
     """
-    return [
-        torch.zeros(
-            tuple(output.shape),
-            dtype=output.dtype,
-            device=output.device,
-        )
-        if gradient is None
-        else gradient
-        for output, gradient in zip(function._input_metadata, incoming)
-    ]
+    gradients = []
+    for output, gradient in zip(function._input_metadata, incoming):
+        if gradient is None:
+            gradient = torch.zeros(
+                tuple(output.shape),
+                dtype=output.dtype,
+                device=output.device,
+            )
+        gradients.append(gradient)
+
+    return gradients
 
 
 def _fitted(
@@ -147,10 +152,12 @@ def _fitted(
     engine makes it before a call.
     """
     metadata = function._input_metadata[output]
+    # these have no shape to sum over
     if metadata.is_nested_tensor or gradient.layout != torch.strided:
         return gradient
     shape = tuple(metadata.shape)
     if tuple(gradient.shape) != shape:
+        # an operand was broadcast: its gradient has the shape of the result
         gradient = gradient.sum_to_size(shape)
     if gradient.is_complex() and not metadata.dtype.is_complex:
         gradient = gradient.real
@@ -199,6 +206,7 @@ def replay(
     ready = ReadyQueue()
     first = inside - waiting.keys()
     for node in dict.fromkeys(begin):
+        # a start that another start leads to waits for its gradient
         if node in first:
             ready.push(node, _sequence(graph, node))
 
@@ -209,6 +217,7 @@ def replay(
     while ready:
         node = ready.pop()
         incoming = tuple(arrived.pop(node, ()))
+        # where no gradient comes in, none goes out
         ends = node in calls_nothing or _nothing_in(incoming)
         outgoing = () if ends else call(live, node, incoming)
         yield Step(node, incoming, outgoing)
@@ -221,6 +230,7 @@ def replay(
                     edge.output,
                     outgoing[edge.position],
                 )
+            # also where nothing was sent: the producer waits for its other users only
             waiting[edge.producer] -= 1
             if edge.producer in inside and not waiting[edge.producer]:
                 ready.push(edge.producer, _sequence(graph, edge.producer))
@@ -279,15 +289,15 @@ def _add(
         node,
         [None] * max(live.outputs(node), output + 1),
     )
-    known = slots[output]
-    if known is None:
+    earlier = slots[output]
+    if earlier is None:
         slots[output] = gradient
     else:  # torch adds a sparse tensor to a dense one, and not the other way round
         try:
             with torch.no_grad():
-                if known.layout != torch.strided:
-                    slots[output] = gradient + known
+                if earlier.layout != torch.strided:
+                    slots[output] = gradient + earlier
                 else:
-                    slots[output] = known + gradient
+                    slots[output] = earlier + gradient
         except Exception as error:
             raise _failed(live, node, error) from error

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from gradviz.errors import FormatError
+from gradviz.gradients.expressions import expression, title
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import ScopeTree
 from gradviz.report import labels
@@ -111,19 +112,6 @@ def _edges(flow: GradientFlow) -> list[FlowRow]:
     return sorted(edges, key=lambda row: row.number or math.inf)
 
 
-def title(graph: Graph, node: int) -> str:
-    """What to call a node in one word or two: the output's or the leaf's name, a
-    variable's, else its op.
-    """
-    names = graph.nodes[node].names or tuple(
-        root.name for root in graph.roots_of.get(node, ())
-    )
-    leaf = graph.leaf_of.get(node)
-    if not names and leaf is not None:
-        return f"an {leaf.kind}" if leaf.kind == "input" else f"a {leaf.kind}"
-    return " = ".join(names) or graph.nodes[node].op
-
-
 def _leaves(flow: GradientFlow) -> list[FlowRow]:
     """Leaves in the order in which the forward pass used them, those without a gradient
     too.
@@ -171,7 +159,7 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
         first = min(
             (place_of[node] for node in inside if node in place_of), default=None
         )
-        given = [
+        sizes = [
             size_of[edge]
             for node in inside
             for edge in graph.inputs(node)
@@ -183,7 +171,7 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
                 name,
                 record.type,
                 _at_output(flow, set(inside)),
-                _together(given),
+                _together(sizes),
             )
         )
 
@@ -193,13 +181,13 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
 def _at_output(flow: GradientFlow, inside: set[int]) -> GradientSize | None:
     """The largest gradient that comes into these nodes from elsewhere."""
     graph = flow.graph
-    outer = [
-        node
-        for node in inside
-        if node in graph.roots_of
-        or any(edge.consumer not in inside for edge in graph.consumers(node))
-    ]
-    sizes = [flow.incoming[node] for node in outer if node in flow.incoming]
+
+    def is_boundary(node: int) -> bool:
+        consumers = (edge.consumer for edge in graph.consumers(node))
+        return node in graph.roots_of or not inside.issuperset(consumers)
+
+    boundary = filter(is_boundary, inside)
+    sizes = [flow.incoming[node] for node in boundary if node in flow.incoming]
 
     return max(
         sizes,
@@ -241,12 +229,12 @@ class Scale(NamedTuple):
 
 def scale(norms: Sequence[float | None]) -> Scale | None:
     """The scale of these norms, None where none of them is positive and finite."""
-    known = [norm for norm in norms if norm is not None and 0 < norm < math.inf]
-    if not known:
+    positive = [norm for norm in norms if norm is not None and 0 < norm < math.inf]
+    if not positive:
         return None
-    high = max(known)
+    high = max(positive)
     return Scale(
-        max(min(min(known), high / 10**_DECADES), _SMALLEST),
+        max(min(min(positive), high / 10**_DECADES), _SMALLEST),
         high,
     )
 
@@ -323,7 +311,7 @@ def _table(
     kind = {"module": "class", "node": "op"}.get(by, "kind")
     columns: list[tuple[Column, Callable[[FlowRow], Text]]] = [
         (
-            Column("step", "number", 3),
+            Column("step", "number", 1),
             lambda row: Amount(
                 row.number,
                 "-" if row.number is None else str(row.number),
@@ -342,27 +330,27 @@ def _table(
             ),
         ),
         (
-            Column("max", "number", 7),
+            Column("max", "number", 4),
             lambda row: Amount(row.max, number(row.max)),
         ),
         (
-            Column("zeros", "number", 6),
+            Column("zeros", "number", 5),
             lambda row: Amount(
                 row.zeros,
                 share(row.zeros),
                 "yellow" if row.zeros == 1 else "",
             ),
         ),
-        (Column("not finite", "number", 0 if odd else 4), _not_finite),
+        (Column("not finite", "number", 0 if odd else 3), _not_finite),
         (
-            Column("bar", "bar", 1),
+            Column("bar", "bar", 7),
             lambda row: Text(
                 bar(on.part(row.norm) if on else None),
                 "cyan",
             ),
         ),
         (
-            Column("to its leaves", "number", 5),
+            Column("to its leaves", "number", 6),
             lambda row: Amount(row.parameters, number(row.parameters)),
         ),
     ]
@@ -393,13 +381,13 @@ def paths_table(paths: Paths, top: int | None = PATHS_ROWS) -> RenderableType:
     root, target = _ends(paths)
     amounts = [(_amount(paths, path), _route(paths.graph, path)) for path in shown]
     total = paths.total.item() if _single(paths) else _norm(paths.total)
-    what = f"the gradient of {root} with respect to {target}"
+    label = f"the gradient of {root} with respect to {target}"
     title = "contribution" if _single(paths) else "norm of contribution"
     columns = (Column(title, "number"), Column("path", "text"))
     table = FittedTable(
         columns,
         amounts,
-        summary=[(Text(number(total), "bold"), Text(what, "bold"))],
+        summary=[(Text(number(total), "bold"), Text(label, "bold"))],
     )
     remarks = [Text(line, style="dim") for line in _path_remarks(paths, len(shown))]
     head = f"{plural(paths.count, 'path')} from {root} to {target}"
@@ -441,8 +429,8 @@ def _norm(tensor: object) -> float:
 
 
 def _route(graph: Graph, path: GradientPath) -> Text:
-    """`y -> a -> w` with what each step does to the gradient."""
-    parts = Text(one_line(title(graph, path.nodes[0])))
+    """`y --×3--> (w + 1) --×1--> w`: what each step does to the gradient."""
+    parts = Text(expression(graph, path.nodes[0]))
     skipped = len(path.steps) - 2 * _ENDS
     for i, step in enumerate(path.steps):
         if skipped > 1 and _ENDS <= i < len(path.steps) - _ENDS:
@@ -450,14 +438,14 @@ def _route(graph: Graph, path: GradientPath) -> Text:
                 parts.append(f"  … {skipped} more steps …", style="dim")
             continue
         parts.append(f" {_arrow(step)} ", style="cyan")
-        parts.append(one_line(title(graph, step.edge.producer)))
+        parts.append(expression(graph, step.edge.producer))
     return parts
 
 
 def _arrow(step: PathStep) -> str:
     if step.factor is None:
-        return f"-|{number(step.norm)}|->"
-    return f"-({number(step.factor)})->"
+        return f"--|{number(step.norm)}|-->"
+    return f"--×{number(step.factor)}-->"
 
 
 def _path_remarks(paths: Paths, shown: int) -> Iterator[str]:
@@ -474,10 +462,10 @@ def _path_remarks(paths: Paths, shown: int) -> Iterator[str]:
 
     steps = [step for path in paths.paths[:shown] for step in path.steps]
     if any(step.factor is not None for step in steps):
-        yield "-(2)->: the local derivative, by which the step multiplies the gradient"
+        yield "--×2-->: the local derivative, by which the step multiplies the gradient"
 
     if any(step.factor is None for step in steps):
-        yield "-|2|->: the norm of the gradient after the step"
+        yield "--|2|-->: the norm of the gradient after the step"
 
     if not _single(paths) and len(paths.paths) > 1:
         yield "contributions add up to the gradient; their norms need not add up to its norm"

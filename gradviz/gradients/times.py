@@ -100,11 +100,11 @@ def _seconds(
 def together(steps: Sequence[Graph]) -> Graph:
     """The first step's graph with the medians of all steps but the first."""
     kept = steps[1:] or steps
-    known: dict[tuple[str, int], list[Scope]] = {}
+    calls: dict[tuple[str, int], list[Scope]] = {}
 
     for step in kept:
         for scope in step.scopes:
-            known.setdefault(
+            calls.setdefault(
                 (scope.path, scope.call),
                 [],
             ).append(scope)
@@ -112,9 +112,9 @@ def together(steps: Sequence[Graph]) -> Graph:
     graph = steps[0]
     scopes = []
     for scope in graph.scopes:
-        alike = known.get((scope.path, scope.call), [])
-        forward = [one.forward for one in alike if one.forward is not None]
-        backward = [one.backward for one in alike if one.backward is not None]
+        alike = calls.get((scope.path, scope.call), [])
+        forward = [call.forward for call in alike if call.forward is not None]
+        backward = [call.backward for call in alike if call.backward is not None]
         scopes.append(
             scope._replace(forward=_median(forward), backward=_median(backward))
         )

@@ -188,7 +188,7 @@ class _Reader:
 
         self.read += 1
         if bad:
-            known = self._walked.names.leaf(tensor)
+            leaf_names = self._walked.names.leaf(tensor)
             self.bad.append(
                 Value(
                     maker,
@@ -196,7 +196,7 @@ class _Reader:
                     slot,
                     bad,
                     tensor.numel(),
-                    names or known,
+                    names or leaf_names,
                     _minus_infinite(tensor),
                 )
             )

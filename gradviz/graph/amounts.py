@@ -139,11 +139,16 @@ def held_bytes(graph: Graph) -> list[int]:
     parameters and buffers.
     """
     nbytes = [0] * len(graph.nodes)
+    counted = counted_bytes(graph)
     for storage, node in owners(graph).items():
-        record = graph.storages[storage]
-        if record.kind in COUNTED:
-            nbytes[node] += record.nbytes or 0
+        nbytes[node] += counted[storage]
     return nbytes
+
+
+def counted_bytes(graph: Graph) -> list[int]:
+    """Bytes of each storage, 0 of those that saving does not hold."""
+    kinds, sizes = column(graph.storages, "kind"), column(graph.storages, "nbytes")
+    return [size or 0 if kind in COUNTED else 0 for kind, size in zip(kinds, sizes)]
 
 
 # -- the first things to know ----------------------------------------------------------
@@ -237,9 +242,11 @@ def own_seconds(graph: Graph) -> list[float]:
     """
     if all(scope.forward is None for scope in graph.scopes):
         return []
-    whole = [(scope.forward or 0.0) + (scope.backward or 0.0) for scope in graph.scopes]
-    own = list(whole)
-    for scope, seconds in zip(graph.scopes, whole):
+    total_seconds = [
+        (scope.forward or 0.0) + (scope.backward or 0.0) for scope in graph.scopes
+    ]
+    self_seconds = list(total_seconds)
+    for scope, seconds in zip(graph.scopes, total_seconds):
         if scope.parent is not None:
-            own[scope.parent] -= seconds
-    return [max(seconds, 0.0) for seconds in own]
+            self_seconds[scope.parent] -= seconds
+    return [max(seconds, 0.0) for seconds in self_seconds]

@@ -173,12 +173,12 @@ class SharedCodec:
         return context.written[self.table][value]
 
     def read(self, value: Any, context: Context) -> Any:
-        known = context.read[self.table]
-        if type(value) is not int or not 0 <= value < len(known):
+        records = context.read[self.table]
+        if type(value) is not int or not 0 <= value < len(records):
             raise Bad(
-                f"is {shown(value)}, which is no index into {self.table} (there are {len(known)})"
+                f"is {shown(value)}, which is no index into {self.table} (there are {len(records)})"
             )
-        return known[value]
+        return records[value]
 
 
 class ValueCodec:
@@ -374,7 +374,7 @@ class Record:
         self,
         value: Any,
         context: Context,
-        *given: Any,
+        *leading: Any,
     ) -> Any:
         if type(value) is not dict:
             raise Bad(f"is {shown(value)}, not an object")
@@ -393,7 +393,7 @@ class Record:
             if name not in fields:
                 raise Bad("is missing", f".{name}")
 
-        return self.make(*given, **fields)
+        return self.make(*leading, **fields)
 
 
 class RowCodec(Record):
@@ -417,7 +417,7 @@ class RowCodec(Record):
         self,
         value: Any,
         context: Context,
-        *given: Any,
+        *leading: Any,
     ) -> Any:
         if type(value) is not list or not len(self.required) <= len(value) <= len(
             self.fields

@@ -44,20 +44,20 @@ class Columns(Sequence[_Record], Generic[_Record]):
         raise NotImplementedError
 
     @overload
-    def __getitem__(self, at: int) -> _Record: ...
+    def __getitem__(self, index: int) -> _Record: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[_Record, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[_Record, ...]: ...
     def __getitem__(
         self,
-        at: int | slice,
+        index: int | slice,
     ) -> _Record | tuple[_Record, ...]:
-        if isinstance(at, slice):
-            return tuple([self._at(i) for i in range(*at.indices(len(self)))])
-        if at >= 0:
-            return self._at(at)
-        if at < -len(self):
-            raise IndexError(at)
-        return self._at(at + len(self))
+        if isinstance(index, slice):
+            return tuple([self._at(i) for i in range(*index.indices(len(self)))])
+        if index >= 0:
+            return self._at(index)
+        if index < -len(self):
+            raise IndexError(index)
+        return self._at(index + len(self))
 
     def __iter__(self) -> Iterator[_Record]:
         return map(self._at, range(len(self)))
@@ -112,6 +112,7 @@ class EdgeColumns(Columns[Edge]):
         )
 
     def column(self, name: str) -> Sequence[Any]:
+        # autograd has an entry for each edge; only folding gives edges a larger count
         return [1] * len(self) if name == "count" else getattr(self, name)
 
     def __iter__(self) -> Iterator[Edge]:
@@ -149,6 +150,7 @@ class StorageColumns(Columns[Storage]):
             Storage,
             (
                 i,
+                # an array holds no None
                 nbytes if nbytes >= 0 else None,
                 self.kind[i],
                 self.names.get(i, ()),

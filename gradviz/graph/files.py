@@ -65,17 +65,18 @@ _RETIRED_FLAGS = ("in_compiled", "recomputed")
 _PART = re.compile(r"\bin storage (\d+)")
 
 
-def _codec(type: Any, whole: Codec) -> Codec:
-    """How values of a type are written, with `whole` for the whole numbers among them."""
+def _codec(type: Any, integers: Codec) -> Codec:
+    """How values of a type are written, with `integers` for the whole numbers among them."""
     if type is int or type in _BY_TYPE:
-        return whole if type is int else _BY_TYPE[type]
+        return integers if type is int else _BY_TYPE[type]
     inner = get_args(type)
     if get_origin(type) is Literal:
         return Word(inner)
     if get_origin(type) is tuple:
-        return Many(_codec(inner[0], whole))
+        return Many(_codec(inner[0], integers))
+    # what is left is an optional value
     (value,) = (part for part in inner if part is not NoneType)
-    return Optional(_codec(value, whole))
+    return Optional(_codec(value, integers))
 
 
 def _record(
@@ -112,14 +113,15 @@ class _SavedRecord(Record):
         self,
         value: Any,
         context: Context,
-        *given: Any,
+        *leading: Any,
     ) -> Any:
-        saved: model.SavedTensor = super().read(value, context, *given)
+        saved: model.SavedTensor = super().read(value, context, *leading)
         if not saved.note:
             return saved
 
         if saved.state == "packed" and "packing" not in value:
             if saved.tensor is None and "torch.utils.checkpoint." in saved.note:
+                # an older file says it in the note only
                 return saved._replace(packing="recompute")
             if "save_on_cpu" in saved.note:
                 saved = saved._replace(packing="offload")
@@ -141,6 +143,7 @@ class _Flags(Many):
         context: Context,
     ) -> tuple[Any, ...]:
         if type(value) is list:
+            # an older file stays readable
             kept = [flag for flag in value if flag not in _RETIRED_FLAGS]
         else:
             kept = value
@@ -319,6 +322,7 @@ def _parsed(text: str) -> dict[str, Any]:
     if type(version) is not int or version < 1:
         raise Bad(f"is {shown(version)}, not a version number", ".version")
 
+    # a later version may mean something else by the same keys
     if version > VERSION:
         raise Bad(
             f"is {shown(version)}, and this gradviz reads up to {VERSION}: upgrade gradviz to read this file",
@@ -336,13 +340,10 @@ def _graph(data: dict[str, Any]) -> Graph:
     context = Context()
     data = {**{key: [] for key in _MAY_BE_MISSING}, **data}
     for key, _ in (*_LISTS, *_TABLES):
-        if type(data.get(key)) is not list:
-            raise Bad(
-                "is missing"
-                if key not in data
-                else f"is {shown(data[key])}, not an array",
-                key,
-            )
+        if key not in data:
+            raise Bad("is missing", key)
+        if type(data[key]) is not list:
+            raise Bad(f"is {shown(data[key])}, not an array", key)
         context.lengths[key] = len(data[key])
 
     for key, record in _TABLES:
@@ -396,16 +397,15 @@ def _records(
     context: Context,
 ) -> list[Any]:
     records: list[Any] = []
-    # a record without an id of its own gets its place in the list
     numbered = record.first
     try:
         with Stage("load", key, records.__len__, len(items)):
             for i, item in enumerate(items):
-                records.append(
-                    record.read(item, context, i)
-                    if numbered
-                    else record.read(item, context)
-                )
+                if numbered:
+                    # the file leaves the id out: it is the place in the list
+                    records.append(record.read(item, context, i))
+                else:
+                    records.append(record.read(item, context))
     except Bad as bad:
         raise bad.inside(f"{key}[{len(records)}]") from None
 
@@ -416,15 +416,15 @@ def _check_edges(edges: Iterable[Edge]) -> None:
     """Edges stand in order of consumer, then position, and have a count of at least 1."""
     before = (-1, -1)
     for i, edge in enumerate(edges):
-        here = (edge.consumer, edge.position)
-        if here <= before:
+        place = (edge.consumer, edge.position)
+        if place <= before:
             raise Bad(
                 "does not come after the edge before it, by consumer and position",
                 f"edges[{i}]",
             )
         if edge.count < 1:
             raise Bad("is 0, and an edge stands for at least one", f"edges[{i}][4]")
-        before = here
+        before = place
 
 
 def _check_leaves(leaves: Iterable[Leaf]) -> None:
@@ -443,20 +443,23 @@ def _check_scopes(scopes: tuple[Scope, ...]) -> None:
     done: dict[int, int] = {}  # how deep each is
     for i in range(len(scopes)):
         path: dict[int, None] = {}
-        here: int | None = i
-        while here is not None and here not in done:
-            if here in path:
-                raise Bad("is inside itself", f"scopes[{here}]")
-            path[here] = None
-            here = scopes[here].parent
+        current: int | None = i
+        while current is not None and current not in done:
+            if current in path:
+                raise Bad("is inside itself", f"scopes[{current}]")
+            path[current] = None
+            current = scopes[current].parent
 
-        around = 0 if here is None else done[here]
-        if around + len(path) > _NESTED:
+        outer_depth = 0 if current is None else done[current]
+        if outer_depth + len(path) > _NESTED:
             raise Bad(
                 f"is inside more than {_NESTED} others: module calls do not nest as deep",
                 f"scopes[{i}]",
             )
 
         done.update(
-            {scope: around + depth for depth, scope in enumerate(reversed(path), 1)}
+            {
+                scope: outer_depth + depth
+                for depth, scope in enumerate(reversed(path), 1)
+            }
         )

@@ -8,15 +8,13 @@ import os
 import re
 from collections.abc import Callable, Iterator
 
-from gradviz.graph.model import Graph, SourceLine
+from gradviz.graph.model import Graph, SourceLine, column
 
 
 def sources(graph: Graph) -> Iterator[SourceLine]:
-    """Every line of code that made a node."""
-    for node in graph.nodes:
-        yield from (
-            source for source in (node.source, node.script_line) if source is not None
-        )
+    """Every line of code that made a node, each once or twice."""
+    for name in ("source", "script_line"):
+        yield from filter(None, dict.fromkeys(column(graph.nodes, name)))
 
 
 def without_folders(graph: Graph) -> Callable[[str], str]:
@@ -28,22 +26,23 @@ def without_folders(graph: Graph) -> Callable[[str], str]:
     >>> without_folders(Graph((Node(0, "MulBackward0", source=line),)))(f"made in {line.file}:3")
     'made in train.py:3'
     """
-    own: set[str] = set()
+    user_folders: set[str] = set()
     folders: set[str] = set()
 
     for source in sources(graph):
         folder, inside, _ = source.file.partition(f"{os.sep}{source.package}{os.sep}")
         if not source.package:
-            own.add(os.path.dirname(source.file))
+            user_folders.add(os.path.dirname(source.file))
         elif inside:
             folders.add(folder)
 
-    roots = {folder for folder in own if os.path.isabs(folder)}
-    folders |= (
-        {os.path.commonpath(roots)}
-        if roots and len({os.path.splitdrive(root)[0] for root in roots}) == 1
-        else roots
-    )
+    roots = {folder for folder in user_folders if os.path.isabs(folder)}
+    drives = {os.path.splitdrive(root)[0] for root in roots}
+    if len(drives) == 1:
+        folders.add(os.path.commonpath(roots))
+    else:
+        # paths on two drives of Windows have no folder in common
+        folders |= roots
     longest = sorted(
         (folder + os.sep for folder in folders if folder.strip(os.sep)),
         key=len,

@@ -54,12 +54,12 @@ class _Nested(Protocol):
 
 def around(
     records: Sequence[_Nested],
-    at: int | None,
+    index: int | None,
 ) -> Iterator[int]:
     """A record, by its index, and all that it is inside of, inner first."""
-    while at is not None:
-        yield at
-        at = records[at].parent
+    while index is not None:
+        yield index
+        index = records[index].parent
 
 
 def common(
@@ -67,12 +67,12 @@ def common(
     some: Iterable[int],
 ) -> int | None:
     """The innermost record that all of these are, or are inside of."""
-    first, *rest = (list(around(records, at)) for at in sorted(some))
+    first, *rest = (list(around(records, index)) for index in sorted(some))
     others = [set(outer) for outer in rest]
-    return next(
-        (at for at in first if all(at in outer for outer in others)),
-        None,
-    )
+    for index in first:
+        if all(index in outer for outer in others):
+            return index
+    return None
 
 
 class ScopeTree:
@@ -103,6 +103,7 @@ class ScopeTree:
         """All scopes, every one after the scope around it."""
         order = list(self.outermost)
         for scope in order:  # grows while it is read
+            # appended behind, so parents come before their children
             order.extend(self.children[scope])
         return order
 
@@ -126,6 +127,7 @@ class ScopeTree:
             column(self._graph.nodes, name) for name in ("scope", "sequence")
         )
         for node in forward_order(self._graph):
+            # an AccumulateGrad ran nothing: its parameter was there before
             if sequences[node] is not None:
                 for scope in self.around(scopes[node]):
                     nodes[scope].append(node)
@@ -157,9 +159,9 @@ class ScopeTree:
         """The innermost scope that contains all of these; None stands for outside every
         module.
         """
-        known = [scope for scope in scopes if scope is not None]
-        if known and len(known) == len(scopes):
-            return common(self.scopes, known)
+        scope_ids = [scope for scope in scopes if scope is not None]
+        if scope_ids and len(scope_ids) == len(scopes):
+            return common(self.scopes, scope_ids)
         return None
 
 
@@ -190,21 +192,23 @@ def telling_lines(nodes: Iterable[Node]) -> Lines:
     else the lines that called torch.
     """
     packages: Counter[str] = Counter()
-    known = 0
+    located = 0
 
     for node in nodes:
-        known += node.source is not None
+        located += node.source is not None
         if node.source is not None and node.script_line is not None:
             packages[node.source.package] += 1
 
     library = sum(packages.values())
-    if 2 * library <= known:
+    # most ops were made by the script itself, and a library's lines are worth seeing
+    # beside them
+    if 2 * library <= located:
         return Lines(op_line)
 
     names = " and ".join(name for name, _ in packages.most_common(2))
     return Lines(
         own_line,
-        f"lines are the script's own: {library:,} of {known:,} ops were made in lines of {names}",
+        f"lines are the script's own: {library:,} of {located:,} ops were made in lines of {names}",
     )
 
 
@@ -225,6 +229,7 @@ def calls_from(graph: Graph) -> dict[int, SourceLine]:
                 # and so for every scope around it, or that one is told to differ
                 # already
                 break
+            # a second line: no single one stands for this scope
             lines[scope] = line if scope not in lines else None
             line = lines[scope]
             scope = graph.scopes[scope].parent
@@ -297,7 +302,9 @@ def op_text(node: Node) -> str:
     """
     name = forward_name(node)
     if name in _OPERATORS:
-        return _with_number(name, node)
+        # `x * 2` keeps its number in the node, or only in the line of code
+        value = number_beside(node)
+        return name if value is None else _OPERATORS[name].format(value)
     written = _WRITTEN.get(name)
     if written is not None and node.attributes:
         try:
@@ -374,10 +381,14 @@ _SYNTAX: dict[str, type[ast.operator]] = {
 }
 
 
-def _with_number(name: str, node: Node) -> str:
-    """The op with the number that it has: the saved one, else the one that its line
-    names.
+def number_beside(node: Node) -> int | float | complex | None:
+    """The number that an op of two operands was given: the saved one, else the one that
+    its line names; None where it was given none, or that is not known.
     """
+    name = forward_name(node)
+    if name not in _OPERATORS:
+        return None
+
     value = node.attributes.get("other")
     if (
         value is None
@@ -386,12 +397,8 @@ def _with_number(name: str, node: Node) -> str:
     ):
         value = _literal(node.source.text, name)
 
-    is_number = (
-        isinstance(value, (int, float, complex))
-        and node.attributes.get("alpha", 1) == 1
-    )
-
-    return _OPERATORS[name].format(value) if is_number else name
+    is_plain = node.attributes.get("alpha", 1) == 1
+    return value if isinstance(value, (int, float, complex)) and is_plain else None
 
 
 @lru_cache(maxsize=4096)
@@ -414,6 +421,7 @@ def _literal(line: str, name: str) -> object:
         for part in parts
         if isinstance(part, ast.AugAssign) and type(part.op) is _SYNTAX[name]
     ]
+    # torch has two ops for them, by which side the number is on
     if _SYNTAX[name] is ast.Sub:
         ends = [
             pair
@@ -425,4 +433,5 @@ def _literal(line: str, name: str) -> object:
         side.value for pair in ends for side in pair if isinstance(side, ast.Constant)
     ]
 
+    # a line with two such operators does not say which made this node
     return values[0] if len(ends) == len(values) == 1 else None

@@ -47,21 +47,21 @@ def part(graph: Graph, path: str) -> Graph:
             f"a part of a graph is named by the path of a module, not by {type(path).__name__}"
         )
 
-    whole = graph.original or graph
-    calls = [i for i, scope in enumerate(whole.scopes) if scope.path == path]
+    original = graph.original or graph
+    calls = [i for i, scope in enumerate(original.scopes) if scope.path == path]
     if not calls:
         inside = sorted(
-            {known for known in _paths(whole) if known.startswith(f"{path}.")}
+            {inner for inner in _paths(original) if inner.startswith(f"{path}.")}
         )
         if inside:
             raise PartError(
                 f"{path!r} is never called itself, only modules in it. They are: {few(inside, 20)}."
             )
         raise PartError(
-            f"no module {path!r} in this graph. {did_you_mean(path, _paths(whole), what='modules')}"
+            f"no module {path!r} in this graph. {did_you_mean(path, _paths(original), what='modules')}"
         )
 
-    return _Part(whole, path, calls).graph()
+    return _Part(original, path, calls).graph()
 
 
 def _paths(graph: Graph) -> Iterator[str]:
@@ -73,45 +73,48 @@ class _Part:
 
     def __init__(
         self,
-        whole: Graph,
+        original: Graph,
         path: str,
         calls: list[int],
     ) -> None:
-        self._whole, self._path = whole, path
-        tree = ScopeTree(whole)
+        self._original, self._path = original, path
+        tree = ScopeTree(original)
         self._scopes = _numbered(
             i
-            for i in range(len(whole.scopes))
+            for i in range(len(original.scopes))
             if not {*tree.around(i)}.isdisjoint(calls)
         )
         self._inside = {node for call in calls for node in tree.members[call]}
-        used = {edge.producer for node in self._inside for edge in whole.inputs(node)}
-        self._nodes = _numbered(self._inside | used & whole.leaf_of.keys())
+        # leaves that it uses come with it; other inputs are counted in the notes
+        used = {
+            edge.producer for node in self._inside for edge in original.inputs(node)
+        }
+        self._nodes = _numbered(self._inside | used & original.leaf_of.keys())
         held = {
             storage
             for node in self._nodes
-            for slot in whole.nodes[node].saved
+            for slot in original.nodes[node].saved
             for storage in slot.storages
         }
         held |= {
             leaf.storage
-            for leaf in whole.leaves
+            for leaf in original.leaves
             if leaf.node in self._nodes and leaf.storage is not None
         }
         self._storages = _numbered(held)
 
     def graph(self) -> Graph:
         """All of it."""
-        whole, nodes = self._whole, self._nodes
-        marks = (
-            mark._replace(
-                nodes=tuple(nodes[node] for node in mark.nodes if node in nodes)
-            )
-            for mark in whole.marks
-        )
+        original, nodes = self._original, self._nodes
+        marks = []
+        for mark in original.marks:
+            kept = tuple(nodes[node] for node in mark.nodes if node in nodes)
+            if kept:
+                # edges are named by consumer and position, which may not be in the part
+                marks.append(mark._replace(nodes=kept, edges=()))
 
         return replace(
-            whole,
+            original,
             nodes=tuple(map(self._node, nodes)),
             edges=tuple(self._edges()),
             leaves=tuple(
@@ -120,26 +123,28 @@ class _Part:
                     storage=self._storage(leaf.storage),
                     base=self._base(leaf.base),
                 )
-                for leaf in whole.leaves
+                for leaf in original.leaves
                 if leaf.node in nodes
             ),
             roots=tuple(self._roots()),
             scopes=tuple(map(self._scope, self._scopes)),
             storages=tuple(
-                whole.storages[old]._replace(id=new)
+                original.storages[old]._replace(id=new)
                 for old, new in self._storages.items()
             ),
-            title=": ".join(filter(None, (whole.title, self._path))),
-            notes=(*whole.notes, *self._notes()),
+            title=": ".join(filter(None, (original.title, self._path))),
+            notes=(*original.notes, *self._notes()),
             backward=tuple(
                 step._replace(node=nodes[step.node])
-                for step in whole.backward
+                for step in original.backward
                 if step.node in nodes
             ),
             data=tuple(self._data()),
-            marks=tuple(mark._replace(edges=()) for mark in marks if mark.nodes),
+            marks=tuple(marks),
             absent=tuple(
-                one for one in whole.absent if one.names[0].startswith(f"{self._path}.")
+                leaf
+                for leaf in original.absent
+                if leaf.names[0].startswith(f"{self._path}.")
             ),
             by_rank=(),
             original=None,
@@ -147,7 +152,7 @@ class _Part:
         )
 
     def _node(self, old: int) -> Node:
-        node = self._whole.nodes[old]
+        node = self._original.nodes[old]
         scope = self._scopes.get(node.scope) if node.scope is not None else None
         return node._replace(
             id=self._nodes[old],
@@ -171,13 +176,13 @@ class _Part:
         return base._replace(node=self._nodes.get(base.node))
 
     def _scope(self, old: int) -> Scope:
-        scope = self._whole.scopes[old]
+        scope = self._original.scopes[old]
         return scope._replace(
             parent=self._scopes.get(scope.parent) if scope.parent is not None else None
         )
 
     def _data(self) -> Iterator[Data]:
-        for data in self._whole.data:
+        for data in self._original.data:
             users = tuple(
                 self._nodes[node] for node in data.nodes if node in self._nodes
             )
@@ -189,7 +194,7 @@ class _Part:
 
     def _edges(self) -> Iterator[Edge]:
         for old, new in self._nodes.items():
-            for edge in self._whole.inputs(old):
+            for edge in self._original.inputs(old):
                 if edge.producer in self._nodes:
                     yield edge._replace(
                         consumer=new, producer=self._nodes[edge.producer]
@@ -198,13 +203,13 @@ class _Part:
     def _roots(self) -> Iterator[Root]:
         named = {
             (root.node, root.output): root
-            for root in self._whole.roots
+            for root in self._original.roots
             if root.node in self._inside
         }
         used = {
             (node, edge.output)
             for node in self._inside
-            for edge in self._whole.consumers(node)
+            for edge in self._original.consumers(node)
             if edge.consumer not in self._nodes
         }
         for node, output in sorted({*named, *used}):
@@ -216,7 +221,7 @@ class _Part:
             )
 
     def _root(self, node: int, output: int) -> Root:
-        record = self._whole.nodes[node]
+        record = self._original.nodes[node]
         tensor = record.outputs[output] if output < len(record.outputs) else None
         return Root(
             node,
@@ -229,7 +234,7 @@ class _Part:
         outside = {
             (edge.producer, edge.output)
             for node in self._inside
-            for edge in self._whole.inputs(node)
+            for edge in self._original.inputs(node)
             if edge.producer not in self._nodes
         }
         if outside:

@@ -115,22 +115,22 @@ def _waiting(
     """
     producers = column(graph.edges, "producer")
     off = ["cut" in flags for flags in column(graph.nodes, "flags")]
-    behind = list(
+    queue = list(
         dict.fromkeys(
             root.node
             for root in graph.roots
             if root.node is not None and not off[root.node]
         )
     )
-    starts, reached = tuple(behind), set(behind)
+    starts, reached = tuple(queue), set(queue)
     waiting = [int(cut) for cut in off]
 
-    for node in behind:  # grows while it is read
+    for node in queue:  # grows while it is read
         for place in graph.input_places(node):
             producer = producers[place]
             waiting[producer] += 1
             if producer not in reached and not off[producer]:
                 reached.add(producer)
-                behind.append(producer)
+                queue.append(producer)
 
     return starts, waiting

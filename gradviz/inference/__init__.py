@@ -20,7 +20,7 @@ the calls.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
@@ -71,7 +71,7 @@ def find_anchors(graph: Graph, ownership: Ownership, inputs: Inputs) -> Anchors:
     around all of them. A parameter that several modules hold is taken for the one that
     fits the operation and its neighbours.
     """
-    uses, made = _uses(graph, ownership, inputs)
+    uses, is_weight = _uses(graph, ownership, inputs)
     module: list[int | None] = [None] * len(graph.nodes)
     shared: list[int] = []
 
@@ -85,16 +85,16 @@ def find_anchors(graph: Graph, ownership: Ownership, inputs: Inputs) -> Anchors:
 
     _place_shared(graph, ownership, uses, module, shared)
     turned = _turned_weights(graph, uses, inputs)
-    for i, at in enumerate(module):
-        if at is not None:
+    for i, owner in enumerate(module):
+        if owner is not None:
             module[i] = _caller(
                 ownership.modules,
-                at,
+                owner,
                 graph.nodes[i].op,
-                made[i] and i not in turned,
+                is_weight[i] and i not in turned,
             )
 
-    _let_go(graph, ownership.modules, inputs, module, made)
+    _let_go(graph, ownership.modules, inputs, module, is_weight)
     return Anchors(module, uses)
 
 
@@ -103,7 +103,7 @@ def _let_go(
     modules: Sequence[Registered],
     inputs: Inputs,
     module: list[int | None],
-    made: Sequence[bool],
+    is_weight: Sequence[bool],
 ) -> None:
     """Leave out what works with a parameter that its module returned, as a constant
     mean does: others ran in between.
@@ -114,8 +114,9 @@ def _let_go(
         if owner is None or node in graph.leaf_of:
             continue
 
-        returned = not made[node] and any(
-            module[at] == owner and made[at] for at in inputs[node]
+        returned = not is_weight[node] and any(
+            module[producer] == owner and is_weight[producer]
+            for producer in inputs[node]
         )
         if (
             returned
@@ -136,13 +137,13 @@ def _caller(
     A list of parametrizations makes weights, and the module around it works with them.
     An embedding only looks up.
     """
-    for at in around(modules, owner):
-        base = modules[at].base
+    for module in around(modules, owner):
+        base = modules[module].base
         weighs_only = base == PARAMETRIZED or (
             base == "Embedding" and not op.startswith("Embedding")
         )
         if base != _NEVER_CALLED and (is_weight or not weighs_only):
-            return at
+            return module
     return None
 
 
@@ -152,13 +153,16 @@ def _turned_weights(
     """Transpositions right before a product of matrices, which a linear layer makes of
     any weight, parametrized or not.
     """
-    return {
-        producer
-        for i, leaves in enumerate(uses)
-        if leaves and stem_of(graph.nodes[i].op) in _PRODUCTS
-        for producer in inputs[i]
-        if graph.nodes[producer].op.startswith("TBackward")
-    }
+    turned: set[int] = set()
+    for i, leaves in enumerate(uses):
+        if leaves and stem_of(graph.nodes[i].op) in _PRODUCTS:
+            turned.update(
+                producer
+                for producer in inputs[i]
+                if graph.nodes[producer].op.startswith("TBackward")
+            )
+
+    return turned
 
 
 def _uses(
@@ -188,20 +192,20 @@ def _origins(
     # of what is computed from parameters alone
     origin: list[tuple[int, ...]] = [()] * len(graph.nodes)
     uses: list[tuple[int, ...]] = [()] * len(graph.nodes)
-    parametrized = {
-        leaf
-        for leaf, owners in ownership.owners.items()
-        if all(ownership.modules[owner].base == PARAMETRIZED for owner in owners)
-    }
+    parametrized = set()
+    for leaf, owners in ownership.owners.items():
+        bases = {ownership.modules[owner].base for owner in owners}
+        if bases <= {PARAMETRIZED}:
+            parametrized.add(leaf)
 
     for i in reversed(graph.order):
         if i in ownership.owners:
             origin[i] = (i,)
-        given = [origin[producer] for producer in inputs[i]]
-        used = tuple(dict.fromkeys(chain.from_iterable(given)))
+        sources = [origin[producer] for producer in inputs[i]]
+        used = tuple(dict.fromkeys(chain.from_iterable(sources)))
         if not used:
             continue
-        alone = all(given)
+        alone = all(sources)
         in_list = (
             alone
             and parametrized.issuperset(used)
@@ -264,10 +268,13 @@ def _place_shared(
         (i for i, leaves in enumerate(uses) if leaves),
         key=lambda i: graph.nodes[i].sequence or 0,
     )
-    for at, i in enumerate(order):
+    for position, i in enumerate(order):
         if i not in waiting:
             continue
-        others = (*order[at + 1 : at + 9], *reversed(order[max(0, at - 8) : at]))
+        others = (
+            *order[position + 1 : position + 9],
+            *reversed(order[max(0, position - 8) : position]),
+        )
         near = next(
             (module[j] for j in others if module[j] is not None),
             None,
@@ -321,16 +328,13 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     anchors = find_anchors(graph, ownership, inputs)
     modules = ownership.modules
     backward = _made_by_backward(graph, inputs)
-    anchored = {
-        i: at
-        for i, node in enumerate(order.nodes)
-        if (at := anchors.module[node]) is not None and node not in backward
-    }
+    anchored = _by_position(order, anchors, backward)
     calls = find_calls(modules, order, anchored, anchors.uses)
     extents = Extents(modules, order, calls, anchored)
     extents.widen()
     calls.extend(_silent_calls(modules, extents))
     scopes, number = _scopes(modules, calls)
+
     place: list[int | None] = [None] * len(graph.nodes)
     for call in sorted(calls, key=lambda call: call.module):  # outer ones first
         for position in range(call.start, call.end + 1):
@@ -358,6 +362,19 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     return replace(graph, nodes=nodes, scopes=scopes, attribution="inferred")
 
 
+def _by_position(
+    order: ForwardOrder, anchors: Anchors, backward: Container[int]
+) -> dict[int, int]:
+    """The modules of the anchors, by their positions in the order."""
+    modules: dict[int, int] = {}
+    for i, node in enumerate(order.nodes):
+        module = anchors.module[node]
+        if module is not None and node not in backward:
+            modules[i] = module
+
+    return modules
+
+
 _BACKWARD = re.compile(r"\w+Backward(Data)?Backward\d+")
 _OF_FORMULAS = re.compile(
     r"(Mm|Bmm|T|Transpose|Sum|Mul|Div|Neg|Sub|Add|View|UnsafeView|Expand|Permute)Backward\d+"
@@ -371,24 +388,24 @@ def _made_by_backward(graph: Graph, inputs: Inputs) -> set[int]:
     They begin with the backward of an operation's own backward, and go on with what
     formulas of gradients consist of.
     """
-    made: set[int] = set()
+    found: set[int] = set()
     for node in reversed(graph.order):
         op = graph.nodes[node].op
         if _BACKWARD.fullmatch(op) or (
-            _OF_FORMULAS.fullmatch(op) and not made.isdisjoint(inputs[node])
+            _OF_FORMULAS.fullmatch(op) and not found.isdisjoint(inputs[node])
         ):
-            made.add(node)
+            found.add(node)
 
     for node in graph.order:
         users = [edge.consumer for edge in graph.consumers(node)]
         if (
             users
-            and made.issuperset(users)
+            and found.issuperset(users)
             and _OF_FORMULAS.fullmatch(graph.nodes[node].op)
         ):
-            made.add(node)  # the gradient that the first of them was given
+            found.add(node)  # the gradient that the first of them was given
 
-    return made
+    return found
 
 
 def _silent_calls(
@@ -418,7 +435,7 @@ def _scopes(
     modules: tuple[Registered, ...], calls: list[InferredCall]
 ) -> tuple[tuple[Scope, ...], dict[InferredCall, int]]:
     """Calls as scopes, in the order they began, outer ones first."""
-    made: list[Scope] = []
+    scopes: list[Scope] = []
     number: dict[InferredCall, int] = {}
     times: dict[int, int] = {}
 
@@ -428,9 +445,9 @@ def _scopes(
     ):
         module = modules[call.module]
         times[call.module] = times.get(call.module, 0) + 1
-        number[call] = len(made)
+        number[call] = len(scopes)
         parent = number[call.parent] if call.parent is not None else None
-        made.append(
+        scopes.append(
             Scope(
                 module.path,
                 module.type,
@@ -440,4 +457,4 @@ def _scopes(
             )
         )
 
-    return tuple(made), number
+    return tuple(scopes), number

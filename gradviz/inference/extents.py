@@ -95,6 +95,7 @@ class Extents:
         *,
         later: bool,
     ) -> None:
+        # how far a call reaches is a question of its kind
         base = self._modules[group[0].module].base
         if base == "Linear":
             for call in group if later else ():
@@ -119,6 +120,7 @@ class Extents:
         for call in self._calls:
             module = self._modules[call.module]
             key: Hashable = call
+            # calls of one class end alike, so they are decided together
             if module.base in ("", *_ENDS_WITH):
                 key = (
                     module.type,
@@ -170,19 +172,20 @@ class Extents:
 
         for position in free:
             self._taken[position] = 1
-            at = bisect_left(ends, position)
+            gap = bisect_left(ends, position)
             if position not in self.made_by:
                 between.append(
                     (
                         position,
-                        [call.module, *modules][at],
-                        [*modules, len(self._modules)][at],
+                        [call.module, *modules][gap],
+                        [*modules, len(self._modules)][gap],
                     )
                 )
 
         siblings = {*modules}
         # first where a module stands right between the two
         for position, before, after in between:
+            # no module with parameters stands between the two
             if not any(before < inside < after for inside in siblings):
                 self._give(call, position, before, after, strictly=True)
 
@@ -207,6 +210,7 @@ class Extents:
         ends = {call.end: call for call in inner if not self._modules[call.module].base}
 
         for position in reversed(free):
+            # backwards, so that several ops in a row all go to the module after them
             if position + 1 in starts:
                 call = starts[position] = starts[position + 1]
                 call.start = position
@@ -236,6 +240,8 @@ class Extents:
             chosen = min(
                 fitting,
                 key=lambda silent: (
+                    # a module that is used once per call comes before one that was used
+                    # already
                     self._used[call, silent],
                     not before < silent < after,
                     abs(silent - before),
@@ -314,13 +320,13 @@ class Extents:
                 before, after = (call.module, border)
             self._give(call, position, before, after)
 
-        around: InferredCall | None = call
-        while around is not None and positions:
-            around.start, around.end = (
-                min(around.start, *positions, around.end),
-                max(around.end, *positions, around.start),
+        outer: InferredCall | None = call
+        while outer is not None and positions:
+            outer.start, outer.end = (
+                min(outer.start, *positions, outer.end),
+                max(outer.end, *positions, outer.start),
             )
-            around = around.parent
+            outer = outer.parent
 
     def _border(self, call: InferredCall, *, later: bool) -> int:
         """The module of the last call inside one, or of the first; where there is none,
@@ -393,10 +399,11 @@ class Extents:
 
     def _common(self, gaps: Sequence[range]) -> int:
         """How many operations all these places begin with alike."""
-        return _leading(
-            len({self._stems[position] for position in places}) == 1
-            for places in zip(*gaps)
-        )
+
+        def are_alike(places: Sequence[int]) -> bool:
+            return len({self._stems[position] for position in places}) == 1
+
+        return _leading(map(are_alike, zip(*gaps)))
 
     def _with_ends(
         self,
@@ -461,14 +468,12 @@ class Extents:
 
         kinds = list(parts.values())
         in_the_midst = len(kinds) > 1 and "" not in parts
-        if in_the_midst and all(
-            self._gets_cheaper(
-                [group[i] for i in part],
-                [gaps[i] for i in part],
-                most,
-            )
-            for part in kinds
-        ):
+
+        def gets_cheaper(part: list[int]) -> bool:
+            calls = [group[i] for i in part]
+            return self._gets_cheaper(calls, [gaps[i] for i in part], most)
+
+        if in_the_midst and all(map(gets_cheaper, kinds)):
             return kinds
 
         return [list(range(len(gaps)))]

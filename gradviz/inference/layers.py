@@ -115,7 +115,12 @@ def silent_inside(
     for i, module in enumerate(modules):
         if i not in called and i not in outer:
             above = next(
-                (at for at in around(modules, module.parent) if at in called), None
+                (
+                    ancestor
+                    for ancestor in around(modules, module.parent)
+                    if ancestor in called
+                ),
+                None,
             )
             if above is not None:
                 silent[above].append(i)

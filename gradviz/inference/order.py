@@ -63,16 +63,13 @@ class ForwardOrder:
             for node in self.nodes
         ]
         """Shape of the first output, where known."""
-        known = self.position.keys() | set(parameters)
-        self._is_first = [known.isdisjoint(inputs[node]) for node in self.nodes]
-        self.producers = [
-            [
-                self.position[source]
-                for source in inputs[node]
-                if source in self.position
-            ]
-            for node in self.nodes
-        ]
+        sources = self.position.keys() | set(parameters)
+        self._is_first = [sources.isdisjoint(inputs[node]) for node in self.nodes]
+        position = self.position
+        self.producers = []
+        for node in self.nodes:
+            ops = [position[source] for source in inputs[node] if source in position]
+            self.producers.append(ops)
         held = [
             self.position[root.node]
             for root in graph.roots
@@ -102,12 +99,12 @@ class ForwardOrder:
         self,
         call: InferredCall,
         further: int,
-        around: int,
+        outer_end: int,
     ) -> list[int]:
         """How many values go into and out of a call, and when it is 1, 2, ... `further`
         positions longer.
 
-        What is used beyond `around`, the end of the call around it, goes out in any
+        What is used beyond `outer_end`, the end of the call around it, goes out in any
         case. It counts on its own, so that a second result, such as the logits of a
         router for a loss at the end, does not hide where the first one goes.
         """
@@ -119,14 +116,15 @@ class ForwardOrder:
             if i > end:
                 alive -= ending[i - end]
             last = self.last_use[i]
-            if last > around and i <= end:
+            if last > outer_end and i <= end:
                 alive += 1
-                last = self._last_use_until(i, around)
-            at = last - end  # from this length on it is used inside only
+                # where it goes within the call around it still counts
+                last = self._last_use_until(i, outer_end)
+            length = last - end  # from this length on it is used inside only
             if last > max(i, end):
                 alive += 1
-                if at <= further:
-                    ending[at] += 1
+                if length <= further:
+                    ending[length] += 1
             if i >= end:
                 costs.append(alive + len(outside))
 
@@ -145,6 +143,7 @@ class ForwardOrder:
             self._note_inputs(outside, i, start)
         costs = [alive + len(outside)]
         for i in range(start - 1, start - 1 - further, -1):
+            # what came from outside is made inside now
             outside.discard(i)
             self._note_inputs(outside, i, i)
             alive += self.last_use[i] > end
@@ -164,6 +163,7 @@ class ForwardOrder:
             # what it works with is not in the graph, or is an input
             outside.add(-1 - i)
         elif self.stems[i] in _GATHER:
+            # a list that is joined, such as all heads, counts as one value
             if any(producer < start for producer in self.producers[i]):
                 outside.add(-1 - i)
         else:
@@ -178,6 +178,7 @@ class ForwardOrder:
             if any(producer in reached for producer in self.producers[i]):
                 if i >= following.start:
                     return True
+                # computed from the earlier call, by whoever
                 reached.add(i)
         return False
 

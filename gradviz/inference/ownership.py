@@ -50,6 +50,7 @@ class OwnershipAttribution:
         for path, module in bare.modules:
             self._add(path, module)
 
+        # the modules must not live longer than the walk
         self._seen.clear()
         owners = {
             node: tuple(self._owners.get(id(variable), ()))
@@ -84,6 +85,8 @@ class OwnershipAttribution:
                     )
                 )
             elif entry.parent in number:
+                # a ModuleList is never called: its parameters count for the module that
+                # holds it
                 number[i] = number[entry.parent]
 
             for _, parameter in members(entry.module, "_parameters"):
@@ -140,7 +143,10 @@ def _under(
         path, module, parent = stack.pop()
         module = unwrapped(module)
         if is_compiled(module):
-            stack.extend((at, child, parent) for at, child in children(path, module))
+            stack.extend(
+                (child_path, child, parent)
+                for child_path, child in children(path, module)
+            )
             continue
         if (
             module in place
@@ -149,6 +155,7 @@ def _under(
         ):
             inside = [*around(below, parent)]
             if place[module] not in inside and below[place[module]].parent in inside:
+                # found as an attribute first, but the sequence is what calls it
                 below[place[module]].parent = parent
         if module in seen:
             continue
@@ -156,7 +163,8 @@ def _under(
         place[module] = len(below)
         below.append(_Under(path, module, parent))
         stack.extend(
-            (at, child, place[module]) for at, child in reversed(children(path, module))
+            (child_path, child, place[module])
+            for child_path, child in reversed(children(path, module))
         )
 
     return below
@@ -187,6 +195,7 @@ def _registered(
     kind = type(module)
     runs = _runs(kind)
     is_torchs = runs.__module__.startswith(_TORCHS) and runs is not torch.nn.Module
+    # by the class whose forward runs: a subclass of Linear is a Linear
     base = runs.__name__ if is_torchs else ""
     # attention multiplies by its weight and never calls it
     if kind.__name__ == "NonDynamicallyQuantizableLinear":

@@ -105,7 +105,8 @@ def _cheapest(costs: ModuleCosts, budget: int) -> Collection[str]:
     more than a limit.
     """
     alone = {path: Checkpointed(costs, [path]) for path in costs.scopes}
-    useful = [path for path, one in alone.items() if one.held < costs.total]
+    useful = [path for path, single in alone.items() if single.held < costs.total]
+    # the most bytes for each op that runs again
     useful.sort(key=lambda path: (alone[path].held - costs.total) / alone[path].ops)
 
     def rank(
@@ -116,8 +117,11 @@ def _cheapest(costs: ModuleCosts, budget: int) -> Collection[str]:
 
     best: list[str] = []
     sizes = sorted({costs.again(path) for path in useful})
+    # a large module alone may bring back more than the budget, so also sets of small
+    # ones
     for limit in [*sizes[:: max(1, len(sizes) // LIMITS)], *sizes[-1:]]:
         small = [path for path in useful if costs.again(path) <= limit]
+        # the fewest of them that keep the budget
         count = bisect_left(
             range(len(small)),
             True,
@@ -161,6 +165,7 @@ def _plan(
             costs,
             [*(step.path for step in steps), path],
         )
+        # what an earlier step has freed already is not freed again
         if after.held < state.held:
             scopes, freed = costs.scopes[path], state.held - after.held
             kind = costs.graph.scopes[scopes[0]].type

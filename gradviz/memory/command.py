@@ -19,8 +19,9 @@ from gradviz.cli.options import (
     write_result,
 )
 from gradviz.cli.progress import progress
+from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.cli.target import TargetCommand, target_argument
 from gradviz.features import load
 from gradviz.memory.checkpoint import Advice, checkpoint_plan
 from gradviz.memory.saved import Saved, SavedRow, saved
@@ -114,16 +115,15 @@ def as_data(
     `more`.
     """
     shown, others = tensors.top(top)
+    more = None
+    if others is not None:
+        more = {"rows": len(tensors.rows) - len(shown), **_row_data(others)}
+
     return {
         "title": title,
         "by": tensors.by,
         "rows": [_row_data(row) for row in shown],
-        "more": {
-            "rows": len(tensors.rows) - len(shown),
-            **_row_data(others),
-        }
-        if others is not None
-        else None,
+        "more": more,
         "totals": tensors.totals,
         "notes": tensors.notes,
     }

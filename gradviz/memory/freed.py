@@ -86,6 +86,7 @@ class ModuleCosts:
             for slot in self.graph.nodes[node].saved:
                 saves.update(slot.storages)
             for edge in self.graph.inputs(node):
+                # a checkpoint keeps its inputs, to compute from them again
                 if edge.producer not in inside:
                     inputs.add(memory[edge.producer, edge.output])
 
@@ -103,12 +104,12 @@ class ModuleCosts:
         """Bytes that the largest call of a module brings back when it is computed
         again.
         """
-        freed = (
-            filter(self.can_go, self.calls[scope].saves) for scope in self.scopes[path]
-        )
-        return max(
-            sum(self.nbytes[storage] for storage in storages) for storages in freed
-        )
+
+        def freed(scope: int) -> int:
+            storages = filter(self.can_go, self.calls[scope].saves)
+            return sum(self.nbytes[storage] for storage in storages)
+
+        return max(map(freed, self.scopes[path]))
 
     def place(self, unit: Unit) -> int:
         """Where in forward order it was saved first, or computed. Backward lets go of
@@ -134,6 +135,7 @@ class Checkpointed:
         outermost = [
             scope
             for scope in chosen
+            # a call inside another chosen one is computed again with that
             if len(chosen.intersection(costs.tree.around(scope))) == 1
         ]
         self.paths = {costs.graph.scopes[scope].path for scope in outermost}
@@ -159,6 +161,7 @@ class Checkpointed:
         units = self._inputs.union(filter(self._stays, costs.savers))
         kept = sorted((costs.place(unit), costs.nbytes[unit]) for unit in units)
         until = [0, *accumulate(nbytes for _, nbytes in kept)]
+        # while backward is inside a call, all that the call computed is there again
         for call in self._calls:
             end = costs.tree.position[call.nodes[-1]]
             peak = max(
@@ -178,6 +181,7 @@ class Checkpointed:
         if storage in self._inputs or not self._costs.can_go(storage):
             return True
         calls = {self._call_of.get(node) for node in self._costs.savers[storage]}
+        # an op outside, or in another checkpoint, has saved it, too
         return None in calls or len(calls) > 1
 
 
@@ -237,15 +241,19 @@ def memory_of_tensors(graph: Graph) -> dict[Tensor, Unit]:
         if node.op in VIEWS and len(inputs) == 1:
             (base,) = inputs.values()
             for output in range(max(1, len(node.outputs))):
+                # a view of a view has the memory of the first tensor
                 bases[node.id, output] = bases.get(base, base)
 
         for slot in node.saved:
             result, position = _RESULTS.get(slot.slot), _INPUTS.get(slot.slot, -2)
+            # in addmm, mat1 is the second input
             position += node.op.startswith(_WITH_SUMMAND)
             tensor = inputs.get(position) if result is None else (node.id, result)
             if tensor is None or slot.storage is None or slot.tensor is None:
                 continue
             info = _info(graph, tensor)
+            # some slots hold another tensor than their name says, such as a copy in
+            # another dtype
             if info is not None and (info.shape, info.dtype) == (
                 slot.tensor.shape,
                 slot.tensor.dtype,

@@ -35,8 +35,8 @@ _CPU = re.compile(r"DefaultCPUAllocator: (?:not enough memory|can't allocate mem
 
 def out_of_memory(error: BaseException | None) -> bool:
     """Whether an exception says so: torch's for an accelerator or the CPU, or Python's."""
-    known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-    return known or (
+    has_type = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return has_type or (
         isinstance(error, RuntimeError) and _CPU.search(str(error)) is not None
     )
 
@@ -96,7 +96,7 @@ def _lines(
             lambda step: step.path,
             lambda step: step.type,
         )
-        modules = few([one.title or "the whole model" for one in alike], HEAVIEST)
+        modules = few([module.title or "the whole model" for module in alike], HEAVIEST)
         if plan.steps:
             saved_then, ops = bytes_text(plan.held), plural(plan.again, "op")
             yield f"  plan: wrap {modules} in torch.utils.checkpoint: {saved_then} with this plan, {ops} recomputed"

@@ -192,7 +192,7 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
 
     Args:
         graph: from `walk`, `record` or `load`. A folded graph is read as what it was
-        folded from.
+            folded from.
         by: what a row stands for. None picks the source line when lines were recorded
             and none holds over 95 %, else the module when modules were, else the op.
             "line" is the script's own line where more than half would be a library's,
@@ -218,10 +218,8 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     lines = Lines(op_line)
 
     if chosen == "line":
-        lines = telling_lines(
-            graph.nodes[i]
-            for i in dict.fromkeys(holder.node for holder in first.values())
-        )
+        nodes = dict.fromkeys(holder.node for holder in first.values())
+        lines = telling_lines(graph.nodes[i] for i in nodes)
 
     rows = _rows(graph, chosen, first, lines)
     notes = [*memory_notes(graph, totals)]
@@ -305,9 +303,9 @@ def _checked(graph: Graph, by: By | None) -> By:
         )
 
     if (by in ("line", "op-line") and not lines) or (by == "module" and not modules):
-        what = "modules" if by == "module" else "source lines"
+        missing = "modules" if by == "module" else "source lines"
         raise FormatError(
-            f"by cannot be {by!r}: this graph has no {what}, which only gradviz.record() and the command line see. "
+            f"by cannot be {by!r}: this graph has no {missing}, which only gradviz.record() and the command line see. "
             "Take by='op' or by='node'."
         )
 
@@ -356,20 +354,24 @@ def _rows(
 ) -> tuple[SavedRow, ...]:
     groups: dict[tuple[str, int | None], tuple[SavedRow, list[int]]] = {}
     for storage, (node, slot) in first.items():
+        # each storage counts once, for whoever saved it first
         row = _key(graph, by, graph.nodes[node], slot, lines)
         groups.setdefault(
             (row.name, row.node),
             (row, []),
         )[1].append(storage)
 
-    rows = [
-        row._replace(
-            kinds=_sorted(by_kind(graph.storages[i] for i in storages)),
-            storages=len(storages),
-            nodes=len({first[i].node for i in storages}),
+    rows = []
+    for row, storages in groups.values():
+        kinds = by_kind(graph.storages[i] for i in storages)
+        nodes = {first[i].node for i in storages}
+        rows.append(
+            row._replace(
+                kinds=_sorted(kinds),
+                storages=len(storages),
+                nodes=len(nodes),
+            )
         )
-        for row, storages in groups.values()
-    ]
     if by == "module":
         inclusive, freed = _inclusive(graph, first), _freed(graph)
         rows = [
@@ -389,6 +391,7 @@ def _rows(
         )
     )
     sums = list(accumulate(row.held for row in rows))
+    # nothing is held: no row has a share of it
     if not sums or not sums[-1]:
         return tuple(rows)
 
@@ -413,6 +416,7 @@ def _inclusive(
     tree, held = ScopeTree(graph), Counter[str]()
     for storage, holder in first.items():
         record = graph.storages[storage]
+        # a parameter would be there without the graph, too
         if record.kind in COUNTED:
             for name in {
                 _module(graph.scopes[scope])
@@ -467,14 +471,14 @@ def totals_of(graph: Graph, saved: Collection[int]) -> Totals:
     full = [slot for slot in slots if slot.tensor is not None]
     states = Counter(slot.state for slot in slots)
     kept = by_kind(map(graph.storages.__getitem__, saved))
-    known = by_kind(graph.storages)
+    sizes = by_kind(graph.storages)
     # not read, with `saved=False`
-    known.update(_by_shape(leaf for leaf in graph.leaves if leaf.storage is None))
+    sizes.update(_by_shape(leaf for leaf in graph.leaves if leaf.storage is None))
 
     return Totals(
-        parameters=known["parameter"],
-        buffers=known["buffer"],
-        inputs=known["input"],
+        parameters=sizes["parameter"],
+        buffers=sizes["buffer"],
+        inputs=sizes["input"],
         gradients=_by_shape(leaf for leaf in graph.leaves if not leaf.has_grad).total(),
         activations=kept["activation"],
         outputs=kept["output"],
@@ -551,7 +555,11 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
         ("saved tensor", "has", "have"),
         ("node", "keeps", "keep"),
     )
-    told = (
+
+    def flagged(flag: str) -> int:
+        return sum(flag in node.flags for node in graph.nodes)
+
+    remarks = (
         (
             totals.freed_slots,
             slots,
@@ -581,11 +589,11 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
         ),
         *(
             (
-                sum(flag in node.flags for node in graph.nodes),
+                flagged(flag),
                 nodes,
-                f"what {what} saved or will compute again: not counted",
+                f"what {hider} saved or will compute again: not counted",
             )
-            for flag, what in _HIDING.items()
+            for flag, hider in _HIDING.items()
         ),
         (
             _math_attention_on_meta(graph),
@@ -594,22 +602,16 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
             "CPU or GPU it mostly does not. Use FakeTensorMode instead of device='meta' for the real size",
         ),
     )
-    for count, (what, single, several), text in told:
+    for count, (thing, single, several), text in remarks:
         if count:
-            yield f"{plural(count, what)} {verb(count, single, several)} {text}"
+            yield f"{plural(count, thing)} {verb(count, single, several)} {text}"
 
 
 def _math_attention_on_meta(graph: Graph) -> int:
     """Nodes that keep the weights of attention, when all is on the meta device: a
     softmax next to batched products.
     """
-    on_meta = [
-        node
-        for node in graph.nodes
-        if any(
-            output is not None and output.device == "meta" for output in node.outputs
-        )
-    ]
+    on_meta = list(filter(_is_on_meta, graph.nodes))
     if not any(
         node.op.startswith(("Bmm", "Baddbmm", "UnsafeView", "ExpandBackward"))
         for node in on_meta
@@ -619,4 +621,10 @@ def _math_attention_on_meta(graph: Graph) -> int:
     return sum(
         "Softmax" in node.op and not node.op.startswith("LogSoftmax")
         for node in on_meta
+    )
+
+
+def _is_on_meta(node: Node) -> bool:
+    return any(
+        output is not None and output.device == "meta" for output in node.outputs
     )

@@ -41,14 +41,9 @@ def series(
             [],
         ).append(place)
 
-    runs = [
-        run
-        for places in kinds.values()
-        for run in _runs(
-            [path(items[place]) for place in places],
-            places,
-        )
-    ]
+    runs: list[Series] = []
+    for places in kinds.values():
+        runs += _runs([path(items[place]) for place in places], places)
 
     return iter(sorted(runs, key=lambda run: min(run.places)))
 
@@ -106,8 +101,8 @@ def _counting(
 def _title(first: str, last: Entry, number: int) -> str:
     if first == last[1]:
         return first
-    at = [*_NUMBER.finditer(first)][number]
-    return f"{first[: at.start()]}{at[0]}–{last[0][number]}{first[at.end() :]}"
+    match = [*_NUMBER.finditer(first)][number]
+    return f"{first[: match.start()]}{match[0]}–{last[0][number]}{first[match.end() :]}"
 
 
 def _numbers(path: str) -> list[int]:

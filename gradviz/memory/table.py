@@ -5,12 +5,12 @@ Numbers come from `gradviz.memory.saved`; this module only words and aligns them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from gradviz.graph import StorageKind
-from gradviz.memory.checkpoint import Advice
+from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Saved, SavedRow, joined_rows
 from gradviz.memory.series import series
 from gradviz.report import labels
@@ -60,10 +60,8 @@ def alike_rows(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
         if len(some) == 1:
             together += some
             continue
-        inclusive, freed = (
-            sum(getattr(row, field) or 0 for row in some)
-            for field in ("inclusive", "freed")
-        )
+        inclusive = sum(row.inclusive or 0 for row in some)
+        freed = sum(row.freed or 0 for row in some)
         kind = f"{some[0].type} {labels.again(len(some))}"
         together.append(
             joined_rows(some)._replace(
@@ -203,7 +201,7 @@ def row_name(row: SavedRow, by: By) -> tuple[Text, Text]:
 
 _KINDS: dict[StorageKind, tuple[str, str]] = {
     "activation": ("activations", ""),
-    "output": ("outputs", "a variable of yours holds them, too"),
+    "output": ("outputs", "also held by your own variables"),
     "input": ("inputs", ""),
     "parameter": ("parameters", ""),
     "buffer": ("buffers", ""),
@@ -221,11 +219,11 @@ _TOTALS = (
 def _totals(result: Saved) -> FittedTable:
     rows = [
         (
-            Text(what),
+            Text(label),
             Text("" if nbytes is None else bytes_text(nbytes)),
             Text(remark, "dim"),
         )
-        for what, nbytes, remark in _lines(result)
+        for label, nbytes, remark in _lines(result)
     ]
     return FittedTable(_TOTALS, rows, header=False)
 
@@ -236,9 +234,9 @@ def _lines(
     totals, kinds = result.totals, result.total.row.kinds
     saved = f"{plural(totals.slots, 'saved tensor')} in {plural(totals.storages, 'storage')}"
     yield "held for backward", totals.held_for_backward, saved
-    for kind, (what, remark) in _KINDS.items():
+    for kind, (label, remark) in _KINDS.items():
         if kinds.get(kind):
-            yield f"  {what}", kinds[kind], remark
+            yield f"  {label}", kinds[kind], remark
 
     yield (
         "held only by the graph",
@@ -268,18 +266,18 @@ def _lines(
         )
 
     yield "in the whole graph:", None, ""
-    for what, nbytes in (
+    for label, nbytes in (
         ("parameters", totals.parameters),
         ("buffers", totals.buffers),
         ("inputs", totals.inputs),
     ):
         if nbytes:
-            yield f"  {what}", nbytes, ""
+            yield f"  {label}", nbytes, ""
 
     yield (
         "  gradients to come",
         totals.gradients,
-        "of leaves whose .grad is None" if totals.gradients else "",
+        ".grad still to be allocated" if totals.gradients else "",
     )
 
 
@@ -309,21 +307,11 @@ _STEPS = (
 
 
 def _steps(advice: Advice, joined: bool) -> FittedTable:
+    def likeness(step: Wrap) -> Hashable:
+        return (step.type, step.ops, step.calls) if joined else step
+
     rows = []
-    alike = series(
-        advice.steps,
-        lambda step: step.path,
-        lambda step: (
-            (
-                step.type,
-                step.ops,
-                step.calls,
-            )
-            if joined
-            else step
-        ),
-    )
-    for title, places in alike:
+    for title, places in series(advice.steps, lambda step: step.path, likeness):
         steps = [advice.steps[place] for place in places]
         freed, ops = sum(step.freed for step in steps), sum(step.ops for step in steps)
         after, again = (

@@ -130,39 +130,39 @@ def render(
 
     `add` may write more into the block of records.
     """
-    whole = graph.original if graph.original is not None else graph
+    original = graph.original if graph.original is not None else graph
     with Stage("page"):
-        dtype, several = usual_dtype(whole)
+        dtype, several = usual_dtype(original)
         drawn = view(
             graph,
             dtype,
             views=options.views == "show",
             names=options.op_names("variable"),
         )
-        known = records(with_functions(whole))
+        facts = records(with_functions(original))
         known_of = {
-            "grad": bool(whole.backward),
-            "time": bool(own_seconds(whole)),
+            "grad": bool(original.backward),
+            "time": bool(own_seconds(original)),
         }
         color = options.color if known_of.get(options.color, True) else "kind"
-        known.put(
-            about=about(whole),
-            allFreed=is_all_freed(whole),
+        facts.put(
+            about=about(original),
+            allFreed=is_all_freed(original),
             color=color,
             titles=options.op_names("variable"),
         )
-        known.put(
+        facts.put(
             dtype=dtype,
             legend=dtype_text(dtype, several),
-            code=own_code(whole),
+            code=own_code(original),
         )
-        add(known)
-        clean = without_folders(whole)
+        add(facts)
+        clean = without_folders(original)
         return _pieces(
-            whole,
+            original,
             options,
             drawn.base64(clean),
-            known.base64(clean),
+            facts.base64(clean),
             clean,
         )
 
@@ -183,7 +183,7 @@ def _pieces(
     graph: Graph,
     options: Options,
     drawn: str,
-    known: str,
+    facts: str,
     clean: Callable[[str], str],
 ) -> Iterator[str]:
     """The pieces of the file around its two blocks of data."""
@@ -205,7 +205,7 @@ def _pieces(
             f"{title}: {counts_line(graph)}. The page needs JavaScript; nothing is loaded."
         ),
         "view": drawn,
-        "facts": known,
+        "facts": facts,
         "script": code,
     }
     for i, piece in enumerate(_SLOT.split(asset("page.html"))):
@@ -271,7 +271,7 @@ def _finding(number: int, finding: Finding) -> list[Any]:
             for consequence in finding.consequences
         ),
     )
-    code_lines = load("gradviz.checks.output:code_lines")
+    code_lines = load("gradviz.checks.excerpt:code_lines")
     if finding.code is not None:
         code = "\n".join(code_lines(finding.code, _CODE))
     else:
@@ -296,7 +296,7 @@ def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
 
     def add(pack: Pack) -> None:
         changes = [
-            [node.after, [_change(change) for change in node.changes]]
+            [node.after, list(map(_change, node.changes))]
             for node in difference.changed
         ]
         pack.add(diff=kinds)
@@ -306,8 +306,8 @@ def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
 
 
 def _change(change: FieldChange) -> str:
-    what, before, after = map(one_line, change)
-    return f"{what}: {before} → {after}"
+    field, before, after = map(one_line, change)
+    return f"{field}: {before} → {after}"
 
 
 def _edges(
@@ -325,7 +325,7 @@ def _edges(
     for place, key in enumerate(ends):
         places.setdefault(key, []).append(place)
 
-    made = [
+    added = [
         (place, ADDED)
         for e in difference.added_edges
         for place in places[e.consumer, e.producer, e.position][:1]
@@ -334,4 +334,4 @@ def _edges(
         (places[e.consumer, e.producer, e.position][-1], REMOVED) for e in both.gone
     ]
 
-    return sorted(dict((*made, *gone)).items())
+    return sorted(dict((*added, *gone)).items())

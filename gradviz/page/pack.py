@@ -124,9 +124,9 @@ def everywhere(
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {key: everywhere(clean, one) for key, one in value.items()}
+        return {key: everywhere(clean, item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [everywhere(clean, one) for one in value]
+        return [everywhere(clean, item) for item in value]
     return value
 
 

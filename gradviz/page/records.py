@@ -15,6 +15,7 @@ from gradviz.features import hook
 from gradviz.graph import (
     Absent,
     Base,
+    Data,
     Graph,
     Leaf,
     Node,
@@ -25,7 +26,7 @@ from gradviz.graph import (
     column,
 )
 from gradviz.graph.amounts import (
-    COUNTED,
+    counted_bytes,
     held_bytes,
     known_elements,
     own_seconds,
@@ -48,10 +49,11 @@ def records(graph: Graph) -> Pack:
     pack.put(
         leaves=[_leaf(leaf) for leaf in graph.leaves],
         roots=[_root(root) for root in graph.roots],
+        data=[_data(data) for data in graph.data],
         scopes=[_scope(scope) for scope in graph.scopes],
         seconds=[float(f"{seconds:.3g}") for seconds in own_seconds(graph)],
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
-        absent=[_absent(one) for one in graph.absent],
+        absent=[_absent(absent) for absent in graph.absent],
         ofRanks=bool(graph.by_rank),
         byRank=chart_of(graph).bars,
         formulas=_formulas(graph),
@@ -69,7 +71,7 @@ def _formulas(
         return {}
 
     facts = {op: facts_of(op) for op in sorted(set(column(graph.nodes, "op")))}
-    return {op: known for op, known in facts.items() if known}
+    return {op: formula for op, formula in facts.items() if formula}
 
 
 class _Writer:
@@ -137,6 +139,10 @@ class _Writer:
         else:
             flags = ()
 
+        function = None
+        if node.function is not None:
+            function = labels.function_line(node.function)
+
         return (
             self._text(node.op),
             self._text(forward_name(node)),
@@ -156,11 +162,7 @@ class _Writer:
                 [one_line(name) for name in node.names],
             ),
             node.none_inputs,
-            self._text(
-                labels.function_line(node.function)
-                if node.function is not None
-                else None
-            ),
+            self._text(function),
             self._text(first.dtype if first is not None else None),
             self._text(first.device if first is not None else None),
             len(node.saved),
@@ -247,6 +249,11 @@ def _root(root: Root) -> list[Any]:
     ]
 
 
+def _data(data: Data) -> list[Any]:
+    names = [one_line(name) for name in data.names]
+    return [names, tensor_line(data.tensor), _known(data.storage)]
+
+
 def _base(base: Base | None) -> list[Any] | None:
     if base is None:
         return None
@@ -267,11 +274,13 @@ def _scope(scope: Scope) -> list[Any]:
 
 
 def _absent(absent: Absent) -> list[str]:
-    at = f", {labels.source_text(absent.source)}" if absent.source is not None else ""
+    where = (
+        f", {labels.source_text(absent.source)}" if absent.source is not None else ""
+    )
     return [
         labels.names_text(absent.names),
         tensor_line(absent.tensor),
-        one_line(f"{absent.reason}{at}"),
+        one_line(f"{absent.reason}{where}"),
     ]
 
 
@@ -317,23 +326,23 @@ def _backward(graph: Graph, pack: Pack) -> None:
     )
 
     if graph.backward:
-        norms = [step.norm for step in graph.backward]
-        pack.put(
-            norms=[
-                None
-                if norm is None
-                else float(f"{norm:.4g}")
-                if norm < 1e308
-                else "inf"
-                for norm in norms
-            ]
-        )
+        pack.put(norms=[_norm(step.norm) for step in graph.backward])
+
+
+def _norm(norm: float | None) -> float | str | None:
+    """A norm in four digits."""
+    if norm is None:
+        return None
+    if norm < 1e308:
+        return float(f"{norm:.4g}")
+    # also nan: JSON has neither of the two
+    return "inf"
 
 
 def _plain(value: Any) -> Any:
     """Numbers as JSON has them: what is not finite as a word."""
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     return value if math.isfinite(value) else repr(value)
 
 
@@ -374,11 +383,9 @@ def _freed(
                 last.update(dict.fromkeys(slot.storages, step))
 
     freed = [0] * len(order)
+    counted = counted_bytes(graph)
     for storage, step in last.items():
-        record = graph.storages[storage]
-        if record.kind in COUNTED:
-            freed[step] += record.nbytes or 0
-
+        freed[step] += counted[storage]
     return freed
 
 

@@ -1,7 +1,7 @@
 """The sheet of every group: what lies on it, numbered in the order of one walk, edges
 between them, and all their places.
 
-Cells are ops, leaves and outputs. In the order of the walk everything inside a group is
+Cells are ops, leaves, inputs without gradient and outputs. In the order of the walk everything inside a group is
 one range, so the file needs no lists of members. An edge between two far cells becomes
 one edge where their groups are siblings, and one port edge for each border on the way.
 Groups of one structure have one sheet, laid out once. Knows no text.
@@ -21,6 +21,7 @@ from gradviz.graph.origins import around, common
 from gradviz.layout import Ints
 from gradviz.layout.layered import SheetPlacement, place_sheet
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
+from gradviz.page.inputs import input_boxes
 from gradviz.stages import Stage
 
 SPLIT_ABOVE = 4
@@ -46,12 +47,12 @@ def homes_of_leaves(groups: Groups, graph: Graph) -> Homes:
         users.pop(-1, None)
         is_parameter = leaf.kind == "parameter"
         meeting = common(groups, users) or 0 if is_parameter and users else 0
-        beside = {
-            next(
-                at for at in around(groups, user) if meeting in (at, groups[at].parent)
-            )
-            for user in users
-        }
+        beside = set()
+        for user in users:
+            for group in around(groups, user):
+                if meeting in (group, groups[group].parent):
+                    beside.add(group)
+                    break
         is_split = len(beside) > SPLIT_ABOVE or (
             is_parameter and _are_calls_of_one_module(groups, graph, users)
         )
@@ -69,13 +70,13 @@ def _are_calls_of_one_module(
     return len(scopes) > 1 and len(paths) == 1
 
 
-OP, LEAF, COPY, OUTPUT = range(4)
-"""Kinds of cells. A copy is one of several boxes of one leaf."""
+OP, LEAF, COPY, OUTPUT, DATA = range(5)
+"""Kinds of cells. A copy is one of several boxes of one leaf; data has no gradient."""
 
 
 class Cell(NamedTuple):
-    """One box that is no group. `record` is the id of the node, or the place of the
-    output among the roots.
+    """One box that is no group. `record` is the id of the node, the place of the output
+    among the roots, or of the box of data among those of the walk.
     """
 
     record: int
@@ -88,7 +89,7 @@ class Walk:
     what uses them, outputs at the end.
 
     `cells` and `groups` (ids of `Groups`) as they are met; `items[i]` are the children
-    of group i: cells, or ~group.
+    of group i: cells, or ~group. `inputs` are the boxes of data.
     """
 
     def __init__(self, graph: Graph, tree: Groups) -> None:
@@ -105,19 +106,24 @@ class Walk:
             for home in homes:
                 self._inside.setdefault(home, []).append(leaf)
 
+        self.inputs = input_boxes(tree)
+        self._inputs_in: dict[int, list[int]] = {}  # by group
+        for number, box in enumerate(self.inputs):
+            self._inputs_in.setdefault(box.group, []).append(number)
+
         self._walk()
 
     def _walk(self) -> None:
         waiting = [(self._enter(0, -1), iter(self.tree[0].children))]
         while waiting:
-            at, children = waiting[-1]
+            group, children = waiting[-1]
             for child in children:
                 if child < 0:
-                    inner = self._enter(~child, at)
-                    self.items[at].append(~inner)
+                    inner = self._enter(~child, group)
+                    self.items[group].append(~inner)
                     waiting.append((inner, iter(self.tree[~child].children)))
                     break
-                self._cell(child, OP, at)
+                self._cell(child, OP, group)
             else:
                 waiting.pop()
 
@@ -125,7 +131,7 @@ class Walk:
             self._cell(root, OUTPUT, 0)
 
     def _enter(self, old: int, parent: int) -> int:
-        at = len(self.groups)
+        group = len(self.groups)
         self.groups.append(old)
         self.items.append([])
         self.parent.append(parent)
@@ -135,10 +141,12 @@ class Walk:
             self._cell(
                 leaf,
                 COPY if len(self._homes[leaf]) > 1 else LEAF,
-                at,
+                group,
             )
+        for number in self._inputs_in.get(old, ()):
+            self._cell(number, DATA, group)
 
-        return at
+        return group
 
     def _cell(
         self,
@@ -152,8 +160,8 @@ class Walk:
         self.cells.append(Cell(record, kind, group))
 
     def edges(self) -> list[tuple[int, int]]:
-        """Producer and consumer as cells, for every edge, and from the maker of each
-        output to its box.
+        """Producer and consumer as cells, for every edge, from the maker of each output
+        to its box, and from each box of data to the ops that take it.
         """
         graph = self.graph
         ends = zip(
@@ -165,14 +173,20 @@ class Walk:
             for producer, consumer in ends
         ]
         first = len(self.cells) - len(graph.roots)
-        made = ((root.node, first + i) for i, root in enumerate(graph.roots))
+        output_cells = ((root.node, first + i) for i, root in enumerate(graph.roots))
 
         return [
             *edges,
             *(
                 (self._beside(node, -1), output)
-                for node, output in made
+                for node, output in output_cells
                 if node is not None
+            ),
+            *(
+                (number, self.cell_of[node])
+                for number, cell in enumerate(self.cells)
+                if cell.kind == DATA
+                for node in self.inputs[cell.record].nodes
             ),
         ]
 
@@ -182,8 +196,8 @@ class Walk:
         """
         if node in self.cell_of:
             return self.cell_of[node]
-        at, homes = self.tree.home[other] if other >= 0 else 0, self._homes[node]
-        return self.copy_of[node, at if at in homes else homes[0]]
+        group, homes = self.tree.home[other] if other >= 0 else 0, self._homes[node]
+        return self.copy_of[node, group if group in homes else homes[0]]
 
 
 CELL_HEIGHT, GROUP_HEIGHT = 34.0, 38.0
@@ -236,8 +250,8 @@ def make_sheets(
     of: list[int] = []
     number: dict[Shape, int] = {}
     ports: list[list[int]] = []
-    for at in range(len(walk.groups)):
-        shape, mine = borders.shape(at, width_of)
+    for group in range(len(walk.groups)):
+        shape, mine = borders.shape(group, width_of)
         of.append(number.setdefault(shape, len(number)))
         ports.append(mine)
     with Stage("layout"):
@@ -251,8 +265,8 @@ class _Borders:
         self._walk = walk
         count = len(walk.groups)
         self._depth = [0] * count
-        for at in range(1, count):
-            self._depth[at] = self._depth[walk.parent[at]] + 1
+        for group in range(1, count):
+            self._depth[group] = self._depth[walk.parent[group]] + 1
 
         # place of a cell among the children of its group
         self._local = [0] * len(walk.cells)
@@ -268,13 +282,13 @@ class _Borders:
         # (cell outside, local child)
         self._into: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]
         self._out: list[dict[int, None]] = [{} for _ in range(count)]  # local child
-        for made, used in walk.edges():
-            self._sort(made, used)
+        for maker, user in walk.edges():
+            self._sort(maker, user)
 
-    def _sort(self, made: int, used: int) -> None:
+    def _sort(self, maker: int, user: int) -> None:
         cells, parent, depth = self._walk.cells, self._walk.parent, self._depth
-        a, b = cells[made].group, cells[used].group
-        x, y = self._local[made], self._local[used]
+        a, b = cells[maker].group, cells[user].group
+        x, y = self._local[maker], self._local[user]
 
         while a != b:
             if depth[a] >= depth[b]:
@@ -282,7 +296,7 @@ class _Borders:
                 x = self._local_group[a]
                 a = parent[a]
             else:
-                self._into[b][made, y] = None
+                self._into[b][maker, y] = None
                 y = self._local_group[b]
                 b = parent[b]
 
@@ -290,31 +304,31 @@ class _Borders:
             self._inner[a][x, y] = None
 
     def shape(
-        self, at: int, width_of: Callable[[int], float]
+        self, group: int, width_of: Callable[[int], float]
     ) -> tuple[Shape, list[int]]:
         """The structure of a group's sheet, and the cells outside that its ports on top
         stand for.
         """
-        items = self._walk.items[at]
-        makers = list(dict.fromkeys(made for made, _ in self._into[at]))
+        items = self._walk.items[group]
+        makers = list(dict.fromkeys(maker for maker, _ in self._into[group]))
 
         if len(makers) <= PORTS:
-            port = {made: len(items) + i for i, made in enumerate(makers)}
-            into = [(port[made], child) for made, child in self._into[at]]
+            port = {maker: len(items) + i for i, maker in enumerate(makers)}
+            into = [(port[maker], child) for maker, child in self._into[group]]
             ports = makers
         else:
-            users = list(dict.fromkeys(child for _, child in self._into[at]))
+            users = list(dict.fromkeys(child for _, child in self._into[group]))
             into = [(len(items) + i, child) for i, child in enumerate(users)]
             ports = [-1] * len(users)
 
         below = len(items) + len(ports)
-        out = [(child, below + i) for i, child in enumerate(self._out[at])]
+        out = [(child, below + i) for i, child in enumerate(self._out[group])]
         shape = Shape(
             tuple(int(width_of(item)) for item in items),
             tuple(item < 0 for item in items),
             len(ports),
             len(out),
-            (*self._inner[at], *into, *out),
+            (*self._inner[group], *into, *out),
         )
 
         return shape, ports

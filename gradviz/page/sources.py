@@ -24,16 +24,16 @@ def own_code(graph: Graph) -> list[Code]:
     """Files of the user's own code that made nodes of the graph, in the order of their
     names.
     """
-    known: dict[str, dict[int, str]] = {}
+    texts_of: dict[str, dict[int, str]] = {}
     for source in sources(graph):
         if not source.package:
-            known.setdefault(source.file, {})[source.line] = one_line(
+            texts_of.setdefault(source.file, {})[source.line] = one_line(
                 source.text.strip()
             )
 
     found: list[Code] = []
-    for file, told in sorted(known.items()):
-        lines, missing = _read(file, told)
+    for file, texts in sorted(texts_of.items()):
+        lines, missing = _read(file, texts)
         found.append(
             (
                 file_text(file),
@@ -48,21 +48,23 @@ def own_code(graph: Graph) -> list[Code]:
 
 def _read(
     file: str,
-    told: dict[int, str],
+    recorded: dict[int, str],
 ) -> tuple[dict[int, str], str]:
     """All lines of a file that was read, if they are those that the graph was told of;
     else these, and why.
     """
     lines = linecache.getlines(file) if file in linecache.cache else []
-    whole = {
+    current = {
         number: one_line(line.rstrip().expandtabs(4))
         for number, line in enumerate(lines, 1)
     }
     if not lines:
-        return told, "a saved graph has no more of the code"
-    if any(whole.get(number, "").strip() != text for number, text in told.items()):
-        return told, "the file has changed since"
+        return recorded, "a saved graph has no more of the code"
+    if any(
+        current.get(number, "").strip() != text for number, text in recorded.items()
+    ):
+        return recorded, "the file has changed since"
     if sum(map(len, lines)) <= MOST:
-        return (whole, "")
+        return (current, "")
 
-    return (told, f"the file has more than {MOST:,} characters")
+    return (recorded, f"the file has more than {MOST:,} characters")

@@ -13,16 +13,28 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
 
+from gradviz.draw.kinds import kind_of_group, kind_of_node
+from gradviz.draw.palette import BoxKind
 from gradviz.draw.summary import without_dtype
 from gradviz.draw.typesetting import shorten, text_width
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups, Kind
-from gradviz.fold.order import is_view
 from gradviz.fold.titles import kind_of, title
 from gradviz.graph import Graph, Group, Node
 from gradviz.graph.amounts import held_bytes, known_elements
+from gradviz.page.inputs import is_beside, relative
 from gradviz.page.pack import Pack, Table
-from gradviz.page.sheets import COPY, LEAF, OP, Cell, Sheets, Walk, make_sheets
+from gradviz.page.sheets import (
+    COPY,
+    DATA,
+    LEAF,
+    OP,
+    OUTPUT,
+    Cell,
+    Sheets,
+    Walk,
+    make_sheets,
+)
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line
 
@@ -33,6 +45,14 @@ NUMBERS = 20
 """Letters of a single number and its gradient: `= -0.959, grad 0.284`."""
 PAD = 10.0
 LEAST = 72.0
+
+
+COLORS: dict[int, BoxKind] = {
+    LEAF: "leaf",
+    COPY: "leaf",
+    OUTPUT: "output",
+    DATA: "input",
+}
 
 
 class Text(NamedTuple):
@@ -86,6 +106,7 @@ class Texts:
         }
         self._copies = Counter(cell.record for cell in walk.cells if cell.kind == COPY)
         self.sums = self._all_sums()
+        self._boxes: dict[int, Group] = {}
 
     def cell(self, cell: Cell) -> Text:
         """The text of a cell; equal texts are one object."""
@@ -96,23 +117,28 @@ class Texts:
 
         if cell.kind in (LEAF, COPY):
             leaf = self._graph.leaf_of[cell.record]
-            around = self._path(cell.group)
-            names = labels.names_text(_relative(name, around) for name in leaf.names)
+            path = self._path(cell.group)
+            names = labels.names_text(relative(name, path) for name in leaf.names)
             title = names or f"unnamed {leaf.kind}"
             if cell.kind == COPY:
                 title += f" {labels.again(self._copies[cell.record])}"
             text = self._short(title, tensor_line(leaf.tensor), cell.record)
             return self._known.setdefault(text, text)
 
+        if cell.kind == DATA:
+            box = self._walk.inputs[cell.record]
+            text = self._short(box.title, box.line)
+            return self._known.setdefault(text, text)
+
         root = self._graph.roots[cell.record]
         line = tensor_line(root.tensor) if root.node is not None else "no graph"
         return self._short(labels.root_title(root), line)
 
-    def group(self, at: int) -> Text:
+    def group(self, number: int) -> Text:
         """The text of a group, by number of the walk: the title that it has in a
         picture.
         """
-        groups, old = self._groups, self._walk.groups[at]
+        groups, old = self._groups, self._walk.groups[number]
         group = groups[old]
 
         if group.op is not None:
@@ -123,7 +149,7 @@ class Texts:
             node = node._replace(assigned=last.assigned or node.assigned)
             return self._op(node)
 
-        sums = self.sums[at]
+        sums = self.sums[number]
         words = [plural(sums.ops, "op")]
         if sums.parameters:
             words.append(f"{count_text(sums.parameters)} parameters")
@@ -135,16 +161,10 @@ class Texts:
                 line,
             )
 
-        box = Group(
-            kind_of(groups, old),
-            title(groups, old),
-            (),
-            group.turns,
-        )
         name = one_line(
             labels.group_title(
-                box,
-                self._path(self._walk.parent[at]),
+                self._box(number),
+                self._path(self._walk.parent[number]),
             )
         )
         record = groups.graph.scopes[group.scope] if group.scope is not None else None
@@ -155,12 +175,36 @@ class Texts:
         path, _, more = name.partition(f" {kind}")
         return Text(shorten(path, CELLS), line, shorten(f"{kind}{more}", CELLS))
 
+    def _box(self, number: int) -> Group:
+        """What a picture with the group closed says of it."""
+        box = self._boxes.get(number)
+        if box is None:
+            groups, old = self._groups, self._walk.groups[number]
+            ops, parameters, _ = self.sums[number]
+            box = Group(kind_of(groups, old), title(groups, old), (), groups[old].turns)
+            box = box._replace(ops=ops, parameters=parameters)
+            self._boxes[number] = box
+        return box
+
+    def cell_color(self, cell: Cell) -> BoxKind:
+        """The colour that a cell has in a picture."""
+        if cell.kind == OP:
+            return kind_of_node(self._graph.nodes[cell.record])
+        return COLORS[cell.kind]
+
+    def group_color(self, number: int) -> BoxKind:
+        """The colour that a group has in a picture where it is closed."""
+        host = self._groups[self._walk.groups[number]].op
+        if host is not None:
+            return kind_of_node(self._graph.nodes[host])
+        return kind_of_group(self._box(number)) if number else "group"
+
     def _op(self, node: Node) -> Text:
-        around = self._graph.scopes[node.scope].path if node.scope is not None else ""
+        path = self._graph.scopes[node.scope].path if node.scope is not None else ""
         title, op = labels.op_title(
             self._graph,
             node,
-            around,
+            path,
             self._names,
         )
         return self._short(
@@ -180,9 +224,9 @@ class Texts:
             room=room,
         )
 
-    def _path(self, at: int) -> str:
+    def _path(self, group: int) -> str:
         """Path of the innermost module around what is in a group."""
-        scope = self._groups.scope(self._walk.groups[at]) if at >= 0 else None
+        scope = self._groups.scope(self._walk.groups[group]) if group >= 0 else None
         return self._groups.graph.scopes[scope].path if scope is not None else ""
 
     def _all_sums(self) -> list[Sums]:
@@ -201,13 +245,13 @@ class Texts:
                     known_elements(leaf.tensor) if leaf.kind == "parameter" else 0
                 )
 
-        for at in range(
+        for group in range(
             len(walk.groups) - 1,
             0,
             -1,
         ):
             for k in range(3):
-                counted[walk.parent[at]][k] += counted[at][k]
+                counted[walk.parent[group]][k] += counted[group][k]
 
         return [Sums(*counts) for counts in counted]
 
@@ -220,36 +264,29 @@ def main_ops(walk: Walk) -> list[list[int]]:
     """The ops that carry the work of each group, where they are few, in order."""
     working: list[list[int]] = [[] for _ in walk.groups]  # cells
     for number, cell in enumerate(walk.cells):
-        if cell.kind == OP and not _is_beside(walk.graph.nodes[cell.record].op):
+        if cell.kind == OP and not is_beside(walk.graph.nodes[cell.record].op):
             working[cell.group].append(number)
 
-    for at in range(
+    for group in range(
         len(walk.groups) - 1,
         0,
         -1,
     ):
         # which says that they are many
-        working[walk.parent[at]] += working[at][: FEW + 1]
+        working[walk.parent[group]] += working[group][: FEW + 1]
 
-    hosts = [walk.tree[old].op for old in walk.groups]
-    return [
-        [host]
-        if host is not None
-        else [walk.cells[number].record for number in sorted(cells)]
-        if len(cells) <= FEW
-        else []
-        for host, cells in zip(hosts, working)
-    ]
+    mains: list[list[int]] = []
+    for old, cells in zip(walk.groups, working):
+        host = walk.tree[old].op
+        if host is not None:
+            # an op with its views: the op does the work
+            mains.append([host])
+        elif len(cells) <= FEW:
+            mains.append([walk.cells[number].record for number in sorted(cells)])
+        else:
+            mains.append([])
 
-
-def _is_beside(op: str) -> bool:
-    """Whether an op stands beside the one that a reader means."""
-    return is_view(op) or op.startswith("ToCopyBackward")
-
-
-def _relative(path: str, around: str) -> str:
-    """A path as it is called inside another."""
-    return (path.removeprefix(f"{around}.") or path) if around else path
+    return mains
 
 
 CHEVRON = 20.0
@@ -269,20 +306,21 @@ def view(
     opening = graph.opening
     groups = opening.groups if opening is not None else grouped(graph, views=views)
     is_open = opening.open if opening is not None else range(len(groups))
-    made = Walk(groups.graph, groups)
-    texts = Texts(made, dtype, names)
+    walk = Walk(groups.graph, groups)
+    texts = Texts(walk, dtype, names)
     cells, titles = (
-        [texts.cell(cell) for cell in made.cells],
-        [texts.group(i) for i in range(len(made.groups))],
+        [texts.cell(cell) for cell in walk.cells],
+        [texts.group(i) for i in range(len(walk.groups))],
     )
 
     def width(item: int) -> float:
         return cells[item].width if item >= 0 else titles[~item].width + CHEVRON
 
-    sheets = make_sheets(made, width)
+    sheets = make_sheets(walk, width)
     pack = Pack()
-    _tree(pack, groups, made, is_open)
+    _tree(pack, groups, walk, is_open)
     _texts(pack, cells, titles, texts)
+    _colors(pack, walk, texts)
     _sheets(pack, sheets)
     return pack
 
@@ -290,18 +328,22 @@ def view(
 def _tree(
     pack: Pack,
     groups: Groups,
-    made: Walk,
+    walk: Walk,
     is_open: Container[int],
 ) -> None:
-    kinds, mains = get_args(Kind), main_ops(made)
+    kinds, mains = get_args(Kind), main_ops(walk)
     pack.add(
-        record=(cell.record for cell in made.cells),
-        kind=(cell.kind for cell in made.cells),
-        scope=(groups[old].scope for old in made.groups),
-        groupKind=(kinds.index(groups[old].kind) for old in made.groups),
-        open=(int(old in is_open) for old in made.groups),
+        record=(cell.record for cell in walk.cells),
+        kind=(cell.kind for cell in walk.cells),
+        scope=(groups[old].scope for old in walk.groups),
+        groupKind=(kinds.index(groups[old].kind) for old in walk.groups),
+        open=(int(old in is_open) for old in walk.groups),
         mains=chain.from_iterable(mains),
         mainCount=map(len, mains),
+        boxData=chain.from_iterable(box.data for box in walk.inputs),
+        boxDataCount=(len(box.data) for box in walk.inputs),
+        taker=chain.from_iterable(box.nodes for box in walk.inputs),
+        takerCount=(len(box.nodes) for box in walk.inputs),
     )
 
 
@@ -320,6 +362,15 @@ def _texts(
         title=title, line=line, type=kind, cellText=cell_text, groupText=group_text
     )
     pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes)
+
+
+def _colors(pack: Pack, walk: Walk, texts: Texts) -> None:
+    names = Table()
+    pack.add(
+        cellColor=names.numbers(map(texts.cell_color, walk.cells)),
+        groupColor=names.numbers(map(texts.group_color, range(len(walk.groups)))),
+    )
+    pack.put(colors=names.rows)
 
 
 def _sheets(pack: Pack, sheets: Sheets) -> None:

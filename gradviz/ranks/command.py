@@ -4,15 +4,18 @@ checks on several ranks.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from gradviz.checks.output import FindingsTable
+from gradviz.cli.help import GroupedCommand
 from gradviz.cli.options import json_option, render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
 from gradviz.draw.output import format_of, save
+from gradviz.rank import Ranks
 from gradviz.ranks.files import merge_files
 from gradviz.ranks.merging import findings_of
 from gradviz.ranks.rank_diff import RankDiff, table
@@ -21,7 +24,7 @@ from gradviz.report.results import write_json, write_table
 DIFFERENT = 1
 
 
-@click.command("merge")
+@click.command("merge", cls=GroupedCommand)
 @click.option(
     "-o",
     "--output",
@@ -30,7 +33,7 @@ DIFFERENT = 1
 )
 @open_option
 @json_option("Print it all as JSON.")
-@render_options()
+@render_options("direction", "depth", "focus")
 @click.argument(
     "files",
     nargs=-1,
@@ -47,8 +50,9 @@ def command(
 
     Shows the nodes that all ranks share and those that only some have, and runs the
     checks on several ranks. FILES are graphs that the ranks saved: torchrun ... -m
-    gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ...
-    Drawing options apply to -o. Exit code 0 if all ranks are alike, else 1.
+    gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ... For a
+    picture with other options write -o all.json, and render that. Exit code 0 if all
+    ranks are alike, else 1.
     """
     refuse_to_open(output)
     if output is not None:
@@ -99,9 +103,7 @@ def merged_data(merged: RankDiff) -> dict[str, Any]:
             {
                 "node": differing.node,
                 "op": nodes[differing.node].op,
-                "ways": [
-                    {"ranks": ranks, "facts": words} for ranks, words in differing.ways
-                ],
+                "ways": _ways(differing.ways),
             }
             for differing in merged.varying
         ],
@@ -113,3 +115,7 @@ def merged_data(merged: RankDiff) -> dict[str, Any]:
             rank: process.memory for rank, process in merged.processes.items()
         },
     }
+
+
+def _ways(ways: Iterable[tuple[Ranks, tuple[str, ...]]]) -> list[dict[str, Any]]:
+    return [{"ranks": ranks, "facts": words} for ranks, words in ways]

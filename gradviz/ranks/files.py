@@ -73,11 +73,11 @@ def _digest(path: str) -> tuple[bytes, Process | None]:
     digest = hashlib.blake2b(_OWN.sub(b"", graph), digest_size=16)
     digest.update(_DEVICE.sub(rb'\1"', tables))
 
-    own = _PROCESS.search(graph)
+    match = _PROCESS.search(graph)
     try:
-        if own:
+        if match:
             process: Process | None = schema.PROCESS.read(
-                json.loads(own[1]),
+                json.loads(match[1]),
                 Context(),
             )
         else:

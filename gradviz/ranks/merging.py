@@ -47,8 +47,8 @@ def merge(
         items = ((None, graph) for graph in graphs)
     merging, alike = RankMerging(), Alike()
     for place, (key, graph) in enumerate(items):
-        own = graph.process.rank if graph.process is not None else place
-        merging.add(own if key is None else key, of_graph(graph, alike))
+        rank = graph.process.rank if graph.process is not None else place
+        merging.add(rank if key is None else key, of_graph(graph, alike))
     return merging.result()
 
 
@@ -84,6 +84,7 @@ class RankMerging(Merging):
             sum(held_bytes(view.graph)),
             view.graph.process,
         )
+        # equal ranks share a bit, so thousands of ranks take a few
         self._bit = 1 << len(self._classes)
         self._classes.append([rank])
 
@@ -138,6 +139,7 @@ class RankMerging(Merging):
         if node == len(self._ways):
             self._ways.append({})
         ways, content = self._ways[node], view.content[theirs]
+        # who computed the same is one way
         ways[content] = ways.get(content, 0) | self._bit
 
     def result(self) -> RankDiff:
@@ -164,6 +166,7 @@ class RankMerging(Merging):
         some_edges = [
             (edge, ranks(bits))
             for edge, bits in edges.items()
+            # some rank has both ends and not the edge
             if bits != having[edge.consumer] & having[edge.producer]
         ]
         varying = [
@@ -232,6 +235,7 @@ class RankMerging(Merging):
         taken: set[tuple[int, int]] = set()
         for (consumer, producer, output, position), bits in self._edges.items():
             if (consumer, position) in taken:
+                # two ranks have different inputs there: both are drawn
                 position = last[consumer] = last[consumer] + 1
             taken.add((consumer, position))
             edges[Edge(consumer, producer, output, position)] = bits
@@ -240,11 +244,11 @@ class RankMerging(Merging):
 
 def _title(first: Graph, every: Ranks) -> str:
     """The first graph's title, said of all ranks."""
-    own = first.process
-    if own is None:
+    process = first.process
+    if process is None:
         return f"{first.title or 'graph'}, {named(every)}"
     return first.title.replace(
-        str(Rank(own.rank, own.world)), f"{named(every)} of {own.world}"
+        str(Rank(process.rank, process.world)), f"{named(every)} of {process.world}"
     )
 
 

@@ -145,36 +145,36 @@ def marks(diff: RankDiff) -> tuple[Mark, ...]:
 
 def _alone(diff: RankDiff) -> list[Mark]:
     nodes_of = defaultdict[tuple[Ranks, str], list[int]](list)
-    for node, own in enumerate(diff.having):
-        if len(own) < len(diff.ranks):
-            nodes_of[own, _place(diff.graph, node)].append(node)
+    for node, ranks in enumerate(diff.having):
+        if len(ranks) < len(diff.ranks):
+            nodes_of[ranks, _place(diff.graph, node)].append(node)
 
     edges_of = defaultdict[Ranks, list[tuple[int, int]]](list)
-    for edge, own in diff.some_edges:
-        edges_of[own].append((edge.consumer, edge.position))
+    for edge, ranks in diff.some_edges:
+        edges_of[ranks].append((edge.consumer, edge.position))
 
     found = []
-    for (own, place), nodes in nodes_of.items():
+    for (ranks, place), nodes in nodes_of.items():
         names = dict.fromkeys(_name(diff.graph, node) for node in nodes)
         words = _joined(
-            named(own),
+            named(ranks),
             place,
             few(list(names), 4),
         )
         found.append(
             Mark(
                 0,
-                f"{named(own)} only",
+                f"{named(ranks)} only",
                 words,
                 tuple(nodes),
-                tuple(edges_of.pop(own, ())),
+                tuple(edges_of.pop(ranks, ())),
                 kind="added",
             )
         )
-    for own, edges in edges_of.items():
+    for ranks, edges in edges_of.items():
         words = f"{plural(len(edges), 'edge')} between functions that others have, too"
         found.append(
-            Mark(0, f"{named(own)} only", words, edges=tuple(edges), kind="added")
+            Mark(0, f"{named(ranks)} only", words, edges=tuple(edges), kind="added")
         )
     return found
 
@@ -182,14 +182,14 @@ def _alone(diff: RankDiff) -> list[Mark]:
 def _differing(diff: RankDiff) -> list[Mark]:
     items_of = defaultdict[tuple[tuple[Ranks, ...], str], list[Varying]](list)
     for varying in diff.varying:
-        groups = tuple(own for own, _ in varying.ways)
+        groups = tuple(ranks for ranks, _ in varying.ways)
         items_of[groups, _place(diff.graph, varying.node)].append(varying)
 
     found = []
     for (_, place), items in items_of.items():
         first = items[0]
         ways = "; ".join(
-            f"{named(own)}: {', '.join(words)}" for own, words in first.ways
+            f"{named(ranks)}: {', '.join(words)}" for ranks, words in first.ways
         )
         words = _joined(place, _name(diff.graph, first.node), ways)
         if len(items) > 1:

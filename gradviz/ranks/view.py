@@ -65,10 +65,10 @@ def of_graph(graph: Graph, alike: Alike) -> View:
 
             saved = tuple([(slot.slot, slot.nbytes or 0) for slot in node.saved])
             outputs = tuple([plain[output] for output in node.outputs])
-            made = Computed(
+            computed = Computed(
                 outputs, saved, node.flags, _attributes_text(node.attributes)
             )
-            content[node.id] = alike.setdefault(made, made)
+            content[node.id] = alike.setdefault(computed, computed)
 
     return View(
         graph,
@@ -101,14 +101,16 @@ def in_words(
 ) -> list[tuple[str, ...]]:
     """What each of several contents of one node says that not all of them say."""
     said = [_words(content) for content in ways]
-    return [
-        tuple(
-            word
-            for part, word in words.items()
-            if any(other.get(part) != word for other in said)
-        )
-        for words in said
-    ]
+
+    def differs(part: str, word: str) -> bool:
+        return any(other.get(part) != word for other in said)
+
+    differing = []
+    for words in said:
+        kept = [word for part, word in words.items() if differs(part, word)]
+        differing.append(tuple(kept))
+
+    return differing
 
 
 def _words(content: Hashable) -> dict[str, str]:

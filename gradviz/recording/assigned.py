@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from gradviz.packages import CallSite
 from gradviz.recording.event_log import ModuleCall
-from gradviz.walker.description import BareGraph
+from gradviz.walker.description import BareGraph, Operand
 from gradviz.walker.private import LAST
 
 Span = tuple[int, int, int, int]
@@ -50,6 +50,9 @@ class Code(NamedTuple):
     assignments: Mapping[Span, Assignment]
     returned: frozenset[Span]
     loops: tuple[tuple[int, int], ...]  # first and last line of each
+    # the names on both sides of operators, "" for what is no name
+    operands: Mapping[Span, tuple[str, str]]
+    last_lines: Mapping[str, int]  # where a variable of the script is assigned last
 
 
 def assigned_names(
@@ -79,6 +82,30 @@ def assigned_names(
             if depth > depths.get(node, 0):
                 names[node], depths[node] = run.assignment.name, depth
     return names
+
+
+def named_operands(
+    bare: BareGraph, sites: Sequence[CallSite | None]
+) -> Iterator[tuple[int, Operand]]:
+    """What the code calls the one operand without gradient of each `a * b` and kin, by
+    node id.
+    """
+    positions = {
+        (edge.consumer, edge.position) for edge in bare.edges if edge.position < 2
+    }
+    for node, count in bare.none_inputs.items():
+        site = sites[node] if count == 1 and node < len(sites) else None
+        span = span_of(site) if site is not None else None
+        if site is None or span is None:
+            continue
+
+        code = code_of(site.code.co_filename)
+        position = 0 if (node, 1) in positions else 1
+        name = code.operands.get(span, ("", ""))[position]
+        if name:
+            in_script = site.code.co_name == "<module>"
+            stays = in_script and code.last_lines.get(name, 0) < span[0]
+            yield node, Operand(name, position, stays)
 
 
 # -- ops of one assignment -------------------------------------------------------------
@@ -130,6 +157,7 @@ def _runs(
 
         for outer, assignment in assigned[site]:
             end, run = open_runs.get(outer, (-1, None))
+            # another line ran in between, so this is the next time that it runs
             if run is None or end != i - 1:
                 run = AssignedOps(outer, assignment, [])
                 runs.append(run)
@@ -140,14 +168,14 @@ def _runs(
 
 def _assignments(site: CallSite) -> Iterator[tuple[CallSite, Assignment]]:
     """The sites of a chain whose whole value is assigned."""
-    for one in site.chain():
-        span = span_of(one)
+    for outer in site.chain():
+        span = span_of(outer)
         if span is not None:
-            assignment = code_of(one.code.co_filename).assignments.get(span)
+            assignment = code_of(outer.code.co_filename).assignments.get(span)
         else:
             assignment = None
         if assignment is not None:
-            yield one, assignment
+            yield outer, assignment
 
 
 def _turns(
@@ -174,6 +202,7 @@ def _turns(
         _loops_below(run.site, sites[node]) for node in nodes
     ):
         steps = [(bare.kinds[node], sites[node]) for node in nodes]
+        # the body of a loop: each turn assigns the variable once more
         size = _period(steps)
     for start in range(0, len(nodes), size):
         yield nodes[start : start + size]
@@ -193,12 +222,13 @@ def _call_from(site: CallSite, call: ModuleCall | None) -> ModuleCall | None:
 
 def _loops_below(site: CallSite, inner: CallSite | None) -> bool:
     """Whether a function that was called from `site` was in a loop of its own."""
-    for one in inner.chain() if inner is not None else ():
-        if one is site:
+    for callee in inner.chain() if inner is not None else ():
+        if callee is site:
             return False
-        line = one.place.source.line if one.place is not None else 0
+        line = callee.place.source.line if callee.place is not None else 0
         if any(
-            first <= line <= last for first, last in code_of(one.code.co_filename).loops
+            first <= line <= last
+            for first, last in code_of(callee.code.co_filename).loops
         ):
             return True
     return False
@@ -232,6 +262,8 @@ def _result(
         use = uses.last_use.get(node, -1)
         if use < 0 or use > last:
             ends.append(node)
+    # several results, or one that a function computes and does not return: the variable
+    # may hold something else
     if len(ends) != 1 or not _is_returned(sites[ends[0]], site):
         return None
     return ends[0]
@@ -241,10 +273,10 @@ def _is_returned(inner: CallSite | None, site: CallSite) -> bool:
     """Whether each function between the two returns what its line at that moment
     computes.
     """
-    for one in inner.chain() if inner is not None else ():
-        if one is site:
+    for callee in inner.chain() if inner is not None else ():
+        if callee is site:
             return True
-        if span_of(one) not in code_of(one.code.co_filename).returned:
+        if span_of(callee) not in code_of(callee.code.co_filename).returned:
             return False
     return False
 
@@ -268,8 +300,8 @@ def span_of(site: CallSite) -> Span | None:
 def _spans_by_id(code_id: int, code: CodeType) -> list[Span | None]:
     spans: list[Span | None] = []
     for first, last, start, end in code.co_positions():
-        known = None not in (first, last, start, end)
-        spans.append((first, last, start, end) if known else None)  # type: ignore[arg-type]
+        complete = None not in (first, last, start, end)
+        spans.append((first, last, start, end) if complete else None)  # type: ignore[arg-type]
     return spans
 
 
@@ -287,7 +319,7 @@ def code_of(file: str) -> Code:
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
-        return Code({}, frozenset(), ())
+        return Code({}, frozenset(), (), {}, {})
 
     reader = _CodeReader()
     reader.read(tree)
@@ -295,6 +327,8 @@ def code_of(file: str) -> Code:
         reader.assignments,
         frozenset(reader.returned),
         tuple(reader.loops),
+        reader.operands,
+        reader.last_lines,
     )
 
 
@@ -317,6 +351,8 @@ class _CodeReader:
         self.assignments: dict[Span, Assignment] = {}
         self.returned: set[Span] = set()
         self.loops: list[tuple[int, int]] = []
+        self.operands: dict[Span, tuple[str, str]] = {}
+        self.last_lines: dict[str, int] = {}
 
     def read(self, tree: ast.Module) -> None:
         waiting: list[ast.AST] = [tree]
@@ -326,7 +362,7 @@ class _CodeReader:
     def _function(self, function: ast.AST) -> list[ast.AST]:
         """Read one function, or the file itself. Returns the functions inside it."""
         inside: list[ast.AST] = []
-        own: list[tuple[Span, Assignment]] = []
+        pairs: list[tuple[Span, Assignment]] = []
         names: set[str] = set()
         if isinstance(function, ast.Lambda):
             self.returned.update(spans_of(function.body))
@@ -343,25 +379,45 @@ class _CodeReader:
             if isinstance(node, ast.Return) and node.value is not None:
                 self.returned.update(spans_of(node.value))
                 names.update(_name(node.value))
-            own += _pairs(node, in_loop)
+            pairs += _pairs(node, in_loop)
+            self._add_operands(node)
+            if isinstance(function, ast.Module):
+                self._add_variable(node)
             waiting += [(child, in_loop) for child in ast.iter_child_nodes(node)]
 
-        self.assignments.update(own)
-        self.returned.update(_last_of_each(own, names))
+        self.assignments.update(pairs)
+        self.returned.update(_last_of_each(pairs, names))
         return inside
+
+    def _add_variable(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            earlier = self.last_lines.get(node.id, 0)
+            self.last_lines[node.id] = max(node.lineno, earlier)
+
+    def _add_operands(self, node: ast.AST) -> None:
+        if isinstance(node, ast.BinOp):
+            sides = _name(node.left), _name(node.right)
+        elif isinstance(node, ast.AugAssign):
+            sides = _name(node.target), _name(node.value)
+        else:
+            return
+
+        left, right = ("".join(side) for side in sides)
+        if left or right:
+            self.operands.update((span, (left, right)) for span in spans_of(node))
 
 
 def _last_of_each(
-    own: Sequence[tuple[Span, Assignment]], names: set[str]
+    pairs: Sequence[tuple[Span, Assignment]], names: set[str]
 ) -> Iterator[Span]:
     """The values that a function assigns last to the variables that it returns."""
     last: dict[str, int] = {}
-    for _, assignment in own:
+    for _, assignment in pairs:
         last[assignment.name] = max(
             assignment.line,
             last.get(assignment.name, 0),
         )
-    for span, assignment in own:
+    for span, assignment in pairs:
         if assignment.name in names and assignment.line == last[assignment.name]:
             yield span
 
@@ -389,7 +445,7 @@ def _pairs(
     for target, value in targets:
         names = _name(target)
         several = isinstance(target, ast.Tuple) and all(
-            isinstance(one, ast.Name) for one in target.elts
+            isinstance(element, ast.Name) for element in target.elts
         )
         if several:
             names = [ast.unparse(target).strip("()")]

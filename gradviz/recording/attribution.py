@@ -18,7 +18,7 @@ import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.packages import CallSite, with_text
-from gradviz.recording.assigned import assigned_names
+from gradviz.recording.assigned import assigned_names, named_operands
 from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import (
     children,
@@ -67,20 +67,21 @@ class Recorded:
         self._prefixes: dict[Tree, str] = {}  # of each outermost module that ran
 
     def places(self, bare: BareGraph) -> Places:
-        told, unknown = cache(_told), Counter[str]()
+        read_line, unknown = cache(_read_line), Counter[str]()
         if len(bare.sequences):
             sites, calls = zip(*self._noted(bare, unknown))
         else:
             sites, calls = ((), ())
 
         places = [site and site.place for site in sites]
-        sources = [told(place and place.source) for place in places]
-        script_lines = [told(place and place.script_line) for place in places]
+        sources = [read_line(place and place.source) for place in places]
+        script_lines = [read_line(place and place.script_line) for place in places]
         kept = _kept(calls)
         scope_of: list[int | None] = [
             kept[call] if call is not None else None for call in calls
         ]
         first_calls = _first_calls(kept)
+        # an AccumulateGrad has no number, but its parameter has an owner
         for node, variable in bare.variables.items():
             scope_of[node] = self._owner(variable, first_calls)
 
@@ -100,6 +101,7 @@ class Recorded:
             {node: name for node, name in names.items() if name},
             assigned_names(bare, sites, calls),
             self._given(),
+            dict(named_operands(bare, sites)),
         )
 
     def _given(self) -> dict[int, Given]:
@@ -107,12 +109,12 @@ class Recorded:
         identity of the data.
         """
         noted = (entry for span in self._spans for entry in list(span.event_log.given))
-        live = ((told, reference()) for told, reference in noted)
-        given: dict[int, Given] = {}
-        for told, tensor in live:
+        live = ((parameter, reference()) for parameter, reference in noted)
+        parameters: dict[int, Given] = {}
+        for parameter, tensor in live:
             if tensor is not None:
-                given.setdefault(id(tensor), told)
-        return given
+                parameters.setdefault(id(tensor), parameter)
+        return parameters
 
     def _noted(
         self, bare: BareGraph, unknown: Counter[str]
@@ -128,6 +130,7 @@ class Recorded:
                 if span.start <= number < span.end
             ]
             if number != LAST and len(logs) == 1 and node not in doubtful:
+                # exactly one thread can have given out this number
                 yield _noted_at(number, logs[0], unknown)
                 continue
 
@@ -182,29 +185,29 @@ class Recorded:
             checkpoints.items(),
             key=lambda item: -item[0],
         ):
-            around = scope_of[node]
-            outer = scopes[around].path if around is not None else None
-            paths = {
-                path: module
-                for module in modules
-                if (path := self._path_of(module)) not in (None, outer)
-            }
+            outer_scope = scope_of[node]
+            outer = scopes[outer_scope].path if outer_scope is not None else None
+            candidates = {}
+            for module in modules:
+                path = self._path_of(module)
+                if path is not None and path != outer:
+                    candidates[path] = module
 
-            if len(paths) == 1:
-                ((path, module),) = paths.items()
-                assert path is not None
-                calls[path] += 1
-                scope_of[node] = len(scopes)
-                count = elements(parameters(module))
-                scopes.append(
-                    Scope(
-                        path,
-                        type(module).__name__,
-                        calls[path],
-                        around,
-                        count,
-                    )
+            if len(candidates) != 1:
+                continue  # which module was checkpointed would be a guess
+
+            ((path, module),) = candidates.items()
+            calls[path] += 1
+            scope_of[node] = len(scopes)
+            scopes.append(
+                Scope(
+                    path,
+                    type(module).__name__,
+                    calls[path],
+                    outer_scope,
+                    elements(parameters(module)),
                 )
+            )
 
     def _path_of(self, module: torch.nn.Module) -> str | None:
         """The path of a module that was called, perhaps without recording an op."""
@@ -228,9 +231,9 @@ class Recorded:
         )
 
     def _path(self, call: ModuleCall) -> str:
-        known = self._known(call.module)
-        if known is not None:
-            return known
+        name = self._known(call.module)
+        if name is not None:
+            return name
         return joined(
             self._prefixes[call.tree],
             call.tree.paths.get(call.module, ""),
@@ -246,9 +249,9 @@ class Recorded:
         one without, else the class name.
         """
         trees = list(dict.fromkeys(call.tree for call in kept))
-        known = {tree: self._known(tree.seen) for tree in trees}
-        taken = {path for path in known.values() if path is not None}
-        for tree, path in known.items():
+        path_of = {tree: self._known(tree.seen) for tree in trees}
+        taken = {path for path in path_of.values() if path is not None}
+        for tree, path in path_of.items():
             if path is None:
                 path = "" if len(trees) == 1 else distinct(tree.seen.type, taken)
                 taken.add(path)
@@ -279,11 +282,12 @@ def _noted_at(
 ) -> tuple[CallSite | None, ModuleCall | None]:
     site, call = event_log.lines.at(number), event_log.calls.at(number)
     if site is None:
+        # a long recording drops its oldest lines
         unknown["forgotten" if number < event_log.lines.dropped else "lost"] += 1
     return site, call
 
 
-def _told(source: SourceLine | None) -> SourceLine | None:
+def _read_line(source: SourceLine | None) -> SourceLine | None:
     return with_text(source) if source is not None else None
 
 
@@ -341,6 +345,8 @@ def _call_numbers(
         root = call.root or call
         if root not in before:
             before[root] = Counter(total)
+            # calls that made nothing of the graph count, too: "call 2" is what the user
+            # would count
             total.update(root.calls)
         numbers[call] = before[root][call.module] + call.nth
     return numbers
@@ -378,10 +384,12 @@ def _doubtful(bare: BareGraph, several_threads: bool) -> set[int]:
         if number != LAST:
             first = nodes_of.setdefault(number, node)
             if first != node:
+                # two threads gave out the same number
                 doubtful.update((first, node))
 
     if doubtful or several_threads or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         for edge in bare.edges:
+            # within one thread an op has a higher number than what it was computed from
             if bare.sequences[edge.consumer] < bare.sequences[edge.producer] < LAST:
                 doubtful.add(edge.consumer)
 

@@ -120,6 +120,7 @@ class LineLog:
             self.until(number, None)
         elif number < self.seen:
             return
+        # a stretch of nodes of one line takes one entry
         if self._site is not site:
             self._steps.add(number, site)
             self._site = site
@@ -379,17 +380,10 @@ class EventLog:
             maxlen=_GIVEN
         )
 
-    @property
-    def innermost(self) -> ModuleCall | None:
-        """The call that runs now."""
-        return self.stack[-1] if self.stack else None
-
     def note_call(self, number: int) -> None:
         """From `number` on, nodes are made in the innermost call."""
-        self.calls.add(
-            max(number, self.calls.numbers[-1]),
-            self.innermost,
-        )
+        calls, stack = self.calls, self.stack
+        calls.add(max(number, calls.numbers[-1]), stack[-1] if stack else None)
 
     def forget(self, number: int) -> None:
         """Drop what is known of nodes below `number`: a long run would fill the memory

@@ -39,20 +39,21 @@ _FORWARD = getattr(CheckpointFunction.forward, "__code__", None)
 
 
 def bare_checkpoint(frame: FrameType | None, outer: int) -> FrameType | None:
-    """The innermost such checkpoint between a module's call and the call around it,
-    which runs in frame `outer`.
+    """The frame of the innermost reentrant checkpoint, if no input of it requires grad,
+    between a module's call and the call around it, which runs in frame `outer`.
     """
-    for around in frames_from(frame):
-        if id(around) == outer:
+    for caller in frames_from(frame):
+        if id(caller) == outer:
             break
-        if around.f_code is _FORWARD:
-            inputs: Any = local_variables(around).get("args", ())
+        if caller.f_code is _FORWARD:
+            inputs: Any = local_variables(caller).get("args", ())
             with torch._C.DisableTorchFunction():
                 bare = not any(
                     is_a(value, torch.Tensor) and value.requires_grad
                     for value in inputs
                 )
-            return around if bare else None
+            # with no such input torch records nothing inside the checkpoint
+            return caller if bare else None
 
     return None
 
@@ -107,18 +108,18 @@ class ModuleCalls:
         *_: Any,
         **__: Any,
     ) -> Ended | None:
-        """An export begins, which global hooks would become a part of, or end. Those
-        inside another one meet none.
-        """
+        """Called as an export begins; what it returns is called as it ends."""
+        # inside another export, which brings the hooks back at its own end
         if not self._handles:
             return None
+        # an export would make global hooks a part of the exported program
         self._unhook()
         return lambda *_: self._hook()
 
     def seen(self, module: torch.nn.Module) -> SeenModule | None:
         """What is known of a module, None when it was not called."""
-        known = self._seen.get(id(module))
-        return known if known is not None and known.ref() is module else None
+        entry = self._seen.get(id(module))
+        return entry if entry is not None and entry.ref() is module else None
 
     def trees(self) -> list[Tree]:
         """Every outermost module so far, settled."""
@@ -142,12 +143,12 @@ class ModuleCalls:
         event_log = self._event_log()
         stack, frame = event_log.stack, sys._getframe(1)
         while stack:  # does this call run inside the one that began last?
-            outer, code, around = stack[-1].frame, stack[-1].code, frame.f_back
-            while around is not None and (
-                id(around) != outer or around.f_code is not code
+            outer, code, caller = stack[-1].frame, stack[-1].code, frame.f_back
+            while caller is not None and (
+                id(caller) != outer or caller.f_code is not code
             ):
-                around = around.f_back
-            if around is not None:
+                caller = caller.f_back
+            if caller is not None:
                 break
             # no: an interrupt ended that one. Hooks run for exceptions, but not for
             # KeyboardInterrupt.
@@ -166,15 +167,18 @@ class ModuleCalls:
         event_log: EventLog,
         module: torch.nn.Module,
         frame: FrameType,
-        made: int,
+        next_node: int,
     ) -> ModuleCall:
-        """A call that runs in this frame begins, before node number `made`."""
-        outer, seen = event_log.innermost, self.seen(module)
+        """A call that runs in this frame begins, before node number `next_node`."""
+        stack = event_log.stack
+        outer, seen = stack[-1] if stack else None, self.seen(module)
         site = self._user.site(frame.f_back, outer)
         place = site.place if site is not None else None
         if seen is None:
             seen = self._seen[id(module)] = SeenModule(module)
 
+        # filled in by hand: this runs for every call of a module, and a constructor
+        # with so many arguments would take longer than the rest
         call = _new(ModuleCall)
         call.module, call.frame, call.code, call.output = (
             seen,
@@ -185,7 +189,7 @@ class ModuleCalls:
         call.place, call.site, call.began, call.parent, call.seconds = (
             place,
             site,
-            made,
+            next_node,
             outer,
             None,
         )
@@ -205,23 +209,25 @@ class ModuleCalls:
         call.nth = calls[seen]
         if seen not in call.tree.parameters:
             call.tree.parameters[seen] = None
+            # its path is found when the outermost call is over: that walks all modules
             call.tree.pending.append(call)
 
-        event_log.stack.append(call)
+        stack.append(call)
         seen.calls += 1
         seen.began, seen.recording, seen.source = (
-            made,
+            next_node,
             grad_enabled(),
             place.source if place is not None else None,
         )
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
-        event_log.note_call(made)
+        event_log.note_call(next_node)
         return call
 
     def _checkpoint(self, frame: FrameType, call: ModuleCall) -> Any:
         """The line of the checkpoint that is why this call does not record."""
         outer = call.parent
         if outer is not None and not outer.module.recording:
+            # the call around it does not record either, and for the same reason
             return outer.module.checkpoint
         bare = bare_checkpoint(frame, outer.frame if outer is not None else 0)
         place = self._user.place(bare.f_back, outer) if bare is not None else None
@@ -239,6 +245,7 @@ class ModuleCalls:
 
         event_log, now = self._event_log(), self.clock()
         call = _closed(event_log.stack, module)
+        # it began before the recording did
         if call is None:
             return
 
@@ -246,9 +253,10 @@ class ModuleCalls:
         number = peek_sequence()
         event_log.note_call(number)
         output = result[-1]
-        if output is not None and _records_nothing(call, number):
+        if output is not None and number == call.began and _records_nothing(call):
             return
 
+        # torch runs this hook for exceptions, too, and has no result then
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
             _note_failure(event_log, call, error, arguments)
@@ -257,23 +265,21 @@ class ModuleCalls:
             _note_outputs(event_log, call, output)
 
         if call.parent is None:
-            is_evaluated = module.__dict__.get("training") is False
-            self._leave_outermost(call, number, is_evaluated)
+            if module.__dict__.get("training") is False:
+                _note_evaluation(event_log, call, number)
+            if call.tree.pending and torch._C._get_tracing_state() is None:
+                call.tree.settle()
 
-    def _leave_outermost(
-        self, call: ModuleCall, number: int, is_evaluated: bool
-    ) -> None:
-        event_log, module = self._event_log(), call.module
-        # autocast records how it casts weights under no_grad(), too: nodes alone do not
-        # say that the call was recorded
-        recorded = number > call.began and module.gave_graph
-        if recorded and call.place is not None and is_evaluated:
-            event_log.evaluations.append(
-                Evaluation(module.type, call.place, call.began, number)
-            )
 
-        if call.tree.pending and torch._C._get_tracing_state() is None:
-            call.tree.settle()
+def _note_evaluation(event_log: EventLog, call: ModuleCall, number: int) -> None:
+    """Note a call of an outermost module in eval() mode, if it was recorded."""
+    module = call.module
+    # autocast records how it casts weights under no_grad(), too: nodes alone do not
+    # say that the call was recorded
+    if number > call.began and module.gave_graph and call.place is not None:
+        event_log.evaluations.append(
+            Evaluation(module.type, call.place, call.began, number)
+        )
 
 
 def _closed(
@@ -286,16 +292,18 @@ def _closed(
     for i in range(len(stack) - 1, -1, -1):
         if stack[i].module.ref() is module:
             call = stack[i]
+            # with the calls inside it that an interrupt ended without running their
+            # hooks
             del stack[i:]
             return call
     return None
 
 
-def _records_nothing(call: ModuleCall, number: int) -> bool:
-    """Whether a call is in no graph, as in a rollout, and its module's path is known
-    already.
+def _records_nothing(call: ModuleCall) -> bool:
+    """Whether a call that made no node is in no graph, as in a rollout, and its
+    module's path is known already.
     """
-    return number == call.began and not call.module.recording and not call.tree.pending
+    return not call.module.recording and not call.tree.pending
 
 
 def _error_that_left(frame: FrameType) -> BaseException | None:
@@ -309,11 +317,10 @@ def _error_that_left(frame: FrameType) -> BaseException | None:
 
 def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
     """Note the tensors of a result; the first one stands for its shape."""
-    tensors = tensors_in(output)
+    tensors = [output] if type(output) is torch.Tensor else tensors_in(output)
     with _without_functions():
-        call.module.gave_graph = not tensors or any(
-            tensor.requires_grad for tensor in tensors
-        )
+        gradients = [tensor.requires_grad for tensor in tensors]
+        call.module.gave_graph = not tensors or True in gradients
         for first in tensors[:1]:
             try:
                 call.output = (
@@ -340,16 +347,17 @@ def _note_given(
     Arguments by keyword are read from torch's frame, where that is given.
     """
     with _without_functions():
-        given = [
+        positions = [
             i
             for i, value in enumerate(arguments)
             if type(value) is torch.Tensor and not value.requires_grad
         ]
         keywords = local_variables(frame).get("kwargs") if frame is not None else None
-        if given:
+        if positions:
             code = getattr(class_attribute(type(module), "forward"), "__code__", None)
+            # without self
             names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
-            for i in (i for i in given if i < len(names)):
+            for i in (i for i in positions if i < len(names)):
                 event_log.given.append(
                     (Given(names[i], frame is None), weakref.ref(arguments[i]))
                 )
@@ -362,10 +370,11 @@ def _note_given(
 def _note_failure(
     event_log: EventLog, call: ModuleCall, error: BaseException, arguments: Any
 ) -> None:
-    known = event_log.failed
-    around = known.reached.parent if known is not None else None
-    if known is not None and known.error == id(error) and around is call:
-        known.reached = call
+    failed = event_log.failed
+    parent = failed.reached.parent if failed is not None else None
+    if failed is not None and failed.error == id(error) and parent is call:
+        # the exception goes on outwards; the innermost call stays the one that failed
+        failed.reached = call
     else:
         event_log.failed = FailedCall(
             call,

@@ -83,6 +83,7 @@ class OtherThreads:
     def __bool__(self) -> bool:
         if self._users:
             with columns.paused():
+                # those that have ended are gone from the frames
                 self._users &= sys._current_frames().keys()
         return bool(self._begun or self._users)
 
@@ -96,6 +97,7 @@ class OtherThreads:
     def start(self) -> None:
         """Look at the threads that run, and at each that begins."""
         self._first = threading.get_ident()
+        # `threading` has its own names for functions of `_thread`
         for home in (_thread, threading):
             for name in _BEGIN:
                 original = getattr(home, name, None)
@@ -149,6 +151,7 @@ class OtherThreads:
     def _noticed(self, function: Any) -> Any:
         if callable(function) and _may_make_nodes(_runs(function)):
             return self._begins(function)
+        # a loader or a log writer makes no nodes, so the recording goes on beside it
         return function
 
     def _replace(
@@ -186,6 +189,7 @@ def _runs(function: Any) -> str:
     thread = getattr(function, "__self__", None)
     if isinstance(thread, threading.Thread):
         function = thread.run
+        # a thread that is no subclass runs its target
         if getattr(function, "__func__", None) is threading.Thread.run:
             function = getattr(thread, "_target", None)
     while isinstance(function, functools.partial):
@@ -208,6 +212,7 @@ def _is_users(innermost: FrameType) -> bool:
     """Whether a thread runs code of the user's, or is there to be given some."""
     frames = list(frames_from(innermost))
     modules = [str(frame.f_globals.get("__name__")) for frame in frames]
+    # such a worker waits in library code until the user gives it something
     if any(_is_of(module, _USERS_WORK) for module in modules):
         return True
     files = [frame.f_code.co_filename for frame in frames]

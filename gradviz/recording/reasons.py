@@ -65,6 +65,7 @@ class Reasons:
         self._modules = dict(below(outermost(scan(variables))))
         self._owner = {
             id(tensor): path
+            # the first path of a module that several lead to wins
             for path, module in reversed(self._modules.items())
             for table in ("_parameters", "_buffers")
             for _, tensor in members(module, table)
@@ -85,6 +86,7 @@ class Reasons:
         cut = self._cuts.reason(tensor, name) if self._cuts is not None else None
         if not tensor.requires_grad:
             frozen = "frozen: " if isinstance(tensor, torch.nn.Parameter) else ""
+            # a line that was seen to cut it off tells more than the flag
             return cut or Reason(f"{frozen}requires_grad is False")
         unused = Reason("no path leads to it from the loss")
         return self._of_module(tensor, cut is not None) or cut or unused
@@ -101,15 +103,15 @@ class Reasons:
         path, module = owner
         run = self._recording.run_of(module)
         called_at = with_text(run.source) if run.source is not None else None
-        what = path or type(module).__name__
+        name = path or type(module).__name__
         if not run.calls and not cut:
-            return Reason(f"{what} was never called", self._created(path))
+            return Reason(f"{name} was never called", self._created(path))
         if run.calls and not run.recording:
-            return Reason(f"{what} ran with gradients off (torch.no_grad())", called_at)
+            return Reason(f"{name} ran with gradients off (torch.no_grad())", called_at)
 
         if run.calls and not cut:
             return Reason(
-                f"{what} ran, but the loss does not use its result", called_at
+                f"{name} ran, but the loss does not use its result", called_at
             )
 
         return None

@@ -69,15 +69,16 @@ class _Unfinished:
         session.calls.trees()  # settles the paths
         outputs: dict[str, torch.Tensor] = {}
 
-        for what, reference, call in self.candidates:
+        for role, reference, call in self.candidates:
             tensor = reference()
             if (
+                # by identity, since `==` would compare the values
                 tensor is None
-                or any(tensor is known for known in outputs.values())
+                or any(tensor is output for output in outputs.values())
                 or not _has_graph(tensor)
             ):
                 continue
-            name = f"{what} {_path(call, module_paths)}" if call is not None else what
+            name = f"{role} {_path(call, module_paths)}" if call is not None else role
             outputs.setdefault(
                 name if name not in outputs else f"{name} ({len(outputs)})", tensor
             )
@@ -99,6 +100,7 @@ def _unfinished(session: Session, error: BaseException) -> _Unfinished:
         {id(frame) for frame, _ in walk_tb(error.__traceback__)},
     )
     if failed is not None and failed.call.frame not in passed:
+        # that call failed with another exception, which the user's code caught
         failed = None
 
     result = _Unfinished(
@@ -168,8 +170,8 @@ def _path(call: ModuleCall, module_paths: Mapping[int, str]) -> str:
     class.
     """
     module = call.module.ref()
-    known = module_paths.get(id(module)) if module is not None else None
-    return known or call.tree.paths.get(call.module, "") or call.module.type
+    name = module_paths.get(id(module)) if module is not None else None
+    return name or call.tree.paths.get(call.module, "") or call.module.type
 
 
 def _has_graph(tensor: torch.Tensor) -> bool:
@@ -309,7 +311,7 @@ class Recording:
 
         Args:
             error: the exception, when the user's code caught it inside the `with`; else
-            it is the one that ended the `with`.
+                it is the one that ended the `with`.
             variables: namespaces that name the modules; without it the caller's.
 
         The tensors are held weakly: they are there as long as the exception's
@@ -370,11 +372,11 @@ class Recording:
         """The namespaces, and one more of the outermost modules that ran and that they
         do not lead to, by class.
         """
-        known = module_paths(None, variables)
+        paths = module_paths(None, variables)
         modules: dict[str, object] = {}
         for tree in self._running().calls.trees():
             module = tree.seen.ref()
-            if module is not None and id(module) not in known:
+            if module is not None and id(module) not in paths:
                 modules[distinct(tree.seen.type, modules)] = module
         return [*variables, modules] if modules else list(variables)
 

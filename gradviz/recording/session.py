@@ -35,12 +35,12 @@ from gradviz.walker.taps import Ended, tapped
 NO_STACK: list[str] = []
 """The answer that costs nothing: one object for all nodes."""
 
-Made = Callable[[], list[str]]
+NodeMade = Callable[[], list[str]]
 """Called for each node, by torch itself, in the thread that makes it. Answers
 `NO_STACK`, and must not raise.
 """
 
-Around = Callable[["FrameType | None"], Callable[[], None]]
+AroundBackward = Callable[["FrameType | None"], Callable[[], None]]
 """Called with the frame that starts a backward. What it returns is called when the
 engine has ended.
 """
@@ -53,22 +53,22 @@ _set, _is_on, _checks_nan = (
 
 
 def _by_number(
-    made: Callable[[dict[int, list[str]], int], list[str]],
-) -> Made:
-    """`made` for each number that the next node would get, once; nothing of Python runs
-    where it is the latest one.
+    stack_for: Callable[[dict[int, list[str]], int], list[str]],
+) -> NodeMade:
+    """`stack_for` for each number that the next node would get, once; nothing of Python
+    runs where it is the latest one.
 
     So none runs for an AccumulateGrad, which takes no number: a signal handler that
     Python called at such a moment, and that uses the same leaf, would wait for the lock
     that its own thread holds.
     """
-    latest = type("Latest", (dict,), {"__missing__": made})()
+    latest = type("Latest", (dict,), {"__missing__": stack_for})()
     return map(latest.__getitem__, iter(peek_sequence, None)).__next__
 
 
 class NodeWatch:
-    """Between `start` and `stop`, `made` is called for every node of this process and
-    `around` for every backward.
+    """Between `start` and `stop`, `node_made` is called for every node of this process
+    and `around_backward` for every backward.
 
     With anomaly mode on, torch asks `torch.fx.traceback.format_stack` for the stack of
     each node that it makes, from Python 3.10 to 3.13 and torch 2.6 to 2.15 alike. That
@@ -86,9 +86,12 @@ class NodeWatch:
     """
 
     def __init__(
-        self, made: Made, around: Around, thread_ends: Callable[[], None]
+        self,
+        node_made: NodeMade,
+        around_backward: AroundBackward,
+        thread_ends: Callable[[], None],
     ) -> None:
-        self._made, self._around = made, around
+        self._node_made, self._around_backward = node_made, around_backward
         self._open = False
         # a signal handler, and what is collected, come back to it
         self._lock = threading.RLock()
@@ -105,12 +108,14 @@ class NodeWatch:
         self._replace(
             torch.fx.traceback,
             "format_stack",
-            self._with_stack if self._users_on else self._made,
+            self._with_stack if self._users_on else self._node_made,
         )
         self._replace(
             torch,
             "set_anomaly_enabled",
-            wraps(_set)(lambda *given, **options: self._users_set(*given, **options)),
+            wraps(_set)(
+                lambda *arguments, **options: self._users_set(*arguments, **options)
+            ),
         )
         self._replace(
             torch, "is_anomaly_enabled", wraps(_is_on)(lambda: self._users_on)
@@ -121,9 +126,11 @@ class NodeWatch:
             wraps(_checks_nan)(lambda: self._users_check),
         )
         self._undo.enter_context(
+            # the user's mode holds while the engine runs
             tapped(torch.autograd.graph._engine_run_backward, self._backward_began)
         )
         self.others.start()
+        # from here on the mode is ours: see `_mode`
         self._open = True
         self._changed()
 
@@ -146,17 +153,20 @@ class NodeWatch:
     @uninterrupted
     def _with_stack(self) -> list[str]:
         """While the user has anomaly mode on: note the node, and answer as torch would."""
-        self._made()
+        self._node_made()
         stack = self._stack_of_the_users()
+        # the last frame is this function, which torch's own answer would not have
         return stack[:-1] if stack and __file__ in stack[-1] else stack
 
     def _users_set(self, enabled: bool, check_nan: bool = True) -> None:
         with self._lock:
             self._users_on, self._users_check = bool(enabled), bool(check_nan)
             if self._users_on:
+                # the user wants to read the stacks; otherwise none is formatted, which
+                # is slow
                 torch.fx.traceback.format_stack = self._with_stack
             else:
-                torch.fx.traceback.format_stack = self._made
+                torch.fx.traceback.format_stack = self._node_made
             self._apply()
 
     def _apply(self) -> None:
@@ -169,6 +179,7 @@ class NodeWatch:
     def _mode(self) -> tuple[bool, bool]:
         """On or off, and whether looking for nan."""
         if self._open and not (self._users_on or self._running or self.others):
+            # on, so that torch tells of each node that it makes
             return True, False
         return self._users_on, self._users_check
 
@@ -183,7 +194,9 @@ class NodeWatch:
         *_: Any,
         **__: Any,
     ) -> Ended:
-        after = self._around(engine.f_back)
+        after = self._around_backward(engine.f_back)
+        # in anomaly mode the engine prints more when it fails, and holds more: from now
+        # on, until it has ended, the mode is the user's
         self._count(1)
 
         @uninterrupted
@@ -222,6 +235,7 @@ class Session:
         event_log = self._local.event_log
         if event_log is None:
             event_log = self._local.event_log = EventLog(first)
+            # a thread of gradviz makes no node of the user's
             if threading.get_ident() not in OWN_THREADS:
                 self.event_logs.append(event_log)
         return event_log
@@ -234,6 +248,7 @@ class Session:
         """
         ends = {event_log: event_log.end for event_log in self.event_logs}
         for event_log, end in ends.items() if self.others.names else ():
+            # it may be making nodes right now, so any number may be one of its
             if (self.others or not event_log.ended) and end > event_log.start:
                 ends[event_log] = LAST
         ends[self._unseen] = self.others.numbers
@@ -242,12 +257,13 @@ class Session:
 
     def _thread_ends(self) -> None:
         """Called in a thread as what it was given to run ends."""
+        # a thread that numbered no node needs no log
         if peek_sequence():
             event_log = self.event_log()
             event_log.lines.until(peek_sequence(), None)
             event_log.ended = True
 
-    def _noticing(self) -> Made:
+    def _noticing(self) -> NodeMade:
         """What torch calls for every node. Written flat: a loop of small operations
         meets it every few microseconds.
         """
@@ -258,6 +274,8 @@ class Session:
             latest: dict[int, list[str]],
             following: int,
         ) -> list[str]:
+            # only the latest number has an entry, and the next question about it is
+            # answered without Python
             latest.clear()
             latest[following] = NO_STACK
             try:
@@ -289,11 +307,15 @@ class Session:
         """
         event_log = self.event_log()
         log, outer = event_log.lines, event_log.backward
-        event_log.backward = site = self.user.site(frame, event_log.innermost)
+        stack = event_log.stack
+        caller = stack[-1] if stack else None
+        event_log.backward = site = self.user.site(frame, caller)
+        # what nobody saw until now was made by the backward around this one, if any
         log.until(peek_sequence(), outer)
 
         @uninterrupted
         def ended() -> None:
+            # with `create_graph=True` this backward made nodes of its own
             log.until(peek_sequence(), site)
             event_log.backward = outer
 
@@ -310,6 +332,7 @@ class Session:
                 self.calls.start()
                 self._nodes.start()
 
+            # nodes that a thread made before this recording are not of this session
             self.event_log(
                 peek_sequence() if threading.get_ident() in self.others.older else 0
             )
@@ -358,5 +381,7 @@ def leave(session: Session) -> None:
         try:
             last = session.close()
         finally:
+            # also where closing failed: the next recording must not join a broken
+            # session
             if last:
                 _current = None

@@ -27,10 +27,10 @@ _CELL = (
 _COLOR = re.compile('(?<=[ "]color: )#([0-9a-f]{6})')
 
 
-def html(what: RenderableType) -> str:
+def html(renderable: RenderableType) -> str:
     """A renderable as one element."""
     parts = groupby(
-        _parts(what),
+        _parts(renderable),
         key=lambda part: isinstance(part, FittedTable),
     )
     body = "".join(
@@ -40,23 +40,23 @@ def html(what: RenderableType) -> str:
     return f'{FOLLOWS}<div class="{OUTPUT}" style="{_FONT}">{body}</div>'
 
 
-def _parts(what: RenderableType) -> Iterator[RenderableType]:
+def _parts(renderable: RenderableType) -> Iterator[RenderableType]:
     """What is shown one below the other."""
-    if isinstance(what, Group):
-        return chain.from_iterable(map(_parts, what.renderables))
-    return iter((what,))
+    if isinstance(renderable, Group):
+        return chain.from_iterable(map(_parts, renderable.renderables))
+    return iter((renderable,))
 
 
-def _text(what: RenderableType) -> str:
-    return f'<pre style="margin:.4em 0;background:none;font:inherit">{_colored(what)}</pre>'
+def _text(renderable: RenderableType) -> str:
+    return f'<pre style="margin:.4em 0;background:none;font:inherit">{_colored(renderable)}</pre>'
 
 
-def _colored(what: RenderableType) -> str:
+def _colored(renderable: RenderableType) -> str:
     """Text with its colours, each also in a lighter tone for a dark notebook."""
     recorder = console(
         io.StringIO(), width=_WIDTH, record=True, color_system="truecolor"
     )
-    recorder.print(what, soft_wrap=isinstance(what, Text), end="")
+    recorder.print(renderable, soft_wrap=isinstance(renderable, Text), end="")
     return _COLOR.sub(
         _for_both, recorder.export_html(inline_styles=True, code_format="{code}")
     )
@@ -87,9 +87,9 @@ def _table(table: RenderableType) -> str:
         chain(table.rows, table.summary),
         chain(table.styles, repeat("")),
     )
-    body = "".join(
-        _row(kinds, [_styled(cell, style) for cell in row]) for row, style in rows
-    )
+    body = ""
+    for row, style in rows:
+        body += _row(kinds, [_styled(cell, style) for cell in row])
 
     return f'<table style="border-collapse:collapse;border:0;font:inherit;margin:.4em {table.indent}ch">{head}{body}</table>'
 

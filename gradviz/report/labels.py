@@ -53,7 +53,6 @@ ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")
 # what only a tooltip says: nothing follows from it for the reader of a picture
 REMARKS: tuple[NodeFlag, ...] = ("hidden", "cut")
 RECOMPUTED = "checkpoint: computed again"
-NOT_FINITE = "gradient not finite"
 
 
 # -- numbers ---------------------------------------------------------------------------
@@ -124,14 +123,15 @@ def names_text(names: Iterable[str]) -> str:
 _NAME_GOES_ON = re.compile(r"[\w.\]]\Z")
 
 
-def relative(text: str, around: str) -> str:
+def relative(text: str, module: str) -> str:
     """Names inside a module as one says them there: `fc.weight` for `net.fc.weight`
     inside `net`.
     """
-    before, *pieces = text.split(f"{around}.") if around else [text]
+    before, *pieces = text.split(f"{module}.") if module else [text]
     kept = [before]
     for piece in pieces:
-        kept.append(f"{around}.{piece}" if _NAME_GOES_ON.search(before) else piece)
+        # `subnet.fc` does not lie in `net`
+        kept.append(f"{module}.{piece}" if _NAME_GOES_ON.search(before) else piece)
         before = f".{piece}"
     return "".join(kept)
 
@@ -147,43 +147,44 @@ class OpTitle(NamedTuple):
 
 
 def op_title(
-    graph: Graph, node: Node, around: str = "", names: OpNames = "variable"
+    graph: Graph, node: Node, module: str = "", names: OpNames = "variable"
 ) -> OpTitle:
     """The variable that holds what an op made, else the module that returns it, else
     the op; of a folded node the group's title.
 
-    `around` is the path of the module that it is shown in; names leave that out, here
+    `module` is the path of the module that it is shown in; names leave that out, here
     and below. `names`: call it by its op of the forward pass instead, or by its
     backward function as PyTorch writes it.
     """
     if node.folded is not None:
-        return OpTitle(group_title(node.folded, around))
+        return OpTitle(group_title(node.folded, module))
     op = (
         one_line(node.op if names == "backward" else op_text(node)).strip() or "unnamed"
     )
     if names == "variable":
-        name = _variable(graph, node, around) or _module(graph, node, around)
+        name = _variable(graph, node, module) or _module(graph, node, module)
     else:
         name = ""
     return OpTitle(name, op) if name else OpTitle(op)
 
 
-def _variable(graph: Graph, node: Node, around: str) -> str:
+def _variable(graph: Graph, node: Node, module: str) -> str:
     """The variable that the line assigns, else those that hold the tensor. An output
     has a box of its own with its name.
     """
     outputs = {root.name for root in graph.roots_of.get(node.id, ())}
     assigned = node.assigned and node.assigned not in outputs
     names: Sequence[str] = [node.assigned] if assigned else node.names
-    return names_text(relative(name, around) for name in names if name not in outputs)
+    return names_text(relative(name, module) for name in names if name not in outputs)
 
 
-def _module(graph: Graph, node: Node, around: str) -> str:
+def _module(graph: Graph, node: Node, module: str) -> str:
     """The attribute of the module that returns what the node made: `fc1`, `blocks.0`."""
     scope = graph.scopes[node.scope] if node.scope is not None else None
-    if scope is None or not scope.type or scope.path == around:
+    if scope is None or not scope.type or scope.path == module:
         return ""
     users = (graph.nodes[edge.consumer].scope for edge in graph.consumers(node.id))
+    # not the last op of the module, so the module's name is not its name
     if node.id not in graph.roots_of and all(
         _is_inside(graph, user, node.scope) for user in users
     ):
@@ -203,11 +204,11 @@ def _is_inside(
     return inner == outer
 
 
-def group_title(group: Group, around: str = "") -> str:
+def group_title(group: Group, module: str = "") -> str:
     """A folded group: `Linear ×12` (same parameters again), `Block, 12 alike`,
     `MulBackward0, 40 in a row`.
     """
-    title = one_line(relative(group.title, around)).strip() or group.kind
+    title = one_line(relative(group.title, module)).strip() or group.kind
     if group.count == 1:
         return title
     if group.kind == "alike":
@@ -248,10 +249,10 @@ def same_line(group: Group) -> str:
     return ""
 
 
-def leaf_title(leaf: Leaf, around: str = "") -> str:
+def leaf_title(leaf: Leaf, module: str = "") -> str:
     """The leaf's names, or what kind of tensor it is when it has none."""
     return (
-        names_text(relative(name, around) for name in leaf.names)
+        names_text(relative(name, module) for name in leaf.names)
         or f"unnamed {leaf.kind}"
     )
 
@@ -292,7 +293,8 @@ def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:
     if "packed" in words and _is_checkpointed(graph, node):
         words["packed"] = RECOMPUTED
     if "compiled" in words and "operations" in node.attributes:
-        del words["custom"]  # of torch's own
+        # torch's own compiler made it, and no Function of the user's
+        del words["custom"]
         words["compiled"] = (
             f"compiled: {plural(node.attributes['operations'], 'operation')}"
         )

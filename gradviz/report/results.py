@@ -54,10 +54,10 @@ def displayed(table: str) -> Callable[[T], T]:
     return decorate
 
 
-def plain(what: RenderableType) -> str:
+def plain(renderable: RenderableType) -> str:
     """A renderable as plain text without colours, blank ends of lines cut off."""
     stream = io.StringIO()
-    console(stream, width=WIDE, color_system=None).print(what)
+    console(stream, width=WIDE, color_system=None).print(renderable)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
@@ -75,10 +75,10 @@ def note_lines(notes: Iterable[str]) -> list[Text]:
     return [Text(f"note: {one_line(note)}", style="yellow") for note in notes]
 
 
-def _html(what: RenderableType) -> str:
+def _html(renderable: RenderableType) -> str:
     from gradviz.report.html import html
 
-    return html(what)
+    return html(renderable)
 
 
 def write_table(

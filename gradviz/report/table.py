@@ -98,7 +98,11 @@ class FittedTable:
         """The table in so many cells."""
         room = width - self.indent
         every = (*self.rows, *self.summary)
-        bodies = [[row[i].plain for row in every] for i in range(len(self.columns))]
+        bodies: list[list[str]] = [[] for _ in self.columns]
+        for row in every:
+            for body, cell in zip(bodies, row):
+                body.append(cell.plain)
+
         titles = self._titles(bodies, room)
         fitted = self._fitted(
             [_width(*column) for column in zip(titles, bodies)],
@@ -109,6 +113,7 @@ class FittedTable:
             (len(titles[i]) for i in fitted),
             default=0,
         )
+        # short titles stand at the bottom, right above their column
         heads = {
             i: [Text()] * (above - len(titles[i])) + [*map(Text, titles[i])]
             for i in fitted
@@ -143,9 +148,9 @@ class FittedTable:
         """The lines of each title: one, unless it must be broken."""
         if not self.header:
             return [[] for _ in self.columns]
-        whole = [[column.title] for column in self.columns]
-        if _together([_width(*column) for column in zip(whole, bodies)]) <= room:
-            return whole
+        unbroken = [[column.title] for column in self.columns]
+        if _together([_width(*column) for column in zip(unbroken, bodies)]) <= room:
+            return unbroken
         return [
             _broken(column.title, body) for column, body in zip(self.columns, bodies)
         ]
@@ -176,6 +181,7 @@ class FittedTable:
         ):
             if _together(fitted.values()) <= room:
                 break
+            # the one that a reader can best do without
             del fitted[i]
 
         left = room - _together(fitted.values())
@@ -183,6 +189,8 @@ class FittedTable:
             for i in (i for i in fitted if self.columns[i].kind == kind):
                 more = max(
                     min(left, widths[i] - fitted[i]),
+                    # so many cells in any case: a wider table is better than names of
+                    # one letter
                     min(_FEWEST, widths[i]) - fitted[i],
                 )
                 fitted[i] += more
@@ -201,12 +209,13 @@ class FittedTable:
             line = Text(" " * self.indent, style, overflow="fold")
             for i, lines in cells.items():
                 text = lines[n] if n < len(lines) else Text()
+                # by cells, since a letter of Chinese takes two
                 blank = " " * (widths[i] - text.cell_len)
                 if self.columns[i].kind == "number":
-                    before, behind = (blank, "")
+                    before, after = (blank, "")
                 else:
-                    before, behind = ("", blank)
-                line.append(before).append_text(text).append(behind + " " * _GAP)
+                    before, after = ("", blank)
+                line.append(before).append_text(text).append(after + " " * _GAP)
 
             line.rstrip()
             yield line
@@ -218,10 +227,11 @@ def table_of(
 ) -> FittedTable:
     """A row for each item, from columns that each know their cell of it."""
     chosen = tuple(columns)
-    return FittedTable(
-        [column for column, _ in chosen],
-        [[cell(item) for _, cell in chosen] for item in items],
-    )
+
+    def row(item: T) -> list[Text]:
+        return [cell(item) for _, cell in chosen]
+
+    return FittedTable([column for column, _ in chosen], [row(item) for item in items])
 
 
 def write_csv(stream: TextIO, table: RenderableType) -> None:
@@ -232,12 +242,13 @@ def write_csv(stream: TextIO, table: RenderableType) -> None:
     rows = csv.writer(stream, lineterminator="\n")
     for part in parts:
         if isinstance(part, FittedTable) and part.header:
-            told = [i for i, column in enumerate(part.columns) if column.kind != "bar"]
-            rows.writerow(part.columns[i].title for i in told)
-            rows.writerows(
-                [getattr(row[i], "value", row[i].plain) for i in told]
-                for row in part.rows
-            )
+            indices = [
+                i for i, column in enumerate(part.columns) if column.kind != "bar"
+            ]
+            rows.writerow(part.columns[i].title for i in indices)
+            for row in part.rows:
+                cells = [row[i] for i in indices]
+                rows.writerow(getattr(cell, "value", cell.plain) for cell in cells)
             return
 
 
@@ -256,12 +267,12 @@ def _cell(
 
     inside = text.plain.lstrip()
     indent = len(text.plain) - len(inside)
-    return [
-        Text(
-            " " * indent + cut(inside, max(width - indent, _FEWEST)),
-            text.style,
-        )
-    ]
+    shown = cut(inside, max(width - indent, _FEWEST))
+    cell = Text(" " * indent, text.style)
+    if shown.startswith(_ELLIPSIS):
+        rest = text[len(text) - len(shown) + 1 :]  # in its styles
+        return [cell.append(_ELLIPSIS).append_text(rest)]
+    return [cell.append(shown)]
 
 
 def _together(widths: Collection[int]) -> int:

@@ -60,7 +60,7 @@ def read_notebook(path: str, place: str, text: bytes) -> Notebook:
         python, lines = _python(source)
         cells[file] = python
         left_out += [
-            f"`{clip(line.strip())}` ({place_text(file, at)})" for at, line in lines
+            f"`{clip(line.strip())}` ({place_text(file, row)})" for row, line in lines
         ]
         linecache.cache[file] = (
             len(cells[file]),
@@ -86,7 +86,7 @@ def place_in_file(
         return None
 
     for ascii in (True, False):  # both ways in which JSON may write it
-        before, inside, whole = (
+        before, inside, line = (
             json.dumps(part, ensure_ascii=ascii)[1:-1]
             for part in (
                 code[: columns[0] - 1],
@@ -94,8 +94,8 @@ def place_in_file(
                 code,
             )
         )
-        if text.count(whole) == 1:
-            found = text.index(whole)
+        if text.count(line) == 1:
+            found = text.index(line)
             start = text.rfind("\n", 0, found) + 1
             column = found - start + len(before) + 1
             return text.count("\n", 0, start) + 1, (column, column + len(inside))
@@ -154,20 +154,20 @@ def _python(
             left_out.append((first + 1, lines[first]))
             lines[first:] = [""] * (len(lines) - first)
 
-    while (at := _mistake("\n".join(lines))) is not None:
-        if at >= len(lines) or not _ONLY_IPYTHON.match(lines[at]):
+    while (row := _mistake("\n".join(lines))) is not None:
+        if row >= len(lines) or not _ONLY_IPYTHON.match(lines[row]):
             break  # the user's own mistake, which Python tells when it runs
-        if timed := _TIMED.match(lines[at]):
-            lines[at] = timed[1] + lines[at][timed.end() :].lstrip()
+        if timed := _TIMED.match(lines[row]):
+            lines[row] = timed[1] + lines[row][timed.end() :].lstrip()
             continue
-        left_out.append((at + 1, lines[at]))
-        while lines[at].endswith("\\") and at + 1 < len(lines):
-            lines[at + 1], lines[at] = (
-                lines[at][: _indent(lines[at])] + lines[at + 1].lstrip(),
+        left_out.append((row + 1, lines[row]))
+        while lines[row].endswith("\\") and row + 1 < len(lines):
+            lines[row + 1], lines[row] = (
+                lines[row][: _indent(lines[row])] + lines[row + 1].lstrip(),
                 "",
             )
-            at += 1
-        lines[at] = f"{lines[at][: _indent(lines[at])]}pass  # {lines[at].lstrip()}"
+            row += 1
+        lines[row] = f"{lines[row][: _indent(lines[row])]}pass  # {lines[row].lstrip()}"
 
     return "\n".join(lines) + "\n", left_out
 

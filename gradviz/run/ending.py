@@ -64,6 +64,7 @@ class Failure:
         of a `sys.exit`.
         """
         if isinstance(self.error, SystemExit):
+            # `sys.exit("text")` prints its text
             if self.error.code is not None and not isinstance(self.error.code, int):
                 print(self.error.code, file=sys.stderr)
             return
@@ -71,6 +72,7 @@ class Failure:
         sys.stderr.write(self.explanation)
         for link in _chain(self.error):
             with suppress(TypeError, AttributeError):  # an exception class may refuse
+                # our frames say nothing about the user's mistake
                 link.__traceback__ = users_part(link.__traceback__)
 
         try:
@@ -80,6 +82,7 @@ class Failure:
                 self.error.__traceback__,
             )
         except Exception:
+            # the user's own hook failed: show the error all the same
             sys.__excepthook__(
                 type(self.error),
                 self.error,
@@ -165,6 +168,7 @@ def users_code() -> Iterator[Outcome]:
     try:
         yield outcome
     except (KeyboardInterrupt, TargetError):
+        # in a fork there is nobody to pass it to
         if os.getpid() == process:
             raise
     except BaseException as error:
@@ -193,7 +197,8 @@ def _chain(error: BaseException) -> list[BaseException]:
 
     while waiting:
         link = waiting.pop()
-        if link is not None and not any(link is known for known in links):
+        # exceptions may refer to each other in a circle
+        if link is not None and not any(link is other for other in links):
             links.append(link)
             waiting += [
                 link.__cause__,
@@ -221,17 +226,17 @@ def users_part(traceback: TracebackType | None) -> TracebackType | None:
             kept.append(traceback)
         traceback = traceback.tb_next
 
-    made: TracebackType | None = None
+    trimmed: TracebackType | None = None
     for link in reversed(kept):
         # some instructions have none
-        made = TracebackType(
-            made,
+        trimmed = TracebackType(
+            trimmed,
             link.tb_frame,
             link.tb_lasti,
             link.tb_lineno or 0,
         )
 
-    return made
+    return trimmed
 
 
 def outlast_launcher() -> None:
@@ -241,6 +246,7 @@ def outlast_launcher() -> None:
     The script has ended, and what was read of it is still to be written.
     """
     if rank() is not None and threading.current_thread() is threading.main_thread():
+        # another rank that fails must not cost this one its report
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
@@ -272,12 +278,14 @@ def stoppable_main() -> Iterator[Callable[[], None]]:
         with lock:
             if listening and not sent:
                 sent = True
+                # once only: a second one could come after the handler is put back
                 signal.pthread_kill(main, number)
 
     before = signal.signal(number, _raise)
     try:
         yield stop
     finally:
+        # the signal may still come here, where nothing is left to stop
         with suppress(Stopped):
             with lock:
                 listening = False

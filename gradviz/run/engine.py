@@ -89,6 +89,8 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
         **options: Any,
     ) -> Ended | None:
         frame = engine.f_back
+        # a fork has the hooks of its parent; a task that runs already is a checkpoint
+        # that recomputes
         ours = os.getpid() == process and torch._C._current_graph_task_id() == -1
         if not ours or frame is None or is_traced() or _compiling(frame):
             return None
@@ -98,6 +100,7 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
         else:
             create_graph = options.get("create_graph")
 
+        # what is called here must not be compiled with the user's function
         compiler = pause_compiler()
         try:
             retains = len(arguments) > 1 and bool(arguments[1])
@@ -112,6 +115,7 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
             return None
 
         chosen = arguments[3] if len(arguments) > 3 else options.get("inputs")
+        # with `inputs=...` only some leaves get their gradient
         filled = bool(options.get("accumulate_grad")) and not chosen
         return lambda returned, _: afterwards(filled if returned else None)
 
@@ -125,13 +129,14 @@ def _compiling(frame: FrameType | None) -> bool:
     Or a pipeline that learns the shapes of gradients, from tensors whose numbers nobody
     set.
     """
-    for around in frames_from(frame):
-        name = _module(around)
+    for caller in frames_from(frame):
+        name = _module(caller)
         if (
             name.startswith(_COMPILERS)
-            or (name, around.f_code.co_name) == _LEARNS_SHAPES
+            or (name, caller.f_code.co_name) == _LEARNS_SHAPES
         ):
             return True
+        # the user's code, or a library's, that the compiler did not call
         if not name.startswith("torch."):
             break
     return False
@@ -176,6 +181,7 @@ class _Watcher:
                 self._watch(spec.loader)
                 return spec
 
+        # nobody found the module: a later import may
         sys.meta_path.insert(0, self)
         return None
 
@@ -190,6 +196,7 @@ class _Watcher:
         def load_and_act(module: ModuleType) -> None:
             # the loader is as it was before the module's own code runs
             if before is None:
+                # it was the class's own, which shows again
                 del loader.exec_module
             else:
                 loader.exec_module = before
@@ -241,6 +248,7 @@ def call_words(
         return f"autograd.grad({names})"
     # `tensor.backward()`
     if call.frame.f_back is not None and _module(call.frame.f_back) == "torch._tensor":
+        # the line says it where no variable holds the output
         names = names or _called_on(calling(call.frame, outermost))
         return f"{names}.backward()" if names else "backward()"
     return f"autograd.backward({names})"
@@ -263,12 +271,13 @@ def calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
     there is none.
     """
     nearest = None
-    for around in frames_from(frame, outermost):
-        file = around.f_code.co_filename
+    for caller in frames_from(frame, outermost):
+        file = caller.f_code.co_filename
         if not is_foundation(file):
-            nearest = nearest or around
+            # a library's function stands in until one of the script's comes
+            nearest = nearest or caller
             if not package_of(file):
-                return around
+                return caller
     return nearest
 
 

@@ -77,10 +77,10 @@ def lookup(
 
     if value is _ABSENT:
         names = [
-            known
+            candidate
             for space in namespaces
-            for known, item in space.items()
-            if _worth_naming(known, item, space)
+            for candidate, item in space.items()
+            if _worth_naming(candidate, item, space)
         ]
         raise TargetError(
             f"{place} has no variable {first!r}. {did_you_mean(first, names, what='variables')}"
@@ -176,6 +176,7 @@ def _not_depended_on(
         need_graph=False,
     )
     used = {(edge.producer, edge.output) for edge in graph.edges}
+    # what another output was computed from is on the way to that one
     return {
         name: tensor
         for (name, tensor), root in zip(tensors.items(), graph.roots)
@@ -192,6 +193,7 @@ def _worth_naming(name: str, value: object, space: Namespace) -> bool:
     kind = type(value)
     if name.startswith("_") or issubclass(kind, (ModuleType, type)):
         return False
+    # a function that was imported is hardly the one that is meant
     return not issubclass(kind, _ROUTINES) or getattr(
         value, "__module__", None
     ) == space.get("__name__")
@@ -201,12 +203,13 @@ def _step(value: object, part: str) -> object:
     """An attribute, a key or an element; of a wrapper of data parallel also what the
     module in it has.
     """
-    own = _own(value, part)
-    inside = unwrapped(value) if own is _ABSENT else value
-    return own if inside is value else _own(inside, part)
+    direct = _own(value, part)
+    inside = unwrapped(value) if direct is _ABSENT else value
+    return direct if inside is value else _own(inside, part)
 
 
 def _own(value: object, part: str) -> object:
+    # a key before an attribute: `batch.keys` may be data
     if isinstance(value, Mapping) and part in value:
         return value[part]
     if part.isdigit():
@@ -244,6 +247,7 @@ def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:
     """Each tensor once, under its first name."""
     first: dict[int, NamedValue] = {}
     for named in named_tensors:
+        # names come shortest first
         first.setdefault(id(named.value), named)
     return {named.name: named.value for named in first.values()}
 
@@ -260,8 +264,8 @@ def _no_graph(
         lines = few_lines(
             [f"{name} {why_no_graph(tensor)}" for name, tensor in seen.items()], _SHOWN
         )
-    what = "tensor with a graph. Seen:" if seen else "variable that holds a tensor."
-    return "\n".join([f"{lead} {what}", *lines, *advice])
+    noun = "tensor with a graph. Seen:" if seen else "variable that holds a tensor."
+    return "\n".join([f"{lead} {noun}", *lines, *advice])
 
 
 def no_graph_words(target: Target, processes: int) -> list[str]:

@@ -22,6 +22,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
+from operator import is_
 from traceback import print_exception
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal, Protocol
@@ -215,6 +216,7 @@ def main_module(name: str) -> tuple[ModuleSpec, CodeType]:
     if spec is None:
         raise _none(name)
 
+    # a package: Python runs the `__main__` in it
     if spec.submodule_search_locations is not None:
         _import(name)
         spec = find_spec(f"{name}.__main__")
@@ -243,6 +245,7 @@ def as_module(path: str) -> tuple[str, str]:
     folder, package = os.path.split(folder)
     parts = [package, os.path.splitext(base)[0]]
     while os.path.isfile(os.path.join(folder, "__init__.py")):
+        # outwards, as long as the folder is a package itself
         folder, package = os.path.split(folder)
         parts.insert(0, package)
     return folder, ".".join(parts)
@@ -363,6 +366,7 @@ class Program:
                 "__loader__": spec.loader,
             }
             variables |= {"__package__": spec.parent, "__spec__": spec}
+            # as `python -m` does, once the module has been found
             sys.argv[0] = str(spec.origin)
             _execute(code, variables)
 
@@ -390,21 +394,26 @@ class Program:
                 *arguments,
             ]
             if not getattr(sys.flags, "safe_path", False):
+                # a script finds the modules beside it first, as under plain Python
                 sys.path[:1] = [self._folder]
             if self._main is not None:
                 sys.modules["__main__"] = self._main
-            known, handlers = set(sys.modules), _handlers()
+            modules_before, handlers = set(sys.modules), _handlers()
             # a folder of installed packages, which stay
             shared = self._folder in sys.path[1:]
             try:
                 yield
             finally:
-                own = {} if shared else _forget_neighbours(known, self._folder)
+                neighbours = (
+                    {} if shared else _forget_neighbours(modules_before, self._folder)
+                )
+                # what it registered runs when the process ends, and finds its modules
+                # then
                 if self._main is not None and _handlers() > handlers:
-                    own["__main__"] = self._main
+                    neighbours["__main__"] = self._main
                     with suppress(OSError):  # the folder may be gone
                         left = (
-                            own,
+                            neighbours,
                             sys.argv,
                             list(sys.path),
                             os.getcwd(),
@@ -413,7 +422,10 @@ class Program:
                         atexit.register(_back_to, *left)  # the last comes first
 
 
-_BUILTINS = dict(vars(builtins))
+_CURRENT = vars(builtins)
+_BUILTINS = dict(_CURRENT)
+_IN_ORDER = tuple(_BUILTINS.values())
+_all, _map = all, map  # which a script may replace, too
 
 
 @contextmanager
@@ -421,16 +433,19 @@ def usual_builtins() -> Iterator[None]:
     """Inside, `len` and `open` are Python's own, whatever a script has put in their
     place.
     """
-    replaced = {
-        name: value
-        for name, value in vars(builtins).items()
-        if _BUILTINS.get(name, value) is not value
-    }
-    vars(builtins).update((name, _BUILTINS[name]) for name in replaced)
+    replaced = {}
+    # each backward call asks, so without a loop in Python where nothing is replaced
+    if not _all(_map(is_, _CURRENT.values(), _IN_ORDER)):
+        for name, value in _CURRENT.items():
+            if _BUILTINS.get(name, value) is not value:
+                replaced[name] = value
+
+    # only what was replaced: names that a script added stay
+    _CURRENT.update((name, _BUILTINS[name]) for name in replaced)
     try:
         yield
     finally:
-        vars(builtins).update(replaced)
+        _CURRENT.update(replaced)
 
 
 def _main(target: Target) -> ModuleType | None:
@@ -486,6 +501,7 @@ def _put_back() -> Iterator[None]:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # the user may have closed or replaced it
                 stream.flush()
+        # the lists themselves, which others may hold, and then their entries
         sys.argv, sys.path = argv, path
         sys.path[:] = entries
         sys.stdin, sys.stdout, sys.stderr = streams
@@ -503,6 +519,7 @@ def _as_ipython(folder: str) -> Iterator[None]:
     """
     window = os.environ.get("MPLBACKEND")
     os.chdir(folder)
+    # a choice of the user's stays
     os.environ.setdefault("MPLBACKEND", "agg")
     sys.excepthook = print_exception  # Python's own looks for files, and a cell is none
     try:
@@ -537,7 +554,7 @@ def _back_to(
 
 
 def _forget_neighbours(
-    known: set[str],
+    modules_before: set[str],
     folder: str,
 ) -> dict[str, ModuleType]:
     """Drop the modules that were imported from the script's own folder, so that another
@@ -545,13 +562,14 @@ def _forget_neighbours(
     """
     tops = {
         name
-        for name in set(sys.modules) - known
+        for name in set(sys.modules) - modules_before
+        # a submodule goes with its package
         if "." not in name and _folder_of(sys.modules.get(name)) == folder
     }
     dropped = [
         name
         for name in list(sys.modules)
-        if name not in known and name.partition(".")[0] in tops
+        if name not in modules_before and name.partition(".")[0] in tops
     ]
     return {name: sys.modules.pop(name) for name in dropped}
 

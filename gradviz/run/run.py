@@ -148,14 +148,14 @@ class Run(Generic[T]):
             the same step (`gradviz.run.selection`).
         keep_going: let the script run on to its end after the call.
         record: note module calls and source lines while the script runs, which takes
-        some time.
+            some time.
         need_graph: without it, a script is read after the first step of an optimizer,
             all its variables and whatever they hold; without such a step when it has
             ended, or at the first call, if no global variable holds a tensor there.
             With `keep_going` it is read when it has ended, if one does. With `at` it is
             read at that call. A name may be anything.
         around: makes a context that is entered while tensors are read, and left while
-        the user's code runs.
+            the user's code runs.
         steps: how many backward calls in a row to read, from the first one looked at
             on. Those with `create_graph` are read in addition, as parts of a step. A
             script may end before.
@@ -166,9 +166,9 @@ class Run(Generic[T]):
             that result and whether all leaves got their `.grad`; what it returns takes
             the result's place. The script then is stopped after the engine, not before.
         ended: called with the variables when the script has come to its end by itself;
-        it must not raise.
+            it must not raise.
         nothing: the result where the script raised before anything was read; without it
-        that raises ScriptError.
+            that raises ScriptError.
     """
 
     target: Target
@@ -211,6 +211,7 @@ class Run(Generic[T]):
         """Which calls to read: none where a name is read when the script has ended."""
         if self.steps is not None:
             first = self._at[0] if self._at else 1
+            # a fixed number of steps is read, and then the run is over
             if self.look is None:
                 return InARow(first, self.steps)
             return RunOn(
@@ -231,8 +232,9 @@ class Run(Generic[T]):
 
         Raises:
             TargetError, NotATensorError, NoGraphError: there is nothing to look at; the
-            message says why. ScriptError: the script failed before anything was
-            captured. Its traceback has been printed.
+                message says why.
+            ScriptError: the script failed before anything was captured. Its traceback
+                has been printed.
         """
         if self.target.kind == "graph":
             raise TargetError(
@@ -254,6 +256,7 @@ class Run(Generic[T]):
 
     def _run(self) -> None:
         """Run the code, and read at the calls that are selected."""
+        # a name that is read at the end needs no watch over backward calls
         unwatched, process = type(self._selection) is Selection, os.getpid()
         with (
             handlers_of_script(),
@@ -270,6 +273,7 @@ class Run(Generic[T]):
                         self.ended([self._program.namespace])
             except KeyboardInterrupt as error:
                 self._error = self._error or error
+                # a watch that goes on is ended by Ctrl-C, and shows what it has seen
                 if not self._watches_on or os.getpid() != process:
                     raise
             finally:
@@ -281,14 +285,15 @@ class Run(Generic[T]):
             and self._failure is not None
             and self._failure.exit_code is None
         ):
+            # now: the tensors that filled the memory live as long as the traceback
             explanation = hook("gradviz.memory.oom:explanation")
             if explanation:
-                told = explanation(
+                text = explanation(
                     self._failure.error, self._recording(), [self._program.namespace]
                 )
             else:
-                told = ""
-            self._failure = replace(self._failure, explanation=told)
+                text = ""
+            self._failure = replace(self._failure, explanation=text)
 
     def _ended(self) -> RunResult[T]:
         """What was read at calls, else what can be read now that the code has ended."""
@@ -304,6 +309,7 @@ class Run(Generic[T]):
         failed = failure is not None and failure.exit_code is None
 
         if self.nothing is not None and not results and (failed or unread):
+            # a report of nothing is better than the error alone: it says why
             return RunResult(
                 self.nothing, self.target, failure, (), unread, self._calls
             )
@@ -323,7 +329,7 @@ class Run(Generic[T]):
             self._until,
         )
 
-    def _raise_unless(self, told: bool) -> None:
+    def _raise_unless(self, shown: bool) -> None:
         """Raise what reading raised, but where results or a report without any tell it."""
         if isinstance(self._error, KeyboardInterrupt) and self._watches_on:
             return
@@ -338,7 +344,7 @@ class Run(Generic[T]):
         reported = self._results or (
             self.look is not None and not isinstance(self._error, GradvizError)
         )
-        if self._error is not None and not (reported and told):
+        if self._error is not None and not (reported and shown):
             raise self._error
 
     @property
@@ -400,6 +406,7 @@ class Run(Generic[T]):
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:
+            # the user's own handler raised it, in the midst of our reading
             if signalled(error):
                 raise
             if self._error is None or isinstance(error, KeyboardInterrupt):
@@ -415,6 +422,7 @@ class Run(Generic[T]):
             self._calls += 1
             before, wanted = len(self._results), False
             with self._guarded(), _isolated():
+                # what the search for names raises is kept, too
                 wanted = (
                     not self._done
                     and self._selection.wants(self._calls, call)
@@ -428,6 +436,7 @@ class Run(Generic[T]):
                 return self._after_the_engine
             self._stop_when_done()
             if self._done:
+                # called when the engine has ended: a running backward keeps its hooks
                 return self._leave_it_alone
             if self.look is not None and not self._done:
                 return partial(self._after_a_call_not_read, call)
@@ -461,8 +470,9 @@ class Run(Generic[T]):
     def _after_a_call_not_read(self, call: EngineCall, filled: bool | None) -> None:
         with self._lock:
             wanted = False
-            with self._guarded(), _isolated():
-                wanted = self._selection.ended(filled) and not self._done
+            if filled is None or (self.look is not None and self.look.awaits_end):
+                with self._guarded(), _isolated():
+                    wanted = self._selection.ended(filled) and not self._done
 
             if wanted:
                 before = len(self._results)
@@ -528,6 +538,7 @@ class Run(Generic[T]):
         outputs, names = call.outputs, tuple[str, ...]()
 
         if len(outputs) > 1:
+            # what no variable holds is called by its place in the call
             names = tuple(
                 name_of(output, variables) or f"output[{i}]"
                 for i, output in enumerate(outputs)
@@ -555,6 +566,7 @@ class Run(Generic[T]):
         """
         with self._lock:
             if not self._done and (self._selection.standing_in or not self.keep_going):
+                # the optimizer's frames lie between this one and the user's
                 frame = sys._getframe()
                 variables = variables_at(frame, self._program.namespace, _OUTERMOST)
                 title = f"{self._title}: after the first optimizer step at {call_place(frame, _OUTERMOST)}"
@@ -590,6 +602,7 @@ class Run(Generic[T]):
                     )
 
                 if self._selection.standing_in:
+                    # what was read before only stood in for this
                     self._results.clear()
                     self._error = None
 
@@ -603,6 +616,7 @@ class Run(Generic[T]):
         """
         if threading.get_ident() == self._thread:
             raise Stopped
+        # the exception of this thread would not reach the main one
         self._stop_main()
         # the one exception that ends a thread without a word
         raise SystemExit from Stopped()
@@ -648,29 +662,30 @@ class Run(Generic[T]):
             return
 
         last = recording.last_outputs(failure.error, [namespace])
-        made = self._program.made  # a cell of a notebook also sees what others made
+        # a cell of a notebook also sees the variables of other cells
+        new_names = self._program.made
         outputs = {
             name: value
             for name, value in last.outputs.items()
-            if name in made or namespace.get(name) is not value
+            if name in new_names or namespace.get(name) is not value
         }
         if not outputs or last.source is None:
             return
 
-        at = place_text(
+        place = place_text(
             os.path.basename(last.source.file),
             last.source.line,
         )
         inside = f" in {last.module}" if last.module else ""
         notes = (
-            f"stopped at {at}{inside}: {last.source.text}",
+            f"stopped at {place}{inside}: {last.source.text}",
             last.error.splitlines()[0],
         )
         names = tuple(
             f"{name}, where it failed" if name.startswith("input of") else name
             for name in outputs
         )
-        title = f"{self._title}, until it failed at {at}"
+        title = f"{self._title}, until it failed at {place}"
         self._take(
             LiveOutputs(
                 list(outputs.values()),
@@ -688,6 +703,7 @@ class Run(Generic[T]):
         name, place = self.target.name, self.target.short
         label, outputs = name, None
 
+        # the value may be a function, which is the user's to fail
         with users_code() as outcome:
             value = lookup(name, variables, place)
             outputs = outputs_of(value, name, place)

@@ -32,9 +32,14 @@ CALLS = 1000
 class Look(Protocol):
     """What follows calls that are not read, at little cost. `seen_enough`: whatever
     comes now follows from what was read.
+
+    `awaits_end`: it looks at the call that runs once that has ended, too.
     """
 
     seen_enough: bool
+
+    @property
+    def awaits_end(self) -> bool: ...
 
     def before(
         self,
@@ -148,12 +153,15 @@ class InARow(Selection):
         super().__init__(out_of_patience)
         self._first = first
         self._steps = steps
+        # where every call builds a graph, their number has to end it
         self._calls = 1 if steps == 1 else steps * PARTS
 
     def wants(self, number: int, call: EngineCall) -> bool:
         return number >= self._first
 
     def took(self, call: EngineCall) -> None:
+        # a call that builds a graph of gradients is a part of its step, as in a
+        # gradient penalty
         self._steps -= not call.create_graph
         self._calls -= 1
         self.enough = self._steps <= 0 or self._calls <= 0
@@ -181,6 +189,7 @@ class RunOn(InARow):
 
     def wants(self, number: int, call: EngineCall) -> bool:
         reading = not self._watching and super().wants(number, call)
+        # asked at every call, since it counts what it sees
         return self._look.before(number, call, reading) and (self._watching or reading)
 
     def took(self, call: EngineCall) -> None:
@@ -244,6 +253,7 @@ class FirstBackward(Selection):
         self._first_place = ""  # of the call that a backward() is preferred to
 
     def wants(self, number: int, call: EngineCall) -> bool:
+        # a program that calls autograd.grad only: the first call is what was meant
         if number > CALLS and not call.accumulates:
             self.settle()
             return False
@@ -253,6 +263,7 @@ class FirstBackward(Selection):
         if call.accumulates:
             self.settle()
         elif not self.standing_in:
+            # autograd.grad may be a part of a step whose backward() comes later
             self.standing_in = True
             self._unhook = _after_optimizer_step(self._out_of_patience)
             self._wait_for_more()

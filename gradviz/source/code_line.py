@@ -6,18 +6,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 from gradviz.graph import SourceLine
-from gradviz.source.statements import (
-    InPlace,
-    called,
-    flattened,
-    is_empty,
-    names_in,
-    pieces_in_place,
-    targets_of,
-    without_index,
-)
+from gradviz.source.changes import InPlace, pieces_in_place, without_index
+from gradviz.source.cut import METHODS
+from gradviz.source.statements import called, flattened, is_empty, names_in, targets_of
 
 
 def assigned(source: SourceLine | None) -> tuple[str, ...]:
@@ -55,15 +49,13 @@ def adds_to(source: SourceLine | None, name: str) -> bool | None:
     """
     if name not in assigned(source):
         return None
-    return any(
-        isinstance(statement, ast.AugAssign)
-        or (
-            isinstance(value := getattr(statement, "value", None), ast.BinOp)
-            and isinstance(value.op, ast.Add)
-            and name in (ast.unparse(value.left), ast.unparse(value.right))
-        )
-        for statement in parsed(source)
-    )
+    for statement in parsed(source):
+        value = getattr(statement, "value", None)
+        if isinstance(statement, ast.AugAssign):
+            return True
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+            return name in (ast.unparse(value.left), ast.unparse(value.right))
+    return False
 
 
 def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
@@ -74,13 +66,10 @@ def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
     >>> changed_in_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
     ('h',)
     """
-    return tuple(
-        dict.fromkeys(
-            name
-            for _, piece in in_place_pieces(source)
-            for name in names_in(without_index(piece.changed))
-        )
-    )
+    names: dict[str, None] = {}
+    for _, piece in in_place_pieces(source):
+        names |= dict.fromkeys(names_in(without_index(piece.changed)))
+    return tuple(names)
 
 
 def in_place_part(source: SourceLine | None) -> str:
@@ -106,17 +95,15 @@ def with_copies(source: SourceLine | None) -> str:
     ''
     """
     for statement in parsed(source):
-        if isinstance(statement, ast.Assign):
-            parts = (
-                target
-                for target in statement.targets
-                if isinstance(target, ast.Subscript)
-            )
-            copies = _Copies({ast.unparse(without_index(part)) for part in parts})
-            statement.value = copies.visit(statement.value)
-            if copies.made:
-                return ast.unparse(statement)
-
+        if not isinstance(statement, ast.Assign):
+            continue
+        parts = [part for part in statement.targets if isinstance(part, ast.Subscript)]
+        tensors = {ast.unparse(without_index(part)) for part in parts}
+        for part in ast.walk(statement.value):  # the outer ones come first
+            if not isinstance(part, ast.Subscript):
+                continue
+            if ast.unparse(without_index(part)) in tensors:
+                return _with(statement, part, _call(part, "clone"))
     return ""
 
 
@@ -135,74 +122,54 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     ['', "a['x'].append(l.detach())"]
     """
     statements = parsed(source)
-    statement = statements[0] if len(statements) == 1 else None
-    value = getattr(statement, "value", None)
+    if len(statements) != 1:
+        return ""
 
+    (statement,) = statements
+    value, steps = getattr(statement, "value", None), 0
     if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
-        value.args, into = _one_detached(value.args), [value.func]
+        # of several arguments, the one that may be a tensor
+        plain = (ast.Call, ast.Constant)
+        tensors = [each for each in value.args if not isinstance(each, plain)]
+        added = tensors or value.args
+        into, steps = [value.func], 1
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
-        statement.value, into = _detached(statement.value), targets_of(statement)
+        added, into = [statement.value], targets_of(statement)
     else:
         return ""
 
-    steps = sum(
-        isinstance(part, ast.Subscript) for target in into for part in ast.walk(target)
-    )
-    fits = isinstance(statement, ast.AugAssign) or steps + isinstance(
-        statement, ast.Expr
-    ) in (depth, depth or 1)
-    text = ast.unparse(statement)
-    return text if fits and text != ast.unparse(parsed(source)[0]) else ""
+    for target in into:
+        steps += sum(isinstance(part, ast.Subscript) for part in ast.walk(target))
+    fits = isinstance(statement, ast.AugAssign) or steps in (depth, depth or 1)
+    if not fits or len(added) != 1 or not _may_have_graph(added[0]):
+        return ""
+    return _with(statement, added[0], _call(added[0], "detach"))
 
 
-def _one_detached(
-    given: list[ast.expr],
-) -> list[ast.expr]:
-    """The same arguments, of which the one that may be a tensor is detached, if there
-    is one only.
+_TENSORS = (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Call, ast.IfExp)
+
+
+def _may_have_graph(value: ast.expr) -> bool:
+    """Whether an expression is one thing that may be a tensor with a graph, as far as
+    the text tells.
     """
-    tensors = [
-        one for one in given if not isinstance(one, (ast.Call, ast.Constant))
-    ] or given
-    return [_detached(one) if [one] == tensors else one for one in given]
+    cuts = isinstance(value, ast.Call) and METHODS.get(called(value)) is not None
+    return isinstance(value, _TENSORS) and not cuts
 
 
-def _detached(value: ast.expr) -> ast.expr:
-    """The same without its graph, where it is one thing that may be a tensor with one,
-    as far as the text tells.
-    """
-    plain = isinstance(
-        value,
-        (
-            ast.Name,
-            ast.Attribute,
-            ast.Subscript,
-            ast.BinOp,
-            ast.Call,
-            ast.IfExp,
-        ),
-    )
-    cut = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in (
-        "item",
-        "detach",
-        "tolist",
-        "numpy",
-    )
-
-    return _calls(value, "detach") if plain and not cut else value
-
-
-def _calls(
-    value: ast.expr,
-    method: str,
-    *arguments: ast.expr,
-) -> ast.Call:
+def _call(value: ast.AST, method: str) -> ast.Call:
     """The call of a method of an expression."""
-    return ast.Call(
-        ast.Attribute(value, method, ast.Load()),
-        [*arguments],
-        [],
-    )
+    return ast.Call(ast.Attribute(cast("ast.expr", value), method, ast.Load()), [], [])
+
+
+def _with(statement: ast.stmt, part: ast.AST, new: ast.AST) -> str:
+    """The code of a statement with another expression in the place of a part."""
+
+    class Replacing(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> Any:
+            return new if node is part else self.generic_visit(node)
+
+    return ast.unparse(Replacing().visit(statement))
 
 
 def in_place(source: SourceLine | None) -> tuple[str, str]:
@@ -224,8 +191,8 @@ def in_place(source: SourceLine | None) -> tuple[str, str]:
         if name not in map(ast.unparse, ast.walk(value)):
             continue
         if isinstance(value, (ast.ListComp, ast.DictComp)):
-            setattr(value, one, _calls(getattr(value, one), "requires_grad_"))
-            return name, ast.unparse(statement)
+            part = getattr(value, one)
+            return name, _with(statement, part, _call(part, "requires_grad_"))
         if isinstance(value, ast.BinOp) and ast.unparse(value.left) == name:
             sign = {
                 ast.Add: "+=",
@@ -257,22 +224,14 @@ def passing(
     # one of several arguments, on a line of its own
     comma = "," if source.text.endswith("),") else ""
     statements = parsed(source._replace(text=source.text.removesuffix(",")))
-    parts = [part for one in statements for part in ast.walk(one)]
-    calls = [
-        part
-        for part in parts
-        if isinstance(part, ast.Call) and called(part) in functions
-    ]
+    calls = [part for each in statements for part in ast.walk(each)]
+    calls = [part for part in calls if called(part) in functions]
+    if len(calls) != 1 or len(statements) != 1 or not isinstance(calls[0], ast.Call):
+        return ""
 
-    for call in calls if len(calls) == len(statements) == 1 else ():
-        kept = [other for other in call.keywords if other.arg != keyword]
-        call.keywords = [
-            *kept,
-            ast.keyword(keyword, ast.Name(value)),
-        ]
-        return ast.unparse(statements[0]) + comma
-
-    return ""
+    kept = [other for other in calls[0].keywords if other.arg != keyword]
+    calls[0].keywords = [*kept, ast.keyword(keyword, ast.Name(value))]
+    return ast.unparse(statements[0]) + comma
 
 
 def calling(source: SourceLine | None, *names: str) -> str:
@@ -284,34 +243,14 @@ def calling(source: SourceLine | None, *names: str) -> str:
     """
     for statement in parsed(source):
         parts = list(ast.walk(statement))
-        done = [part.func for part in parts if isinstance(part, ast.Call)]
+        functions = [part.func for part in parts if isinstance(part, ast.Call)]
         for part in parts:
             if isinstance(part, ast.Call) and called(part) in names and part.args:
-                part.func = ast.Call(part.func, [], [])
-                return ast.unparse(statement)
-            if (
-                isinstance(part, ast.Attribute)
-                and part.attr in names
-                and part not in done
-            ):
-                part.attr += "()"
-                return ast.unparse(statement)
-
+                return _with(statement, part.func, ast.Call(part.func, [], []))
+            named = isinstance(part, ast.Attribute) and part.attr in names
+            if named and part not in functions:
+                return _with(statement, part, ast.Call(cast("ast.expr", part), [], []))
     return ""
-
-
-class _Copies(ast.NodeTransformer):
-    """Puts `.clone()` behind the parts that are read of some tensors."""
-
-    def __init__(self, bases: set[str]) -> None:
-        self._bases = bases
-        self.made = 0
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        if ast.unparse(without_index(node)) not in self._bases:
-            return self.generic_visit(node)
-        self.made += 1
-        return _calls(node, "clone")
 
 
 def in_place_pieces(

@@ -30,6 +30,18 @@ wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed withou
 `create_graph`; written into a leaf; a leaf that `copy.deepcopy` copies.
 """
 
+METHODS: dict[str, DetachKind] = {
+    "detach": "detach",
+    "detach_": "detach",
+    "numpy": "numpy",
+    **dict.fromkeys(("item", "tolist"), "number"),
+    **dict.fromkeys(("argmax", "argmin", "argsort"), "integer"),
+    **dict.fromkeys(("gt", "lt", "ge", "le", "eq", "ne"), "integer"),
+    **dict.fromkeys(("long", "int", "short", "byte", "bool"), "integer"),
+    **dict.fromkeys(("bernoulli", "multinomial"), "sample"),
+}
+"""Methods of tensors that cut, and how."""
+
 
 class Cut(NamedTuple):
     """A line that drops a graph.

@@ -8,13 +8,13 @@ import ast
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from gradviz.source.changes import method_calls
 from gradviz.source.search import ADDING, FOLLOWED
 from gradviz.source.statements import (
     Body,
     assigned,
     body_around,
     covers,
-    method_calls,
     names_in,
     names_of,
 )
@@ -45,72 +45,59 @@ def feeding(
     """
     file, number = line
     body = body_around(file, number)
-    own = _simple(body, number)
-    code: list[ast.AST]
+    statements = _simple(body, number)
+    wanted: set[str] = set()
     if term:
-        code = [ast.parse(term)]
-    else:
-        code = [part for node in own for part in _computing(node)]
-    wanted = {name for node in code for name in _read_in(node)}
-    found, followed = set[Line](), 0
+        wanted.update(_read_in(ast.parse(term)))
+    for statement in statements if not term else ():
+        for part in _computing(statement):
+            wanted.update(_read_in(part))
 
-    for statement in reversed(body.statements):
-        node = statement.node
+    lines, followed = set[Line](), 0
+    for node, _ in reversed(body.statements):
         names, value = _gives(node)
-        if (
-            value is None
-            or node in own
-            or not wanted.intersection(names)
-            or followed >= FOLLOWED
-        ):
+        if value is None or node in statements or wanted.isdisjoint(names):
             continue
         span = _span(file, value if _is_block(node) else node)
-        if span.isdisjoint(computed):
-            found |= span
+        if span.isdisjoint(computed) and followed < FOLLOWED:
+            lines |= span
             wanted.update(_read_in(value))
             followed += 1
 
-    return frozenset(found)
+    return frozenset(lines)
 
 
 def statement_at(line: Line) -> frozenset[Line]:
-    """All lines of the simple statement that a line is in."""
+    """All lines of the simple statement that a line is in; none where several are."""
     file, number = line
-    return frozenset(
-        {line}.union(
-            *(_span(file, node) for node in _simple(body_around(file, number), number))
-        )
-    )
+    statements = _simple(body_around(file, number), number)
+    if len(statements) > 1:
+        return frozenset()
+    return frozenset({line}.union(*(_span(file, node) for node in statements)))
 
 
 def given_at(line: Line) -> set[str]:
     """The plain names that the statement of a line gives a value to."""
-    return {
-        name
-        for node in _simple(body_around(*line), line[1])
-        for name in assigned(node)[0]
-    }
+    names: set[str] = set()
+    for statement in _simple(body_around(*line), line[1]):
+        names.update(assigned(statement)[0])
+    return names
 
 
 def _simple(body: Body, number: int) -> list[ast.stmt]:
-    return [
-        one.node
-        for one in body.statements
-        if covers(one.node, number) and not _is_block(one.node)
-    ]
+    """The statements that go over a line and have none inside."""
+    nodes = [statement.node for statement in body.statements]
+    return [node for node in nodes if covers(node, number) and not _is_block(node)]
 
 
 def _read_in(node: ast.AST) -> Iterator[str]:
     """The plain and dotted names that a piece of code reads."""
     into = getattr(node, "target", None) if isinstance(node, ast.AugAssign) else None
-    parts = (
-        part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute))
-    )
-    return (
-        ast.unparse(part)
-        for part in parts
-        if isinstance(part.ctx, ast.Load) or part is into
-    )
+    for part in ast.walk(node):
+        if not isinstance(part, (ast.Name, ast.Attribute)):
+            continue
+        if isinstance(part.ctx, ast.Load) or part is into:
+            yield ast.unparse(part)
 
 
 def _is_block(node: ast.stmt) -> bool:
@@ -118,13 +105,8 @@ def _is_block(node: ast.stmt) -> bool:
 
 
 def _span(file: str, node: Any) -> set[Line]:
-    return {
-        (file, number)
-        for number in range(
-            node.lineno,
-            (node.end_lineno or node.lineno) + 1,
-        )
-    }
+    last = node.end_lineno or node.lineno
+    return {(file, number) for number in range(node.lineno, last + 1)}
 
 
 def _gives(
@@ -135,11 +117,9 @@ def _gives(
     """
     if isinstance(node, (ast.For, ast.AsyncFor)):
         return tuple(names_in(node.target)), node.iter
-    if isinstance(node, ast.Assign) and isinstance(
-        node.targets[0],
-        ast.Subscript,
-    ):
-        return tuple(names_of(node.targets[0].value)), node.value
+    target = node.targets[0] if isinstance(node, ast.Assign) else None
+    if isinstance(node, ast.Assign) and isinstance(target, ast.Subscript):
+        return tuple(names_of(target.value)), node.value
     for call, method in method_calls(node):
         if method.attr in ADDING and isinstance(node, ast.Expr):
             return tuple(names_of(method.value)), call

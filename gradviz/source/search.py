@@ -9,11 +9,14 @@ out.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradviz.graph import SourceLine
+from gradviz.source.changes import method_calls, pieces_in_place, without_index
 from gradviz.source.statements import (
     Body,
     assigned,
@@ -21,64 +24,56 @@ from gradviz.source.statements import (
     body_around,
     body_at,
     body_of,
-    called,
     covers,
     expressions_at,
     is_empty,
     line_of,
     loops_around,
-    method_calls,
     names_of,
     nodes_of,
     own_parts,
-    pieces_in_place,
     switches,
-    targets_of,
     text_of,
-    without_index,
+    tree_of,
 )
 from gradviz.variables.scanner import Namespace
 
 FOLLOWED = 20  # lines that are followed upwards from one
 
 
+def matching(file: str, pattern: str) -> Iterator[SourceLine]:
+    """The statements of a file whose code, as Python spells it, has a pattern: without
+    comments, each where it begins, a block by its head.
+    """
+    for body, node, head in _heads(file, tree_of(file)):
+        if re.search(pattern, head):
+            yield body.source(node)
+
+
+@lru_cache(maxsize=100)
+def _heads(file: str, tree: ast.Module) -> list[tuple[Body, ast.stmt, str]]:
+    """Every statement of a file, which says this `tree` now, with its first line."""
+    heads: list[tuple[Body, ast.stmt, str]] = []
+    for body in bodies(file):
+        for statement in body.statements:
+            node = statement.node
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                continue  # a docstring does nothing of what it says
+            head = ast.unparse(node).partition("\n")[0]
+            heads.append((body, node, head))
+    return heads
+
+
 def sets_attribute(file: str, ending: str) -> SourceLine | None:
     """The first line of a file that assigns to something that ends so, such as
     "head.weight" for `self.head.weight = ...`.
     """
-    targets = (
-        target
-        for statement in nodes_of(file, ast.Assign)
-        for target in statement.targets
-    )
-    attributes = (target for target in targets if isinstance(target, ast.Attribute))
-
-    return _first(
-        file,
-        (
-            target.lineno
-            for target in attributes
-            if f".{ast.unparse(target)}".endswith(f".{ending}")
-        ),
-    )
+    return next(matching(file, rf"\.{re.escape(ending)} = "), None)
 
 
 def freezes(file: str) -> SourceLine | None:
     """The first line of a file that sets `requires_grad` of something to False."""
-    assigned = sets_attribute(file, "requires_grad")
-    calls = (call for call in _calls_of(file, "requires_grad_") if call.args)
-    called_with = _first(
-        file,
-        (
-            call.lineno
-            for call in calls
-            if getattr(call.args[0], "value", None) is False
-        ),
-    )
-    if assigned is not None and assigned.text.endswith("False"):
-        return assigned
-
-    return called_with
+    return next(matching(file, r"\.requires_grad(_\(| = )False"), None)
 
 
 def changes_gradients(source: SourceLine | None) -> bool:
@@ -86,92 +81,48 @@ def changes_gradients(source: SourceLine | None) -> bool:
     name ends in `_`.
     """
     file = source.file if source is not None else ""
-    targets: Iterator[Any] = (
-        target
-        for node in nodes_of(file, ast.Assign, ast.AugAssign)
-        for target in targets_of(node)
-    )
-    functions = (call.func for call in nodes_of(file, ast.Call))
-    owners = (
-        function.value
-        for function in functions
-        if getattr(function, "attr", "").endswith("_")
-    )
-
-    return any(
-        getattr(part, "attr", "") == "grad"
-        for node in (*targets, *owners)
-        for part in ast.walk(node)
-    )
+    changing = r"\.grad\b(\[.*\])? .?= |\.grad\b(\.data)?\.\w+_\("
+    return any(matching(file, changing))
 
 
 def sets_item(file: str, key: str) -> SourceLine | None:
     """The first line of a file that assigns to an item with this key, such as "lr" for
     `group["lr"] = 0.1`.
     """
-    targets = (
-        target
-        for kind in nodes_of(file, ast.Assign, ast.AugAssign)
-        for target in targets_of(kind)
-    )
-    items = (target for target in targets if isinstance(target, ast.Subscript))
-    return _first(
-        file,
-        (item.lineno for item in items if getattr(item.slice, "value", None) == key),
-    )
+    return next(matching(file, rf"\['{re.escape(key)}'\] .?= "), None)
 
 
-def _first(file: str, numbers: Iterable[int]) -> SourceLine | None:
-    return next((line_of(file, number) for number in numbers), None)
-
-
-def _calls_of(file: str, name: str) -> Iterator[Any]:
-    return (call for call in nodes_of(file, ast.Call) if called(call) == name)
-
-
-def passes(
-    file: str,
-    keyword: str,
-    *values: str,
-) -> list[SourceLine]:
-    """The lines of a file that pass a keyword argument with one of these values, as the
-    code spells them.
+def passes(file: str, keyword: str, value: str) -> list[SourceLine]:
+    """The lines of a file that pass a keyword argument with a value, as the code spells
+    it.
     """
     lines = {
         argument.value.lineno
-        for call in nodes_of(file, ast.Call)
-        for argument in call.keywords
-        if argument.arg == keyword and ast.unparse(argument.value) in values
+        for argument in nodes_of(file, ast.keyword)
+        if argument.arg == keyword and ast.unparse(argument.value) == value
     }
     return [line_of(file, number) for number in sorted(lines)]
 
 
-def lines_behind(
-    source: SourceLine | None,
-    term: str = "",
-) -> list[SourceLine]:
+def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
     """The lines of the same function that give a value to what a line, or a term in it,
     reads, and to what those read in turn.
     """
     if source is None:
         return []
 
-    parts = (
-        part
-        for part in expressions_at(source.file, source.line)
-        if isinstance(part, ast.Name)
-    )
-    wanted = set(names_of(ast.parse(term))) or {
-        part.id for part in parts if isinstance(part.ctx, ast.Load)
-    }
-    body, lines = body_around(source.file, source.line), list[SourceLine]()
+    wanted = set(names_of(ast.parse(term)))
+    if not term:
+        for part in expressions_at(source.file, source.line):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+                wanted.add(part.id)
 
+    body, lines = body_around(source.file, source.line), list[SourceLine]()
     for statement in reversed(body.statements):
         names, value = assigned(statement.node)
         if value is not None and wanted.intersection(names) and len(lines) < FOLLOWED:
             lines.append(body.source(statement.node))
             wanted.update(names_of(value))
-
     return lines
 
 
@@ -221,20 +172,16 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
     """
     body = body_around(source.file, source.line)
     lines: dict[str, SourceLine] = {}
-
     for statement in body.statements:
-        loaded = (
-            part
-            for part in own_parts(statement.node)
+        parts = own_parts(statement.node)
+        read = {
+            ast.unparse(part)
+            for part in parts
             if isinstance(getattr(part, "ctx", None), ast.Load)
-        )
-        read = set(map(ast.unparse, loaded))
-        for name in filter(
-            read.__contains__,
-            assigned(statement.node)[0],
-        ):
-            lines.setdefault(name, body.source(statement.node))
-
+        }
+        for name in assigned(statement.node)[0]:
+            if name in read:
+                lines.setdefault(name, body.source(statement.node))
     return lines
 
 
@@ -254,32 +201,6 @@ def inference_modes(file: str) -> list[SourceLine]:
     """The lines of a file that switch inference mode on, for a block or a function."""
     lines = {switch.lineno for _, switch, how in switches(file) if how == "inference"}
     return [line_of(file, number) for number in sorted(lines)]
-
-
-def draws_by_chance(file: str) -> list[SourceLine]:
-    """The lines of modules and checkpointed functions that ask Python's or NumPy's
-    generator for a number, and not torch's.
-    """
-    calls = [(ast.unparse(call.func), call) for call in nodes_of(file, ast.Call)]
-    rerun = {
-        ast.unparse(arg).rpartition(".")[2]
-        for name, call in calls
-        if name.endswith("checkpoint")
-        for arg in call.args[:1]
-    }
-    generators = ("random.", "np.random.", "numpy.random.")
-    drawn = {
-        call.lineno
-        for name, call in calls
-        if name.startswith(generators) and not name.endswith("seed")
-    }
-    inside = (
-        number
-        for number in sorted(drawn)
-        if body_around(file, number).function in {"forward", *rerun}
-    )
-
-    return [line_of(file, number) for number in inside]
 
 
 # -- where the code is at --------------------------------------------------------------
@@ -363,15 +284,8 @@ def grad_reads(body: Body) -> dict[str, SourceLine]:
     """Where the code reads `.grad` of a variable, by the variable's name."""
     lines: dict[str, SourceLine] = {}
     for statement in body.statements:
-        for node in own_parts(statement.node):
-            if (
-                isinstance(node, ast.Attribute)
-                and node.attr == "grad"
-                and isinstance(node.ctx, ast.Load)
-            ):
-                lines.setdefault(
-                    ast.unparse(node.value),
-                    body.source(node),
-                )
-
+        for part in own_parts(statement.node):
+            reads = isinstance(getattr(part, "ctx", None), ast.Load)
+            if isinstance(part, ast.Attribute) and part.attr == "grad" and reads:
+                lines.setdefault(ast.unparse(part.value), body.source(part))
     return lines

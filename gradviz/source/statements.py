@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import CodeType
@@ -68,32 +67,37 @@ def body_of(code: CodeType) -> Body:
     return body_at(code.co_filename, code.co_name, code.co_firstlineno)
 
 
-def body_at(
-    file: str,
-    name: str = "<module>",
-    first_line: int = 0,
-) -> Body:
+def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body:
     """The body of the function `name` that begins at `first_line`, or of the module's
     top level; empty where there is none.
     """
     if name == "<module>":
-        return _body(file, name, tree_of(file).body, "")
+        return next(bodies(file))
     for node in nodes_of(file, *FUNCTION):
         lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
         if node.name == name and min(lines) <= first_line <= max(lines):
-            off = next(
-                filter(None, map(recording_off, node.decorator_list)),
-                "",
-            )
-            return _body(file, name, node.body, off)
+            return _body_of(file, node)
     return Body(file, name, ())
 
 
 def bodies(file: str) -> Iterator[Body]:
     """The top level of a file, and the body of each function in it."""
-    yield body_at(file)
+    yield Body(file, "<module>", tuple(flattened(tree_of(file).body)))
     for node in nodes_of(file, *FUNCTION):
-        yield _body(file, node.name, node.body, "")
+        yield _body_of(file, node)
+
+
+def body_around(file: str, number: int) -> Body:
+    """The body of the innermost function around a line, or of the module's top level."""
+    functions = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
+    inner = max(functions, key=lambda node: node.lineno, default=None)
+    return _body_of(file, inner) if inner is not None else body_at(file)
+
+
+def _body_of(file: str, function: Any) -> Body:
+    switches = filter(None, map(recording_off, function.decorator_list))
+    statements = flattened(function.body, next(switches, ""))
+    return Body(file, function.name, tuple(statements))
 
 
 def expressions_at(file: str, line: int) -> Sequence[ast.expr]:
@@ -113,36 +117,14 @@ def _expressions_at(
     )
 
 
-def body_around(file: str, number: int) -> Body:
-    """The body of the innermost function around a line, or of the module's top level."""
-    functions = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
-    inner = max(functions, key=lambda node: node.lineno, default=None)
-    if inner is not None:
-        return _body(file, inner.name, inner.body, "")
-    return body_at(file)
-
-
 def loops_around(file: str, line: int) -> tuple[int, ...]:
     """The first lines of the loops around a line of a file, within the function that it
     is in: the outermost first.
     """
+    blocks = [node for node in nodes_of(file, *FUNCTION, *LOOP) if covers(node, line)]
     loops: list[int] = []
-    inside: Sequence[ast.AST] = tree_of(file).body
-
-    while inside:
-        blocks = (
-            part for part in inside if isinstance(part, (ast.stmt, ast.excepthandler))
-        )
-        node = next(
-            (block for block in blocks if covers(block, line)),
-            None,
-        )
-        if isinstance(node, FUNCTION):
-            loops = []
-        elif isinstance(node, LOOP):
-            loops.append(node.lineno)
-        inside = list(ast.iter_child_nodes(node)) if node is not None else ()
-
+    for block in sorted(blocks, key=lambda node: node.lineno):
+        loops = [*loops, block.lineno] if isinstance(block, LOOP) else []
     return tuple(loops)
 
 
@@ -172,67 +154,38 @@ def tree_of(file: str) -> ast.Module:
     """A file as a tree, empty where there is no text, or it does not parse."""
     linecache.checkcache(file)
     text = "".join(linecache.getlines(file))
-    known = _parsed.get(file)
-    if known is None or known[0] != text:
+    if file not in _parsed or _parsed[file][0] != text:
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError):
             tree = ast.Module([], [])
-        known = _parsed[file] = (text, tree)
-    return known[1]
+        _parsed[file] = text, tree
+    return _parsed[file][1]
 
 
-def _body(
-    file: str,
-    name: str,
-    statements: Sequence[ast.stmt],
-    off: str,
-) -> Body:
-    return Body(file, name, tuple(flattened(statements, off)))
-
-
-def flattened(
-    statements: Sequence[ast.stmt],
-    off: str = "",
-) -> Iterator[Statement]:
+def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Statement]:
     """All statements in the order of the text, those inside blocks included."""
-    waiting = [(node, off) for node in reversed(statements)]
+    waiting: list[tuple[Any, str]] = [(node, off) for node in reversed(statements)]
     while waiting:
         node, mode = waiting.pop()
-        yield Statement(node, mode)
+        if isinstance(node, ast.stmt):
+            yield Statement(node, mode)
         if isinstance(node, _FUNCTIONS):
             continue
 
-        if isinstance(node, (ast.With, ast.AsyncWith)):
-            mode = next(
-                filter(
-                    None,
-                    (recording_off(item.context_expr) for item in node.items),
-                ),
-                mode,
-            )
-
-        inner: list[ast.stmt] = []
-        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
-            for child in getattr(node, name, ()):
-                inner += (
-                    child.body
-                    if isinstance(child, (ast.ExceptHandler, ast.match_case))
-                    else [child]
-                )
-
-        waiting += [(child, mode) for child in reversed(inner)]
+        for item in getattr(node, "items", ()):
+            mode = recording_off(item.context_expr) or mode
+        # handlers and cases are blocks that are no statements
+        for name in ("cases", "finalbody", "orelse", "handlers", "body"):
+            waiting += [(part, mode) for part in reversed(getattr(node, name, ()))]
 
 
 def recording_off(node: ast.expr) -> str:
     """ "no_grad" or "inference" for an expression such as `torch.no_grad()`, else ""."""
-    first = next(
-        (getattr(argument, "value", None) for argument in getattr(node, "args", ())),
-        None,
-    )
     name = last_name(getattr(node, "func", node))
-    if first is False:
-        return "no_grad" if name == "set_grad_enabled" else ""
+    for argument in getattr(node, "args", [])[:1]:
+        if getattr(argument, "value", None) is False:
+            return "no_grad" if name == "set_grad_enabled" else ""
     return _OFF.get(name, "")
 
 
@@ -251,8 +204,9 @@ def switches(
     ):
         items = [item.context_expr for item in getattr(node, "items", ())]
         for switch in getattr(node, "decorator_list", items):
-            if how := recording_off(switch):
-                yield node, switch, how
+            mode = recording_off(switch)
+            if mode:
+                yield node, switch, mode
 
 
 def assigned(
@@ -266,9 +220,10 @@ def assigned(
         (ast.Assign, ast.AugAssign, ast.AnnAssign),
     ):
         return (), None
-    return tuple(
-        name for target in targets_of(statement) for name in names_in(target)
-    ), statement.value
+    names: list[str] = []
+    for target in targets_of(statement):
+        names += names_in(target)
+    return tuple(names), statement.value
 
 
 def targets_of(statement: ast.stmt) -> list[ast.expr]:
@@ -277,9 +232,8 @@ def targets_of(statement: ast.stmt) -> list[ast.expr]:
     """
     if isinstance(statement, ast.Assign):
         return statement.targets
-    if (target := getattr(statement, "target", None)) is not None:
-        return [target]
-    return []
+    target = getattr(statement, "target", None)
+    return [target] if target is not None else []
 
 
 def names_in(target: ast.expr) -> Iterator[str]:
@@ -350,64 +304,3 @@ def text_of(node: ast.AST, limit: int = 60) -> str:
     """A piece of code as text, cut when it is long."""
     text = ast.unparse(node)
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-# -- what changes in place -------------------------------------------------------------
-
-# `add_`, as torch names what changes a tensor
-_METHOD = re.compile(r"_?[a-z](\w*[a-z0-9])?_")
-
-
-class InPlace(NamedTuple):
-    """A piece of code that changes something in place: a whole statement, a target such
-    as `h[0]`, or a call.
-    """
-
-    node: ast.AST
-    changed: ast.expr
-
-    @property
-    def name(self) -> str:
-        """What holds the tensor that is changed, as the code calls it: "self.h" of
-        `self.h.data[0] += 1`.
-        """
-        return ast.unparse(without_index(self.changed))
-
-
-def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
-    """The pieces of a statement that change something in place, but not of the
-    statements inside it.
-
-    >>> [(one.name, ast.unparse(one.node)) for one in pieces_in_place(ast.parse("h[0] = g.add_(torch.relu_(f))").body[0])]
-    [('h', 'h[0]'), ('g', 'g.add_(torch.relu_(f))'), ('f', 'torch.relu_(f)')]
-    """
-    for target in statement.targets if isinstance(statement, ast.Assign) else ():
-        if isinstance(target, ast.Subscript):
-            yield InPlace(target, target)
-    if isinstance(statement, ast.AugAssign):
-        yield InPlace(statement, statement.target)
-    for call, method in method_calls(statement):
-        if _METHOD.fullmatch(method.attr):
-            yield from (InPlace(call, changed) for changed in subject(call))
-
-
-def method_calls(
-    statement: ast.stmt,
-) -> Iterator[tuple[ast.Call, ast.Attribute]]:
-    """The calls of methods, and of functions of modules, that a statement itself makes,
-    each with what it calls.
-    """
-    for node in own_parts(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            yield node, node.func
-
-
-def without_index(target: ast.expr) -> ast.expr:
-    """What a part, or the bare numbers, of a tensor are taken of: `h` of `h[0]` and of
-    `h.data`.
-    """
-    while isinstance(target, ast.Subscript) or (
-        isinstance(target, ast.Attribute) and target.attr == "data"
-    ):
-        target = target.value
-    return target

@@ -26,7 +26,7 @@ def assert_no_findings(
 
     Args:
         outputs: a tensor with a graph, or any nesting of tensors, before its backward
-        call.
+            call.
         model: the module that made it.
 
     Raises:
@@ -49,7 +49,7 @@ def assert_saved_at_most(outputs: object, limit: int | str) -> None:
 
     Raises:
         AssertionError: it holds more; the message has the table of `gradviz.saved`. Or
-        backward() has freed it already.
+            backward() has freed it already.
         ValueError: `limit` is no size.
     """
     __tracebackhide__ = True
@@ -68,8 +68,8 @@ def assert_saved_at_most(outputs: object, limit: int | str) -> None:
         )
     held = table.total.held
     if held > most:
-        told = f"the graph keeps {bytes_text(held)} for backward, {bytes_text(held - most)} more than {bytes_text(most)}"
-        raise AssertionError(f"{told}\n\n{table}")
+        message = f"the graph keeps {bytes_text(held)} for backward, {bytes_text(held - most)} more than {bytes_text(most)}"
+        raise AssertionError(f"{message}\n\n{table}")
 
 
 def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
@@ -81,7 +81,7 @@ def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
 
     Raises:
         AssertionError: the graph does not lead to some; the message names them.
-        `gradviz.why` says why.
+            `gradviz.why` says why.
     """
     __tracebackhide__ = True
     from gradviz.walker.walk import Walked, capture
@@ -98,5 +98,5 @@ def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
         name for name, parameter in wanted.items() if id(parameter) not in reached
     ]
     if missing:
-        told = f"no gradient reaches {len(missing)} of {plural(len(wanted), 'parameter')}: {few(missing)}"
-        raise AssertionError(f"{told}\ngradviz.why(outputs, parameter) says why")
+        message = f"no gradient reaches {len(missing)} of {plural(len(wanted), 'parameter')}: {few(missing)}"
+        raise AssertionError(f"{message}\ngradviz.why(outputs, parameter) says why")

@@ -94,15 +94,15 @@ class GraphTexts:
             outputs: a tensor, any nesting of tensors, or a `gradviz.Graph`.
             model: names parameters and modules.
             level: "strict" has each op; "loose" has modules, parameters and their bytes
-            only.
+                only.
             name: of the text, where a test compares several. Without it they are
-            numbered.
+                numbered.
 
         Raises:
             AssertionError: they differ, or there is no text yet. The message shows
-            where, and what `gradviz.check` finds.
+                where, and what `gradviz.check` finds.
             ValueError: another call or test compares with the same file, or there is no
-            such level.
+                such level.
         """
         __tracebackhide__ = True
         from gradviz.api import walk
@@ -129,10 +129,10 @@ class GraphTexts:
                 "the graph now",
                 lineterm="",
             )
-            told = "\n".join(lines)
+            changes = "\n".join(lines)
             advice = "If that is meant: pytest --gradviz-update"
             raise AssertionError(
-                f"the graph differs from {shown}\n\n{told}\n\n{_found(outputs, graph, model)}{advice}"
+                f"the graph differs from {shown}\n\n{changes}\n\n{_found(outputs, graph, model)}{advice}"
             )
 
     def _file(self, name: str) -> Path:

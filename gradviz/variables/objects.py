@@ -60,10 +60,10 @@ def _once(function: _Reader) -> _Reader:
         if answers is None:
             return function(value, *more)
         key = (function, id(value), *more)
-        known = answers.get(key)
-        if known is None:
-            known = answers[key] = value, function(value, *more)
-        return known[1]
+        answer = answers.get(key)
+        if answer is None:
+            answer = answers[key] = value, function(value, *more)
+        return answer[1]
 
     return cast("_Reader", read)
 
@@ -79,6 +79,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
         except AttributeError:  # not set
             continue
 
+    # a copy of the items first: another thread may add some meanwhile
     attributes.update(
         [
             (name, item)
@@ -94,7 +95,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
 def _slots(kind: type) -> list[tuple[str, Any]]:
     """The slots of a class and its bases, the bases' first."""
     defined = [_own(base) for base in reversed(_mro(kind)) if "__slots__" in _own(base)]
-    slots = [item for own in defined for item in list(own.items())]
+    slots = [item for namespace in defined for item in list(namespace.items())]
     return [
         (name, slot)
         for name, slot in slots
@@ -106,8 +107,8 @@ def _own_dict(value: Any) -> dict[Any, Any]:
     """The `__dict__` of an object itself."""
     reader = class_attribute(type(value), "__dict__")
     # a class may put a property there
-    own = reader.__get__(value) if type(reader) is GetSetDescriptorType else None
-    return own if type(own) is dict else {}
+    attributes = reader.__get__(value) if type(reader) is GetSetDescriptorType else None
+    return attributes if type(attributes) is dict else {}
 
 
 _WRAPPER = "DistributedDataParallel"
@@ -141,6 +142,7 @@ def tensors_in(value: object) -> list[torch.Tensor]:
     if is_a(value, torch.Tensor):
         return [value]
     items: Iterable[object] = ()
+    # `dict.values`, and not its own method, which may be the user's
     if is_a(value, dict):
         items = dict.values(value)
     elif is_a(value, tuple) or is_a(value, list):
@@ -199,12 +201,20 @@ def _every_path(
     found: list[tuple[str, torch.nn.Module, tuple[int, ...]]] = []
     stack: list[tuple[str, Any, tuple[int, ...]]] = [("", module, ())]
     while stack and len(found) < _MOST_PATHS:
-        path, module, around = stack.pop()
+        path, module, ancestors = stack.pop()
         module = unwrapped(module)
-        around = (*around, id(module))
-        found.append((path, module, around))
-        inside = [(at, child, around) for at, child in children(path, module)]
-        stack.extend(child for child in reversed(inside) if id(child[1]) not in around)
+        ancestors = (*ancestors, id(module))
+        found.append((path, module, ancestors))
+        inside = [
+            (child_path, child, ancestors)
+            for child_path, child in children(path, module)
+        ]
+        stack.extend(
+            # a module that holds itself would be walked for ever
+            child
+            for child in reversed(inside)
+            if id(child[1]) not in ancestors
+        )
     return found
 
 
@@ -219,6 +229,7 @@ def children(
     """
     modules = members(module, "_modules")
     if is_compiled(module):
+        # `compiled.fc` and `compiled._orig_mod.fc` are one module
         return [(path, child) for _, child in modules]
     return [(joined(path, name), child) for name, child in modules]
 
@@ -293,12 +304,12 @@ def parameters_of_each(
 ) -> dict[int, dict[int, torch.Tensor]]:
     """The parameters of a module and of each one inside it, both by identity."""
     found: dict[int, dict[int, torch.Tensor]] = {}
-    for _, inside, around in _every_path(module):
-        own = {
+    for _, inside, ancestors in _every_path(module):
+        direct = {
             id(parameter): parameter for _, parameter in members(inside, "_parameters")
         }
-        for outer in around:
-            found.setdefault(outer, {}).update(own)
+        for outer in ancestors:
+            found.setdefault(outer, {}).update(direct)
     return found
 
 

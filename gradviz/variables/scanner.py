@@ -156,6 +156,7 @@ class _Scanner:
         namespaces: Sequence[Namespace],
         model: Any,
     ) -> list[NamedValue]:
+        # first, so that names inside it begin without a variable
         if model is not None:
             self._wait("", model, 0, 0, False)
 
@@ -166,10 +167,12 @@ class _Scanner:
                     and name.isidentifier()
                     and not _NOBODYS.fullmatch(name)
                 ):
+                    # any other name tells more than `self`
                     level = _SELF_COMES if name in ITSELF else 0
                     self._wait(name, value, level, space, name.startswith("_"))
 
         self._run()
+        # now the private ones, from the level that each waited at
         later, self._later = self._later or [], None
         for value in later:
             self._levels[value.level].append(value)
@@ -186,6 +189,7 @@ class _Scanner:
                     value.kind not in ("tensor", "optimizer")
                     and id(value.value) not in self._entered
                 ):
+                    # by the shortest name, since levels come in order
                     self._entered[id(value.value)] = value.value
                     self._enter(value)
             level.clear()
@@ -288,17 +292,19 @@ class _Scanner:
 
     def _worth_a_look(self, items: Sequence[Any]) -> set[Kind]:
         """The kinds of entries that are named or entered."""
+        # types, and not values: a list of a million numbers has one
         kinds = list(map(type, items))
-        met = {self._kind(one) for one in dict(zip(map(id, kinds), kinds)).values()}
+        met = {self._kind(cls) for cls in dict(zip(map(id, kinds), kinds)).values()}
         met.discard("")
+        # of a replay buffer only the tensors that lie in it directly
         return met - {"container", "object"} if len(items) > _LONG else met
 
     def _kind(self, type: type) -> Kind:
         """What to do with a value of this type: "" for nothing."""
-        known = self._known.get(id(type))
-        if known is None:
-            known = self._known[id(type)] = (type, self._find(type))
-        return known[1]
+        entry = self._known.get(id(type))
+        if entry is None:
+            entry = self._known[id(type)] = (type, self._find(type))
+        return entry[1]
 
     def _find(self, type: type) -> Kind:
         for base, kind in self._torch:
@@ -370,8 +376,8 @@ def as_written(name: str, namespaces: Sequence[Namespace]) -> str:
     """
     first, dot, rest = name.partition(".")
     value = value_of(first, namespaces)
-    here = name_of(value, namespaces[:1]) if dot and value is not None else ""
-    return f"{here}.{rest}" if here else name
+    local_name = name_of(value, namespaces[:1]) if dot and value is not None else ""
+    return f"{local_name}.{rest}" if local_name else name
 
 
 def namespaces(
@@ -384,6 +390,7 @@ def namespaces(
         return []
     local = local_variables(frame)
     if not frame.f_code.co_flags & _OPTIMIZED and frame.f_locals is frame.f_globals:
+        # the top level of a file: both are the same dict
         return [local]
     return [local, dict(frame.f_globals)]
 
@@ -430,20 +437,22 @@ def variables_at(
     outer: dict[int, Namespace] = {}
     models: list[Namespace] = []
 
-    for around in frames_from(frame, outermost):
-        file = around.f_code.co_filename
+    for caller in frames_from(frame, outermost):
+        file = caller.f_code.co_filename
         if is_foundation(file):
             continue
-        inner, *rest = namespaces(around)
+        inner, *rest = namespaces(caller)
         if package_of(file):
+            # a library's own tensors would only be noise
             models.append(_models(inner) if rest else {})
             continue
-        if around.f_globals is not main:
+        if caller.f_globals is not main:
             outer.setdefault(
-                id(around.f_globals),
+                id(caller.f_globals),
                 rest[0] if rest else inner,
             )
         if rest:
+            # without rest these are globals, which come below
             local.append(inner)
 
     return [
@@ -462,7 +471,7 @@ def callers_variables(frame: FrameType) -> list[Namespace]:
     libraries in between are left out, such as a test runner or a trainer.
     """
     variables: list[Namespace] = list(namespaces(frame))
-    known = {id(frame.f_globals)}
+    seen_globals = {id(frame.f_globals)}
 
     for outer in islice(frames_from(frame.f_back), _CALLERS):
         file = outer.f_code.co_filename
@@ -470,8 +479,8 @@ def callers_variables(frame: FrameType) -> list[Namespace]:
             inner, *rest = namespaces(outer)
             if rest:
                 variables.append(inner)
-            if id(outer.f_globals) not in known:
-                known.add(id(outer.f_globals))
+            if id(outer.f_globals) not in seen_globals:
+                seen_globals.add(id(outer.f_globals))
                 variables.append(rest[0] if rest else inner)
 
     return variables

@@ -5,8 +5,8 @@ asks an attribution where each came from.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import islice, repeat
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from gradviz.stages import Stage
 from gradviz.walker import private
 from gradviz.walker.names import Names, Output
 from gradviz.walker.private import LAST, Node
-from gradviz.walker.saved import SavedReader
+from gradviz.walker.saved import SavedReader, saved_operand
 from gradviz.walker.slots import modules_behind, node_type, nodes_of
 from gradviz.walker.tensors import (
     Storages,
@@ -81,14 +81,14 @@ def root_name(
     if variable:
         return variable + path
     if not isinstance(output, torch.Tensor):
-        made = (
+        result_names = (
             name
             for number, name in names.results.get(output.node, ())
             if number == output.output_nr
         )
-        return next(made, "output" + path)
-    known = names.leaf(output)
-    return known[0] if known and not path else "output" + path
+        return next(result_names, "output" + path)
+    leaf_names = names.leaf(output)
+    return leaf_names[0] if leaf_names and not path else "output" + path
 
 
 def no_graph(roots: Sequence[LiveRoot]) -> str:
@@ -103,10 +103,9 @@ def starts(roots: Sequence[LiveRoot]) -> list[Node]:
     """Where a walk begins: the nodes of the roots, then those of the tensors that roots
     are views of.
     """
-    bases = [grad_fn_of(root.base) for root in roots if root.base is not None]
-    return [
-        node for node in (*(root.node for root in roots), *bases) if node is not None
-    ]
+    nodes = [root.node for root in roots]
+    nodes += [grad_fn_of(root.base) for root in roots if root.base is not None]
+    return [node for node in nodes if node is not None]
 
 
 # -- what a walk found, and who knows more of it ---------------------------------------
@@ -149,13 +148,25 @@ class Given(NamedTuple):
     inner: bool
 
 
+class Operand(NamedTuple):
+    """What the code calls an operand that needs no gradient, and where it stands.
+
+    `stays`: a variable of the script, which still holds what the op was given.
+    """
+
+    name: str
+    position: int
+    stays: bool
+
+
 class Places(NamedTuple):
     """Scopes, and for every node the id of its scope, its source line and the script's
     own line, where known.
 
     `names` are those of leaves by node id, for the leaves that no variable of the
     caller leads to; `assigned` are names that lines of code give what their last ops
-    make; `given` are parameters of modules that data was passed as, by its identity.
+    make; `given` are parameters of modules that data was passed as, by its identity;
+    `operands` are those of operators, by the node's id.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -166,6 +177,7 @@ class Places(NamedTuple):
     names: Mapping[int, str] = MappingProxyType({})
     assigned: Mapping[int, str] = MappingProxyType({})
     given: Mapping[int, Given] = MappingProxyType({})
+    operands: Mapping[int, Operand] = MappingProxyType({})
 
 
 class Attribution(Protocol):
@@ -251,68 +263,75 @@ class Description:
 
     def _nodes(self, roots: Sequence[LiveRoot]) -> NodeColumns:
         """The facts of every node, a column at a time."""
-        nodes, made, places = self._live.nodes, NodeColumns(), self.places
+        nodes, columns, places = self._live.nodes, NodeColumns(), self.places
         types = {type: node_type(type) for type in set(map(type, nodes))}
-        made.type = [types[type] for type in map(type, nodes)]
+        columns.type = [types[type] for type in map(type, nodes)]
 
         # it does not tell, so the node is asked
         if not all(type.op for type in types.values()):
-            made.type = [
+            columns.type = [
                 type if type.op else type._replace(op=node.name())
-                for type, node in zip(made.type, nodes)
+                for type, node in zip(columns.type, nodes)
             ]
 
-        with Stage("read", "nodes", made.outputs.__len__, len(nodes)):
-            self._add_outputs(made)
+        with Stage("read", "nodes", columns.outputs.__len__, len(nodes)):
+            self._add_outputs(columns)
 
         if any(type.function is not None for type in types.values()):
-            self._leave_out_undefined(made, roots)
+            self._leave_out_undefined(columns, roots)
 
-        made.sequence, made.none_inputs = self._live.sequences, self._live.none_inputs
-        made.scope = list(islice(places.scope_of, len(nodes)))
-        made.source, made.script_line = (
+        columns.sequence, columns.none_inputs = (
+            self._live.sequences,
+            self._live.none_inputs,
+        )
+        columns.scope = list(islice(places.scope_of, len(nodes)))
+        columns.source, columns.script_line = (
             list(islice(lines, len(nodes)))
             for lines in (places.source_of, places.script_line_of)
         )
-        made.assigned = dict(places.assigned)
+        columns.assigned = dict(places.assigned)
 
         if self._saved:
             with Stage(
                 "saved",
                 "nodes",
-                made.saved.first.__len__,
+                columns.saved.first.__len__,
                 len(nodes),
             ):
-                reader = SavedReader(self._leaf_ids, self.storages, made, places.given)
+                operands = dict(self._operands())
+                self._given = self._given_as(operands)
+                reader = SavedReader(
+                    self._leaf_ids, self.storages, columns, self._given
+                )
                 reader.read(nodes)
             self.storages.name(self._names.named())
-            self.data = self._data(reader)
+            self.data = self._data(reader, operands)
         else:
-            made.read_nothing()
+            columns.read_nothing()
 
-        self._add_what_is_known_by_name(made)
+        self._add_what_is_known_by_name(columns)
         edges = zip(
             self._live.edges.consumer,
             self._live.edges.producer,
         )
         for i, more in placements(
-            nodes, made.type, edges, self.variables, self._names.shards
+            nodes, columns.type, edges, self.variables, self._names.shards
         ).items():
-            made.attributes[i] = {**made.attributes[i], **more}
+            columns.attributes[i] = {**columns.attributes[i], **more}
 
-        return made
+        return columns
 
     def _add_outputs(self, into: NodeColumns) -> None:
         """Shape, dtype and device of the outputs of each node's forward. Equal ones are
         one object.
         """
-        nodes, made = self._live.nodes, into.outputs
+        nodes, outputs = self._live.nodes, into.outputs
         if not private.HAS_METADATA:
-            made.extend([()] * len(nodes))
+            outputs.extend([()] * len(nodes))
             return
 
-        known: dict[Any, tuple[TensorInfo | None, ...]] = {}
-        find, add = known.get, made.append
+        infos_by_key: dict[Any, tuple[TensorInfo | None, ...]] = {}
+        find, add = infos_by_key.get, outputs.append
         for node in nodes:
             metadata = node._input_metadata
             try:
@@ -332,21 +351,21 @@ class Description:
                 add(tuple(map(metadata_info, metadata)))
                 continue
             if infos is None:
-                infos = known[key] = tuple(map(metadata_info, metadata))
+                infos = infos_by_key[key] = tuple(map(metadata_info, metadata))
             add(infos)
 
     def _leave_out_undefined(
-        self, made: NodeColumns, roots: Sequence[LiveRoot]
+        self, columns: NodeColumns, roots: Sequence[LiveRoot]
     ) -> None:
         """None for results of a custom Function that have no gradient: torch describes
         them all as one float32 number.
 
         A result that something uses is a real one.
         """
-        outputs, edges = made.outputs, self._live.edges
+        outputs, edges = columns.outputs, self._live.edges
         doubtful = [
             i
-            for i, type in enumerate(made.type)
+            for i, type in enumerate(columns.type)
             if type.function is not None
             and len(outputs[i]) > 1
             and _UNDEFINED in outputs[i]
@@ -362,41 +381,64 @@ class Description:
             infos = enumerate(outputs[i])
             outputs[i] = tuple(
                 [
-                    None if info == _UNDEFINED and (i, at) not in used else info
-                    for at, info in infos
+                    None if info == _UNDEFINED and (i, number) not in used else info
+                    for number, info in infos
                 ]
             )
 
-    def _add_what_is_known_by_name(self, made: NodeColumns) -> None:
+    def _add_what_is_known_by_name(self, columns: NodeColumns) -> None:
         """Names and hooks, which few nodes have: those of tensors that the caller
         holds, and of leaves.
         """
         names, position_of = self._names, self._live.position_of
         for node in names.results:
             if node in position_of:
-                made.names[position_of[node]] = names.result(node)
+                columns.names[position_of[node]] = names.result(node)
 
         hooked = [position_of[node] for node in names.hooked if node in position_of]
         for i, variable in self.variables.items():
-            made.names[i] = self._leaf_names(i, variable)
+            columns.names[i] = self._leaf_names(i, variable)
             if _hooks(variable):
                 hooked.append(i)
 
         for i in hooked:
-            made.flags[i] = (
-                *made.flags.get(
+            columns.flags[i] = (
+                *columns.flags.get(
                     i,
-                    made.type[i].flags,
+                    columns.type[i].flags,
                 ),
                 "hooks",
             )
 
-    def _data(self, reader: SavedReader) -> tuple[Data, ...]:
+    def _operands(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """The operands without gradient that the code names, by node id: those that the
+        op saved, or that a variable of the script still holds.
+        """
+        for node, operand in self.places.operands.items():
+            tensor = saved_operand(self._live.nodes[node], operand.position)
+            if tensor is None and operand.stays:
+                tensor = self._names.called(operand.name)
+            # a number of the script's is a part of the op's title
+            if tensor is not None and tensor.dim() and not tensor.requires_grad:
+                yield node, tensor
+
+    def _given_as(self, operands: Mapping[int, torch.Tensor]) -> Mapping[int, Given]:
+        """What data is called where it was given to a module, or to an operator."""
+        of_operands = {
+            id(tensor): Given(self.places.operands[node].name, True)
+            for node, tensor in operands.items()
+        }
+        return {**of_operands, **self.places.given}
+
+    def _data(
+        self, reader: SavedReader, operands: Mapping[int, torch.Tensor]
+    ) -> tuple[Data, ...]:
         """One record for each tensor that has a name; a view without a name counts for
         its base, or for who shares its memory.
         """
         found: dict[object, Data] = {}
-        for tensor, slot, nodes in reader.given():
+        unsaved = ((tensor, "", (node,)) for node, tensor in operands.items())
+        for tensor, slot, nodes in chain(reader.given(), unsaved):
             tensor, names, inner = self._data_names(tensor)
             storage = self.storages.known(tensor)
             key = id(tensor) if names else ("storage", storage)
@@ -430,15 +472,15 @@ class Description:
         """
         base = base_of(tensor)
         both = [tensor] if base is None else [tensor, base]
-        for one in both:
-            if names := self._names.leaf(one):
-                return one, names, False
+        for candidate in both:
+            if names := self._names.leaf(candidate):
+                return candidate, names, False
 
-        passed = [
-            (given.inner, i, given.name)
-            for i, one in enumerate(both)
-            if (given := self.places.given.get(id(one)))
-        ]
+        passed = []
+        for i, candidate in enumerate(both):
+            parameter = self._given.get(id(candidate))
+            if parameter is not None:
+                passed.append((parameter.inner, i, parameter.name))
         if not passed:
             return tensor, (), True
 
@@ -453,8 +495,10 @@ class Description:
         variable: torch.Tensor,
     ) -> tuple[str, ...]:
         """What the caller calls a leaf, else what the recording does."""
-        told = self.places.names.get(node)
-        return self._names.leaf(variable) or ((told,) if told is not None else ())
+        recorded = self.places.names.get(node)
+        return self._names.leaf(variable) or (
+            (recorded,) if recorded is not None else ()
+        )
 
     def _leaf(self, node: int, variable: torch.Tensor) -> Leaf:
         return Leaf(
@@ -475,13 +519,13 @@ class Description:
 
         node = grad_fn_of(base)
         if node is not None:
-            at = self._live.position_of.get(node)
+            node_id = self._live.position_of.get(node)
         else:
-            at = self._leaf_ids.get(id(base))
+            node_id = self._leaf_ids.get(id(base))
 
         return Base(
             tensor_info(base),
-            at,
+            node_id,
             base.output_nr if node is not None else 0,
             self._names.leaf(base),
         )
@@ -521,9 +565,9 @@ class Description:
         """The AccumulateGrad of an output that is itself a leaf. Torch makes it when it
         is first used; the model has it always.
         """
-        known = self._leaf_ids.get(id(tensor))
-        if known is not None:
-            return known
+        leaf_id = self._leaf_ids.get(id(tensor))
+        if leaf_id is not None:
+            return leaf_id
 
         node = self._leaf_ids[id(tensor)] = len(self.nodes)
         self.variables[node] = tensor
@@ -546,7 +590,7 @@ def _hooks(tensor: torch.Tensor) -> int:
 
 def _result_info(root: LiveRoot) -> TensorInfo:
     """What is known of a result whose tensor was not given."""
-    made = getattr(root.node, "_input_metadata", ())
-    if root.output < len(made):
-        return metadata_info(made[root.output])
+    metadata = getattr(root.node, "_input_metadata", ())
+    if root.output < len(metadata):
+        return metadata_info(metadata[root.output])
     return TensorInfo(None, "unknown", "unknown")

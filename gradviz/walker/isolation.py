@@ -32,7 +32,8 @@ class unseen:
     def __enter__(self) -> None:
         self._functions = torch._C.DisableTorchFunction()
         self._functions.__enter__()
-        self._modes = [_pop_mode(None) for _ in range(_count_modes())]
+        count = _count_modes()
+        self._modes = [_pop_mode(None) for _ in range(count)] if count else []
 
     def __exit__(self, *error: Any) -> None:
         for mode in reversed(self._modes):

@@ -17,7 +17,7 @@ import dataclasses
 import sys
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count, groupby
+from itertools import count, groupby
 from typing import Any
 
 import torch
@@ -100,6 +100,13 @@ class Names:
         """
         return tuple(self._aliases.get(id(tensor), ()))
 
+    def called(self, name: str) -> torch.Tensor | None:
+        """The tensor that the caller calls so; None where there is none."""
+        return next(
+            (tensor for tensor, names, _ in self._tensors.values() if name in names),
+            None,
+        )
+
     def result(self, node: Node) -> tuple[str, ...]:
         """Names of the tensors that `node` made, by output number."""
         return tuple(
@@ -123,6 +130,7 @@ class Names:
         variables: Sequence[Namespace],
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
         if model is not None:
+            # what comes first names a tensor; later sources only add aliases
             yield self._of_module("", model)
 
         if params is not None:
@@ -146,14 +154,15 @@ class Names:
         self, prefix: str, root: torch.nn.Module
     ) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor, kind in registered(prefix, root):
+            # one that is a buffer elsewhere, too, counts as a parameter
             if self._kinds.get(id(tensor)) != "parameter":
                 self._kinds[id(tensor)] = kind
             yield name, tensor
-        for name, shard, whole in gathered(prefix, root):
-            self._kinds |= {id(whole): "parameter", id(shard): "parameter"}
-            self.shards[id(whole)] = shard
+        for name, shard, full in gathered(prefix, root):
+            self._kinds |= {id(full): "parameter", id(shard): "parameter"}
+            self.shards[id(full)] = shard
             yield from (
-                (name, tensor) for tensor in (whole, shard) if tensor is not None
+                (name, tensor) for tensor in (full, shard) if tensor is not None
             )
 
     def _add(
@@ -162,17 +171,17 @@ class Names:
         tensor: torch.Tensor,
         rank: int,
     ) -> None:
-        known = self._tensors.get(id(tensor))
-        if known is None:
+        entry = self._tensors.get(id(tensor))
+        if entry is None:
             self._tensors[id(tensor)] = (tensor, (name,), rank)
-        elif known[2] == rank and name not in known[1]:
+        elif entry[2] == rank and name not in entry[1]:
             # the same source names it twice: a tied parameter
             self._tensors[id(tensor)] = (
                 tensor,
-                (*known[1], name),
+                (*entry[1], name),
                 rank,
             )
-        elif name not in known[1]:
+        elif name not in entry[1]:
             self._aliases.setdefault(id(tensor), []).append(name)
 
     def _tell_apart(self) -> None:
@@ -183,6 +192,7 @@ class Names:
             name for _, names, _ in self._tensors.values() for name in names
         )
         for key, (tensor, names, rank) in list(self._tensors.items()):
+            # as `x`, which is the argument of two functions that run
             if all(meant[name] > 1 for name in names):
                 other = next(
                     (name for name in self._aliases.get(key, ()) if not meant[name]),
@@ -203,8 +213,10 @@ class Names:
             storage = storage_of(tensor)
             if storage is not None:
                 owner = self._owner(tensor, node)
-                known = self.owner_of.get(storage[0], owner)
-                self.owner_of[storage[0]] = max(known, owner, key=_STRENGTH.index)
+                strongest = self.owner_of.get(storage[0], owner)
+                # several tensors may share the storage: the most telling one says whose
+                # it is
+                self.owner_of[storage[0]] = max(strongest, owner, key=_STRENGTH.index)
 
             if node is not None:
                 self.results.setdefault(node, []).extend(
@@ -225,6 +237,7 @@ class Names:
             return self.kind(tensor)
         base = base_of(tensor)
         if base is not None:
+            # a computed view has a grad_fn whoever owns the memory
             node, tensor = grad_fn_of(base), base
         return "output" if node is not None else self.kind(tensor)
 
@@ -293,6 +306,7 @@ def outermost(
         key=lambda item: (
             item[0].private,
             item[0].level > 1,
+            # the model before a part of it that another variable holds
             -_size(item[1]),
             item[0].rank,
         )
@@ -359,14 +373,10 @@ def _called(named: NamedValue, taken: Iterable[str]) -> str:
 
 def distinct(name: str, taken: Container[str]) -> str:
     """`name`, or with a number behind it where it is taken."""
-    return next(
-        candidate
-        for candidate in chain(
-            [name],
-            (f"{name}_{i}" for i in count(2)),
-        )
-        if candidate not in taken
-    )
+    candidate, numbers = name, count(2)
+    while candidate in taken:
+        candidate = f"{name}_{next(numbers)}"
+    return candidate
 
 
 def outermost_modules(
@@ -446,6 +456,8 @@ def flatten(outputs: object) -> list[tuple[str, Output]]:
             children = [((path, key), child) for key, child in _children(value)]
             if children:
                 inside.add(id(value))
+                # taken off again after the children: a container may occur twice, but
+                # not in itself
                 stack.append((_LEAVE, value))
                 stack.extend(reversed(children))
 
@@ -469,12 +481,12 @@ def as_tensor(output: Output) -> torch.Tensor:
     """
     if isinstance(output, torch.Tensor):
         return output
-    made = output.node._input_metadata[output.output_nr]
+    metadata = output.node._input_metadata[output.output_nr]
     return torch.zeros(
         (),
-        dtype=made.dtype,
-        device=made.device,
-    ).expand(tuple(made.shape))
+        dtype=metadata.dtype,
+        device=metadata.device,
+    ).expand(tuple(metadata.shape))
 
 
 def _result(value: Any) -> Output:
@@ -515,6 +527,7 @@ def _children(value: object) -> Iterable[tuple[str, object]]:
     if isinstance(value, (list, tuple, deque)):
         return [(f"[{i}]", item) for i, item in enumerate(value)]
 
+    # a container that the user registered with torch
     registered = _pytree.SUPPORTED_NODES.get(type(value))
     if registered is not None:
         return [
@@ -536,10 +549,10 @@ def _not_a_tensor(outputs: object) -> str:
     is_module = isinstance(outputs, torch.nn.Module)
     if is_module or (callable(outputs) and not _children(outputs)):
         if is_module:
-            what = f"module ({kind})"
+            noun = f"module ({kind})"
         else:
-            what = f"function ({getattr(outputs, '__name__', kind)})"
-        return f"this is a {what}, not a tensor: call it and pass what it returns"
+            noun = f"function ({getattr(outputs, '__name__', kind)})"
+        return f"this is a {noun}, not a tensor: call it and pass what it returns"
     if isinstance(outputs, (int, float, complex)):
         return f"this is a Python {kind}, which has no graph: pass the tensor itself (without .item() or float())"
     return f"there is no tensor in this {kind}: pass a tensor, or any nesting of dict, list, tuple or dataclass with tensors"

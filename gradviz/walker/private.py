@@ -150,6 +150,7 @@ def transform_of(tensor: torch.Tensor) -> str:
     try:
         if functions is None or not functions.is_functorch_wrapped_tensor(tensor):
             return ""
+        # the stack tells only the innermost transform that is running
         if functions.is_batchedtensor(tensor):
             return "vmap"
 
@@ -210,6 +211,7 @@ class hide_global_hooks:
 
     def __init__(self, ids: Collection[int]) -> None:
         home = torch.nn.modules.module
+        # the function by which a compiled module decides to warn
         self._original = getattr(home, self._NAME, None)
         if self._original is None:
             return
@@ -266,7 +268,7 @@ def fsdp_parameters(model: torch.nn.Module) -> Iterator[FsdpParameter]:
                 if group is not None
                 for parameter in group.fsdp_params
             ]
-            told = [
+            found = [
                 FsdpParameter(
                     parameter._module_info.module,
                     parameter._module_info.param_name,
@@ -278,7 +280,7 @@ def fsdp_parameters(model: torch.nn.Module) -> Iterator[FsdpParameter]:
         except AttributeError:
             continue
 
-        yield from told
+        yield from found
 
 
 # -- torch.compile ---------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Shared(NamedTuple):
         """What the live, unmodified slots that hold such tensors share, all but the
         storage.
         """
-        made = SavedTensor(
+        slot_form = SavedTensor(
             slot,
             self.info,
             None,
@@ -65,9 +65,9 @@ class Shared(NamedTuple):
             view,
             version=0,
         )
-        self.forms[slot, kind, view] = made
+        self.forms[slot, kind, view] = slot_form
 
-        return made
+        return slot_form
 
 
 _OF_DATA = frozenset(("target", "mask", "condition", "index"))
@@ -75,6 +75,20 @@ _OF_DATA = frozenset(("target", "mask", "condition", "index"))
 may have made itself.
 """
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+
+
+def saved_operand(node: Node, position: int) -> torch.Tensor | None:
+    """What an op of two operands saved of one of them; None where it did not, or where
+    a hook has it.
+    """
+    slot = "_raw_saved_self" if position == 0 else "_raw_saved_other"
+    try:
+        raw = getattr(node, slot, None)
+    except RuntimeError:
+        return None  # freed
+    if raw is None or type(raw) is tuple or raw.unpack_hook is not None:
+        return None
+    return raw.data if isinstance(raw.data, torch.Tensor) else None
 
 
 class SavedReader:
@@ -173,6 +187,7 @@ class SavedReader:
             live = True  # whether all slots are
             for name, fetch in tensors:
                 try:
+                    # the raw slot, not the tensor: unpacking would run the user's hooks
                     raw = fetch(node)
                 except RuntimeError:  # a list of tensors that backward has freed
                     raw = None
@@ -185,19 +200,20 @@ class SavedReader:
                     if tensor is None:
                         empty = (*empty, name)
                         continue
+                    # nearly every slot ends here
                     if add_ordinary(name, tensor):
                         continue
+                # freed, packed by a hook, in a list, modified, or of a subclass
                 live = self._read_other(node, name, raw) and live
             if custom:
                 self._read_context(node)
             # backward frees all slots of a node at once
             if empty and len(forms) == first:
                 empty, live = self._read_freed(node, empty)
-            add_attributes(
-                read_attributes(node, plain, values, empty)
-                if plain
-                else nothing_in[empty]
-            )
+            if plain:
+                add_attributes(read_attributes(node, plain, values, empty))
+            else:
+                add_attributes(nothing_in[empty])
             if not live:
                 into.flags[i] = (*into.type[i].flags, *_flags(forms[first:]))
 
@@ -242,7 +258,11 @@ class SavedReader:
             self._storages.number_of,
             self._storages.add,
         )
-        add_form, add_storage, whole = into.form.append, into.storage.append, into.WHOLE
+        add_form, add_storage, no_parts = (
+            into.form.append,
+            into.storage.append,
+            into.WHOLE,
+        )
         note_given, of_data, is_data = (
             self._note_given,
             _OF_DATA,
@@ -251,15 +271,17 @@ class SavedReader:
 
         def add(name: str, tensor: torch.Tensor) -> bool:
             try:
+                # modified at some time: torch must say whether since it was saved
                 if tensor._version:
                     return False
                 leaf = leaves.get(id(tensor))
                 if leaf is not None:
                     add_form(of_leaves[name, leaf, 0])
-                    add_storage(whole)
+                    add_storage(no_parts)
                     return True
                 if type(tensor) is not _Tensor and type(tensor) is not _Parameter:
                     return False
+                # a storage is known by its identity, since tensors share it
                 memory = tensor.untyped_storage()  # raises for a sparse layout
                 shared = shared_by[tensor.shape, tensor.dtype, tensor.device]
                 _, _, smaller, forms = shared
@@ -319,6 +341,7 @@ class SavedReader:
         it holds nothing. True when it is live.
         """
         if raw.unpack_hook is not None:
+            # unpacking would run the hook, so only what it packed is read
             self._read_packed(slot, raw)
             return False
 
@@ -375,6 +398,7 @@ class SavedReader:
 
         frame = slots.checkpoint_behind(hook)
         if frame is not None and id(frame) not in self._checkpoints:
+            # all slots of one checkpoint share its inputs, which count once
             self._checkpoints[id(frame)] = frame
             for i, tensor in enumerate(slots.kept_by(frame)):
                 self._add_held(
@@ -426,19 +450,20 @@ class SavedReader:
         if is_ordinary:
             number = self._storages.of_block(tensor, smaller)
         elif named := self._storages.numbers_of_parts(tensor):
+            # the largest part comes last, and holds the values
             number = named[-1][1]
             parts = tuple([part for _, part in named]) if len(named) > 1 else ()
-            told = ", ".join(f"{name} in storage {part}" for name, part in named)
-            note = f"{note}; {told}" if note else told
+            names = ", ".join(f"{name} in storage {part}" for name, part in named)
+            note = f"{note}; {names}" if note else names
         else:
             number = self._storages.number(tensor)
 
         if number is None and not note:
             if is_ordinary:
-                what = f"a tensor with layout {info.layout}"
+                noun = f"a tensor with layout {info.layout}"
             else:
-                what = f"this {type(tensor).__name__}"
-            note = f"torch does not tell the memory of {what}"
+                noun = f"this {type(tensor).__name__}"
+            note = f"torch does not tell the memory of {noun}"
 
         kind = self._storages.columns.kind[number] if number is not None else None
         if leaf is None:
@@ -459,30 +484,32 @@ class SavedReader:
             parts,
         )
 
+        # the constructor of a named tuple takes longer, and a graph has millions of
+        # slots
         return tuple.__new__(SavedTensor, fields)
 
     def _shared_by(self, tensor: torch.Tensor, is_ordinary: bool) -> Shared:
         """What tensors like this one share, kept where it is an ordinary one."""
         try:
             key = (tensor.shape, tensor.dtype, tensor.device) if is_ordinary else None
-            known = self._shared.get(key)
+            shared = self._shared.get(key)
         except (RuntimeError, TypeError):  # nested, or with symbolic sizes
-            key = known = None
+            key = shared = None
 
-        if known is None:
+        if shared is None:
             info = tensor_info(tensor)
             may_be_number = is_ordinary and info.shape == () and info.device == "cpu"
             smaller = private.smaller(tensor.dtype) if may_be_number else None
-            known = Shared(
+            shared = Shared(
                 info,
                 tensor_bytes(info) if info.layout == "strided" else None,
                 smaller,
                 {},
             )
             if key is not None:
-                self._shared[key] = known
+                self._shared[key] = shared
 
-        return known
+        return shared
 
 
 _FLAG_OF: dict[SavedState, NodeFlag] = {

@@ -109,6 +109,7 @@ class _Handlers:
         if self._depth == 0 and originals is not None and _is_main():
             signal.signal, signal.getsignal = originals
             self._originals = None
+            # only those that nobody has replaced meanwhile
             for number, handler in self._users.items():
                 if _signal.getsignal(number) is self._instead:
                     _signal.signal(number, handler)
@@ -136,8 +137,8 @@ class _Handlers:
     def _take(self, number: int) -> None:
         handler = _signal.getsignal(number)
         # Ctrl-C ends a reading at once
-        own = handler is self._instead or handler is _signal.default_int_handler
-        if handler is not None and type(handler) is not int and not own:
+        is_ours = handler is self._instead or handler is _signal.default_int_handler
+        if handler is not None and type(handler) is not int and not is_ours:
             self._users[number] = handler
             _signal.signal(number, self._instead)
 
@@ -149,13 +150,16 @@ class _Handlers:
             time.sleep(_AGAIN)
 
     def _called(self, number: int, frame: FrameType | None) -> None:
+        # read before `_put_back`, which forgets it
         users = self._users[number]
         self._put_back()
         if self._reading:
+            # once, however often the signal came
             self._came[number] = None
         elif _interrupts(frame):
             self._put_off(number)
         elif not self._dropping:
+            # no reading of ours is going on: the user's handler runs as it would alone
             users(number, frame)
 
     def _put_off(self, number: int) -> None:
@@ -164,8 +168,10 @@ class _Handlers:
         """
         if sys.getprofile() in (None, self._watch):
             self._waits[number] = None
+            # it stays until the first call or return outside torch
             sys.setprofile(self._watch)
         else:
+            # the user profiles this program, so its profile function stays
             self._late.append(number)
             start_new_thread(self._send_later, (number,))
 
@@ -175,6 +181,7 @@ class _Handlers:
         event: str,
         _: object,
     ) -> None:
+        # where the program goes on after this event
         into = frame.f_back if event == "return" else frame
         if not self._reading and not _interrupts(frame) and not _is_own(into):
             sys.setprofile(None)
@@ -248,6 +255,7 @@ def handlers_of_script() -> Iterator[None]:
         }
         for timer, name in _TIMERS.items():
             if getattr(_signal, name, None) in changed:
+                # a timer without the script's handler would end the process
                 _signal.setitimer(getattr(_signal, timer), 0)
         HANDLERS.restore()
         for number in changed:
@@ -274,14 +282,14 @@ _CALLED = _Handlers._called.__code__
 def _interrupts(frame: FrameType | None) -> bool:
     """Whether this frame, or one not far above it, is not to be interrupted."""
     return any(
-        around.f_code in _uninterrupted
-        for around in islice(frames_from(frame), _DEEPEST)
+        caller.f_code in _uninterrupted
+        for caller in islice(frames_from(frame), _DEEPEST)
     )
 
 
 def _is_own(frame: FrameType | None) -> bool:
     """Whether gradviz is at work here, between this frame and the user's code."""
-    files = (around.f_code.co_filename for around in frames_from(frame))
+    files = (caller.f_code.co_filename for caller in frames_from(frame))
     return any(runs_around_user(file) for file in takewhile(is_foundation, files))
 
 
@@ -290,4 +298,5 @@ def _send(numbers: Sequence[int]) -> None:
         try:
             _signal.raise_signal(numbers[0])
         finally:
+            # also where the first handler raised
             _send(numbers[1:])

@@ -68,10 +68,10 @@ def _function(type: Any) -> Function:
     """
     cls = getattr(type, "_forward_cls", None) or type
     if getattr(cls, "vjp", None) is not _Function.vjp:
-        own = cls.vjp
+        method = cls.vjp
     else:
-        own = getattr(cls, "backward", None)
-    backward = unwrap(own or cls)
+        method = getattr(cls, "backward", None)
+    backward = unwrap(method or cls)
     code = getattr(backward, "__code__", None)
     definition = code_line(code, code.co_firstlineno) if code is not None else None
     return Function(f"{cls.__module__}.{cls.__qualname__}", definition)
@@ -94,11 +94,13 @@ class SlotLayout(NamedTuple):
 
 
 def plan(node: Node) -> SlotLayout:
-    """How to read a node's type. `dir` is slow, and the same for all nodes of the type."""
+    """How to read the nodes of one type."""
+    # once for each type: it is slow, and the same for all of its nodes
     members = dir(node)
     custom = isinstance(node, private.BackwardCFunction)
 
     if custom:
+        # a custom Function has one list of all that it saved
         tensors = ["tensors"]
     else:
         tensors = [name.removeprefix(RAW) for name in members if name.startswith(RAW)]
@@ -115,9 +117,8 @@ def plan(node: Node) -> SlotLayout:
 
 def plans(nodes: Sequence[Node]) -> dict[type, SlotLayout]:
     """How to read the types of these nodes."""
-    return {
-        type: plan(node) for type, node in {type(node): node for node in nodes}.items()
-    }
+    examples = {type(node): node for node in nodes}
+    return {type: plan(node) for type, node in examples.items()}
 
 
 def _fetch_all(plain: tuple[str, ...]) -> FetchAll | None:
@@ -139,8 +140,8 @@ class _NothingIn(dict[tuple[str, ...], Mapping[str, Any]]):
         self,
         empty: tuple[str, ...],
     ) -> Mapping[str, Any]:
-        made = self[empty] = _mapping((), (), empty)
-        return made
+        mapping = self[empty] = _mapping((), (), empty)
+        return mapping
 
 
 class Attributes:
@@ -173,7 +174,7 @@ class Attributes:
                 tuple(map(type, values)),
                 *empty,
             )
-            known = self._known.get(key)
+            mapping = self._known.get(key)
         except RuntimeError:  # one cannot be read: ask one by one
             return _mapping(
                 plain,
@@ -183,10 +184,10 @@ class Attributes:
         except TypeError:  # a list or a symbolic size, which have no hash
             return _mapping(plain, values, empty)
 
-        if known is None:
-            known = self._known[key] = _mapping(plain, values, empty)
+        if mapping is None:
+            mapping = self._known[key] = _mapping(plain, values, empty)
 
-        return known
+        return mapping
 
     def with_number(
         self, attributes: Mapping[str, Any], name: str, value: complex
@@ -195,10 +196,10 @@ class Attributes:
         object.
         """
         key = (id(attributes), name, value, type(value))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = {**attributes, name: value}
-        return known
+        merged = self._known.get(key)
+        if merged is None:
+            merged = self._known[key] = {**attributes, name: value}
+        return merged
 
 
 def _mapping(
@@ -223,6 +224,7 @@ def _decoded(value: Any) -> Any:
     """
     kind = type(value)
     if kind is int:
+        # torch hands out a negative int64, such as dim=-1, as unsigned
         return value - 2**64 if value >= _SIGNED_FROM else value
     if value is None or kind in (bool, float, str):
         return value
@@ -265,16 +267,16 @@ def state(
     for an output of the node itself: unknown.
     """
     try:
+        # no hook can run here: the slot has none
         raw.unpack() if node is None else getattr(node, SAVED + slot)
     except (RuntimeError, AttributeError) as error:
         versions = _VERSIONS.search(str(error))
+        # the words of the error are the only place where torch tells the versions
         if "inplace" in str(error):
-            return (
-                "modified",
-                f"saved at version {versions[2]}, now at version {versions[1]}"
-                if versions
-                else "",
-            )
+            note = ""
+            if versions:
+                note = f"saved at version {versions[2]}, now at version {versions[1]}"
+            return "modified", note
         return (
             "unknown",
             "modified in place at some time; torch does not tell whether since it was saved",
@@ -293,6 +295,7 @@ def tensors_on(
     items: Any = ((name, value),)
     if is_a(value, list) or is_a(value, tuple):
         items = ((f"{name}[{i}]", item) for i, item in enumerate(value))
+    # values of a mapping of the user's own class would run its code
     elif type(value) is dict:
         items = ((f"{name}[{i}]", item) for i, item in enumerate(value.values()))
     return ((slot, item) for slot, item in items if is_a(item, torch.Tensor))

@@ -118,7 +118,7 @@ def tapped(function: Any, listener: Began) -> Iterator[None]:
     try:
         yield
     finally:
-        tap.listen(tuple(known for known in tap.listeners if known is not listener))
+        tap.listen(tuple(other for other in tap.listeners if other is not listener))
 
 
 @contextmanager
@@ -148,19 +148,22 @@ def _code_with_call(code: CodeType, number: int) -> CodeType:
     holder: Any = ast.parse(f"def holder({', '.join(code.co_freevars)}): pass")
     name = definition.name
     # a function that names itself means the one of its module
-    known = [] if name in code.co_freevars else [ast.Global([name])]
-    holder.body[0].body = [*known, definition]
+    declarations = [] if name in code.co_freevars else [ast.Global([name])]
+    holder.body[0].body = [*declarations, definition]
     ast.fix_missing_locations(holder)
     # compiled only: nothing in it runs
     module = compile(holder, code.co_filename, "exec", dont_inherit=True)
-    made = _inner_code(_inner_code(module, "holder"), name)
-    if set(code.co_names) - {*made.co_names} or made.co_freevars != code.co_freevars:
+    new_code = _inner_code(_inner_code(module, "holder"), name)
+    if (
+        set(code.co_names) - {*new_code.co_names}
+        or new_code.co_freevars != code.co_freevars
+    ):
         # names that mean something else here, as those with two underscores in a class
         return code
     if hasattr(code, "co_qualname"):
-        return made.replace(co_qualname=code.co_qualname)
+        return new_code.replace(co_qualname=code.co_qualname)
 
-    return made
+    return new_code
 
 
 def _inner_code(code: CodeType, name: str) -> CodeType:
@@ -183,11 +186,11 @@ def _definition(code: CodeType) -> ast.FunctionDef:
 
 def _insert(definition: ast.FunctionDef, number: int) -> None:
     """Put the calls around the body."""
-    given, line = definition.args, definition.body[0].lineno
-    passed = [argument.arg for argument in (*given.posonlyargs, *given.args)]
-    passed += [f"*{given.vararg.arg}"] if given.vararg is not None else []
-    passed += [f"{argument.arg}={argument.arg}" for argument in given.kwonlyargs]
-    passed += [f"**{given.kwarg.arg}"] if given.kwarg is not None else []
+    signature, line = definition.args, definition.body[0].lineno
+    passed = [argument.arg for argument in (*signature.posonlyargs, *signature.args)]
+    passed += [f"*{signature.vararg.arg}"] if signature.vararg is not None else []
+    passed += [f"{argument.arg}={argument.arg}" for argument in signature.kwonlyargs]
+    passed += [f"**{signature.kwarg.arg}"] if signature.kwarg is not None else []
     inserted: Any = ast.parse(
         _TEMPLATE.format(given=", ".join(passed), number=number)
     ).body

@@ -150,7 +150,7 @@ def _inner(
     try:
         names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
         parts = [(name, getattr(tensor, name)) for name in names]
-        known = [
+        tensors = [
             (name, part)
             for name, part in parts
             if isinstance(part, torch.Tensor) and type(part) is not type(tensor)
@@ -160,7 +160,7 @@ def _inner(
 
     return tuple(
         sorted(
-            known,
+            tensors,
             key=lambda part: (storage_of(part[1]) or (0, -1))[1],
         )
     )
@@ -199,6 +199,7 @@ def grad_fn_of(
     if asked_for:
         return tensor.grad_fn
     try:
+        # asking a modified view would build a node, which changes the user's graph
         if not tensor._is_view() or not (tensor.is_inference() or tensor._version):
             return tensor.grad_fn
         return None
@@ -281,6 +282,7 @@ class Storages:
         where the tensor has none.
         """
         parts = parts_of(tensor)
+        # the part with the values stands for all of them
         return self.number(parts[-1][1]) if parts else self.of_block(tensor)
 
     def of_block(
@@ -292,10 +294,10 @@ class Storages:
         try:
             storage = tensor.untyped_storage()
             identity = storage._cdata
-            known = self.number_of.get(identity)
-            if known is None:
+            number = self.number_of.get(identity)
+            if number is None:
                 return self.add(identity, storage.nbytes(), tensor, smaller)
-            return known
+            return number
         except (RuntimeError, NotImplementedError):
             return None
 
@@ -335,6 +337,7 @@ class Storages:
             else:
                 kind = "activation"
             if kind == "number":
+                # on the CPU, so this waits for no device
                 self.values[number] = tensor.item()
         self.number_of[identity] = number
         # asking a symbolic size would fix it
@@ -382,6 +385,7 @@ def placements(
     `shards` are what this process holds of leaves that were gathered, by their
     identity.
     """
+    # then no tensor can be a DTensor, and importing it takes a while
     if "torch.distributed.tensor" not in sys.modules:
         return {}
 
@@ -396,6 +400,8 @@ def placements(
         for consumer, producer in ends
         if producer in moves and types[consumer].op in _TELLS
     }
+    # autograd keeps where a tensor came from; where it went, the node that uses it
+    # knows
     for i in moves:
         with suppress(AttributeError, TypeError):
             before = nodes[i].current_spec
@@ -405,11 +411,10 @@ def placements(
                 to = _placed(after)
             else:
                 to = "placements that autograd does not keep"
-            attributes[i] = {
-                PLACEMENTS: f"from {_words(before)} to {to}"
-                if moved or after is None
-                else _words(before)
-            }
+            placed = _words(before)
+            if moved or after is None:
+                placed = f"from {placed} to {to}"
+            attributes[i] = {PLACEMENTS: placed}
             if moved:
                 attributes[i] |= _move(before, after)
 
@@ -444,10 +449,10 @@ def _move(before: Any, after: Any) -> dict[str, Any]:
         return {}
 
     meta = before.tensor_meta
-    whole = prod(meta.shape) * meta.dtype.itemsize
+    full_bytes = prod(meta.shape) * meta.dtype.itemsize
     return {
         COLLECTIVE: ", ".join(said),
-        BYTES: max(whole // _shards(before), whole // _shards(after)),
+        BYTES: max(full_bytes // _shards(before), full_bytes // _shards(after)),
     }
 
 

@@ -97,9 +97,12 @@ def capture(
                 find_root(root_name(variable, path, tensor, names), tensor)
                 for path, tensor in tensors
             ]
+            # some outputs without a graph are fine, such as metrics beside a loss
             if need_graph and all(root.node is None for root in roots):
                 raise NoGraphError(no_graph(roots))
             traversed = traverse(starts(roots))
+            # asking a variable for its grad_fn has made wrappers outside this graph,
+            # too
             _keep_named(names, traversed)
             described = Description(traversed, roots, names, saved, attribution)
             graph = Graph(
@@ -122,6 +125,7 @@ def capture(
             else:
                 with_regions = None
             if with_regions is not None:
+                # a compiled function is one node; this says what runs in it
                 graph = with_regions(graph, traversed.nodes)
 
         if inspect is not None:
@@ -193,6 +197,8 @@ def traverse(starts: Sequence[Node]) -> Traversal:
                     none_inputs[consumer] = none_inputs.get(consumer, 0) + 1
                     continue
                 producer = find(child)
+                # written out, without a function: this runs for every edge of a graph
+                # of millions
                 if producer is None:
                     producer = index[child] = len(nodes)
                     nodes.append(child)
@@ -204,6 +210,7 @@ def traverse(starts: Sequence[Node]) -> Traversal:
                 to_producer(producer)
                 at_output(output)
                 at_position(position)
+                # see `BAND` below: a child in another band is kept by its consumer
                 if protect and not (floor <= number < sequence) and number != last:
                     if kept is None:
                         kept = [child]
@@ -211,6 +218,7 @@ def traverse(starts: Sequence[Node]) -> Traversal:
                         kept.append(child)
             if kept is not None:
                 waiting.append((node, kept))
+            # only now is it known to be a large graph
             if waiting and consumer >= small:
                 _keep_all(waiting)
         if len(nodes) > small:

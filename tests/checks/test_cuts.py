@@ -11,25 +11,6 @@ import torch
 from tests.checks.advice import Fault, alarms, shows_and_heals
 
 FAULTS = {
-    "a rate that goes through NumPy": Fault(
-        "unused-parameter",
-        "curve = height * torch.as_tensor(np.exp(-rate.detach().numpy() * time.numpy()))",
-        "do this step with torch functions instead of NumPy",
-        "torch.as_tensor(np.exp(-rate.detach().numpy() * time.numpy()))",
-        "torch.exp(-rate * time)",
-        """
-        import numpy as np, torch
-        height, rate = (torch.tensor(1.0, requires_grad=True) for _ in range(2))
-        opt = torch.optim.Adam([height, rate], lr=0.1)
-        time = torch.linspace(0, 1, 20)
-        for i in range(3):
-            curve = height * torch.as_tensor(np.exp(-rate.detach().numpy() * time.numpy()))
-            loss = (curve - 3 * torch.exp(-2 * time)).square().sum()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-    ),
     "a loose temperature that is read as a number": Fault(
         "unused-parameter",
         "scores = net(x) / temperature.item()",
@@ -62,24 +43,6 @@ FAULTS = {
         for _ in range(4):
             rows = a(torch.randn(16, 6)).tolist()
             h = torch.as_tensor(rows)
-            loss = (b(h) - 1).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-    ),
-    "numbers that are taken out one by one": Fault(
-        "unused-parameter",
-        "[[float(v)",
-        "the tensor",
-        "torch.tensor([[float(v) for v in row] for row in a(torch.randn(16, 6))])",
-        "a(torch.randn(16, 6))",
-        """
-        import torch
-        a, b = torch.nn.Linear(6, 8), torch.nn.Linear(8, 1)
-        opt = torch.optim.SGD([*a.parameters(), *b.parameters()], lr=0.1)
-        for _ in range(4):
-            h = torch.tensor([[float(v) for v in row] for row in a(torch.randn(16, 6))])
             loss = (b(h) - 1).square().mean()
             opt.zero_grad()
             loss.backward()
@@ -160,29 +123,6 @@ FAULTS = {
             meta.step()
         """,
     ),
-    "a detach behind a draw": Fault(
-        "unused-parameter",
-        "log_p = scores.detach().log_softmax(1)",
-        "remove .detach()",
-        "scores.detach().log_softmax(1)",
-        "scores.log_softmax(1)",
-        """
-        import torch
-        from torch.distributions import Categorical
-        torch.manual_seed(0)
-        policy, scale = torch.nn.Linear(4, 3), torch.nn.Parameter(torch.ones(1))
-        opt = torch.optim.Adam([*policy.parameters(), scale])
-        for i in range(3):
-            scores = policy(torch.randn(8, 4))
-            action = Categorical(logits=scores).sample()
-            log_p = scores.detach().log_softmax(1)
-            chosen = log_p.gather(1, action[:, None]).squeeze(1)
-            loss = (scale + chosen).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-    ),
     "experts without the weights of the router": Fault(
         "unused-parameter",
         "weight, chosen = self.router(x)",
@@ -209,27 +149,6 @@ FAULTS = {
         opt = torch.optim.Adam(net.parameters())
         for i in range(3):
             loss = (net(torch.randn(32, 4)) - 1).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-    ),
-    "an index between two networks": Fault(
-        "unused-parameter",
-        "logits = chooser(torch.randn(6, 4))",
-        "an index (argmax, topk, sort)",
-        "    token = logits.topk(1)[1].squeeze(1)\n    out = decoder(embed(token))",
-        "    token = torch.nn.functional.gumbel_softmax(logits, hard=True)\n    out = decoder(token @ embed.weight)",
-        """
-        import torch
-        from torch import nn
-        chooser, embed, decoder = nn.Linear(4, 5), nn.Embedding(5, 3), nn.Linear(3, 1)
-        opt = torch.optim.Adam([*chooser.parameters(), *embed.parameters(), *decoder.parameters()])
-        for step in range(3):
-            logits = chooser(torch.randn(6, 4))
-            token = logits.topk(1)[1].squeeze(1)
-            out = decoder(embed(token))
-            loss = out.square().mean()
             opt.zero_grad()
             loss.backward()
             opt.step()
@@ -427,25 +346,6 @@ FAULTS = {
             opt.step()
         """,
     ),
-    "weights from a list of numbers": Fault(
-        "unused-parameter",
-        "w = torch.tensor([score(row).item() for row in x])",
-        "call .item() only on what is printed",
-        "torch.tensor([score(row).item() for row in x])",
-        "torch.cat([score(row) for row in x])",
-        """
-        import torch
-        score, net = torch.nn.Linear(3, 1), torch.nn.Linear(3, 2)
-        opt = torch.optim.SGD([*score.parameters(), *net.parameters()], lr=0.1)
-        for i in range(3):
-            x, y = torch.randn(5, 3), torch.randint(0, 2, (5,))
-            w = torch.tensor([score(row).item() for row in x])
-            loss = (torch.nn.functional.cross_entropy(net(x), y, reduction="none") * w).mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-    ),
     "a parameter that is copied in forward()": Fault(
         "unused-parameter",
         "weight = torch.tensor(self.weight, requires_grad=True)",
@@ -600,27 +500,6 @@ FAULTS = {
         for i in range(3):
             loss = net(torch.randn(4, 3)).square().mean()
             loss.backward()
-        """,
-    ),
-    "an overlap counted in NumPy": Fault(
-        "constant-term",
-        "chosen = scores.argmax(1).numpy()",
-        "scores.softmax(-1) as weights",
-        "    chosen = scores.argmax(1).numpy()\n    return torch.tensor(1 - (chosen == y.numpy()).mean())",
-        "    return 1 - scores.softmax(-1).gather(1, y[:, None]).mean()",
-        """
-        import torch
-        def overlap(scores, y):
-            chosen = scores.argmax(1).numpy()
-            return torch.tensor(1 - (chosen == y.numpy()).mean())
-        net = torch.nn.Linear(3, 2)
-        opt = torch.optim.SGD(net.parameters(), lr=0.1)
-        for i in range(3):
-            scores, y = net(torch.randn(6, 3)), torch.randint(0, 2, (6,))
-            loss = torch.nn.functional.cross_entropy(scores, y) + overlap(scores, y)
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
         """,
     ),
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import warnings
 from pathlib import Path
 
 import pytest
 
-from gradviz.checks.output import EXAMPLE, SECTIONS, page
+from gradviz.checks.pages import EXAMPLE, SECTIONS, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 from tests.command_line import CliRunner
@@ -17,11 +18,20 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.slow
-def test_the_page_of_the_checks_is_up_to_date() -> None:
+def test_the_pages_of_the_checks_are_up_to_date() -> None:
     with warnings.catch_warnings(record=True):  # what torch warns of is an example
         warnings.simplefilter("default")
-        made = runpy.run_path(str(DOCS / "make_checks.py"))["document"]()
-    assert (DOCS / "checks.md").read_text() == made, "run: python docs/make_checks.py"
+        made = runpy.run_path(str(DOCS / "make_checks.py"))["documents"]()
+    assert {path: path.read_text() for path in made} == made, "run: python docs/make_checks.py"
+    assert sorted((DOCS / "checks").iterdir()) == sorted(path for path in made if path.parent.name == "checks")
+
+
+def test_every_link_to_a_check_still_leads_to_it() -> None:
+    """Links from elsewhere name checks.md#ID, as when all checks stood on one page."""
+    listed = (DOCS / "checks.md").read_text()
+    for one in checks():
+        (page,) = re.findall(rf'<a id="{one.id}"></a>\[`{one.id}`\]\((.*?)#{one.id}\)', listed)
+        assert f"\n## `{one.id}`\n" in (DOCS / page).read_text()
 
 
 @pytest.mark.parametrize("one", checks(), ids=lambda one: one.id)

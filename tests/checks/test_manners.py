@@ -492,21 +492,6 @@ for step in range(3):
     loss.backward()
     opt.step()
 """
-STATIC = """
-import torch
-kept = {}
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        kept["x"] = x
-        return x ** 2
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * kept["x"] * g
-net = torch.nn.Linear(4, 4)
-loss = Square.apply(net(torch.randn(8, 4))).mean()
-loss.backward()
-"""
 SHARED = """
 import torch
 torch.manual_seed(0)
@@ -576,9 +561,6 @@ ALIKE = {
     .replace("[nn.Dropout(0.5)]", "nn.Dropout(0.5)")
     .replace("drops[0]", "drops")
     .replace("net.eval()", "net.eval().drops.train()"),
-    "state on ctx": STATIC.replace('kept["x"] = x', "ctx.save_for_backward(x)").replace(
-        'kept["x"]', "ctx.saved_tensors[0]"
-    ),
     "an evaluation without a graph": SHARED.replace("@torch.no_grad()\n", ""),
 }
 

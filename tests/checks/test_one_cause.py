@@ -14,11 +14,11 @@ from torch import nn
 
 import gradviz
 from gradviz.checks.causes import Explained, joined
+from gradviz.checks.excerpt import Excerpt, code_lines, excerpt
 from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.markdown import markdown
-from gradviz.checks.output import code_lines, report
+from gradviz.checks.output import report
 from gradviz.checks.rules.mending import mend
-from gradviz.checks.words import Excerpt, excerpt
 from gradviz.cli.main import cli
 from gradviz.graph import Node, SourceLine
 from gradviz.source.cut import Cut

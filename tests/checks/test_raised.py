@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from gradviz.checks.rules.raised import TOPICS
+from gradviz.checks.rules.raised.finders import FINDERS, WRITERS
+from gradviz.checks.rules.raised.messages import messages, understood
 from gradviz.cli.main import cli
 from tests.checks.test_scripts import check, written
 from tests.command_line import CliRunner
@@ -116,7 +120,7 @@ CASES = {
         "import random\nfrom torch.utils.checkpoint import checkpoint\nrandom.seed(2)\n"
         "def run(x):\n    for _ in range(30):\n        if random.random() < 0.5:\n            x = torch.tanh(x)\n    return x\n"
         "checkpoint(run, model(x), use_reentrant=False).sum().backward()",
-        "if random.random()", "draw with torch.rand(()), whose generator the checkpoint sets back", ("random.random() <", "torch.rand(()) <"),
+        "checkpoint(run|x = torch.tanh(x)", "draw with torch.rand(()), whose generator the checkpoint sets back", ("random.random() <", "torch.rand(()) <"),
     ),
     "another way in a checkpoint, from a counter": Case(
         "from torch.utils.checkpoint import checkpoint\ncalls = []\n"
@@ -271,7 +275,7 @@ def test_json_is_printed_whenever_a_script_fails(text: str, tmp_path: Path) -> N
 def test_an_allocation_is_told_in_units_and_whole(tmp_path: Path) -> None:
     found, _ = check(written(tmp_path, HEAD + "model(torch.ones(10**13, 3)).sum().backward()\n"))
     (one,) = (one for one in found if one["id"] == "raised")
-    assert one["summary"] == "there was no memory left for 109.1 TiB"
+    assert one["summary"] == "out of memory: 109.1 TiB could not be allocated"
     assert "120000000000000 bytes" in one["why"] and "this line alone asked for 109.1 TiB" in one["why"]
 
 
@@ -300,3 +304,61 @@ def test_what_distributed_data_parallel_raises_is_an_effect_of_unused_parameters
     assert "no gradient for its parameters 2 3" in " ".join(report.output.split())
     found, _ = check(written(tmp_path, DISTRIBUTED.replace("OPTIONS", ", find_unused_parameters=True")))
     assert {one["id"] for one in found} == {"unused-parameter"}
+
+
+TEXTS = {
+    "Adam cannot use": "Adam does not support sparse gradients, please consider SparseAdam instead",
+    "batch normalization": "Expected more than 1 value per channel when training, got input size torch.Size([1, 8])",
+    "a recurrent layer ran in eval() mode": "cudnn RNN backward can only be called in training mode",
+    "the hook <lambda> returns": "hook '<lambda>' has changed the size of value",
+    "the gradient given to backward": "Mismatch in shape: grad_output[0] has a shape of torch.Size([2]) and output[0] has "
+    "a shape of torch.Size([3]).",
+    "what a module with a full backward hook": "Output 0 of BackwardHookFunctionBackward is a view and is being modified "
+    "inplace. This view was created inside a custom Function",
+    "a part of a tensor that is gone through": "Output 0 of UnbindBackward0 is a view and is being modified inplace.",
+    "a view from a function that gives several": "Output 0 of SplitBackward0 is a view and is being modified inplace.",
+    "backward makes NaN in Sqrt": "Function 'SqrtBackward0' returned nan values in its 0th output.",
+    "autograd.grad was asked": "One of the differentiated Tensors appears to not have been used in the graph.",
+    "a second derivative runs": "trying to differentiate twice a function that was marked with @once_differentiable",
+    "a GradScaler was told to step": "No inf checks were recorded for this optimizer.",
+    "a GradScaler was not updated": "step() has already been called since the last update().",
+    "backward meets Float": "Found dtype Float but expected Half",
+    "tensors of two devices": "Expected all tensors to be on the same device, but found at least two devices",
+    "out of memory": "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.1 GiB",
+    "DistributedDataParallel fails": "Expected to have finished reduction in the prior iteration before starting a new one. "
+    "Parameter indices which did not receive grad for rank 0: 2 3",
+    "a method is used": "unsupported operand type(s) for +=: 'float' and 'builtin_function_or_method'",
+    "backward() was called on a float": "'float' object has no attribute 'backward'",
+    "MSELoss is made": "'MSELoss' object has no attribute 'backward'",
+    "loss.grad is None": "'NoneType' object has no attribute 'norm'\nloss.grad.norm()",
+    "the loss is given label 5": "Target 5 is out of bounds.",
+    "backward() ran a second time": "Trying to backward through the graph a second time (or directly access saved tensors "
+    "after they have already been freed).",
+    "a tensor that backward needs": "one of the variables needed for gradient computation has been modified by an inplace "
+    "operation",
+    "{name} has no graph": "element 0 of tensors does not require grad and does not have a grad_fn",
+}
+
+
+@pytest.mark.parametrize("summary", TEXTS)
+def test_what_torch_says_is_known(summary: str) -> None:
+    found = understood(TEXTS[summary], messages(*TOPICS))
+    assert found is not None and found[0].summary.format_map(Known(found[1])).startswith(summary)
+
+
+class Known(dict[str, str]):
+    """Groups of a pattern; what is no group stays as it is."""
+
+    def __missing__(self, key: str) -> str:
+        return f"{{{key}}}"
+
+
+def test_every_row_names_what_there_is() -> None:
+    for message in messages(*TOPICS, "backward", "warnings"):
+        groups = re.compile(message.pattern).groupindex
+        given = dict.fromkeys([*groups, *["name", "missing", "code", "shape", "line", "at", "text", "new"]], "")
+        for text in (message.summary, message.why, message.fix, message.fix_there):
+            text.format(**given)
+        assert message.why and message.fix and bool(message.find) == bool(message.fix_there)
+        assert not message.find or message.find.split()[0] in FINDERS
+        assert not message.write or message.write in WRITERS

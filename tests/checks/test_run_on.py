@@ -136,13 +136,13 @@ def test_a_script_without_end_is_ended(waiting: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
-def test_to_end_has_no_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_continue_has_no_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "SECONDS", (0.2, 0.2))
     late = ENDLESS.replace("while True:", "for step in range(120):").replace(
         "model(torch.randn(2, 4)).mean()", "(model(torch.randn(2, 4)).mean() * (float('nan') if step == 110 else 1))"
     )
     ended, whole = (
-        CliRunner().invoke(cli, ["check", *option, str(written(tmp_path, late))]) for option in ((), ("--to-end",))
+        CliRunner().invoke(cli, ["check", *option, str(written(tmp_path, late))]) for option in ((), ("--continue",))
     )
     assert "until the time limit." in ended.stdout.replace("\n", " ") and "[nonfinite]" not in ended.stdout
     assert "[nonfinite]" in whole.stdout and "backward call 111" in whole.stdout

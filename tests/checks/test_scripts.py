@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gradviz.checks.finding import KEYS
-from gradviz.checks.output import EXAMPLE, page
+from gradviz.checks.pages import EXAMPLE, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 from tests.checks.near_misses import NEAR

@@ -98,6 +98,22 @@ def test_wrong_use(gradviz: Gradviz, tmp_path: Path) -> None:
     assert "needs the script" in gradviz("flow", "graph.json", code=2).output
 
 
+STEPS = {
+    "z = (x + w) * (w + 1)": ["(w + 1)", "(x + w)"],
+    "z = (data + w) * (w + 1)": ["add", "add"],  # either could be either
+    "z = (w * data) + torch.exp(w) + (1 - w)": ["(1 - w)", "(w * data)", "exp(w)"],
+    "z = torch.exp(w / 2).sin() + w.expand(3)[1:].sum()": ["(w / 2)", "expand(w)"],
+}
+
+
+@pytest.mark.parametrize("line", STEPS)
+def test_paths_write_what_has_no_name_as_code(gradviz: Gradviz, tmp_path: Path, line: str) -> None:
+    head = "import torch\nx, w = (torch.ones((), requires_grad=True) for _ in range(2))\ndata = torch.tensor(5.0)\n"
+    said = gradviz("paths", f"{script(tmp_path, head + line)}:z", "--to", "w").stdout
+    routes = [text.split("-->") for text in said.splitlines() if text.endswith("--> w")]
+    assert sorted(route[-2].split(" --")[0].strip() for route in routes) == STEPS[line]
+
+
 def test_a_picture_with_gradients_and_its_file(gradviz: Gradviz, tmp_path: Path) -> None:
     asked = ("--color", "grad", "--numbers")
     drawn = gradviz("render", CHAIN_RULE, *asked, "--format", "dot", "-o", "-").stdout

@@ -11,6 +11,7 @@ import pytest
 
 import gradviz
 from gradviz.checks.command import command as check_command
+from gradviz.cli.help import EXAMPLES, GROUPS, GroupedCommand
 from gradviz.cli.main import COMMANDS, cli
 from gradviz.cli.options import render_options
 from gradviz.draw.options import Options, option_fields
@@ -24,7 +25,7 @@ def invoke(*arguments: str) -> tuple[dict[str, Any], str]:
     seen: dict[str, Any] = {}
 
     @click.command()
-    @render_options()
+    @render_options(*(item.name for item in option_fields()))
     def command(**options: Any) -> None:
         seen.update(options)
 
@@ -43,7 +44,7 @@ def test_the_defaults_are_the_fields_defaults() -> None:
     [
         (("--max-rows", "7"), "max_rows", 7),
         (("--leaves", "hidden"), "leaves", "hidden"),
-        (("--no-saved",), "saved", False),
+        (("--saved",), "saved", True),
         (("--depth", "all"), "depth", "all"),
         (("--focus", "layers.0"), "focus", "layers.0"),
         (("--expand", "a", "--expand", "b.0"), "expand", ("a", "b.0")),
@@ -96,6 +97,54 @@ def test_the_page_of_exports_names_the_commands_with_json() -> None:
     commands = {name: cli.get_command(click.Context(cli), name) for name in COMMANDS}
     have = {name for name, one in commands.items() if one and any("--json" in option.opts for option in one.params)}
     assert set(re.findall(r"`(\w+)`", row)) == have
+
+
+def test_there_are_few_options() -> None:
+    """A shared one counts in each command; --help apart. There were 178."""
+    count = 0
+    for command in (cli, *(cli.get_command(click.Context(cli), name) for name in COMMANDS)):
+        assert command is not None
+        parameters = command.get_params(click.Context(command))
+        options = [one for one in parameters if isinstance(one, click.Option) and not one.hidden]
+        count += sum("--help" not in option.opts for option in options)
+    assert 50 < count <= 110
+
+
+def test_every_option_is_in_a_group_of_help() -> None:
+    groups = [flag for flags in GROUPS.values() for flag in flags]
+    assert len(groups) == len({*groups})
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert isinstance(command, GroupedCommand)
+        context = click.Context(command)
+        options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+        assert {max(option.opts, key=len) for option in options} <= {*groups}, name
+        for option in options:
+            shown = f"  {option.opts[0]}" in command.get_help(context)
+            assert shown is not option.hidden, option
+
+
+def test_an_option_in_no_group_is_shown_all_the_same() -> None:
+    @click.command("leaves", cls=GroupedCommand)
+    @click.option("--largest", is_flag=True)
+    @click.argument("target")
+    def command() -> None: ...
+
+    said = CliRunner().invoke(command, ["--help"]).output
+    assert "Other:\n  --largest" in said and "\n  TARGET" not in said
+
+
+@pytest.mark.parametrize("line", [example.line for examples in EXAMPLES.values() for example in examples])
+def test_the_examples_of_help_are_understood(line: str) -> None:
+    name, *words = line.split()
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    context = command.make_context(name, [word for word in words if word != "--open"])
+    assert f"gradviz {line}" in command.get_help(context) or name == "check"
+
+
+def test_every_command_has_three_examples() -> None:
+    assert {name: len(EXAMPLES.get(name, ())) for name in COMMANDS} == dict.fromkeys(COMMANDS, 3)
 
 
 def test_help_fits_a_terminal() -> None:

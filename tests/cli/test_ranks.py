@@ -52,7 +52,7 @@ def test_what_a_launcher_ends_writes_its_file_first(
         seen.append(signal.getsignal(signal.SIGTERM))
         return save(*arguments, **options)
 
-    monkeypatch.setattr("gradviz.draw.output.save", noting)
+    monkeypatch.setattr("gradviz.cli.render.save", noting)
     before = signal.getsignal(signal.SIGTERM)
     gradviz("render", script(tmp_path, TRAINING))
     assert seen == [signal.SIG_IGN] and signal.getsignal(signal.SIGTERM) == before

@@ -25,6 +25,8 @@ _ROWS = (
     RetiredOption("--engine-timeout", "There is one engine.", harmless=ANY),
     RetiredOption("--by", "Rows by term are gone.", ("flow",), values=("term",)),
     RetiredOption("--clock", "Times are gone.", takes_value=False),
+    RetiredOption("--onward", "That is --on now.", takes_value=False, becomes="--on"),
+    RetiredOption("--rows", "Rows are of a tree.", ("render",), python=False),
 )
 
 
@@ -54,6 +56,13 @@ def test_what_changes_nothing_is_passed_over_with_a_note(command: str, words: st
     assert told == ["There is one engine."] * notes
 
 
+@pytest.mark.usefixtures("rows")
+def test_another_name_of_an_option() -> None:
+    told: list[str] = []
+    assert without_retired_flags("tree", ["--onward", "a.py"], told.append) == ["--on", "a.py"]
+    assert told == ["That is --on now."]
+
+
 @pytest.mark.parametrize("words", ["a.py --engine dot", "--engine=dot a.py", "a.py --clock", "a.py --engine"])
 @pytest.mark.usefixtures("rows")
 def test_what_would_change_something_is_refused_with_the_sentence(words: str) -> None:
@@ -70,8 +79,8 @@ def test_a_retired_value_of_an_option_that_stays() -> None:
 @pytest.mark.usefixtures("rows")
 def test_options_by_name() -> None:
     told: list[str] = []
-    given = {"engine": "own", "direction": "right", "engine_timeout": 3}
-    assert without_retired_names("render", given, told.append) == {"direction": "right"}
+    given = {"engine": "own", "rows": 9, "engine_timeout": 3}
+    assert without_retired_names("render", given, told.append) == {"rows": 9}
     assert len(told) == 2
     with pytest.raises(FormatError):
         without_retired_names("render", {"engine": "dot"}, told.append)
@@ -106,6 +115,7 @@ ENDS = {
     "check train.py --try": "run gradviz check again",
     "tree train.py --ranks merged": "compare them with gradviz merge net.rank*.json.",
     "render train.py --layout dot": "gradviz render train.py -o net.dot",
+    "merge net.json -o net.svg --details": "gradviz render all.json --details",
 }
 GOES_ON = {
     "--layout layered": "gradviz has one layout",
@@ -113,6 +123,15 @@ GOES_ON = {
     "--ranks each": "compare them with gradviz merge",
     "--ranks-wait 3": "No rank waits for another",
     "--layout-timeout 3": "no longer waits for Graphviz",
+    "--no-record": "call gradviz.walk(loss) in the script",
+    "--no-saved": "That is the default",
+    "--by line": "gradviz tree train.py --by line > tree.txt",
+}
+OTHERWISE = {
+    "info g.json --format json": ("info g.json --json", "JSON with --json"),
+    "info g.json --format text": ("info g.json", "That is the default"),
+    "tree g.json --color memory": ("tree g.json", "the bytes of each row"),
+    "tree g.json --max-depth 2": ("tree g.json --depth 2", "--depth says how deep"),
 }
 ATTRIBUTES = {
     "apply_checkpoints": r"call torch\.utils\.checkpoint\.checkpoint\(module, x",
@@ -136,6 +155,15 @@ def test_a_command_line_goes_on_with_a_note(words: str, tmp_path: Path) -> None:
     told = CliRunner().invoke(cli, ["render", graph, "-o", str(tmp_path / "g.svg"), *words.split()])
     assert told.exit_code == 0 and (tmp_path / "g.svg").exists()
     assert told.stderr.count(GOES_ON[words]) == 1
+
+
+@pytest.mark.parametrize("line", OTHERWISE)
+def test_a_command_line_does_what_its_successor_does(line: str, tmp_path: Path) -> None:
+    graph = saved(tmp_path)
+    successor, sentence = OTHERWISE[line]
+    retired, present = (CliRunner().invoke(cli, words.replace("g.json", graph).split()) for words in (line, successor))
+    assert retired.exit_code == 0 and retired.stdout == present.stdout
+    assert retired.stderr.count(sentence) == 1
 
 
 def test_so_does_saving_from_python(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from gradviz.graph.files import load
@@ -21,13 +22,13 @@ loss.backward()
 
 
 def test_what_no_op_saved_is_computed_of_what_is_known(gradviz: Gradviz, tmp_path: Path) -> None:
-    """Nobody kept the 1 and the 3; everything else follows."""
+    """Nobody kept the 1 and the 3, but their lines say them."""
     lines = LINES.replace("second.add_(1)", "second = second * w")
     gradviz("render", script(tmp_path, lines), "--values", "-o", tmp_path / "graph.json")
     graph = load(tmp_path / "graph.json")
     found = {graph.nodes[step.node].op: step.value for step in graph.backward}
     assert found == {
-        "SubBackward0": (),
+        "SubBackward0": (0.0, 1.0),
         "SumBackward0": (4.0,),
         "MulBackward0": (0.0, 4.0),
         "AddBackward0": (0.0, 2.0),
@@ -54,3 +55,19 @@ def test_a_picture_shows_single_numbers(gradviz: Gradviz, tmp_path: Path) -> Non
     out = gradviz("render", script(tmp_path, text), "--values", "--format", "dot", "-o", "-").stdout
     assert "= 2, grad 12" in out and "= 12, grad 1" in out
     assert out.count('label="\u00d7 2"') == 2 and out.count('label="\u00d7 3"') == 1
+
+
+def test_a_first_lesson_shows_its_numbers_unasked(gradviz: Gradviz, tmp_path: Path) -> None:
+    """w = 1, grad 5; the constant 1 in the title; factors on the edges: as on a blackboard."""
+    lines = """
+import torch
+
+x = torch.tensor(2.0, requires_grad=True)
+w = torch.tensor(1.0, requires_grad=True)
+y = (x + w) * (w + 1)
+y.backward()
+"""
+    gradviz("render", script(tmp_path, lines), "-o", tmp_path / "lesson.svg")
+    words = re.findall(r">([^<>\n]+)</text>", (tmp_path / "lesson.svg").read_text())
+    assert {"= 1, grad 5", "+ 1", "= 6, grad 1", "\u00d7 3"} <= set(words)
+    assert not any("not drawn" in line for line in words)

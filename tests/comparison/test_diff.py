@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.cli.target import Source
+from gradviz.cli.source import Source
 from gradviz.comparison.diff import diff
 from gradviz.graph import Edge, Graph, Node, SavedTensor
 from gradviz.run.program import parse_target
@@ -166,6 +166,12 @@ def test_a_module_that_was_replaced_is_in_a_scope_of_its_own(tmp_path: Path) -> 
     assert joined.scopes[record.scope].path == "net.1" == after.scopes[after.nodes[new].scope or 0].path
     assert len(joined.nodes) == len(after.nodes) + 1
     assert {edge.consumer for edge in found.joined.gone} <= {*range(len(joined.nodes))}
+
+
+def test_sums_come_first(tmp_path: Path) -> None:
+    before, after = (_graph_of(tmp_path, text) for text in (SCRIPT, SCRIPT.replace("8, 1)", "8, 1), torch.nn.Tanh()")))
+    assert str(diff(after, before)).splitlines()[3] == "-1 op, -2 +1 edges, 11 the same, 1 module gone"
+    assert str(diff(before, after)).splitlines()[3] == "+1 op, -1 +2 edges, 11 the same, 1 new module"
 
 
 def test_unnamed_leaves_of_another_size_are_the_same_leaves() -> None:

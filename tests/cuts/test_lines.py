@@ -103,12 +103,23 @@ def test_a_result_that_is_not_used_is_not_blamed() -> None:
     assert not found
 
 
+@pytest.mark.parametrize("line", ["lost = w.detach(); out = w * ones", "lost = w.detach()\nout = w * ones"])
+def test_of_two_statements_none_is_blamed_for_the_other(line: str, tmp_path: Path) -> None:
+    path, w = tmp_path / "code.py", torch.ones(2, 3, requires_grad=True)
+    path.write_text(line + "\n")
+    variables = {"w": w, "ones": torch.ones(2, 3)}
+    with gradviz.record(), watching() as seen:
+        exec(compile(line, str(path), "exec"), variables)
+        found = entered(seen, gradviz.walk(variables["out"]))
+    assert not found and len(seen.cuts(lambda leaf: ())) == 1
+
+
 def test_what_has_a_graph_or_never_had_one_is_no_cut() -> None:
     w, plain = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
     with gradviz.record(), watching() as seen:
         w.round(), w[0], w.clone(), torch.zeros_like(w), w.shape, w.grad, repr(w), f"{w[0, 0]:.2f}"
         plain.detach(), plain > 0, plain.sum().item(), plain.tolist(), torch.tensor([1.0]), plain.data
-        assert hasattr(w, "detach") and hasattr(w, "data") and callable(w.item)
+        assert torch.as_tensor(w) is w and hasattr(w, "detach") and hasattr(w, "data") and callable(w.item)
         loss = (w * plain).sum()
         found = entered(seen, gradviz.walk(loss))
         loss.backward()

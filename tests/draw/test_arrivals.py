@@ -32,15 +32,20 @@ def measured(*norms: float | None) -> Graph:
 def test_boxes_say_place_and_norm() -> None:
     made = scene(measured(2.0, 0.5, 0.1, 0.0, None), BOTH)
     assert [box.lines[0].split()[0] for box in made.boxes] == ["#1", "#2", "#3", "#4", "#5"]
-    assert [box.kind for box in made.boxes] == ["heat5", "heat5", "heat4", "op", "op"]
+    assert [box.kind for box in made.boxes] == ["heat5", "heat3", "heat1", "op", "op"]
     assert [box.lines[-1] for box in made.boxes] == [
         "gradient norm 2",
         "gradient norm 0.5",
         "gradient norm 0.1",
-        "gradient norm 0",
+        "#4 exp",
         "no gradient arrives",
     ]
-    assert [entry.text for entry in made.legend][1:] == ["gradient norm 0.02 to 0.2", "gradient norm above 0.2"]
+    assert [box.flags for box in made.boxes] == [(), (), ("smallest gradient",), ("gradient zero",), ()]
+    assert [entry.text for entry in made.legend][1:] == [
+        "gradient norm up to 0.12",
+        "gradient norm 0.25 to 0.5",
+        "gradient norm above 1",
+    ]
 
 
 def test_the_engine_agrees() -> None:
@@ -71,7 +76,7 @@ def test_leaves_are_tinted_too() -> None:
     leaf = Leaf(1, ("w",), TensorInfo((), "float32", "cpu"))
     graph = Graph(graph.nodes, leaves=(leaf,), backward=graph.backward)
     box = scene(graph, BOTH).boxes[1]
-    assert (box.kind, box.lines[0], box.lines[-1]) == ("heat5", "#2 w", "gradient norm 0.5")
+    assert (box.kind, box.lines[0], box.lines[-1]) == ("heat4", "#2 w", "gradient norm 0.5")
     assert scene(graph, Options()).boxes[1].kind == "leaf"
 
 

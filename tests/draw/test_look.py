@@ -92,7 +92,7 @@ def test_the_direction_is_the_one_that_fits_a_slide_or_a_page() -> None:
     """A few layers go down, some more to the right, as a chain of them would be shown too small."""
     short, long = (picture(folded(mlp(layers), PLAIN), PLAIN) for layers in (4, 12))
     assert short.height > short.width / 2
-    assert long.width > 2 * long.height
+    assert 1.5 * long.height < long.width < 1_500, "in lines, as text is"
     asked = picture(folded(mlp(12), PLAIN), Options(direction="down"))
     assert asked.height > asked.width
 
@@ -110,14 +110,40 @@ def test_what_goes_round_is_said_at_the_loop() -> None:
     assert loop.label == "2 tensors to the next of 29"
 
 
-def test_each_part_of_a_split_is_told_by_its_number_and_never_by_a_name_of_another() -> None:
+def test_each_part_of_a_split_is_told_by_its_own_name_and_never_by_one_of_another() -> None:
     x = torch.ones(2, 6, requires_grad=True)
     with gradviz.record() as recording:
         q, k, v = x.exp().split(2, dim=-1)
-        loss = (q * k + v.sin()).sum()
+        parts = x.exp().chunk(2, dim=-1)
+        loss = (q * k + v.sin()).sum() + parts[0].sin().sum() * parts[1].cos().sum()
     made = scene(recording.graph(loss), PLAIN)
     told = {link.label for link in made.links if made.boxes[link.source].lines[0] == "split"}
-    assert told == {"output 0 (2, 2)", "output 1 (2, 2)", "output 2 (2, 2)"}
+    assert told == {"q (2, 2)", "k (2, 2)", "v (2, 2)", "output 0 (2, 3)", "output 1 (2, 3)"}
+
+
+def test_queries_keys_and_values_keep_their_names_through_views() -> None:
+    x = torch.ones(2, 3, 12, requires_grad=True)
+    net = torch.nn.Linear(12, 36)
+    with gradviz.record() as recording:
+        q, k, v = net(x).split(12, dim=-1)
+        q, k, v = (part.view(2, 3, 4, 3).transpose(1, 2) for part in (q, k, v))
+        scores = (q @ k.transpose(-2, -1)).softmax(-1)
+        loss = (scores @ v).sum()
+    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    told = {link.label.partition(" (")[0] for link in made.links if made.boxes[link.source].lines[0] == "split"}
+    assert told == {"q, k", "v"}
+
+
+def test_what_stands_side_by_side_in_the_code_does_so_in_the_picture() -> None:
+    """Two layers of one tensor, one of which is used far below: as mu and logvar."""
+    x, low, high = torch.ones(2, 3), torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)
+    with gradviz.record() as recording:
+        h = torch.nn.functional.relu(torch.nn.Linear(3, 3)(x))
+        mu, logvar = low(h), high(h)
+        loss = (mu + (0.5 * logvar).exp().sin().cos().tanh()).sum()
+    drawn = picture(folded(recording.graph(loss), PLAIN), Options(direction="down"))
+    layers = [block for block in drawn.blocks if "Linear" in block.words[0].text]
+    assert len({block.rect.y for block in layers}) == 2, "one above, two beside each other"
 
 
 def test_the_length_of_a_vector_is_no_norm_layer_and_a_path_gives_no_colour() -> None:

@@ -49,7 +49,12 @@ def test_top_rows_add_up_to_the_graph() -> None:
 
 def test_alike_siblings_are_one_row_and_repeated_calls_too() -> None:
     rows = list(outline.modules(blocks(12)))
-    assert [(row.path, row.alike, row.ops) for row in rows if row.alike > 1] == [("blocks.1 … blocks.11", 11, 22)]
+    assert [(row.path, row.alike, row.ops) for row in rows if row.alike > 1] == [("blocks.0–11", 12, 24)]
+    assert [(row.path, row.calls, row.ops) for row in rows if row.depth == 2] == [
+        ("blocks.0.linear", 1, 12),
+        ("", 1, 12),
+    ]
+    assert "blocks.0–11 Block ×12 " in shown(blocks(12)) and "×12: the sum of 12" in shown(blocks(12))
     assert len(list(outline.modules(blocks(12), every=True))) == 2 + 3 * 12 + 1
     (cell,) = [row for row in outline.modules(loop(9)) if row.path == "cell"]
     assert (cell.calls, cell.ops, cell.parameters) == (9, 18, 12)
@@ -70,7 +75,8 @@ def test_columns_and_limits() -> None:
     heading, *rows = shown(blocks(12), columns="ops,saved", max_rows=3).splitlines()
     assert heading.split() == ["module", "ops", "saved"]
     assert "+" in rows[4] and "more rows" in rows[4]
-    assert table(blocks(12), Options(max_depth=1)).rows[0][0] == "Net"
+    for options in (Options(max_depth=1), Options(depth=1)):
+        assert [row[0] for row in table(blocks(12), options).rows] == ["Net", "outside every module"]
     with pytest.raises(FormatError, match=r"columns cannot be 'oops'\. Valid are: calls, ops"):
         Options(columns="oops")
 
@@ -80,9 +86,16 @@ def test_the_path_gives_way_to_the_numbers(width: int) -> None:
     made = table(long_names(), Options(depth="all"))
     lines = [line.plain for line in text_lines(made, width)]
     assert max(map(cells, lines)) <= width < max(line.cell_len for line in text_lines(made))
-    assert lines[0].split() == ["module", "calls", "ops", "parameters", "output", "saved"]
+    assert lines[0].split() == ["module", "ops", "parameters", "output", "saved", "bar"]
     assert all("(3, 4)" in line for line in lines[1:3]) and "output: float32 in every row" in lines
     assert "…" in lines[3]
+
+
+def test_names_of_modules_are_bold_and_numbers_dim() -> None:
+    line = next(line for line in text_lines(table(blocks(3), Options())) if "blocks" in line.plain)
+    styled = {line.plain[span.start : span.end].strip(): str(span.style) for span in line.spans}
+    assert styled["blocks.0–2"] == "bold" and styled["Block ×3"] == "dim" and styled["6"] == "dim"
+    assert styled[line.plain.rpartition("  ")[2]] == "cyan"
 
 
 def long_names() -> Graph:

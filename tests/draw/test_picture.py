@@ -234,7 +234,7 @@ def test_a_loop_is_drawn_beside_its_box(direction: Direction) -> None:
     )
     assert beyond.min() >= 0 and 10 < beyond.max() < 30
     assert points[:, 0].max() < made.width and points[:, 1].max() < made.height
-    assert [words.text for words in made.wire_words if words] == ["1 tensor to the next of 3"]
+    assert [words.text for words in made.wire_words if words] == ["used 2 times"]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -36,6 +36,9 @@ def recorded(net: nn.Module, x: Tensor) -> Graph:
 GRAPHS = {
     "skips": lambda: recorded(Skips(), torch.randn(1, 1, 8, 8)),
     "blocks": lambda: recorded(nn.Sequential(*[Block() for _ in range(5)]), torch.randn(2, 5, 16)),
+    "lists": lambda: recorded(
+        nn.Sequential(*[nn.Sequential(*[Block() for _ in range(3)]) for _ in range(4)]), torch.randn(2, 5, 16)
+    ),
     "twice": lambda: recorded(nn.Sequential(shared := nn.Linear(4, 4), nn.Tanh(), shared), torch.randn(2, 4)),
 }
 
@@ -66,6 +69,11 @@ def test_rows_add_up(name: str, ops: bool) -> None:
 def test_what_a_module_does_beside_its_modules_has_a_row_where_it_ran() -> None:
     rows = [row for row in modules(GRAPHS["skips"]()) if row.depth == 1]
     assert [row.path or row.beside for row in rows][:2] == ["down", "max_pool2d, cat"]
+
+
+def test_lists_in_lists_are_joined_in_both() -> None:
+    rows = [row for row in modules(GRAPHS["lists"]()) if row.alike > 1]
+    assert [(row.path, row.alike, row.calls) for row in rows] == [("0–3", 4, 1), ("0.0–2", 3, 1)]
 
 
 def test_parameters_that_the_graph_does_not_use_are_said() -> None:

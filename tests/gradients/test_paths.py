@@ -37,8 +37,8 @@ def test_the_example_of_every_textbook() -> None:
     assert found.paths == (by_b, by_a)
     assert w.grad is None and x.grad is None
     assert str(found).splitlines()[3:6] == [
-        "           3  y -(3)-> b -(1)-> w",
-        "           2  y -(2)-> a -(1)-> w",
+        "           3  y --×3--> b --×1--> w",
+        "           2  y --×2--> a --×1--> w",
         "           5  the gradient of y with respect to w",
     ]
 

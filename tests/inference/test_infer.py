@@ -220,9 +220,8 @@ def test_a_picture_says_that_its_modules_are_inferred_and_how_many_ops_say_so() 
     inferred = gradviz.walk(net(torch.randn(5, 3)).sum(), model=net)
     (line,) = [line for line in footer_lines(inferred) if "inferred" in line]
     placed = [node for node in inferred.nodes if node.scope is not None and node.id not in inferred.leaf_of]
-    assert (
-        f"4 of {len(placed)} backward functions in them use a parameter" in line
-    )  # two products, two transposed weights
+    # two products, two transposed weights
+    assert f"(4 of {len(placed)} ops by their parameter, {len(placed) - 4} by" in line
     assert line in list(footer_lines(inferred.fold(depth=1)))
 
 

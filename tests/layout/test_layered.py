@@ -123,3 +123,20 @@ def test_a_grid_keeps_ten_thousand_leaves_on_a_page() -> None:
     placement = place(drawing)
     assert 0.5 < placement.width / placement.height < 5
     assert len(set(zip(placement.x.tolist(), placement.y.tolist()))) == 10_001
+
+
+def test_a_long_chain_stands_in_columns_and_a_long_net_with_skips_does_not() -> None:
+    """Each column below its top, and the edge between two of them turns beside both."""
+    count = 40
+    chain = np.array([(i, i + 1) for i in range(count - 1)])
+    placed = place(plain(count, chain, 100.0, 30.0))
+    columns = sorted(set(placed.x.tolist()))
+    assert len(columns) == 3 and placed.height < 900
+    assert all(np.all(np.diff(placed.y[placed.x == x]) > 0) for x in columns)
+    for i in range(count - 1):
+        line = placed.points[placed.starts[i] : placed.starts[i + 1]]
+        assert line[0].tolist() == [placed.x[i], placed.y[i] + 15.0]
+        assert line[-1].tolist() == [placed.x[i + 1], placed.y[i + 1] - 15.0]
+
+    skip = np.concatenate((chain, [(0, count - 1)]))
+    assert place(plain(count, skip, 100.0, 30.0)).height > 2_000

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gradviz.cli.main import cli
 from gradviz.comparison.diff import diff
 from gradviz.draw.options import Options
 from gradviz.graph import (
@@ -28,6 +29,7 @@ from tests.builders import (
     tensor,
     timed_graph,
 )
+from tests.command_line import CliRunner
 from tests.page.graphs import PAGES, blocks, hostile, with_views
 
 pytestmark = pytest.mark.slow
@@ -341,7 +343,7 @@ def test_pixels_and_paper(open_page: Open) -> None:
     svg = page.evaluate("gradviz.svgOf(gradviz.app)")
     width, height = (int(side) for side in re.findall(r'(?:width|height)="(\d+)"', svg)[:2])
     assert size == [pytest.approx(2 * width, abs=2), pytest.approx(2 * height, abs=2)]
-    assert page.title() in svg and "several ops: opens" in svg and "dtype float32" in svg  # title and legend
+    assert page.title() in svg and "several ops" in svg and "dtype float32" in svg  # title and legend
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.wait_for_timeout(200)
@@ -647,3 +649,66 @@ def test_a_difference_is_listed_and_jumps_to_its_boxes(open_page: Open, tmp_path
     rows.first.click()
     assert page.evaluate("gradviz.app.selected") is not None
     assert open_page(blocks(2)).is_disabled("#overlay option[value=diff]")
+
+
+VAE = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        h = self.fc(x)
+        noise = torch.randn_like(h)
+        return h.exp() * noise
+
+x = torch.randn(2, 4)
+model = Net()
+loss = (model(x) - 1).pow(2).mean()
+loss.backward()
+"""
+
+
+def test_inputs_without_gradient_are_boxes_and_no_part_of_backward(open_page: Open, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(VAE, encoding="utf-8")
+    target = tmp_path / "train.html"
+    done = CliRunner().invoke(cli, ["render", str(script), "--color", "grad", "-o", str(target)])
+    assert done.exit_code == 0, done.output
+    page = open_page(target)
+    data = "[...gradviz.app.model.kind.keys()].filter(cell => gradviz.app.model.kind[cell] === 4)"
+    x, noise = page.evaluate(data)
+    assert page.evaluate(f"{data}.map(cell => gradviz.app.model.around(cell))") == [0, 1]
+
+    page.fill("#search", "noise")
+    page.press("#search", "Enter")
+    assert page.evaluate("gradviz.app.selected") == noise
+    panel = page.inner_text("#panel")
+    assert "input without gradient" in panel and "(2, 3) float32" in panel and "mul" in panel
+    assert ".grad" not in panel and "AccumulateGrad" not in panel
+
+    page.evaluate("cell => gradviz.app.visit(cell)", x)
+    lit = "(item) => gradviz.app.trace.item(gradviz.facts.cellOf[item])"
+    assert page.evaluate(lit, 0) and not page.evaluate("cell => gradviz.app.trace.item(cell)", noise)
+    fc = page.evaluate("gradviz.search(gradviz.facts, 'fc').find(item => item < 0)")
+    page.evaluate("item => gradviz.app.visit(item)", fc)
+    assert page.evaluate("cell => gradviz.app.trace.item(cell)", x)
+    assert page.evaluate("item => gradviz.app.model.color(item)", fc) == "layer"
+    page.select_option("#overlay", "kind")
+    assert "layer" in page.inner_text("#legend") and "attention" not in page.inner_text("#legend")
+
+    ranked = page.evaluate("document.getElementById('gradients').textContent")
+    assert "fc.weight" in ranked and "noise" not in ranked
+    page.click("#play-open")
+    page.evaluate("gradviz.player.reach(gradviz.facts.c.stepNode.length - 1)")
+    assert page.evaluate(f"{data}.map(cell => gradviz.app.lit().item(cell))") == [False, False]
+    page.keyboard.press("Escape")
+
+    page.click("#show summary")
+    page.uncheck("#inputs")
+    drawn = page.evaluate("gradviz.svgOf(gradviz.app)")
+    assert ">noise<" not in drawn
+    page.check("#inputs")
+    assert ">noise<" in page.evaluate("gradviz.svgOf(gradviz.app)")

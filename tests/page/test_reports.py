@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import gradviz
+from gradviz.checks.excerpt import Excerpt
 from gradviz.checks.finding import Finding, Findings
-from gradviz.checks.words import Excerpt
 from gradviz.comparison.diff import diff
 from gradviz.draw.options import Options
 from gradviz.graph import Edge, Graph

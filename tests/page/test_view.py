@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
+from gradviz.draw.kinds import kind_of_node
 from gradviz.fold.fold import fold
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups
@@ -26,6 +29,7 @@ from gradviz.page.sheets import (
     Walk,
     make_sheets,
 )
+from gradviz.page.view import Texts
 from tests.builders import (
     GRAPHS,
     accumulate,
@@ -105,6 +109,24 @@ def test_the_first_view_is_what_the_static_picture_shows() -> None:
 
     folded = {tuple(i for i in box if i not in graph.leaf_of) for box in boxes}
     assert {ops(at) for at in visible} == folded
+
+
+def test_a_closed_box_has_the_color_that_it_has_in_the_picture() -> None:
+    named = {"Inner": "CausalSelfAttention", "Block": "BatchNorm2d"}
+    for types in ({}, named):
+        graph = blocks(60)
+        scopes = tuple(scope._replace(type=types.get(scope.type, scope.type)) for scope in graph.scopes)
+        graph = replace(graph, scopes=scopes)
+        shown = fold(graph)
+        groups, made, _ = prepared(graph, shown)
+        texts = Texts(made)
+        colors = {frozenset(groups.members(old)): texts.group_color(i) for i, old in enumerate(made.groups)}
+        boxes = [node for node in shown.nodes if node.group is not None]
+        for node in boxes:
+            assert node.group is not None
+            inside = frozenset(i for i in node.group.nodes if i not in graph.leaf_of)
+            assert colors[inside] == kind_of_node(node)
+        assert boxes and (not types or {"attention", "norm"} & {kind_of_node(node) for node in boxes})
 
 
 def test_segments_are_closed_where_the_static_picture_folds() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gradviz
-from gradviz.checks.output import EXAMPLE, page
+from gradviz.checks.pages import EXAMPLE, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 from tests.command_line import CliRunner

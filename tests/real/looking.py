@@ -19,7 +19,7 @@ import numpy
 import torch
 
 from gradviz.checks.command import findings_of
-from gradviz.cli.target import Source
+from gradviz.cli.source import Source
 from gradviz.graph import Graph
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import parse_target

@@ -44,6 +44,16 @@ def test_built_in_functions_are_pythons_own_while_the_graph_is_read(tmp_path: Pa
     assert done.returncode == 0 and "True" in done.stdout + done.stderr, done.stderr
 
 
+def test_who_looks_for_replaced_functions_calls_none_of_them(tmp_path: Path) -> None:
+    code = (
+        "import builtins, sys\nfrom builtins import all as theirs\ncallers = []\n"
+        "def mine(values):\n    callers.append(sys._getframe(1).f_code.co_name)\n    return theirs(values)\n"
+        "builtins.all = mine\n"
+    )
+    done = told(tmp_path, f"{code}{STEP}print(callers.count('usual_builtins'), 'calls')\n", "check", "--continue")
+    assert "0 calls" in done.stdout + done.stderr, done.stderr
+
+
 def test_a_message_given_to_exit_is_shown_as_python_shows_it(tmp_path: Path) -> None:
     done = told(tmp_path, STEP + "import sys\nsys.exit('no data in ./here')\n", "tree", "--continue")
     assert done.stderr.splitlines() == ["no data in ./here", "Error: train.py exited with code 1"]

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradviz.source.search import additions, draws_by_chance, inference_modes
-from gradviz.source.statements import body_at
+from gradviz.graph import SourceLine
+from gradviz.source.search import (
+    additions,
+    changes_gradients,
+    freezes,
+    inference_modes,
+    passes,
+    sets_attribute,
+    sets_item,
+)
+from gradviz.source.statements import body_at, loops_around
 
 
 def test_what_puts_something_into_a_container(tmp_path: Path) -> None:
@@ -18,17 +27,6 @@ def test_what_puts_something_into_a_container(tmp_path: Path) -> None:
     assert {name: source.line for name, source in additions(body).items()} == {"losses": 3, "kept": 4, "by_step": 6}
 
 
-def test_numbers_from_generators_that_a_checkpoint_does_not_set_back(tmp_path: Path) -> None:
-    path = tmp_path / "script.py"
-    path.write_text(
-        "import random, numpy as np, torch\nfrom torch.utils.checkpoint import checkpoint\nrandom.seed(0)\n"
-        "first = random.random()\n"
-        "def run(x):\n    return x if np.random.rand() < 0.5 else x * torch.rand(())\n"
-        "def other(x):\n    return x * random.random()\ncheckpoint(run, first)\n"
-    )
-    assert [source.line for source in draws_by_chance(str(path))] == [6]
-
-
 def test_where_inference_mode_is_switched_on(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(
@@ -36,3 +34,38 @@ def test_where_inference_mode_is_switched_on(tmp_path: Path) -> None:
         "with torch.inference_mode(False):\n    pass\nwith open('a'), torch.inference_mode():\n    pass\n"
     )
     assert [source.line for source in inference_modes(str(path))] == [2, 9]
+
+
+TEXT = """
+# p.requires_grad = False
+'''x.requires_grad = False'''
+class Net:
+    def tie(self):
+        self.head.weight = self.body.weight  # as they say
+        loss = f(x,
+                 reduction = 'none')
+for p in parameters:
+    try:
+        p.requires_grad_(False)
+    finally:
+        while True:
+            group["lr"] *= 0.1
+"""
+
+
+def test_statements_are_found_by_what_they_say(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(TEXT)
+    file = str(path)
+    found = (
+        freezes(file),
+        sets_attribute(file, "head.weight"),
+        sets_item(file, "lr"),
+        *passes(file, "reduction", "'none'"),
+    )
+    assert [line.line for line in found if line is not None] == [11, 6, 14, 8]
+    assert loops_around(file, 14) == (9, 13) and loops_around(file, 6) == ()
+    assert not changes_gradients(SourceLine(file, 1))
+    for change in ("p.grad.data.mul_(2)", "p.grad[0] = 1", "p.grad /= 2", "p.grad = None"):
+        path.write_text(change)
+        assert changes_gradients(SourceLine(file, 1)), change

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -97,3 +102,30 @@ def test_nothing_is_kept_alive() -> None:
         gone = weakref.ref(images)
         del images, loss
         assert gone() is None and graph.data
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no columns before 3.11")
+def test_operands_that_the_code_names_are_data(tmp_path: Path) -> None:
+    """Noise that an op saved, a mask, and a sum's operand that the script still holds; what was
+    replaced since, numbers and what dropout drew are none.
+    """
+    lines = """
+import torch
+
+def noisy(h):
+    eps = torch.randn_like(h)
+    return h + eps * h
+
+layer = torch.nn.Linear(4, 4)
+x, mask, shift, gone, scale = torch.ones(3, 4), torch.ones(3, 4), torch.ones(3, 4), torch.ones(3, 4), 2.0
+h = layer(x) * mask + shift
+h = torch.nn.functional.dropout(noisy(h), 0.5) * scale + gone
+gone = torch.zeros(3, 4)
+graph = recording.graph(h.sum())
+"""
+    file = tmp_path / "train.py"
+    file.write_text(lines)
+    with gradviz.record() as recording:
+        variables: dict[str, Any] = {"recording": recording}
+        exec(compile(lines, str(file), "exec"), variables)
+    assert set(found(variables["graph"])) == {"x", "mask", "shift", "eps"}

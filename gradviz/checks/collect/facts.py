@@ -16,7 +16,8 @@ from gradviz.checks.context import (
     Parameter,
 )
 from gradviz.checks.record import RetainedHistory
-from gradviz.cuts.lines import CutEvent, CutWatch, lines_before
+from gradviz.cuts.behind import lines_before
+from gradviz.cuts.lines import CutWatch, SeenCut
 from gradviz.cuts.parts import takers
 from gradviz.graph import Graph, column
 from gradviz.run.outputs import LiveOutputs
@@ -43,10 +44,10 @@ def entered(
     ]
     others = {i: count for i, count in enumerate(column(nodes, "none_inputs")) if count}
     taken = takers(numbers, walked.graph.edges, others)
-    entered: dict[int, list[CutEvent]] = {}
+    entered: dict[int, list[SeenCut]] = {}
     for where, places in watch.entering(taken).items():
         for node in places:
-            entered.setdefault(node, []).append(watch.last(where))
+            entered.setdefault(node, []).append(where)
 
     for i, leaf in walked.variables.items():
         if given := watch.given_to(leaf):
@@ -92,7 +93,7 @@ def cut_roots(
 def all_described(
     watch: CutWatch,
     walked: Walked,
-    cuts: Iterable[CutEvent],
+    cuts: Iterable[SeenCut],
 ) -> tuple[Cut, ...]:
     return tuple(described(watch.cut(cut, walked.names.leaf)) for cut in cuts)
 

@@ -241,13 +241,14 @@ class SleepWatch:
 
     def stepped(self, fed: Iterable[int]) -> None:
         """An optimizer takes a step with the gradients of these tensors."""
+        weights = frozenset(fed) if self._switched else frozenset[int]()
         for trainee in self._switched:
             live = trainee.model()
             if (
                 live is None
                 or live.training
                 or trainee.name in self._judged
-                or trainee.weights.isdisjoint(fed)
+                or trainee.weights.isdisjoint(weights)
             ):
                 continue
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import torch
 
 from gradviz.checks.context import LeafGradient
-from gradviz.gradients.values import outgrown, why_unreadable
+from gradviz.gradients.values import outgrown
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.names import flatten
@@ -22,9 +22,9 @@ from gradviz.walker.tensors import answers_itself, is_plain
 TensorRef = weakref.ref[torch.Tensor]
 
 
-def optimized(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+def optimized(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """The tensors that an optimizer holds."""
-    return (tensor for group in optimizer.param_groups for tensor in group["params"])
+    return [tensor for group in optimizer.param_groups for tensor in group["params"]]
 
 
 def is_readable(tensor: torch.Tensor) -> bool:
@@ -51,7 +51,8 @@ def loss_of(outputs: object) -> float | None:
             if (
                 loss.is_nested
                 or answers_itself(loss)
-                or why_unreadable(loss)
+                or loss.is_meta
+                or outgrown(loss)
                 or loss.numel() != 1
             ):
                 return None
@@ -97,20 +98,12 @@ def gradients_left(
         for key, leaf in leaves.items()
         if (grad := _readable(leaf)) is not None
     }
-    norms = dict(zip(grads, _norms(list(grads.values()), 2)))
+    norms, left = _norms(grads, 2), []
     # squares over- and underflow
     doubtful = {
         key: grads[key] for key, norm in norms.items() if not 0 < norm < math.inf
     }
-    most, left = (
-        dict(
-            zip(
-                doubtful,
-                _norms(list(doubtful.values()), math.inf),
-            )
-        ),
-        [],
-    )
+    most = _norms(doubtful, math.inf)
 
     for key, norm in norms.items():
         largest = most.get(key, norm)
@@ -139,12 +132,7 @@ def largest_left(
     identity of the leaf.
     """
     grads = {id(leaf): grad for leaf in leaves if (grad := _readable(leaf)) is not None}
-    return dict(
-        zip(
-            grads,
-            _norms(list(grads.values()), math.inf),
-        )
-    )
+    return _norms(grads, math.inf)
 
 
 def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
@@ -160,18 +148,18 @@ def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
 
 
 def _norms(
-    grads: list[torch.Tensor],
+    grads: Mapping[int, torch.Tensor],
     order: float,
-) -> list[float]:
-    """One number for each. Small types are widened; gradients on one device are asked
-    for at once.
+) -> dict[int, float]:
+    """One number for each, by the same keys. Small types are widened; gradients on one
+    device are asked for at once.
     """
     with unrecorded():
         wide = [
             grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
-            for grad in grads
+            for grad in grads.values()
         ]
         norms = [torch.linalg.vector_norm(grad, order) for grad in wide]
         if len({(norm.device, norm.dtype) for norm in norms}) == 1:
-            return list(map(float, torch.stack(norms).tolist()))
-        return list(map(float, norms))
+            norms = torch.stack(norms).tolist()
+        return dict(zip(grads, map(float, norms)))

@@ -101,7 +101,7 @@ class RunRecorder:
         `.grad`.
         """
         self._call = number
-        self._note("backward", None if fills else frozenset(), frame)
+        self._note("backward", None if fills else (), frame)
         if fills:
             self.record.calls += 1
             self.modes.backward()
@@ -216,7 +216,7 @@ class RunRecorder:
                 group["lr"] for group in scheduler.optimizer.param_groups
             ):
                 # else 0 is left out on purpose
-                self._note("schedule", tensors_of(scheduler.optimizer), caller)
+                self._note("schedule", scheduler.optimizer, caller)
 
     def row(
         self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None
@@ -255,7 +255,7 @@ class RunRecorder:
         optimizer: torch.optim.Optimizer,
         *_: Any,
     ) -> None:
-        self._note("step", tensors_of(optimizer), sys._getframe(1))
+        self._note("step", optimizer, sys._getframe(1))
         self.record.updates += not self._stepping
         self._stepping.append(id(optimizer))
 
@@ -266,25 +266,15 @@ class RunRecorder:
             rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
             row.idle_rates += not any(rates)
             row.rate = max(row.rate, *rates)
-            self.modes.stepped(
-                {
-                    id(tensor)
-                    for tensor in optimized(optimizer)
-                    if self._feed(row, tensor)
-                }
-            )
+            tensors = optimized(optimizer)
+            fed = [t for t in tensors if t.is_leaf and t.grad is not None]
+            ids = set(map(id, fed))
+            row.held.update(map(id, tensors))
+            row.fed |= ids
+            self.stepped |= ids
+            row.frozen.update(id(leaf) for leaf in fed if not leaf.requires_grad)
+            self.modes.stepped(ids)
             self._samples.begin(optimizer, row)
-
-    def _feed(self, row: OptimizerRow, tensor: torch.Tensor) -> bool:
-        """Note what a step finds in a tensor: whether that is a gradient."""
-        row.held.add(id(tensor))
-        fed = tensor.is_leaf and tensor.grad is not None
-        if fed:
-            row.fed.add(id(tensor))
-            self.stepped.add(id(tensor))
-            if not tensor.requires_grad:
-                row.frozen.add(id(tensor))
-        return fed
 
     @uninterrupted
     @_untraced
@@ -315,14 +305,18 @@ class RunRecorder:
             if kind == "scale" and about is not None and about.is_enabled():
                 self.record.scaled = True
             if kind != "clip" or limit(*arguments, **options) < math.inf:
-                self._note(kind, tensors_of(about), frame)
+                self._note(kind, about, frame)
 
         return noted
 
     def _note(
-        self, kind: str, tensors: frozenset[int] | None, frame: FrameType
+        self,
+        kind: str,
+        about: object,
+        frame: FrameType,
     ) -> None:
         if len(self.record.log) < KEPT and not self._stepping:
+            tensors = tensors_of(about)
             if tensors is not None:  # one set for all calls about the same
                 tensors = self._sets.setdefault(tensors, tensors)
             self.record.log.append(

@@ -25,7 +25,7 @@ import torch
 
 from gradviz.checks.collect.slopes import AGAIN, is_real, judged
 from gradviz.checks.record import Misuse
-from gradviz.cuts.seen import PLAIN
+from gradviz.cuts.functions import PLAIN
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
 from gradviz.source.search import keeps_on_first_argument, returned_by

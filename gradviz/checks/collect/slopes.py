@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gradviz.cuts.seen import PLAIN
+from gradviz.cuts.functions import PLAIN
 
 AGAIN = "second slope"
 

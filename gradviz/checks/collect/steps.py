@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 from gradviz.checks.collect.facts import (
@@ -35,7 +36,7 @@ class Steps:
 
     def __init__(self, leaves: LeafWatch) -> None:
         self._leaves = leaves
-        self._earlier: list[Earlier] = []
+        self._earlier = deque[Earlier](maxlen=KEPT)
         self._forgotten = 0  # the sequence number below which nodes are forgotten next
         # the last call, and the sequence number at it, if it is not read
         self._unread: tuple[int, int] | None = None
@@ -52,10 +53,7 @@ class Steps:
         if self._unread is not None:
             call, boundary = self._unread
             step = self._earlier[-1].step + 1 if self._earlier else 0
-            self._earlier = [
-                *self._earlier[-KEPT:],
-                Earlier(call, "", boundary, (), (), step),
-            ]
+            self._earlier.append(Earlier(call, "", boundary, (), (), step))
 
         self._unread = None if reading else (number, peek_sequence())
         session = running() if number % REMEMBERED == 0 else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ from gradviz.run.engine import EngineCall
 from gradviz.variables.scanner import namespaces
 from gradviz.walker.private import Node, peek_sequence
 
-FREE, SHARE = 0.2, 0.1
+FREE, SHARE = 0.2, 0.05
 """Seconds that looking may take in any case, and of the time since the script began."""
 
 SUSPECTS = 3
@@ -121,7 +121,7 @@ class RunWatch:
         # the last call that left a leaf a gradient other than zero, by identity
         self.nonzero: dict[int, int] = {}
         self.looked: list[int] = []  # calls whose gradients were looked at
-        self.losses: list[tuple[int, float]] = []  # call and loss
+        self.losses = deque[tuple[int, float]](maxlen=KEPT)  # call and loss
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -180,7 +180,7 @@ class RunWatch:
         """Whether the loss, which is noted, is no number any more."""
         loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
         if loss is not None:
-            self.losses = [*self.losses[-KEPT:], (number, loss)]
+            self.losses.append((number, loss))
         return is_broken(loss, scaled=self._record.scaled)
 
     def _thaws(self) -> bool:
@@ -206,6 +206,11 @@ class RunWatch:
         suspicious = unscaled and at_a_pole(nodes)
         self._suspects -= suspicious
         return suspicious
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether the call that runs leads to leaves whose gradients are looked at."""
+        return bool(self._leaves)
 
     def after(self, filled: bool | None) -> bool:
         """Whether the call that has run is to be read, for the gradients that it left."""

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gradviz.checks.edit import Edit, instead
-from gradviz.checks.words import COMPARISONS, around, code, line, listed
+from gradviz.checks.excerpt import around
+from gradviz.checks.words import COMPARISONS, code, line, listed
 from gradviz.cuts.words import CUT
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import in_place, passing

@@ -8,8 +8,9 @@ from itertools import accumulate, chain
 from gradviz.checks.context import CheckContext, NamedTensor, Parameter
 from gradviz.checks.edit import behind, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.mending import cut_words, expression, mend_all
+from gradviz.checks.rules.mending import cut_words, expression, mend_all, to_change
 from gradviz.checks.rules.verdicts import (
+    CUT,
     VERDICTS,
     Case,
     Verdict,
@@ -18,7 +19,6 @@ from gradviz.checks.rules.verdicts import (
     words_of,
 )
 from gradviz.checks.words import (
-    all_names,
     as_leaf,
     code,
     first_names,
@@ -110,6 +110,7 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
 
     for key, cases in groups.items():
         yield _unused(cases, *told[key])
+
     yield from _loose(context)
 
 
@@ -117,27 +118,32 @@ def _loose(context: CheckContext) -> Diagnoses:
     """Tensors that an optimizer holds and no module does, of which the loss takes a
     value without a graph.
     """
-    listed_names = {*all_names(context.parameters), *context.used_later}
+    registered = {parameter.names for parameter in context.parameters}
     for optimizer in context.at_work:
-        lost = [one for one in optimizer.tensors if one.node is None and one.names]
+        lost = [
+            tensor
+            for tensor in optimizer.tensors
+            if tensor.node is None and tensor.names not in registered
+        ]
         if len(lost) == len(optimizer.tensors):
             continue
+
         for tensor in lost:
             names = {*tensor.names}
-            leads = (cut for cut in context.cuts if names & {*cut.leaf, *cut.behind})
-            cut = next(leads, None) if names.isdisjoint(listed_names) else None
-            if cut is not None:
-                name = one_line(tensor.names[0])
-                yield Diagnosis(
-                    f"{name} does not get a gradient: the graph is cut behind it",
-                    tensor.names[:1],
-                    f"{cut_words(cut)}, and the output is computed from what comes after it; {one_line(optimizer.name)} holds "
-                    f"{name}, and never updates it",
-                    mend_all([cut]),
-                    where=line(cut.source),
-                    source=cut.source,
-                    part=expression(cut),
-                )
+            cuts = [cut for cut in context.cuts if names & {*cut.leaf, *cut.behind}]
+            if not cuts or names & context.used_later:
+                continue
+
+            name, cut = one_line(tensor.names[0]), cuts[0]
+            yield Diagnosis(
+                f"{name} {CUT.summary.format(do='does', them='it')}",
+                tensor.names[:1],
+                f"{CUT.why.format(cut=cut_words(cut))}; {one_line(optimizer.name)} holds {name}, and never updates it",
+                mend_all([cut]),
+                where=line(to_change(cut)),
+                source=to_change(cut),
+                part=expression(cut),
+            )
 
 
 def _unused(cases: Sequence[Case], verdict: Verdict, alarming: bool) -> Diagnosis:

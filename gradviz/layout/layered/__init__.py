@@ -26,6 +26,7 @@ from gradviz.layout import (
     turned,
     turned_back,
 )
+from gradviz.layout.layered.columns import in_columns
 from gradviz.layout.layered.coordinates import (
     first_coordinates,
     pieces_by_place,
@@ -64,6 +65,7 @@ from gradviz.layout.layered.ranks import (
     neighbours,
     rank_nodes,
     rows_by_component,
+    with_siblings_level,
     with_towers_beside,
 )
 from gradviz.layout.layered.routes import (
@@ -217,6 +219,7 @@ def _place_with_frames(
     )
     deepest = int(placer.tree.depth.max())
     phase("modules", of=PHASES * (deepest + 1) + 3)
+    # from the inside out: a frame is placed as a box, so its size must be known
     for depth in range(deepest, -1, -1):
         sizes = placer.place_level(depth)
 
@@ -260,6 +263,8 @@ class _Placer:
             np.flatnonzero(depth_of == depth),
             np.flatnonzero(depth_of[home] == depth),
         )
+        # an edge through frames is cut at each border, and each piece placed in its
+        # frame
         segments = np.flatnonzero(depth_of[segment.frame] == depth)
         local, part = (
             np.zeros(len(home), np.int64),
@@ -280,11 +285,13 @@ class _Placer:
                 gap=self.drawing.gap,
                 rank_gap=self.drawing.rank_gap,
                 words=self.words[members],
+                columns=True,
             )
         )
         self.middle[members] = placed.middles
         self.placed.append((segments, placed.routes))
         if depth:
+            # the page itself has no frame
             self._size_frames(frames, members, placed.sizes)
 
         return placed.sizes
@@ -307,6 +314,7 @@ class _Placer:
             np.inf,
         )
         widths, heights = contents.T
+        # a title stands left of the first line that enters from above
         beside = np.where(
             title > 0,
             title + TITLE_ROOM - entry[frames],
@@ -322,6 +330,7 @@ class _Placer:
         self.size[node] = np.column_stack(
             (np.maximum(left + widths, title) + gap, top + heights + gap / 2)
         )
+        # the next level outwards continues the lines from here
         ports = members[pin[members] != FREE]
         inside = home[ports]
         self.port_offset[ports - self.boxes - self.page] = (
@@ -339,10 +348,11 @@ class _Placer:
         for level in range(1, int(depth.max()) + 1):
             frames = np.flatnonzero(depth == level)
             node = self.boxes + frames
-            around = self.tree.home[node]
+            # outer frames first, so their corners are known
+            outer = self.tree.home[node]
             corner[frames] = (
-                corner[around]
-                + self.inset[around]
+                corner[outer]
+                + self.inset[outer]
                 + self.middle[node]
                 - self.size[node] / 2
             )
@@ -370,6 +380,7 @@ class _Placer:
             len(self.drawing.edges),
         )
 
+        # edges that were turned round, so that no circle was left, run upwards again
         return reversed_routes(routes, self.hierarchy.upwards)
 
 
@@ -386,7 +397,8 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     near = neighbours(sheet.size, sheet.above, sheet.below)
     component, count = components(sheet.size, sheet.above, sheet.below)
     ranking = rank_nodes(near)
-    rank = with_towers_beside(ranking.rank, near, sheet.heights)
+    rank = with_siblings_level(ranking.rank, near, sheet.heights, component)
+    rank = with_towers_beside(rank, near, sheet.heights)
     row = rows_by_component(rank, component, count, sheet.pin)
     ported = (sheet.above_offset != 0) | (sheet.below_offset != 0)
     main = longest_ways(
@@ -398,6 +410,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     )
     layers = cut_into_layers(sheet, row, component, count, main)
     phase("ordering")
+    # two first orders, since crossings are only ever improved from where one begins
     starts = (
         lambda: depth_order(near, row, sheet.pin != FREE, main),
         lambda: given_order(near),
@@ -412,6 +425,8 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     channel_x = channel_coordinates(sheet, layers, x)
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     phase("shelves")
+    if sheet.columns:
+        x, rows, routes = in_columns(sheet, layers, x, rows, routes)
 
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
 
@@ -467,7 +482,7 @@ def _shelves(
     ported[component[sheet.pin != FREE]] = True
     part = np.zeros(len(widths), np.int64)
     part[component] = sheet.part
-    corner, whole = np.zeros((len(widths), 2)), np.zeros((sheet.parts, 2))
+    corner, sizes = np.zeros((len(widths), 2)), np.zeros((sheet.parts, 2))
 
     def in_rows(
         members: Ints,
@@ -490,21 +505,22 @@ def _shelves(
     members = group(part, sheet.parts)
     size = np.diff(members.start)
     alone = members.order[members.start[:-1][size == 1]]
-    whole[part[alone]] = np.column_stack((widths, heights))[alone]
+    sizes[part[alone]] = np.column_stack((widths, heights))[alone]
     for p in np.flatnonzero(size > 1).tolist():
-        here = members.order[members.start[p] : members.start[p + 1]]
+        inside = members.order[members.start[p] : members.start[p + 1]]
         right, bottom = in_rows(
-            here[ported[here]],
+            inside[ported[inside]],
             0.0,
             np.inf,
         )
-        rest = here[~ported[here]]
+        rest = inside[~ported[inside]]
         if len(rest):
             area = float(
                 (
                     (widths[rest] + 2 * sheet.gap) * (heights[rest] + sheet.rank_gap)
                 ).sum()
             )
+            # the width of a rectangle of this area in the aspect that is aimed at
             limit = max(
                 float(widths[rest].max()) + 2 * sheet.gap, (area * ASPECT) ** 0.5
             )
@@ -514,5 +530,5 @@ def _shelves(
                 limit,
             )
             bottom = max(bottom, low)
-        whole[p] = right - 2 * sheet.gap, bottom
-    return corner, whole
+        sizes[p] = right - 2 * sheet.gap, bottom
+    return corner, sizes

@@ -77,6 +77,7 @@ def tier_of_pieces(order: Order) -> Ints:
     layers = order.layers
     down, up = counts(layers.above, layers.size), counts(layers.below, layers.size)
     tiers = (
+        # the longest way down is what a reader follows
         layers.main,
         # between two bend points
         (layers.above >= layers.boxes) & (layers.below >= layers.boxes),
@@ -109,6 +110,7 @@ def choose_alignments(
             -1,
             pieces.above[piece_to],
         )
+        # two lines that cross cannot both be vertical, and earlier tiers come first
         taken = _accept(partner, wanted)
         partner[taken], chosen[taken] = wanted[taken], piece_to[taken]
 
@@ -233,6 +235,7 @@ def first_coordinates(
         narrower, narrow = _coordinates(
             component, layers.components, centres, room, vertical
         )
+        # only where it helped
         centred &= narrow < width
         x = np.where(centred[component], narrower, x)
 
@@ -250,6 +253,7 @@ def _coordinates(
     """
     blocks = make_blocks(len(component), pieces, vertical[vertical >= 0])
     limits = block_constraints(blocks, room)
+    # the same packing from the right: the mean of both leans to neither side
     mirrored = Constraints(limits.right, limits.left, limits.distance)
     left = pack(blocks.total, limits)[blocks.block] + blocks.shift
     right = blocks.shift - pack(blocks.total, mirrored)[blocks.block]
@@ -282,15 +286,17 @@ def pack(count: int, limits: Constraints) -> Floats:
     while ready:
         block = ready.pop()
         settled.append(block)
-        here = x[block]
+        left = x[block]
         for i in range(start[block], start[block + 1]):
             other = right[i]
-            if x[other] < here + distance[i]:
-                x[other] = here + distance[i]
+            if x[other] < left + distance[i]:
+                x[other] = left + distance[i]
             waiting[other] -= 1
+            # all blocks left of it have their places
             if not waiting[other]:
                 ready.append(other)
 
+    # back from the right, to close the gaps that packing to the left has opened
     for block in reversed(settled):
         first, end = start[block], start[block + 1]
         if first < end:
@@ -371,6 +377,7 @@ def relax(
             weights=pull,
             minlength=count,
         ) - np.bincount(lower, weights=pull, minlength=count)
+        # half of a gap for each of its two sides, so that all may move at once
         free = (
             np.maximum(
                 block_x[limits.right] - block_x[limits.left] - limits.distance, 0
@@ -442,17 +449,18 @@ def _in_runs(
         low, high, total, end = -FAR, FAR, 0.0, i
         while end < len(member) and root[end] == root[i]:
             place = member[end]
-            own = shift_of[place]
+            offset = shift_of[place]
             left = (
                 x_of[place - 1] + to_left[place] if to_left[place] >= 0 else -FAR
-            ) - own
+            ) - offset
             right = (
                 x_of[place + 1] - to_right[place] if to_right[place] >= 0 else FAR
-            ) - own
+            ) - offset
+            # no common x is left: the run ends here, and the chain bends
             if max(low, left) > min(high, right) + 1e-9:
                 break
             low, high = max(low, left), min(high, right)
-            total += x_of[place] - own
+            total += x_of[place] - offset
             end += 1
         if end == i:  # no room at all, by rounding: stays
             before = x_of[member[i]] - shift_of[member[i]]

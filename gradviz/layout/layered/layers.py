@@ -46,6 +46,7 @@ class Sheet:
     gap: float
     rank_gap: float
     words: Floats  # (n,) room below a box for words beside its edges
+    columns: bool = False  # whether a long drawing may stand in several
 
     @property
     def size(self) -> int:
@@ -59,22 +60,19 @@ def plain_sheet(drawing: Drawing) -> Sheet:
     zeros = np.zeros(drawing.size, np.int64)
 
     return Sheet(
-        *(
-            drawing.widths,
-            drawing.heights,
-            edges[:, 0],
-            edges[:, 1],
-            nothing,
-            nothing,
-        ),
-        *(
-            zeros,
-            1,
-            zeros,
-            drawing.gap,
-            drawing.rank_gap,
-            drawing.room_below,
-        ),
+        drawing.widths,
+        drawing.heights,
+        above=edges[:, 0],
+        below=edges[:, 1],
+        above_offset=nothing,
+        below_offset=nothing,
+        part=zeros,
+        parts=1,
+        pin=zeros,
+        gap=drawing.gap,
+        rank_gap=drawing.rank_gap,
+        words=drawing.room_below,
+        columns=True,
     )
 
 
@@ -183,7 +181,9 @@ def cut_into_layers(
     """Cut the edges of a sheet into pieces."""
     n = sheet.size
     span = row[sheet.below] - row[sheet.above]
+    # edges that leave at one point share their bends, and part where they turn off
     trunk = _trunks(sheet, main)
+    # a bend in every row for every edge would be millions; the longest go round instead
     within = _within_budget(span, trunk, n)
     short, long = np.flatnonzero(span == 1), np.flatnonzero(within & (span > 1))
     leader, first = _trunk_bends(span[long], trunk[long])
@@ -270,6 +270,7 @@ def _trunks(sheet: Sheet, main: Mask) -> Ints:
     )
     above, offset, apart = sheet.above[order], sheet.above_offset[order], main[order]
     begins = np.ones(edges, np.bool_)
+    # the longest way is drawn straight, so it shares its bends with no other
     begins[1:] = (
         (above[1:] != above[:-1]) | (offset[1:] != offset[:-1]) | apart[1:] | apart[:-1]
     )
@@ -297,6 +298,7 @@ def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:
     same = trunk[order][1:] == trunk[order][:-1]
     longer[order[1:][same]] -= span[order[:-1][same]]
     longer[order[np.append(True, ~same)[: len(order)]]] -= 1
+    # short edges first: many of them fit into what one long edge takes
     order = np.argsort(span, kind="stable")
     within = np.zeros(len(span), np.bool_)
     within[

@@ -89,21 +89,21 @@ def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
     circle.
     """
     page = len(frames)
-    around = np.array(
+    parent = np.array(
         [page if f.parent is None else f.parent for f in frames] + [page], np.int64
     )
     depth = np.zeros(page + 1, np.int64)
-    at = np.arange(page + 1)
+    ancestor = np.arange(page + 1)
 
-    while (at != page).any():
-        depth += at != page
-        at = around[at]
+    while (ancestor != page).any():
+        depth += ancestor != page
+        ancestor = parent[ancestor]
         if depth.max() > page:
             raise ValueError(
                 "some frames lie inside each other in a circle: look at their parents"
             )
 
-    home = np.concatenate((np.where(frame_of < 0, page, frame_of), around[:page]))
+    home = np.concatenate((np.where(frame_of < 0, page, frame_of), parent[:page]))
     return FrameTree(len(frame_of), home, depth)
 
 
@@ -190,12 +190,12 @@ def _climb(
     """Steps from boxes up to the items that hold them, and what the last step of each
     ends at.
     """
-    at, key = box.copy(), box.copy()
+    reached, key = box.copy(), box.copy()
     steps: list[_Steps] = []
-    climbing = np.flatnonzero(at != item)
+    climbing = np.flatnonzero(reached != item)
 
     while len(climbing):
-        frame = tree.home[at[climbing]]
+        frame = tree.home[reached[climbing]]
         port = _key(tree, frame, side, source[climbing])
         steps.append(
             _Steps(
@@ -207,8 +207,8 @@ def _climb(
             )
         )
         key[climbing] = port
-        at[climbing] = tree.boxes + frame
-        climbing = climbing[at[climbing] != item[climbing]]
+        reached[climbing] = tree.boxes + frame
+        climbing = climbing[reached[climbing] != item[climbing]]
 
     return steps, key
 
@@ -297,7 +297,7 @@ def _mean_rank(tree: FrameTree, rank: Ints) -> Floats:
     sums = np.column_stack(
         [np.bincount(inside, values, page + 1) for values in (rank, np.ones(boxes))]
     )
-    around = np.append(home[boxes:], page)
+    parent = np.append(home[boxes:], page)
 
     for level in range(
         int(depth.max()),
@@ -305,7 +305,7 @@ def _mean_rank(tree: FrameTree, rank: Ints) -> Floats:
         -1,
     ):
         frames = np.flatnonzero(depth == level)
-        np.add.at(sums, around[frames], sums[frames])
+        np.add.at(sums, parent[frames], sums[frames])
 
     return np.concatenate(
         (

@@ -85,6 +85,7 @@ class Order:
 
     def _port(self, point: Ints, offset: Floats) -> Ints:
         """Where along its box a piece begins or ends, in steps."""
+        # no edge begins beside the middle of its box
         if self.steps == 1:
             return np.zeros(len(point), np.int64)
         share = offset / (2 * self.layers.half[point]) + 0.5
@@ -125,6 +126,7 @@ class Order:
         size = counts(line, self.lines)
         end = np.cumsum(size)
         busy = size > BUSY
+        # comparing all pairs takes the square of their number; merging does not
         for i in np.flatnonzero(busy).tolist():
             crossings[i] = inversions(lower[end[i] - size[i] : end[i]])
 
@@ -143,14 +145,14 @@ def _pairwise(
     """
     crossings = np.zeros(count, np.int64)
     end_of = end[line]
-    here = np.flatnonzero(chosen[line])
+    pieces = np.flatnonzero(chosen[line])
     step = 0
     while True:
         step += 1
-        here = here[here + step < end_of[here]]
-        if not len(here):
+        pieces = pieces[pieces + step < end_of[pieces]]
+        if not len(pieces):
             return crossings
-        crossed = here[lower[here] > lower[here + step]]
+        crossed = pieces[lower[pieces] > lower[pieces + step]]
         crossings += counts(line[crossed], count)
 
 
@@ -204,6 +206,7 @@ def best_order(
     crossings = _by_component(layers, reduce_crossings(order))
 
     for start in starts[1:]:
+        # nothing to gain, or it would take too long
         if not crossings.any() or layers.size > LARGEST_RETRY:
             break
         before = order.place.copy()
@@ -215,6 +218,7 @@ def best_order(
             )
         )
         now = _by_component(layers, reduce_crossings(order))
+        # components do not touch each other, so each takes its own best
         better = now < crossings
         order.place = np.where(
             better[layers.component],
@@ -254,6 +258,7 @@ def reduce_crossings(order: Order) -> Ints:
     for turn in range(SWEEPS):
         if not before.any():
             break
+        # down and up in turn: either way alone sorts by one neighbour row only
         before, better = _sweep_once(order, before, upwards=bool(turn % 2))
         if not better and turn % 2:
             break
@@ -266,27 +271,28 @@ def exchange(order: Order, rounds: int) -> None:
     Lines of one parity and every other pair in them are tried at once: no exchange
     changes what another gains.
     """
-    at, place = order.at, order.place
+    points, place = order.at, order.place
     pairs = order.neighbours()
-    line = order.line[at[pairs]]
+    line = order.line[points[pairs]]
     turn = (line % 2) * 2 + (pairs - order.line_start[line]) % 2
     sets = [pairs[turn == k] for k in range(4)]
-    active = np.ones(len(at), np.bool_)
+    active = np.ones(len(points), np.bool_)
 
     for _ in range(rounds):
-        touched = np.zeros(len(at), np.bool_)
+        touched = np.zeros(len(points), np.bool_)
         for left in sets:
             left = left[active[left] | active[left + 1]]
-            left = left[_gain(order, at[left], at[left + 1]) > 0]
-            both = np.stack((at[left], at[left + 1]))
-            at[left + 1], at[left] = both
+            left = left[_gain(order, points[left], points[left + 1]) > 0]
+            both = np.stack((points[left], points[left + 1]))
+            points[left + 1], points[left] = both
             place[both[1]], place[both[0]] = left, left + 1
             _touch(order, touched, left, both.ravel())
         if not touched.any():
             return
         changed = np.flatnonzero(touched)
         touched[np.maximum(changed - 1, 0)] = True
-        touched[np.minimum(changed + 1, len(at) - 1)] = True
+        touched[np.minimum(changed + 1, len(points) - 1)] = True
+        # only what stands beside a change can gain something now
         active = touched
 
 
@@ -322,6 +328,7 @@ def _side_gain(
     start = side.start
     of_left, of_right = start[left + 1] - start[left], start[right + 1] - start[right]
     pairs = of_left * of_right
+    # two wide fans: comparing all their lines would take more than the rest
     pairs[pairs > LARGEST_PAIR] = 0
     owner, k = ranges(pairs)
     wide = of_right[owner]
@@ -373,6 +380,7 @@ def _sweep_once(
         return after, bool((change < 0).any())
 
     back = bad[order.line]
+    # a sweep by means may make it worse
     order.place[back] = old[back]
     order.restore_places()
     return order.crossings(), bool((change < 0).any())
@@ -398,6 +406,7 @@ def _windows(
     begins = inside.copy()
     begins[1:] &= ~inside[:-1]
     first_line = order.layers.first_line[:-1]
+    # a window ends where its component does
     begins[first_line] = inside[first_line]
     window = np.where(
         inside,

@@ -101,6 +101,7 @@ def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
 def rank_nodes(near: Neighbours) -> Ranking:
     """Rank by the distance to the end; raises Cycle when the edges form one."""
     height, upwards = heights(near)
+    # what was never settled waits for itself
     if len(upwards) < len(height):
         raise CycleError(
             "the edges form a cycle, so the boxes cannot be placed in rows"
@@ -110,6 +111,7 @@ def rank_nodes(near: Neighbours) -> Ranking:
     rank = [deepest - h for h in height]
     ends = near.ends()
 
+    # several outputs: the loss belongs at the bottom, an auxiliary one beside its op
     if len(ends) > 1:
         _pull_up(
             rank, upwards, near.upwards_from(_main_ends(upwards, ends, near)), near
@@ -136,10 +138,10 @@ def heights(
     while ready:
         node = ready.pop()
         settled.append(node)
-        here = height[node] + 1
+        least = height[node] + 1
         for other in above[start[node] : start[node + 1]]:
-            if height[other] < here:
-                height[other] = here
+            if height[other] < least:
+                height[other] = least
             waiting[other] -= 1
             if not waiting[other]:
                 ready.append(other)
@@ -175,10 +177,10 @@ def _hand_down(
     """Raise the value of every node to the largest above it and `more`."""
     below, start = near.below, near.below_start
     for node in reversed(upwards):
-        here = values[node] + more
+        least = values[node] + more
         for other in below[start[node] : start[node + 1]]:
-            if values[other] < here:
-                values[other] = here
+            if values[other] < least:
+                values[other] = least
 
 
 def _pull_up(
@@ -210,6 +212,7 @@ def _pull_up(
                 for v in above[above_start[node] : above_start[node + 1]]
                 if settled[v]
             ]
+            # right below the lowest op that it is made from
             if made_from:
                 settled[node] = 1
                 rank[node] = max(made_from) + 1
@@ -220,6 +223,38 @@ def _pull_up(
                 min([rank[v] for v in below[below_start[node] : below_start[node + 1]]])
                 - 1
             )
+
+
+FRAMED = 100.0  # px: boxes of this height are drawings themselves
+
+
+def with_siblings_level(
+    rank: Ints, near: Neighbours, heights: Floats, component: Ints
+) -> Ints:
+    """Ranks in which boxes that are alike stand on one level: those of one height that
+    are made from the same boxes, or from boxes that are alike in the same way.
+
+    Queries, keys and values, mu and logvar, the gates of a cell, the experts of a
+    mixture: each lies as near to what uses it as possible otherwise.
+    """
+    row: list[int] = rank.tolist()
+    class_of = list(range(near.size))
+    first_of_class: dict[object, int] = {}
+
+    for node in np.argsort(rank, kind="stable").tolist():
+        above = near.above[near.above_start[node] : near.above_start[node + 1]]
+        height = round(float(heights[node]))
+        if above:
+            alike: object = (height, frozenset([class_of[other] for other in above]))
+        elif height >= FRAMED:
+            alike = (height, int(component[node]))
+        else:
+            continue  # a leaf stands beside what uses it
+
+        first = first_of_class.setdefault(alike, node)
+        class_of[node], row[node] = first, row[first]
+
+    return np.array(row, np.int64)
 
 
 TALL = 600.0  # px: of boxes that are drawings themselves
@@ -235,11 +270,11 @@ def with_towers_beside(rank: Ints, near: Neighbours, heights: Floats) -> Ints:
     towers = Counter(row[node] for node in tall)
 
     for node in sorted(tall, key=row.__getitem__) if len(towers) > 1 else ():
-        here = row[node]
+        level = row[node]
         targets = (
             target
-            for target in range(here - 1, here - REACH - 1, -1)
-            if towers[here] == 1 and towers[target]
+            for target in range(level - 1, level - REACH - 1, -1)
+            if towers[level] == 1 and towers[target]
         )
         moved = next(
             filter(
@@ -250,7 +285,7 @@ def with_towers_beside(rank: Ints, near: Neighbours, heights: Floats) -> Ints:
         for other, there in moved.items():
             row[other] = there
         towers.update([row[node]])
-        towers[here] -= 1
+        towers[level] -= 1
 
     return np.array(row, np.int64)
 
@@ -266,12 +301,15 @@ def _raised(
     when that is tall itself.
     """
     moved, waiting = {node: target}, [node]
-    for here in waiting:  # grows while it is read
-        for other in near.above[near.above_start[here] : near.above_start[here + 1]]:
-            if moved.get(other, row[other]) >= moved[here]:
+    for current in waiting:  # grows while it is read
+        for other in near.above[
+            near.above_start[current] : near.above_start[current + 1]
+        ]:
+            if moved.get(other, row[other]) >= moved[current]:
+                # it would only push the next tower
                 if heights[other] > TALL:
                     return {}
-                moved[other] = moved[here] - 1
+                moved[other] = moved[current] - 1
                 waiting.append(other)
     return moved
 

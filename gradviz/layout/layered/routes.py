@@ -71,7 +71,9 @@ def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
     top = bottom - tall
     slack = tall[line] - sheet.heights
     share = np.full(layers.boxes, 0.5)
+    # a box that begins a flow stands low in its row, near what it leads to
     share[counts(sheet.below, layers.boxes) == 0] = 1.0
+    # and one that ends it high, near what leads to it
     share[counts(sheet.above, layers.boxes) == 0] = 0.0
 
     return Rows(
@@ -100,6 +102,7 @@ def _gaps(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
         1 + np.maximum(furthest - LEVEL_FREE, 0) / LEVEL, MOST_GAPS
     )
     line = layers.line[: layers.boxes]
+    # between a port and its box there is nothing to tell apart
     gap[line[sheet.pin == TOP]] *= PORT_GAP
     gap[line[sheet.pin == BOTTOM] - 1] *= PORT_GAP
 
@@ -126,6 +129,7 @@ def channel_coordinates(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
 
     above, below = sheet.above[edges], sheet.below[edges]
     into, out_of = counts(below, sheet.size)[below], counts(above, sheet.size)[above]
+    # by the end where more of them meet, so that most lines fall together
     channels, channel = distinct(np.where(into >= out_of, below * 2, above * 2 + 1))
     first = by_key(
         np.minimum,
@@ -170,7 +174,10 @@ def _tracks(component: Ints, first: Ints, last: Ints) -> Ints:
         if component[channel] != current:
             current, open_tracks, free = int(component[channel]), [], []
         while open_tracks and open_tracks[0][0] < first[channel]:
+            # that channel has ended above, so another one may run below it in the same
+            # track
             heapq.heappush(free, heapq.heappop(open_tracks)[1])
+        # the free track nearest to the drawing
         track[channel] = heapq.heappop(free) if free else len(open_tracks)
         heapq.heappush(
             open_tracks,
@@ -215,9 +222,9 @@ def edge_routes(
     points[end - 2, 1] = rows.top[layers.line[below]]
     points[end - 1, 1] = rows.y[below] - sheet.heights[below] / 2
     edge, turn = ranges(2 * per_edge)
-    at = first[edge] + 2 + turn
-    points[at, 0] = np.repeat(runs.x, 2)
-    points[at, 1] = np.column_stack(
+    point = first[edge] + 2 + turn
+    points[point, 0] = np.repeat(runs.x, 2)
+    points[point, 1] = np.column_stack(
         (rows.top[runs.first], rows.bottom[runs.last])
     ).ravel()
 

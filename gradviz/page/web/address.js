@@ -1,5 +1,5 @@
 /**
- * The view in the address after `#`: what is open, selected and coloured, names and shapes, which step runs, where the camera is. A link reproduces it,
+ * The view in the address after `#`: what is open, selected and coloured, names, inputs and shapes, which step runs, where the camera is. A link reproduces it,
  * and back and forward go from view to view. In frames that may not change the address, the list of views is kept here alone.
  */
 
@@ -92,6 +92,7 @@ export class Address {
     if (app.version) parts.push(`d=${app.version}`);
     if (app.names !== app.facts?.head.titles) parts.push(`n=${app.names}`);
     if (app.shapes) parts.push("h=1");
+    if (!app.inputs) parts.push("i=0");
     parts.push(`v=${middle.join(",")},${k.toPrecision(3)}`);
     return parts.join("&");
   }
@@ -112,7 +113,7 @@ export class Address {
     const line = app.lines.get(given.get("l") || "");
     if (line) app.choose(line);
     app.setOverlay(given.get("c") || this.firstOverlay);
-    app.setView({ version: Number(given.get("d")) || 0, names: given.get("n") || app.facts?.head.titles, shapes: given.has("h") });
+    app.setView({ version: Number(given.get("d")) || 0, names: given.get("n") || app.facts?.head.titles, shapes: given.has("h"), inputs: !given.has("i") });
     const step = parseInt(given.get("p") || "", 10);
     this.onStep?.(Number.isNaN(step) ? -1 : step);
     const [x, y, k] = (given.get("v") || "").split(",").map(Number);

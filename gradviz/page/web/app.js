@@ -2,7 +2,7 @@
  * The state of the page and everything that changes it: what is open, selected, coloured, which step runs, and the camera. Parts of
  * the page listen for what changed; none calls another.
  */
-import { OP } from "./model.js";
+import { DATA, OP } from "./model.js";
 import { Layout, TITLE } from "./sheet.js";
 import { textWidth } from "./painter.js";
 import { Trace, litEdges } from "./trace.js";
@@ -38,6 +38,8 @@ export class App {
     this.picking = false;
     /** Of a difference: 0 shows both versions, 1 the first, 2 the second. */
     this.version = 0;
+    /** Whether inputs without gradient are shown. */
+    this.inputs = true;
     /** Whether shapes stand on all edges. */
     this.shapes = false;
     /** What ops are titled by: "variable", "forward" or "backward". */
@@ -119,10 +121,10 @@ export class App {
     this.changed("open", "camera");
   }
 
-  /** What of two versions is shown, what ops are titled by, and whether shapes stand on edges. @param {{version?: number, names?: string, shapes?: boolean}} view */
-  setView({ version = this.version, names = this.names, shapes = this.shapes }) {
+  /** What of two versions is shown, what ops are titled by, and whether inputs and shapes on edges are shown. @param {{version?: number, names?: string, inputs?: boolean, shapes?: boolean}} view */
+  setView({ version = this.version, names = this.names, inputs = this.inputs, shapes = this.shapes }) {
     if (names !== this.names) this.#rename(names);
-    Object.assign(this, { version, names, shapes });
+    Object.assign(this, { version, names, inputs, shapes });
     this.changed("view", "lit");
   }
 
@@ -205,6 +207,7 @@ export class App {
 
   /** Open what hides an item, select it and bring it into view. @param {number} item */
   visit(item) {
+    if (this.model.kind[item] === DATA) this.setView({ inputs: true });
     this.uncover(item);
     this.select(item);
     this.bringIntoView(item);
@@ -288,14 +291,14 @@ export class App {
     const model = this.model, nodes = new Set(facts.c.stepNode.subarray(begin, step + 1)), cells = [];
     for (const node of nodes) {
       cells.push(facts.cellOf[node]);
-      for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) cells.push(facts.madeCell(e));
+      for (const edge of facts.gradientEdges(node)) cells.push(facts.madeCell(edge));
     }
     const inside = within(model, cells);
     const known = new Map(), first = firstSteps(facts);
     return {
       item: (/** @type {number} */ item) => first(item) <= step || inside(item), // what has run stays lit
       edges: (/** @type {number} */ g) => {
-        if (!known.has(g)) known.set(g, inside(~g) ? litEdges(facts, g, (edge) => nodes.has(facts.used[edge])) : null);
+        if (!known.has(g)) known.set(g, inside(~g) ? litEdges(facts, g, (edge) => edge < facts.gradients && nodes.has(facts.used[edge])) : null);
         return known.get(g);
       },
     };

@@ -1,7 +1,7 @@
 /** The canvas: draws a frame when something changed, and answers drag, wheel, pinch, click and keys. */
 import { CanvasPainter } from "./painter.js";
 import { Drawer } from "./draw.js";
-import { lookOf } from "./look.js";
+import { hiddenIn, lookOf } from "./look.js";
 
 /** @typedef {import("./app.js").App} App */
 
@@ -52,7 +52,8 @@ export class Stage {
   hit(event) {
     const box = this.canvas.getBoundingClientRect(), { x, y, k } = this.app.camera;
     const px = (event.clientX - box.left - x) / k, py = (event.clientY - box.top - y) / k;
-    return { px, py, ...this.app.layout.hit(px, py) };
+    const found = this.app.layout.hit(px, py), isHidden = found.item >= 0 && hiddenIn(this.app)?.(found.item);
+    return { px, py, ...found, ...(isHidden ? { item: ~this.app.model.around(found.item), title: false } : {}) };
   }
 
   #pointer() {

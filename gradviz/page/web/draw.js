@@ -2,7 +2,7 @@
  * Draws what is visible, on whichever painter. The tree of groups is the spatial index: what lies outside the window, or is too small
  * to read, is not entered. Knows places and looks; what the colours mean is decided elsewhere.
  */
-import { COPY, LEAF, OP, OUTPUT } from "./model.js";
+import { COPY, DATA, LEAF, OP, OUTPUT } from "./model.js";
 import { TITLE } from "./sheet.js";
 import { fitted, textWidth } from "./painter.js";
 
@@ -16,6 +16,7 @@ import { fitted, textWidth } from "./painter.js";
 /**
  * @typedef {object} Look
  * @property {Colors} colors
+ * @property {(item: number) => string} kind the name of the colour of its kind
  * @property {(item: number) => string} fill "" for the colour of the kind
  * @property {(item: number) => string} line what to say in place of the second line, "" for nothing
  * @property {Lit | null} lit
@@ -38,6 +39,7 @@ import { fitted, textWidth } from "./painter.js";
 const SMALLEST = 5, PLAIN = 7; // px, sizes of letters: the least; below the other a box has its title alone, as large as it takes
 const DASHES = [4, 3];
 const FADED = 0.33;
+const HIDDEN = 3; // a port of what is not shown
 
 export class Drawer {
   /** @param {Painter} painter @param {Layout} layout @param {Look} look @param {Rect} window */
@@ -141,9 +143,9 @@ export class Drawer {
   /** @param {number} item @param {Rect} r @param {number} k */
   #closed(item, r, k) {
     const p = this.p, { colors } = this.look, model = this.model, isGroup = item < 0;
-    const kind = isGroup ? "group" : ["op", "leaf", "leaf", "output"][model.kind[item]];
+    const kind = this.look.kind(item), isRound = !isGroup && [LEAF, COPY, OUTPUT].includes(model.kind[item]);
     p.alpha(this.#fades(item) ? FADED : 1);
-    const round = isGroup ? 8 * k : kind === "op" ? 5 * k : (r.h / 2);
+    const round = isGroup ? 8 * k : isRound ? r.h / 2 : 5 * k;
     const cut = this.look.cut(item), tint = cut ? colors.sheet : this.look.fill(item), fill = tint || colors[kind], second = tint ? colors.text : colors[`${kind}-dim`]; // on a tint, dim text has too little contrast
     if (isGroup && r.w > 14 && r.h > 10) {  // a second sheet behind it: there is more inside
       p.rect(r.x + 3 * k, r.y + 3 * k, r.w, r.h, round, colors[kind], colors[`${kind}-line`], 1);
@@ -199,9 +201,9 @@ export class Drawer {
     const model = this.model, shape = model.shape(g), sheet = this.layout.sheet(g), n = shape.children;
     if (!shape.into && !shape.out) return;
     const lit = this.look.lit ? this.look.lit.edges(g) : null;
-    const on = Uint8Array.from({ length: shape.into + shape.out }, (_, i) => Number(this.#isLeaf(g, n + i)));
+    const on = Uint8Array.from({ length: shape.into + shape.out }, (_, i) => (this.#isHidden(g, n + i) ? HIDDEN : Number(this.#isLeaf(g, n + i))));
     for (let e = 0; e < shape.above.length; e++) if (lit ? lit[e] : this.look.cutEdge(g, e)) {
-      if (shape.above[e] >= n) on[shape.above[e] - n] = 2;
+      if (shape.above[e] >= n && on[shape.above[e] - n] !== HIDDEN) on[shape.above[e] - n] = 2;
       if (shape.below[e] >= n) on[shape.below[e] - n] = 2;
     }
     for (const wanted of [1, 0, 2].filter((one) => on.includes(one))) {
@@ -221,9 +223,15 @@ export class Drawer {
     }
   }
 
+  /** @param {number} g @param {number} above a local number */
+  #isHidden(g, above) {
+    const cell = this.model.source(g, above);
+    return cell >= 0 && this.look.absent !== null && this.look.absent(cell);
+  }
+
   /** Whether an edge of a sheet begins at a leaf, in it or outside: it looks the same on both sides of a border. @param {number} g @param {number} above a local number */
   #isLeaf(g, above) {
-    const model = this.model, shape = model.shape(g), port = above - shape.children, cell = port < 0 ? model.item(g, above) : port < shape.into ? model.ports[model.portStart[g] + port] : -1;
+    const { model } = this, cell = model.source(g, above);
     return cell >= 0 && (model.kind[cell] === LEAF || model.kind[cell] === COPY);
   }
 
@@ -262,7 +270,7 @@ export class Drawer {
         if (lines[i] > right) right = lines[i];
       }
       if (ox + left * k > this.window.x + this.window.w || ox + right * k < this.window.x) continue;
-      const above = shape.above[e] < n ? model.item(g, shape.above[e]) : ~0, below = shape.below[e] < n ? model.item(g, shape.below[e]) : ~0;
+      const source = model.source(g, shape.above[e]), above = shape.above[e] < n ? model.item(g, shape.above[e]) : source < 0 ? ~0 : source, below = shape.below[e] < n ? model.item(g, shape.below[e]) : ~0;
       if (this.look.absent && ((above !== ~0 && this.look.absent(above)) || (below !== ~0 && this.look.absent(below)))) continue;
       const how = lit && lit[e] ? "lit" : kinds && kinds[e] ? (kinds[e] === 1 ? "added" : "removed") : this.look.lit ? "faded" : this.look.cutEdge(g, e) ? "cut" : this.#isLeaf(g, shape.above[e]) ? "leaf" : "plain";
       batches[how].push(e);
@@ -337,7 +345,8 @@ export class Drawer {
   }
 }
 
-/** Whether a cell is an op, a leaf or an output, in words. @param {number} kind */
+/** What a cell is, in words. @param {number} kind */
 export function kindWord(kind) {
+  if (kind === DATA) return "input without gradient";
   return kind === OP ? "backward function" : kind === OUTPUT ? "output" : "leaf";
 }

@@ -1,8 +1,8 @@
 /**
  * What the graph knows of its nodes: columns by node id, and the wiring. Cells are boxes, nodes are records; a leaf may have several
- * cells. Outputs are nodes, too, numbered after all others. Knows no places.
+ * cells. Outputs and boxes of data are nodes, too, numbered after all others. Knows no places.
  */
-import { COPY, OUTPUT } from "./model.js";
+import { COPY, DATA, OUTPUT } from "./model.js";
 
 /** @typedef {import("./data.js").Block} Block */
 /** @typedef {import("./data.js").Column} Column */
@@ -10,6 +10,7 @@ import { COPY, OUTPUT } from "./model.js";
 
 /** @typedef {{node: number, names: string[], tensor: string, kind: string, hasGrad: boolean, hooks: number, storage: number, elements: number, base: any[] | null}} Leaf */
 /** @typedef {{node: number, output: number, name: string, tensor: string, why: string, base: any[] | null}} Root */
+/** A tensor without gradient that ops were given. @typedef {{names: string[], tensor: string, storage: number}} Data */
 /** @typedef {{path: string, type: string, call: number, parent: number, parameters: number, output: string}} Scope */
 /** @typedef {{number: number, id: string, words: string, nodes: number[], edges: number[][], outputs: string[]}} Mark */
 
@@ -35,6 +36,8 @@ export class Facts {
     this.roots = head.roots.map((/** @type {any[]} */ r) => ({
       node: r[0], output: r[1], name: r[2], tensor: r[3], why: r[4], base: r[5],
     }));
+    /** @type {Data[]} */
+    this.data = head.data.map((/** @type {any[]} */ r) => ({ names: r[0], tensor: r[1], storage: r[2] }));
     /** @type {Scope[]} */
     this.scopes = head.scopes.map((/** @type {any[]} */ r) => ({
       path: r[0], type: r[1], call: r[2], parent: r[3], parameters: r[4], output: r[5],
@@ -47,20 +50,23 @@ export class Facts {
     }));
     /** @type {Map<number, Leaf>} */
     this.leafOf = new Map(this.leaves.map((leaf) => [leaf.node, leaf]));
-    const total = this.nodes + this.roots.length, rooted = this.roots.filter((root) => root.node >= 0).length;
-    this.total = total; // outputs are nodes after all others
+    const rooted = this.roots.filter((root) => root.node >= 0).length, taken = model.takers.reduce((n, takers) => n + takers.length, 0);
+    this.firstData = this.nodes + this.roots.length; // outputs are nodes after all others, and behind them is data
+    const total = (this.total = this.firstData + model.takers.length);
+    this.gradients = this.c.producer.length + rooted; // edges from there on carry none
     this.cellOf = new Int32Array(total).fill(-1);
     /** @type {Map<number, Map<number, number>>} cells of a leaf that has several, by group */
     this.copies = new Map();
-    this.made = new Int32Array(this.c.producer.length + rooted);
+    this.made = new Int32Array(this.gradients + taken);
     this.used = new Int32Array(this.made.length);
     this.inStart = new Int32Array(total + 1);
     this.outStart = new Int32Array(total + 1);
+    this.inEdge = new Int32Array(this.made.length);
     this.outEdge = new Int32Array(this.made.length);
     this.#wire();
   }
 
-  /** All edges, with those to outputs: by consumer, and by producer. */
+  /** All edges, with those to outputs and from data: by consumer, and by producer. */
   #wire() {
     const model = this.model, n = this.nodes, total = this.total;
     for (let cell = 0; cell < model.cells; cell++) {
@@ -77,7 +83,6 @@ export class Facts {
         this.made[e] = this.c.producer[e];
         this.used[e] = i;
       }
-      this.inStart[i + 1] = e;
     }
     let e = this.c.producer.length;
     this.roots.forEach((root, i) => {
@@ -85,19 +90,29 @@ export class Facts {
         this.made[e] = root.node;
         this.used[e++] = n + i;
       }
-      this.inStart[n + i + 1] = e;
     });
-    for (const made of this.made) this.outStart[made + 1]++;
-    for (let i = 0; i < total; i++) this.outStart[i + 1] += this.outStart[i];
-    const free = this.outStart.slice();
-    for (let i = 0; i < this.made.length; i++) this.outEdge[free[this.made[i]]++] = i;
+    model.takers.forEach((takers, i) => takers.forEach((/** @type {number} */ taker) => {
+      this.made[e] = this.firstData + i;
+      this.used[e++] = taker;
+    }));
+    sortInto(this.made, this.outStart, this.outEdge);
+    sortInto(this.used, this.inStart, this.inEdge);
   }
 
-  /** The node behind a cell; an output's is after all others. @param {number} cell */
+  /** The node behind a cell; those of outputs and data are after all others. @param {number} cell */
   nodeOf(cell) {
-    const model = this.model;
-    return model.kind[cell] === OUTPUT ? this.nodes + model.record[cell] : model.record[cell];
+    const { kind, record } = this.model;
+    return record[cell] + (kind[cell] === OUTPUT ? this.nodes : kind[cell] === DATA ? this.firstData : 0);
   }
+
+  /** The tensors of a box of data; none of any other node. @param {number} node @returns {Data[]} */
+  dataOf(node) { return node < this.firstData ? [] : Array.from(this.model.boxData[node - this.firstData], (i) => this.data[i]); }
+
+  /** Edges into a node, those from data at the end. @param {number} node @returns {Column} */
+  edgesInto(node) { return this.inEdge.subarray(this.inStart[node], this.inStart[node + 1]); }
+
+  /** Edges into a node along which backward may send a gradient. @param {number} node @returns {Column} */
+  gradientEdges(node) { return this.edgesInto(node).filter((edge) => edge < this.gradients); }
 
   /** The cell at which an edge begins. @param {number} edge */
   madeCell(edge) {
@@ -108,11 +123,11 @@ export class Facts {
   /** @param {number} edge */
   usedCell(edge) { return this.cellOf[this.used[edge]]; }
 
-  /** Whether a node is an op: neither a leaf nor an output. @param {number} node */
+  /** Whether a node is an op: neither a leaf, nor an output, nor data. @param {number} node */
   isOp(node) { return node < this.nodes && !this.leafOf.has(node); }
 
   /** @param {number} node @returns {number[]} */
-  inputsOf(node) { return [...new Set(this.made.subarray(this.inStart[node], this.inStart[node + 1]))]; }
+  inputsOf(node) { return [...new Set(Array.from(this.edgesInto(node), (edge) => this.made[edge]))]; }
 
   /** @param {number} node @returns {number[]} */
   usersOf(node) { return [...new Set([...this.outEdge.subarray(this.outStart[node], this.outStart[node + 1])].map((edge) => this.used[edge]))]; }
@@ -144,4 +159,12 @@ export class Facts {
 
   /** @param {number} node */
   scopeOf(node) { return node < this.nodes && this.c.scope[node] >= 0 ? this.scopes[this.c.scope[node]] : null; }
+}
+
+/** Puts edges in the order of their ends: those of node i are from start[i] to start[i + 1]. @param {Int32Array} ends @param {Int32Array} start @param {Int32Array} sorted */
+function sortInto(ends, start, sorted) {
+  for (const node of ends) start[node + 1]++;
+  for (let i = 1; i < start.length; i++) start[i] += start[i - 1];
+  const free = start.slice();
+  ends.forEach((node, edge) => (sorted[free[node]++] = edge));
 }

@@ -69,7 +69,7 @@ export function formulaSections(facts, node, slots, link) {
     return [back];
   }
   const letters = Object.keys(formula.gradients), edges = new Map();
-  for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) if (letters[facts.c.position[e]]) edges.set(letters[facts.c.position[e]], e);
+  for (const e of facts.gradientEdges(node)) if (letters[facts.c.position[e]]) edges.set(letters[facts.c.position[e]], e);
   const sent = edges.size ? letters.filter((letter) => edges.has(letter)) : letters, rest = letters.filter((letter) => !sent.includes(letter));
   if (formula.mathml) {
     const out = el("div", { class: "sent" }, el("span", { text: "out" }), typeset(formula.mathml.out, formula.code || ""));

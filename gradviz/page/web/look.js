@@ -1,5 +1,6 @@
 /** How everything looks now: colours, what is lit, numbers of findings, badges. The same for the screen and for export. */
 
+import { DATA } from "./model.js";
 import { aggregated } from "./overlay.js";
 import { edgesBehind, markEdge, tensorOn } from "./trace.js";
 import { factorOn, scalarLine, short3, sumLine } from "./numbers.js";
@@ -16,11 +17,12 @@ export function lookOf(app, plain = false) {
     selected: app.step >= 0 && facts ? running(app) : app.selected,
     other: app.other,
     hover: plain ? null : app.hover,
+    kind: (item) => (app.overlayId === "kind" ? app.model.color(item) : app.model.kindWord(item)), // few colours beside those of an overlay
     fill: (item) => colors[app.overlay.fill(item)] || "",
     line: (item) => app.overlay.line?.(item) || (facts && item >= 0 ? scalarLine(facts, facts.nodeOf(item)) : ""),
     marks: (item) => marksOf(app, item),
     badge: (item) => badge(app, item),
-    absent: absentIn(app),
+    absent: hiddenIn(app),
     edgeText: (g, lit) => edgeText(app, g, lit),
     backward: app.step >= 0,
     travel: app.step >= 0 ? app.travel : 1,
@@ -58,6 +60,12 @@ function hasFlag(facts, node, flag) {
 
 /** @type {WeakMap<object, ((item: number) => number)[]>} */
 const versions = new WeakMap();
+
+/** Whether an item is not shown: of another version, or an input without gradient. @param {App} app @returns {((item: number) => boolean) | null} */
+export function hiddenIn(app) {
+  const absent = absentIn(app), { kind } = app.model;
+  return app.inputs ? absent : (item) => kind[item] === DATA || (absent !== null && absent(item));
+}
 
 /** Whether an item is in no other version than the one that is not shown. @param {App} app @returns {((item: number) => boolean) | null} */
 function absentIn(app) {

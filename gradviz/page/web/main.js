@@ -89,12 +89,15 @@ function controls(app) {
   views.addEventListener("change", () => app.showViews(views.checked));
   app.on("open", () => (views.checked = groups.every((g) => app.layout.isOpen(g))));
   views.checked = groups.every((g) => app.layout.isOpen(g));
-  const shapes = /** @type {HTMLInputElement} */ (byId("shapes")), version = /** @type {HTMLSelectElement} */ (byId("version"));
+  const inputs = /** @type {HTMLInputElement} */ (byId("inputs")), shapes = /** @type {HTMLInputElement} */ (byId("shapes")), version = /** @type {HTMLSelectElement} */ (byId("version"));
   names.addEventListener("change", () => app.setView({ names: names.value }));
+  inputs.disabled = !model.takers.length;
+  inputs.addEventListener("change", () => app.setView({ inputs: inputs.checked }));
   shapes.addEventListener("change", () => app.setView({ shapes: shapes.checked }));
   version.addEventListener("change", () => app.setView({ version: Number(version.value) }));
   app.on("view", () => {
     names.value = app.names;
+    inputs.checked = app.inputs;
     shapes.checked = app.shapes;
     version.value = String(app.version);
   });

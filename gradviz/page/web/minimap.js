@@ -50,7 +50,7 @@ export class Minimap {
   draw() {
     const { app, canvas } = this, r = app.layout.rect(~0), { x, y, k } = app.camera, width = app.width - app.covered;
     canvas.hidden = width < LEAST || (x + r.x * k > -1 && y + r.y * k > -1 && x + (r.x + r.w) * k < width + 1 && y + (r.y + r.h) * k < app.height + 1);
-    if (canvas.hidden) return;
+    if (canvas.hidden) return app.stage.style.removeProperty("--map");
     const ratio = devicePixelRatio || 1, most = Math.min(170, app.width / 3), tall = Math.min(190, app.height / 3);
     this.scale = Math.min((most - 12) / r.w, (tall - 12) / r.h);
     const w = Math.max(r.w * this.scale + 12, 40), h = Math.max(r.h * this.scale + 12, 40);
@@ -61,6 +61,7 @@ export class Minimap {
     canvas.height = this.whole.height;
     canvas.style.width = `${w}px`;
     canvas.style.height = `${h}px`;
+    app.stage.style.setProperty("--map", `${w + 12}px`); // the legend leaves its place free
     canvas.style.right = `${app.covered + 12}px`;
     const c = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     c.drawImage(this.whole, 0, 0);

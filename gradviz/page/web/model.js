@@ -1,12 +1,13 @@
 /**
- * The tree of groups and cells, and the sheets. A cell is a box that is no group: an op, a leaf, an output. An item is a cell, as its
+ * The tree of groups and cells, and the sheets. A cell is a box that is no group: an op, a leaf, an input without gradient, an output. An item is a cell, as its
  * number, or a group, as ~number. Everything inside a group is one range of cells. Group 0 is the page.
  */
 
 /** @typedef {import("./data.js").Block} Block */
 /** @typedef {import("./data.js").Column} Column */
 
-export const OP = 0, LEAF = 1, COPY = 2, OUTPUT = 3;
+export const OP = 0, LEAF = 1, COPY = 2, OUTPUT = 3, DATA = 4;
+const KINDS = ["op", "leaf", "leaf", "output", "input"];
 const WITH_VIEWS = 2; // kind of a group
 export const CELL_HEIGHT = 34, GROUP_HEIGHT = 38;
 
@@ -41,12 +42,16 @@ export class Model {
     this.firstOpen = c.open;
     this.sheetOf = c.sheet;
     this.words = /** @type {string[]} */ (block.head.words);
+    this.colors = { cell: c.cellColor, group: c.groupColor, names: /** @type {string[]} */ (block.head.colors) };
     this.text = { title: c.title, line: c.line, type: c.type, cell: c.cellText, group: c.groupText };
     this.sums = { ops: c.groupOps, parameters: c.groupParameters, nbytes: c.groupBytes };
     /** Where the main ops of each group begin in `mains`: those that carry its work, where they are few. */
     this.mainStart = new Int32Array(c.mainCount.length + 1);
     c.mainCount.forEach((/** @type {number} */ n, /** @type {number} */ g) => (this.mainStart[g + 1] = this.mainStart[g] + n));
     this.mains = c.mains;
+    /** Of each box of data: which tensors it shows, and the nodes that take them. */
+    this.boxData = parts(c.boxData, c.boxDataCount);
+    this.takers = parts(c.taker, c.takerCount);
     this.ports = c.ports;
     this.cells = c.record.length;
     this.groups = c.sheet.length;
@@ -120,6 +125,12 @@ export class Model {
   /** The class of a module, "" for everything else. @param {number} item */
   type(item) { return this.words[this.text.type[this.#row(item)]]; }
 
+  /** What an item is: "group", "op", "leaf", "output", "input". @param {number} item */
+  kindWord(item) { return item < 0 ? "group" : KINDS[this.kind[item]]; }
+
+  /** The name of the colour that an item has when it is closed. @param {number} item */
+  color(item) { return this.colors.names[item < 0 ? this.colors.group[~item] : this.colors.cell[item]]; }
+
   /** Main ops of a group, as nodes. @param {number} g @returns {number[]} */
   mainOps(g) { return [...this.mains.subarray(this.mainStart[g], this.mainStart[g + 1])]; }
 
@@ -132,6 +143,12 @@ export class Model {
     return -1;
   }
 
+  /** The cell that an edge of a sheet comes from, in it or outside; -1 for a group, and where several have one port. @param {number} g @param {number} above a local number */
+  source(g, above) {
+    const shape = this.shape(g), port = above - shape.children;
+    return port < 0 ? Math.max(this.item(g, above), -1) : port < shape.into ? this.ports[this.portStart[g] + port] : -1;
+  }
+
   /** The child of `g` that holds a cell, by local number, or -1 when it lies outside. @param {number} g @param {number} cell */
   childOf(g, cell) {
     if (cell < this.first[g] || cell >= this.end[g]) return -1;
@@ -140,6 +157,12 @@ export class Model {
     while (this.parent[at] !== g) at = this.parent[at];
     return this.groupLocal[at];
   }
+}
+
+/** A column in parts of these lengths. @param {Column} column @param {Column} counts @returns {Column[]} */
+function parts(column, counts) {
+  let end = 0;
+  return Array.from(counts, (/** @type {number} */ n) => column.subarray(end, (end += n)));
 }
 
 /** @param {{[name: string]: Column}} c @returns {Shape[]} */

@@ -96,7 +96,7 @@ export function numberSection(facts, node, title) {
   const shape = (/** @type {number} */ one) => facts.brief(facts.leafOf.get(one)?.tensor || facts.outputs[facts.c.outs[one]][0] || "");
   const shown = (/** @type {string} */ name, /** @type {Values | undefined} */ values, /** @type {number} */ one) => (values?.length ? cells(name, values, shape(one)) : noCells(name, shape(one)));
   const parts = [shown("value", small.value, node), shown(leaf ? ".grad receives" : "gradient that arrives", small.arrived, node)];
-  for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) parts.push(shown(`sent to ${title(facts.made[e])}`, small.sent[facts.c.position[e]], facts.made[e]));
+  for (const e of facts.gradientEdges(node)) parts.push(shown(`sent to ${title(facts.made[e])}`, small.sent[facts.c.position[e]], facts.made[e]));
   return [el("section", {}, el("h3", { text: "In numbers" }), ...parts)];
 }
 

@@ -128,7 +128,7 @@ export class Outline {
   /** @param {number} item @param {number} row */
   #row(item, row) {
     const { app } = this, model = app.model, g = model.around(item), depth = model.depth[g] + 1, isGroup = item < 0;
-    const kind = isGroup ? "group" : ["op", "leaf", "leaf", "output"][model.kind[item]];
+    const kind = model.kindWord(item);
     const type = model.type(item);
     const element = el("div", {
       class: `row ${kind}`, role: "treeitem", id: `row-${item < 0 ? `g${~item}` : item}`, "data-item": item, title: `${model.title(item)} ${type || model.line(item)}`,

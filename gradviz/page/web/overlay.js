@@ -1,5 +1,5 @@
 /** What colours mean: the kind of box, the memory it holds, the gradient that arrives, dtype, device, class of module, or a difference. */
-import { COPY, LEAF, OUTPUT } from "./model.js";
+import { DATA, OUTPUT } from "./model.js";
 
 /** @typedef {import("./facts.js").Facts} Facts */
 /** @typedef {import("./colors.js").Colors} Colors */
@@ -28,22 +28,28 @@ export function overlay(id, facts) {
   return { fill: () => "", legend: kinds(facts) };
 }
 
+/** What the colours of kinds mean, in the order of the legend. @type {{[color: string]: string}} */
+const MEANING = {
+  input: "input, no gradient", leaf: "leaf", op: "op", layer: "layer", attention: "attention", norm: "norm", activation: "activation", shape: "shape", loss: "loss",
+  group: "several ops", output: "output",
+};
+
 /** @param {Facts} facts @returns {Entry[]} */
 function kinds(facts) {
+  const { model } = facts, shown = new Set([...model.colors.cell, ...model.colors.group.subarray(1)].map((i) => model.colors.names[i]));
   return [
-    { color: "leaf", text: facts.model.kind.some((kind) => kind === LEAF || kind === COPY) ? "leaf" : "" },
-    { color: "op", text: "op" },
-    { color: "group", text: facts.model.groups > 1 ? "several ops: opens" : "" },
-    { color: "output", text: "output" },
-    { color: "sheet", text: facts.anyCut ? "cut off: no gradient passes" : "" },
-  ].filter((entry) => entry.text);
+    ...Object.entries(MEANING).filter(([color]) => shown.has(color)).map(([color, text]) => ({ color, text })),
+    ...(model.groups > 1 ? [{ color: "", text: "›: opens" }] : []),
+    ...(facts.anyCut ? [{ color: "sheet", text: "cut off: no gradient passes" }] : []),
+  ];
 }
 
-/** @param {Facts} facts @param {(cell: number) => number} value @param {(a: number, b: number) => number} join @returns {(item: number) => number} */
+/** Values of cells, and of groups what `join` makes of them. Data has no part in it. @param {Facts} facts @param {(cell: number) => number} value @param {(a: number, b: number) => number} join @returns {(item: number) => number} */
 export function aggregated(facts, value, join) {
   const model = facts.model, cells = new Float64Array(model.cells), groups = new Float64Array(model.groups).fill(NaN);
   for (let cell = 0; cell < model.cells; cell++) {
-    cells[cell] = value(cell);
+    cells[cell] = model.kind[cell] === DATA ? NaN : value(cell);
+    if (model.kind[cell] === DATA) continue;
     const g = model.cellGroup[cell];
     groups[g] = Number.isNaN(groups[g]) ? cells[cell] : join(groups[g], cells[cell]);
   }

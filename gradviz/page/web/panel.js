@@ -1,7 +1,7 @@
 /** What is known of the selected box, in words; every id is a link to its box. */
 import { alike, pattern, times, together } from "./alike.js";
 import { byId, count, el, plural } from "./dom.js";
-import { COPY, LEAF, OUTPUT } from "./model.js";
+import { COPY, DATA, LEAF, OUTPUT } from "./model.js";
 import { bytesText } from "./overlay.js";
 import { kindWord } from "./draw.js";
 import { stepOf } from "./look.js";
@@ -61,7 +61,7 @@ export class Panel {
     const mains = item < 0 ? this.app.model.mainOps(~item) : [], node = facts.nodeOf(item);
     if (item < 0) return mains.length ? mains : facts.nodesOf(item).filter((one) => facts.isOp(one));
     if (facts.isOp(node)) return [node];
-    return node < facts.nodes ? facts.usersOf(node) : facts.inputsOf(node);
+    return this.app.model.kind[item] === OUTPUT ? facts.inputsOf(node) : facts.usersOf(node);
   }
 
   #buttons() {
@@ -120,6 +120,7 @@ export class Panel {
     const node = facts.nodeOf(cell), kind = this.app.model.kind[cell];
     if (kind === OUTPUT) return this.#output(facts, facts.roots[node - facts.nodes]);
     if (kind === LEAF || kind === COPY) return this.#leaf(facts, node);
+    if (kind === DATA) return this.#data(facts, node);
     return this.#op(facts, node);
   }
 
@@ -129,6 +130,16 @@ export class Panel {
       ["name", root.name], ["tensor", root.tensor], ["no graph", root.why], ["base of the view", root.base ? `${root.base[1]} ${root.base[2]}` : ""],
       ["made by", root.node >= 0 ? this.#link(root.node) : ""], ["output", root.node >= 0 && root.output ? String(root.output) : ""],
     ])];
+  }
+
+  /** What ops were given that gets no gradient: equal tensors in one row. @param {Facts} facts @param {number} node */
+  #data(facts, node) {
+    const groups = alike(facts.dataOf(node), (data) => `${data.names}\n${data.tensor}`), rows = groups.slice(0, MANY).map((equal) => {
+      const [{ names, tensor, storage }] = equal;
+      return section(`${names.join(", ") || "input"}${times(equal.length)}`, table([["tensor", tensor], ["storage", equal.length === 1 && storage >= 0 ? this.#storage(facts, storage) : ""]]));
+    });
+    if (groups.length > MANY) rows.push(el("p", { class: "small", text: `+${count(groups.length - MANY)} more` }));
+    return [...rows, section("Taken by", this.#links(facts.usersOf(node), true))];
   }
 
   /** @param {Facts} facts @param {number} node */

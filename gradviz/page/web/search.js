@@ -1,5 +1,5 @@
 /** Finds ops, modules, names and lines of code by a part of their text. Pure: the list of matches for a query. */
-import { OUTPUT } from "./model.js";
+import { DATA, OUTPUT } from "./model.js";
 
 /** @typedef {import("./facts.js").Facts} Facts */
 
@@ -26,6 +26,7 @@ export function search(facts, query) {
   const matchesCell = (/** @type {number} */ cell) => {
     const node = facts.nodeOf(cell);
     if (model.kind[cell] === OUTPUT) return named(facts.roots[node - facts.nodes].name);
+    if (model.kind[cell] === DATA) return Math.max(...facts.dataOf(node).map((data) => best(data.names)), named(model.title(cell)));
     const leaf = facts.leafOf.get(node);
     if (leaf) return best(leaf.names);
     const c = facts.c, line = c.source[node], script = c.scriptLine[node];

@@ -1,6 +1,8 @@
 /** What is said of the box or the edge under the pointer. */
 import { byId, el } from "./dom.js";
+import { kindWord } from "./draw.js";
 import { formulaLine } from "./formula.js";
+import { DATA } from "./model.js";
 import { edgesBehind, tensorOn } from "./trace.js";
 
 /** @typedef {import("./app.js").App} App */
@@ -41,6 +43,7 @@ export class Tip {
   #cell(facts, cell) {
     const { model } = this.app, node = facts.nodeOf(cell), leaf = facts.leafOf.get(node);
     if (leaf) return [model.title(cell), `${leaf.kind} ${leaf.tensor}`, leaf.hasGrad ? ".grad was set before this call" : ".grad was None before this call"];
+    if (node >= facts.firstData) return [model.title(cell), model.line(cell), kindWord(DATA)];
     if (node >= facts.nodes) return [model.title(cell), facts.roots[node - facts.nodes].tensor];
     const at = facts.c.scriptLine[node] >= 0 ? facts.c.scriptLine[node] : facts.c.source[node];
     const lines = [model.title(cell), `${facts.word("forward", node)} ${facts.outputs[facts.c.outs[node]].join(", ")}`, facts.word("op", node), formulaLine(facts, node)];

@@ -21,7 +21,7 @@ export function reach(facts, starts, up) {
     const node = /** @type {number} */ (stack.pop());
     const from = up ? facts.inStart[node] : facts.outStart[node], to = up ? facts.inStart[node + 1] : facts.outStart[node + 1];
     for (let i = from; i < to; i++) {
-      const next = up ? facts.made[i] : facts.used[facts.outEdge[i]];
+      const next = up ? facts.made[facts.inEdge[i]] : facts.used[facts.outEdge[i]];
       if (!seen[next]) {
         seen[next] = 1;
         stack.push(next);
@@ -94,8 +94,8 @@ export function between(facts, from, to) {
   for (const node of forwardOrder(facts)) {
     if (!nodes[node] || start[node]) continue;
     let sum = 0n;
-    for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) {
-      const made = facts.made[e];
+    for (let i = facts.inStart[node]; i < facts.inStart[node + 1]; i++) {
+      const made = facts.made[facts.inEdge[i]];
       if (start[made]) sum += 1n;
       else if (nodes[made] && !goal[made]) sum += ways.get(made) || 0n;
     }
@@ -186,7 +186,7 @@ export function litEdges(facts, g, isLit) {
   for (let cell = model.first[g]; cell < model.end[g]; cell++) {
     const node = facts.nodeOf(cell);
     if (model.kind[cell] !== COPY) {
-      for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) if (isLit(e)) markEdge(facts, g, e, found, 1);
+      for (const e of facts.edgesInto(node)) if (isLit(e)) markEdge(facts, g, e, found, 1);
     }
     for (let i = facts.outStart[node]; i < facts.outStart[node + 1]; i++) {
       const e = facts.outEdge[i], user = facts.usedCell(e);
@@ -233,8 +233,8 @@ export function edgesBehind(facts, g) {
 
 /** The tensor whose gradient goes along an edge, without its dtype where that is the usual one. @param {Facts} facts @param {number} edge */
 export function tensorOn(facts, edge) {
-  const made = facts.made[edge], leaf = facts.leafOf.get(made);
-  if (leaf) return facts.brief(leaf.tensor);
+  const made = facts.made[edge], leaf = facts.leafOf.get(made), [data] = facts.dataOf(made);
+  if (leaf || data) return facts.brief((leaf || data).tensor);
   const output = edge < facts.c.output.length ? facts.c.output[edge] : facts.roots[facts.used[edge] - facts.nodes].output;
   return facts.brief(facts.outputs[facts.c.outs[made]][output] || "");
 }

@@ -1,0 +1,119 @@
+"""The check on the exception that ended a script: what autograd, an optimizer or a
+tensor refused, why, and what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from textwrap import shorten
+
+from gradviz.checks.context import CheckContext
+from gradviz.checks.edit import instead, together
+from gradviz.checks.record import Raised
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.raised.finders import UnderstoodFailure
+from gradviz.checks.rules.raised.messages import messages, understood
+from gradviz.checks.words import Names, all_names, code, line, listed
+from gradviz.wording import bytes_text, one_line
+
+TOPICS = ("autograd", "training", "tensors")
+
+
+@check(
+    "raised",
+    "error",
+    "the script failed with an exception that autograd or an optimizer raised",
+)
+def raised_exception(context: CheckContext) -> Diagnoses:
+    """The exception that ended the script is one that is understood: what was refused,
+    why, and what to do instead.
+
+    Among them: backward from something that is no single number, a gradient of what was
+    not used, a custom Function that returns the wrong number of gradients, a leaf
+    changed in place, a `.grad` that is None, an optimizer with tensors that are no
+    leaves, tensors made in inference mode, and copies of tensors with a graph. The
+    traceback's line is named, or that of the custom Function. What another check says
+    more exactly (`no-graph`, `stale-saved`, `freed-graph`) is not said twice.
+
+    How it is found: The message of the exception is compared with those that autograd,
+    optimizers and tensors are known to raise; names and shapes come from the frames of
+    the traceback. Any other exception out of a backward call is told as it is.
+
+    What to do: What the finding says: the cure differs from message to message.
+
+    When to ignore it: Never: the script has failed.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    loss = (model(torch.ones(2, 3)) - 1).square()
+    loss.backward()
+    ```
+    """
+    raised = context.record.raised
+    if raised is None:
+        return
+
+    failed = raised.source.text if raised.source is not None else ""
+    text = f"{raised.text}\n{raised.within}{failed}"
+    found = understood(text, messages(*TOPICS))
+
+    if found is None and raised.backward:
+        # the last message: of which nothing is known but where it comes from
+        found = messages("backward")[0], {}
+    if found is not None:
+        message, groups = found
+        yield _explained(UnderstoodFailure(message, context, raised), groups)
+
+
+def _explained(failure: UnderstoodFailure, groups: dict[str, str]) -> Diagnosis:
+    message, raised = failure.message, failure.raised
+    lines = failure.lines()
+    rewritten = [failure.rewritten(source) for source in lines]
+    words = _words(groups, raised) | {
+        "code": failure.code,
+        "at": listed(map(line, lines)),
+        "text": one_line(lines[0].text) if lines else "",
+        "new": one_line("; ".join(rewritten)),
+    }
+    first_line = one_line((raised.text.splitlines() or [""])[0])
+    quoted = shorten(first_line, 160, placeholder=" …")
+    why = message.why.format(**words)
+
+    return Diagnosis(
+        message.summary.format(**words),
+        raised.missing or raised.outputs,
+        f"{code(raised.source)} raised {raised.kind}: {quoted}; {why}",
+        (message.fix_there if lines else message.fix).format(**words),
+        source=lines[0] if lines else raised.custom or raised.source,
+        follows=_follows(failure, groups),
+        edit=together(list(map(instead, lines, rewritten))),
+    )
+
+
+def _words(groups: dict[str, str], raised: Raised) -> dict[str, str]:
+    """The parts of the message, each one line, and what is known of the failure."""
+    words = {key: one_line(value.partition("\n")[0]) for key, value in groups.items()}
+    if re.fullmatch(r"\d+ bytes", words.get("asked", "")):
+        words["asked"] = bytes_text(int(words["asked"].split()[0]))
+
+    sizes = ", ".join(map(str, raised.shape))
+    return words | {
+        "name": listed(raised.outputs) or "the output",
+        "missing": listed(raised.missing) or "an input",
+        "shape": f"({sizes},)" if len(raised.shape) == 1 else f"({sizes})",
+        "line": line(raised.source),
+    }
+
+
+def _follows(failure: UnderstoodFailure, groups: dict[str, str]) -> Names:
+    """Checks that say it more exactly; of a leaf without a gradient none does, but for
+    the one on parameters that are no leaves.
+    """
+    if "owner" in groups:
+        tensors = failure.context.named_tensors
+        results = all_names(tensor for tensor in tensors if not tensor.leaf)
+        if groups["owner"] not in results:
+            return ("nonleaf-parameter",)
+    return failure.message.follows

@@ -1,0 +1,114 @@
+"""What a command looks at: a saved graph, or what a run of a script leads to.
+
+Imports torch only when a script is run: a saved graph is read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from gradviz.cli.launch import process_hook
+from gradviz.cli.waiting import END, FIRST_CALL, FIRST_STEP, reading, waiting
+from gradviz.errors import TargetError
+from gradviz.run.program import Target
+
+if TYPE_CHECKING:
+    from gradviz.graph import Graph
+    from gradviz.run.ending import RunResult
+    from gradviz.run.outputs import LiveOutputs
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What to look at and how to run it, as the command line has it."""
+
+    target: Target
+    arguments: tuple[str, ...]
+    at: int | Sequence[int] | None
+    keep_going: bool
+
+    def graph(
+        self, read: Callable[[LiveOutputs], Graph] | None = None
+    ) -> RunResult[Graph]:
+        """Load the saved graph, or run the script. Call `raise_failure()` of the result
+        when its graph is written.
+
+        `read` reads what a script leads to, where `gradviz.run.run.read_graph` is not
+        to do it.
+        """
+        if self.target.kind == "graph":
+            return self._saved_graph()
+
+        from gradviz.run.run import read_graph
+
+        graph_of, process = read or read_graph, process_hook()
+
+        def graph_of_process(live: LiveOutputs) -> Graph:
+            graph = graph_of(live)
+            return graph if process is None else process(graph, live)
+
+        return self.read(graph_of_process)
+
+    def _saved_graph(self) -> RunResult[Graph]:
+        from gradviz.graph.files import load
+        from gradviz.run.ending import RunResult
+
+        for is_set, option in (
+            (self.arguments, "arguments after --"),
+            (self.at is not None, "--at"),
+            (self.keep_going, "--continue"),
+        ):
+            if is_set:
+                raise TargetError(
+                    f"{self.target.place!r} is a saved graph, which runs no script: leave out {option}."
+                )
+        with reading():
+            return RunResult(load(self.target.place), self.target)
+
+    def read(
+        self,
+        read: Callable[[LiveOutputs], T],
+        *,
+        need_graph: bool = True,
+        steps: int | None = None,
+    ) -> RunResult[T]:
+        """Run the script and `read` what it leads to, while it is alive. Raises
+        TargetError for a saved graph.
+
+        The options are those of `Run`.
+        """
+        from gradviz.run.run import Run
+
+        if need_graph:
+            event = FIRST_CALL
+        elif self.keep_going:
+            event = END
+        else:
+            event = FIRST_STEP
+        then = END if self.keep_going else ""
+
+        with waiting(self.target.short, self.until(event), then) as around_reading:
+            return Run(
+                self.target,
+                read,
+                self.arguments,
+                at=self.at,
+                keep_going=self.keep_going,
+                need_graph=need_graph,
+                around=around_reading,
+                steps=steps,
+            ).captured()
+
+    def until(self, event: str) -> str:
+        """What the script is run for: the last backward call to look at, its end where
+        a variable is named, else this event.
+        """
+        if isinstance(self.at, Sequence):
+            return f"until its backward() call {max(self.at)}"
+        if self.at is not None:
+            return f"until its backward() call {self.at}"
+        return END if self.target.name else event

@@ -1,0 +1,21 @@
+"""Three pictures of the gallery are what gradviz draws; that its page is whole, `.ci/style.py` asks."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tests.blocks import ROOT
+
+GALLERY = runpy.run_path(str(ROOT / "docs" / "make_gallery.py"))
+CHOSEN = ("mlp_training", "vae_digits", "siamese_signatures")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHOSEN)
+def test_the_picture_is_up_to_date(name: str, tmp_path: Path) -> None:
+    (family,) = [family for family in GALLERY["FAMILIES"] if family.name == name]
+    drawn = GALLERY["draw"](family, tmp_path)
+    assert drawn.read_bytes() == (GALLERY["PICTURES"] / drawn.name).read_bytes(), "run: python docs/make_gallery.py"
