@@ -220,7 +220,7 @@ class Options:
     views: Views = _choice(
         "auto",
         Views,
-        "Ops that only change a shape: auto merges them into another op above 50 nodes.",
+        "Ops that only change a shape: auto merges them into another op above 16 nodes.",
     )
     leaves: Leaves = _choice(
         "auto",
