@@ -280,7 +280,7 @@ def test_check_tells_what_it_has_seen(at: int, tmp_path: Path) -> None:
     done = python("-m", "gradviz", "check", "script.py", cwd=tmp_path)
     if at:
         assert done.returncode == 1 and "[gradient-not-reset]" in done.stdout and "until Ctrl-C." in done.stdout
-        assert "46 later backward calls" in " ".join(done.stdout.split()) and not done.stderr
+        assert "47 later backward calls" in " ".join(done.stdout.split()) and not done.stderr
     else:
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
 
