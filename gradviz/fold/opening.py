@@ -20,7 +20,7 @@ from gradviz.fold.sizes import Sizes
 from gradviz.fold.titles import calls_in, has_calls, is_list, list_of
 from gradviz.graph.origins import ScopeTree, around
 
-_LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*|(LSTM|GRU|RNN)(Cell)?)$")
+LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*|(LSTM|GRU|RNN)(Cell)?)$")
 """Classes whose name says all, of however many ops they are."""
 FEW = 4
 """Ops of a group up to which a box says about as much as its ops would."""
@@ -159,7 +159,7 @@ class Opening:
 
         return (
             work <= 1
-            or _LAYER.search(self.groups.graph.scopes[group.scope].type) is not None
+            or LAYER.search(self.groups.graph.scopes[group.scope].type) is not None
         )
 
     def _may_open(self, group_id: int) -> bool:

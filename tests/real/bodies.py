@@ -8,7 +8,7 @@ from collections.abc import Iterator, Set
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.fold.groups import Groups
-from gradviz.fold.opening import SHARE
+from gradviz.fold.opening import LAYER, SHARE
 from gradviz.fold.titles import calls_in, title
 from gradviz.graph import Graph
 
@@ -30,7 +30,10 @@ def closed_bodies(graph: Graph) -> list[str]:
 
 def _closed(groups: Groups, is_open: Set[int]) -> Iterator[int]:
     for at, group in enumerate(groups):
-        if at and at not in is_open and (group.parent or 0) in is_open and group.op is None:
+        # a recurrent layer is one box, however many ops it runs
+        is_layer = group.scope is not None and LAYER.search(groups.graph.scopes[group.scope].type)
+        shut = at and at not in is_open and (group.parent or 0) in is_open
+        if shut and group.op is None and not is_layer:
             yield at
 
 

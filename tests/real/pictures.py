@@ -13,6 +13,7 @@ from gradviz.draw.typesetting import text_width
 from tests.layout.geometry import overlapping_pairs
 
 WIDEST, TALLEST = 2000, 2600  # px, of a picture that nobody asked to be larger
+SLIDE = 2400, 1100  # or of one that runs to the right
 SLACK = 0.6  # px: places are written with one decimal
 SIZE, STRONG = 11.0, 11.0  # px, of plain and of strong text in boxes
 HEAD = 7.0  # px, of an arrow, which the line ends before
@@ -77,7 +78,8 @@ def _last_x(data: str) -> float:
 
 
 def too_large(drawn: Drawn) -> str:
-    if drawn.width <= WIDEST and drawn.height <= TALLEST:
+    sizes = (WIDEST, TALLEST), SLIDE
+    if any(drawn.width <= width and drawn.height <= height for width, height in sizes):
         return ""
     return f"{drawn.width:,.0f} x {drawn.height:,.0f} px"
 
