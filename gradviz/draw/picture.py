@@ -68,6 +68,8 @@ MOST_TO_MEASURE = 400
 """Boxes above which a picture is too large without a measurement: so many of the
 smallest ones cover the page.
 """
+MOST_OF_SLIDE = 120
+"""Boxes above which no slide holds a picture, whatever its direction."""
 MARGIN = 16.0
 PART_GAP = 12.0  # between title, legend, boxes and footer
 LEAST_ROOM = 520.0  # for the texts around a small drawing
@@ -102,7 +104,7 @@ def _composed(
     down, right = (replace(options, direction=way) for way in ("down", "right"))
     page = page or _Page(drawn, down)
     # it is made smaller on a page: perhaps less so when it runs sideways
-    if len(drawn.boxes) <= MOST_TO_MEASURE and _shown(page) < 1.0:
+    if len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
         flat = _Page(drawn, right)
         if _shown(flat) > _shown(page):
             return compose(graph, drawn, right, flat)

@@ -24,7 +24,7 @@ GAP = 4.0
 AIR = 2.0
 STEP = 6.0  # at most this far apart are the points of a curve that a label keeps off
 # of all curves together: beyond, labels keep off boxes and words only
-MAX_STEPS = 200_000
+MAX_STEPS = 6_000
 MAX_PIECES = 60  # of a curve, counted in control points
 CELL = 64.0  # side of the squares of the index of what is taken
 
