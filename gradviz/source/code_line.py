@@ -85,28 +85,6 @@ def in_place_part(source: SourceLine | None) -> str:
     )
 
 
-def with_copies(source: SourceLine | None) -> str:
-    """A line that sets a part of a tensor from other parts of it, written so that it
-    reads copies; "" for other lines.
-
-    >>> with_copies(SourceLine("a.py", 1, "f", "x[:, t] = cell(x[:, t - 1])"))
-    'x[:, t] = cell(x[:, t - 1].clone())'
-    >>> with_copies(SourceLine("a.py", 1, "f", "x[:, t] = cell(y)"))
-    ''
-    """
-    for statement in parsed(source):
-        if not isinstance(statement, ast.Assign):
-            continue
-        parts = [part for part in statement.targets if isinstance(part, ast.Subscript)]
-        tensors = {ast.unparse(without_index(part)) for part in parts}
-        for part in ast.walk(statement.value):  # the outer ones come first
-            if not isinstance(part, ast.Subscript):
-                continue
-            if ast.unparse(without_index(part)) in tensors:
-                return _with(statement, part, _call(part, "clone"))
-    return ""
-
-
 def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     """A line that puts one thing into a container, or adds it to a total, written so
     that it adds a detached tensor.

@@ -166,11 +166,6 @@ def own_class(kind: type) -> dict[str, Any]:
     return dict(_own(kind))
 
 
-def class_name(kind: type) -> str:
-    """The name of a class, past a metaclass of the user's."""
-    return str(_name(kind))
-
-
 def submodules(
     module: torch.nn.Module,
 ) -> Iterator[tuple[str, torch.nn.Module]]:

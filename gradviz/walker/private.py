@@ -338,9 +338,3 @@ def keep_from_compiler(function: Any) -> None:
     skip = getattr(_frames, "skip_code", None)
     if skip is not None:
         skip(function.__code__)
-
-
-def has_compiled() -> bool:
-    """Whether `torch.compile` has compiled anything in this process."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None) or {}
-    return bool(counters.get("frames"))
