@@ -275,8 +275,8 @@ def architecture_is_what_the_code_is() -> Problems:
     for name in re.findall(r"`([\w]+/[\w/.]*)`", page):
         if not any((home / name).exists() for home in (ROOT, PACKAGE, PACKAGE.parent)):
             yield f"ARCHITECTURE.md names {name}, which is not there"
-    if len(page.splitlines()) >= 130:
-        yield "ARCHITECTURE.md is longer than one page of 130 lines"
+    if len(page.splitlines()) > 150:
+        yield "ARCHITECTURE.md is longer than one page of 150 lines"
 
 
 def versions_agree() -> Problems:
