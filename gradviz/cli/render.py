@@ -168,8 +168,8 @@ def _graph(
     """
     captured: RunResult[Graph]
     if reading == "plain":
-        few = hook("gradviz.gradients.command:with_values_of_few")
-        captured = source.graph(few if for_reader else None)
+        lesson = hook("gradviz.gradients.lesson:graph_with_lesson")
+        captured = source.graph(lesson if for_reader else None)
     elif reading == "gradients":
         read = load("gradviz.gradients.command:graph_with_backward")
         captured = read(source, run_custom, values)

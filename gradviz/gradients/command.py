@@ -76,29 +76,6 @@ def graph_with_backward(
     return source.graph(read)
 
 
-LESSON = 15
-"""Ops on single numbers that are drawn with their values and gradients unasked."""
-
-
-def with_values_of_few(live: LiveOutputs) -> Graph:
-    """The graph behind the outputs; with its numbers where it is but a few ops on single
-    numbers, as in a first lesson.
-    """
-    from gradviz.run.run import read_graph
-
-    graph = read_graph(live)
-    ops = [node for node in graph.nodes if node.id not in graph.leaf_of]
-    is_lesson = 0 < len(ops) <= LESSON and all(
-        output is not None and output.shape == ()
-        for node in ops
-        for output in node.outputs
-    )
-    if not is_lesson or any("freed" in node.flags for node in ops):
-        return graph
-
-    return replace(graph, backward=measured(live, values=True).graph.backward)
-
-
 def timed_graph(source: Source) -> RunResult[Graph]:
     """The graph with the seconds of every module, measured over a few steps; a saved
     graph is as it is.

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from gradviz.graph.files import load
 from tests.cli.conftest import Gradviz
@@ -71,3 +75,71 @@ y.backward()
     words = re.findall(r">([^<>\n]+)</text>", (tmp_path / "lesson.svg").read_text())
     assert {"= 1, grad 5", "+ 1", "= 6, grad 1", "\u00d7 3"} <= set(words)
     assert not any("not drawn" in line for line in words)
+
+
+NOT_A_LESSON = {
+    "a hook unpacks what is saved": """
+unpacked = []
+def unpack(tensor):
+    unpacked.append(1)
+    return tensor
+with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+    y = (x * x).sin()
+y.backward()
+print("END", len(unpacked))
+""",
+    "a hook changes the gradient": """
+h = x * 3
+h.register_hook(lambda grad: grad * 2)
+y = h.exp()
+y.backward()
+print("END", round(float(x.grad)))
+""",
+    "a leaf has a hook": """
+x.register_hook(lambda grad: grad * 2)
+y = x.exp() * 3
+y.backward()
+print("END", round(float(x.grad)))
+""",
+    "a custom Function": """
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+    @staticmethod
+    def backward(ctx, grad):
+        print("END", "backward")
+        return 2 * ctx.saved_tensors[0] * grad
+y = Square.apply(x) + 1
+y.backward()
+""",
+    "a tensor that was modified": """
+h = x.exp()
+h.add_(1)
+y = h * h
+h.add_(1)
+try:
+    y.backward()
+except RuntimeError:
+    print("END", "refused")
+""",
+    "a tensor without numbers": """
+x = torch.tensor(2.0, requires_grad=True, device="meta")
+y = (x * 3).exp()
+y.backward()
+print("END", x.grad.device)
+""",
+}
+
+
+@pytest.mark.parametrize("name", NOT_A_LESSON)
+def test_where_numbers_would_disturb_or_be_others_none_are_shown(name: str, gradviz: Gradviz, tmp_path: Path) -> None:
+    """The picture is made all the same, and the script prints what it prints alone."""
+    lines = f"import torch\n\nx = torch.tensor(2.0, requires_grad=True)\n{NOT_A_LESSON[name]}"
+    file = script(tmp_path, lines)
+    alone = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True).stdout
+    shown = gradviz("render", file, "--continue", "-o", tmp_path / "graph.svg")
+    assert [line for line in shown.stdout.splitlines() if "END" in line] == alone.splitlines()
+    words = re.findall(r">([^<>\n]+)</text>", (tmp_path / "graph.svg").read_text())
+    assert not [word for word in words if "grad " in word]
