@@ -14,18 +14,12 @@ from typing import Literal, NamedTuple, TypeVar
 
 from gradviz.draw import details
 from gradviz.draw.chart import Chart, chart_of
+from gradviz.draw.edge_words import EdgeWords
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.heat import HEATS, gradient_norms
 from gradviz.draw.kinds import kind_of_node
 from gradviz.draw.marks import marked
-from gradviz.draw.names import (
-    MOST,
-    held_names,
-    kind_of_tensors,
-    name_of,
-    passed_on,
-    tensors_along,
-)
+from gradviz.draw.names import name_of
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, MEANING, BoxKind
 from gradviz.draw.summary import (
@@ -52,22 +46,15 @@ from gradviz.graph import (
     Root,
     SavedState,
     SavedTensor,
-    TensorInfo,
     column,
 )
 from gradviz.report import labels
 from gradviz.stages import Stage
-from gradviz.wording import plural, tensor_line
-
-# edges between the same two boxes that are still drawn one by one; more are one link
-APART = 2
-TOLD = 12  # edges that a tooltip lists
 
 LinkStyle = Literal["data", "view", "saved", "same", "cut"]
 FLOWS: tuple[LinkStyle, ...] = ("data", "cut")
 """Styles of links with an arrow."""
 STALE: tuple[SavedState, ...] = ("freed", "modified")
-LABELLED = 2000  # boxes above which no edge says what it carries
 T = TypeVar("T")
 # boxes for the data that enters one box; the last one stands for the rest
 MOST_DATA = 5
@@ -189,7 +176,6 @@ class Drafter:
         self.bases: dict[tuple[int, int], int] = {}
         self.outputs_cut = 0
         self.data_uses = 0  # of data that is drawn
-        self.came: dict[int, set[TensorInfo | None]] = {}
         self.all_freed = is_all_freed(graph)
         self.dtype, self.several_dtypes = usual_dtype(graph)
         self.brief = without_dtype(self.dtype)
@@ -209,9 +195,7 @@ class Drafter:
         self.owners = {
             leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None
         }
-        self.bundles = _bundles(graph)
-        # nodes whose links name the output
-        self.several = {edge.producer for edge in graph.edges if edge.output}
+        self.words = EdgeWords(graph, options, self.brief, self.numbers)
 
     def draft(self) -> Scene:
         with Stage(
@@ -291,11 +275,6 @@ class Drafter:
     def _draw_nodes(self, nodes: Iterable[Node]) -> None:
         leaf_of, hidden = self.graph.leaf_of, self.options.leaves == "hidden"
         for node in nodes:
-            if len(node.outputs) > 1 and not (
-                node.group is not None and node.group.kind in ("chain", "op")
-            ):
-                self.several.add(node.id)
-
             leaf = leaf_of.get(node.id)
             if leaf is None:
                 module, with_script = (
@@ -478,121 +457,20 @@ class Drafter:
             self.links.append(Link(source, target, style, label, edges, tip))
 
     def _draw_edge(self, edge: Edge) -> None:
-        drawn = _without_shared(self.graph, edge)
-        # all of this edge are uses of parameters that an earlier call shows
+        drawn = self.words.drawn(edge)
         if drawn is None:
             return
 
-        producer, consumer = drawn.producer, drawn.consumer
-        bundle = self.bundles.get((producer, consumer))
-        if bundle is None:
-            label, uses, tip = self._edge_words(drawn), drawn.count, ""
-        # the first edge of a bundle stands for all of them
-        elif drawn == bundle[0]:
-            uses = sum(edge.count for edge in bundle)
-            label, words = (
-                _bundle_label(bundle, uses),
-                [self._edge_words(edge) for edge in bundle],
-            )
-            rest = [labels.more(len(words) - TOLD)] if len(words) > TOLD else []
-            tip = ", ".join((*words[:TOLD], *rest))
-        else:
-            return
-
+        producer, consumer = drawn.edge.producer, drawn.edge.consumer
         marks = labels.mark_words(self.marked.edges.get((consumer, producer), ()))
-        words = list(filter(None, (label, *marks)))
-        style = self._style(producer, consumer)
         self._link(
             self._source(producer, consumer),
             self.box_of.get(consumer),
-            style,
-            " ".join(words),
-            uses,
-            tip,
+            self._style(producer, consumer),
+            " ".join(filter(None, (drawn.label, *marks))),
+            drawn.uses,
+            drawn.tip,
         )
-
-    def _edge_words(self, edge: Edge) -> str:
-        """The tensor that goes along an edge, by name and shape, and how often it is
-        used.
-        """
-        which = self._which(edge.producer, edge.output)
-        name, shape = self._carried(edge)
-        moved = labels.moved_text(self.graph.nodes[edge.consumer])
-        factor = details.factor_text(
-            self.numbers.get(edge.consumer),
-            edge.position,
-        )
-        uses = self._uses(edge, name)
-        if name or (shape and self.graph.nodes[edge.producer].group is not None):
-            which = ""  # both are the tensor
-        return " ".join(filter(None, (which, name, shape, moved, factor, uses)))
-
-    def _carried(self, edge: Edge) -> tuple[str, str]:
-        """The variable that holds what goes along an edge, and its shape where the box
-        changed that: `q`, `(5, 8)`.
-        """
-        node, output = edge.producer, edge.output
-        record = self.graph.nodes[node]
-        if len(self.graph.nodes) > LABELLED or self.options.details:
-            return "", ""
-        if (
-            node in self.graph.leaf_of
-            or output >= len(record.outputs)
-            or node == edge.consumer
-        ):
-            return "", ""
-
-        tensors = tensors_along(self.graph, edge)
-        tensor = kind_of_tensors(self.graph, tensors)
-        if node not in self.came:
-            self.came[node] = self._inputs_of(node)
-        if tensor is None or tensor in self.came[node]:
-            shape = ""
-        else:
-            shape = self.brief(tensor_line(tensor))
-        shape = shape.strip() if shape != "()" else ""
-        names = held_names(self.graph, tensors) if self.options.names == "auto" else ""
-        return labels.relative(names, self._path(record.scope)), shape
-
-    def _uses(self, edge: Edge, names: str) -> str:
-        """What goes round a loop; of another edge how often each tensor is used, where
-        that is more than once.
-        """
-        record = self.graph.nodes[edge.consumer]
-        group = record.folded
-        passed = passed_on(self.graph, edge)
-        if not passed or group is None:
-            is_said = edge.count == names.count(",") + 1
-            return "" if is_said else f"used {edge.count:,} times"
-
-        if all(passed) and len(passed) <= MOST and self.options.names == "auto":
-            module = self._path(record.scope)
-            tensors = labels.relative(", ".join(dict.fromkeys(passed)), module)
-        else:
-            tensors = plural(len(passed), "tensor")
-        return f"{tensors} to the next of {group.count:,}"
-
-    def _inputs_of(self, node: int) -> set[TensorInfo | None]:
-        """The kinds of tensors that a box gets from others, leaves apart."""
-        return {
-            self.graph.nodes[edge.producer].outputs[edge.output]
-            for edge in self.graph.inputs(node)
-            if edge.producer not in self.graph.leaf_of
-            and edge.output < len(self.graph.nodes[edge.producer].outputs)
-        }
-
-    def _which(self, node: int, output: int) -> str:
-        """Which output of several a link comes from: a folded box lists its kinds of
-        tensors, which have no number of their own.
-
-        Nothing where there is one output only.
-        """
-        if node not in self.several:
-            return ""
-        record = self.graph.nodes[node]
-        if record.group is None or output >= len(record.outputs):
-            return f"output {output}"
-        return self.brief(tensor_line(record.outputs[output]))
 
     def _draw_saved(self) -> None:
         """A box for each saved tensor. A saved leaf has its box already, and is only
@@ -707,7 +585,7 @@ class Drafter:
             )
 
             if root.node is not None:
-                which = self._which(root.node, root.output)
+                which = self.words.which(root.node, root.output)
                 is_named = self.options.names == "auto" and not self.options.details
                 if is_named and root.node not in self.graph.leaf_of:
                     which = (
@@ -751,7 +629,7 @@ class Drafter:
             self._link(
                 self.box_of.get(base.node),
                 box,
-                label=self._which(base.node, base.output),
+                label=self.words.which(base.node, base.output),
             )
 
         return self.bases[base.node, base.output]
@@ -843,49 +721,3 @@ def few_of(
     others = [data for _, several in entries[most:] for data in several]
     if others:
         yield (labels.more(len(others)), "inputs"), others
-
-
-# -- edges drawn as one: what runs from one box to another in three edges or more, one f
-
-
-def _bundles(
-    graph: Graph,
-) -> dict[tuple[int, int], list[Edge]]:
-    """Edges by (producer, consumer), in the order of the graph. Only a node with
-    several outputs has parallel edges.
-    """
-    several = set(
-        zip(*(column(graph.edges, name) for name in ("producer", "consumer", "output")))
-    )
-    parallel: dict[tuple[int, int], list[Edge]] = {
-        ends[:2]: [] for ends in several if ends[2] and ends[0] != ends[1]
-    }
-
-    for edge in graph.edges if parallel else ():
-        ends = parallel.get((edge.producer, edge.consumer))
-        drawn = _without_shared(graph, edge) if ends is not None else None
-        if ends is not None and drawn is not None:
-            ends.append(drawn)
-
-    return {ends: edges for ends, edges in parallel.items() if len(edges) > APART}
-
-
-def _without_shared(graph: Graph, edge: Edge) -> Edge | None:
-    """The edge without its uses of parameters that are drawn with an earlier call, as
-    the box says; None if that is all.
-    """
-    group = graph.nodes[edge.consumer].group
-    if group is None or not group.shared:
-        return edge
-    shared = sum(
-        uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output)
-    )
-    return edge._replace(count=edge.count - shared) if edge.count > shared else None
-
-
-def _bundle_label(edges: Sequence[Edge], uses: int) -> str:
-    """`11 tensors`; with the number of uses where one is used more often:
-    `11 tensors, 55 uses`.
-    """
-    text = plural(len(edges), "tensor")
-    return text if uses == len(edges) else f"{text}, {plural(uses, 'use')}"

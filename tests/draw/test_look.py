@@ -134,6 +134,20 @@ def test_queries_keys_and_values_keep_their_names_through_views() -> None:
     assert told == {"q, k", "v"}
 
 
+def test_two_tensors_on_one_line_are_not_one_that_is_used_twice() -> None:
+    x = torch.ones(2, 3, 8, requires_grad=True)
+    net = torch.nn.Linear(8, 16)
+    with gradviz.record() as recording:
+        parts = net(x).chunk(2, dim=-1)
+        once = parts[0].exp()
+        loss = (parts[0] @ parts[1].transpose(-2, -1)).sum() + (once.mT @ once).sum() + 0 * net.weight.sum()
+        for _ in range(4):
+            loss = loss + once.view(-1).view(2, 24).sin().sum()
+    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    told = {made.boxes[link.source].lines[0]: link.label for link in made.links if " " in link.label}
+    assert "2 tensors" in told["split"]
+
+
 def test_what_stands_side_by_side_in_the_code_does_so_in_the_picture() -> None:
     """Two layers of one tensor, one of which is used far below: as mu and logvar."""
     x, low, high = torch.ones(2, 3), torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)
