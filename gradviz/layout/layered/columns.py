@@ -44,19 +44,12 @@ def in_columns(
     if not len(long) or not 0 < len(sheet.above) <= EDGES:
         return BrokenUp(x, rows, routes)
 
-    x, y, height = x.copy(), rows.y.copy(), rows.height.copy()
-    pieces = np.split(routes.points.copy(), routes.starts[1:-1])
+    breaker = _Breaker(sheet, layers, x, rows, routes)
     for component in long.tolist():
-        breaks = _breaks(sheet, layers, x, rows, component)
-        if breaks:
-            _break(sheet, layers, x, y, height, rows, pieces, component, breaks)
-
-    starts = starts_of(np.array([len(piece) for piece in pieces]))
-    return BrokenUp(
-        x,
-        rows._replace(y=y, height=height),
-        Routes(np.concatenate(pieces), starts),
-    )
+        ends = _breaks(sheet, layers, x, rows, component)
+        if ends:
+            breaker.break_up(component, ends)
+    return breaker.result()
 
 
 def _breaks(
@@ -100,66 +93,82 @@ def _ends(bottoms: Sequence[float], limit: float, height: float) -> list[int]:
     return ends
 
 
-def _break(
-    sheet: Sheet,
-    layers: Layers,
-    x: Floats,
-    y: Floats,
-    height: Floats,
-    rows: Rows,
-    pieces: list[Floats],
-    component: int,
-    breaks: list[int],
-) -> None:
-    """Move one component into columns that end with these lines, in place."""
-    inside = np.flatnonzero(layers.component == component)
-    column = np.searchsorted(breaks, layers.line[inside])
-    boxes = inside < layers.boxes
-    across, down, right = [0.0], [0.0], [0.0]
-    for number in range(len(breaks) + 1):
-        points = inside[column == number]
-        low = float((x[points] - layers.half[points]).min())
-        high = float((x[points] + layers.half[points]).max())
-        if number:
-            across.append(right[-1] + CHANNEL * layers.gap - low)
-            down.append(TURN - float(rows.top[breaks[number - 1] + 1]))
-        right.append(high + across[-1])
+class _Breaker:
+    """Moves the components of a sheet into columns."""
 
-    bottoms = [rows.bottom[line] + down[i] + TURN for i, line in enumerate(breaks)]
-    last = float(rows.height[component]) + down[-1]
-    height[component] = max(*bottoms, last)
+    def __init__(
+        self, sheet: Sheet, layers: Layers, x: Floats, rows: Rows, routes: Routes
+    ) -> None:
+        self._sheet, self._layers, self._rows = sheet, layers, rows
+        self._x, self._y, self._height = x.copy(), rows.y.copy(), rows.height.copy()
+        self._lines = np.split(routes.points.copy(), routes.starts[1:-1])
+        self._channel = CHANNEL * layers.gap
 
-    x[inside] += np.array(across)[column]
-    y[inside[boxes]] += np.array(down)[column[boxes]]
-    column_of = dict(zip(inside.tolist(), column.tolist()))
-    for edge in np.flatnonzero(layers.component[sheet.above] == component).tolist():
-        start, end = (column_of[ends[edge]] for ends in (sheet.above, sheet.below))
-        shift = np.array([[across[start], down[start]]])
-        if start == end:
-            pieces[edge] += shift
-            continue
-
-        head, tail = pieces[edge][:1] + shift, pieces[edge][-1:]
-        tail = tail + np.array([[across[end], down[end]]])
-        channel = right[start + 1] + CHANNEL * layers.gap / 2
-        low, high = bottoms[start] - TURN, TURN
-        pieces[edge] = np.concatenate(
-            (
-                head,
-                [[head[0, 0], low], [channel, low]],
-                [[channel, high], [tail[0, 0], high]],
-                tail,
-            )
+    def result(self) -> BrokenUp:
+        """The sheet as it is now."""
+        starts = starts_of(np.array([len(line) for line in self._lines]))
+        return BrokenUp(
+            self._x,
+            self._rows._replace(y=self._y, height=self._height),
+            Routes(np.concatenate(self._lines), starts),
         )
 
-    _lengthen(sheet, y, pieces, inside[boxes], height[component] - last)
+    def break_up(self, component: int, ends: list[int]) -> None:
+        """Move one component into columns that end with these rows."""
+        layers, rows = self._layers, self._rows
+        points = np.flatnonzero(layers.component == component)
+        column = np.searchsorted(ends, layers.line[points])
+        move, right = self._moves(points, column, ends)
 
+        bottoms = [rows.bottom[end] + move[i, 1] + TURN for i, end in enumerate(ends)]
+        last = float(rows.height[component]) + float(move[-1, 1])
+        self._height[component] = max(*bottoms, last)
 
-def _lengthen(
-    sheet: Sheet, y: Floats, pieces: list[Floats], boxes: Ints, more: float
-) -> None:
-    """Take the ports at the bottom of the last column down to the border."""
-    ports = boxes[sheet.pin[boxes] == BOTTOM]
-    y[ports] += more
-    for edge in np.flatnonzero(np.isin(sheet.below, ports)).tolist():
-        pieces[edge][-1, 1] += more
+        self._x[points] += move[column, 0]
+        is_box = points < layers.boxes
+        boxes = points[is_box]
+        self._y[boxes] += move[column[is_box], 1]
+
+        column_of = dict(zip(points.tolist(), column.tolist()))
+        sheet = self._sheet
+        for edge in np.flatnonzero(layers.component[sheet.above] == component).tolist():
+            start = column_of[int(sheet.above[edge])]
+            end = column_of[int(sheet.below[edge])]
+            line = self._lines[edge]
+            if start == end:
+                self._lines[edge] = line + move[start]
+                continue
+
+            first, final = line[:1] + move[start], line[-1:] + move[end]
+            middle = right[start] + self._channel / 2
+            low, high = bottoms[start] - TURN, TURN
+            down = [[first[0, 0], low], [middle, low]]
+            up = [[middle, high], [final[0, 0], high]]
+            self._lines[edge] = np.concatenate((first, down, up, final))
+
+        self._lengthen(boxes, self._height[component] - last)
+
+    def _moves(
+        self, points: Ints, column: Ints, ends: list[int]
+    ) -> tuple[Floats, list[float]]:
+        """How far each column moves to the right and down, and its right border then."""
+        x, half = self._x, self._layers.half
+        moves: list[tuple[float, float]] = []
+        right: list[float] = []
+        for number in range(len(ends) + 1):
+            inside = points[column == number]
+            across = down = 0.0
+            if number:
+                left = float((x[inside] - half[inside]).min())
+                across = right[-1] + self._channel - left
+                down = TURN - float(self._rows.top[ends[number - 1] + 1])
+            moves.append((across, down))
+            right.append(float((x[inside] + half[inside]).max()) + across)
+        return np.array(moves), right
+
+    def _lengthen(self, boxes: Ints, more: float) -> None:
+        """Take the ports at the bottom of the last column down to the border."""
+        ports = boxes[self._sheet.pin[boxes] == BOTTOM]
+        self._y[ports] += more
+        for edge in np.flatnonzero(np.isin(self._sheet.below, ports)).tolist():
+            self._lines[edge][-1, 1] += more
