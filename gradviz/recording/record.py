@@ -26,7 +26,7 @@ from gradviz.recording import session as sessions
 from gradviz.recording.attribution import Recorded, Span
 from gradviz.recording.event_log import EventLog, ModuleCall
 from gradviz.recording.session import Session
-from gradviz.variables.objects import is_a
+from gradviz.variables.objects import is_a, reading_once
 from gradviz.variables.scanner import Namespace, callers_variables, namespaces
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import distinct, module_paths
@@ -291,15 +291,15 @@ class Recording:
         second of the module's calls that led to `outputs`.
         """
         variables = callers_variables(sys._getframe(1))
-        attribution = self.attribution(model, variables)
-        return capture(
-            outputs,
-            model=model,
-            params=params,
-            variables=variables,
-            saved=saved,
-            attribution=attribution,
-        )
+        with reading_once():
+            return capture(
+                outputs,
+                model=model,
+                params=params,
+                variables=variables,
+                saved=saved,
+                attribution=self.attribution(model, variables),
+            )
 
     def last_outputs(
         self,
@@ -368,7 +368,7 @@ class Recording:
         """Time the module calls that begin from now on by this clock."""
         self._running().calls.clock = clock
 
-    def with_modules(self, variables: Sequence[Namespace]) -> list[Namespace]:
+    def with_modules(self, variables: Sequence[Namespace]) -> Sequence[Namespace]:
         """The namespaces, and one more of the outermost modules that ran and that they
         do not lead to, by class.
         """
@@ -378,7 +378,7 @@ class Recording:
             module = tree.seen.ref()
             if module is not None and id(module) not in paths:
                 modules[distinct(tree.seen.type, modules)] = module
-        return [*variables, modules] if modules else list(variables)
+        return [*variables, modules] if modules else variables
 
     def run_of(self, module: torch.nn.Module) -> ModuleRun:
         """What was seen of a module: how often it ran, and what its last call was like."""

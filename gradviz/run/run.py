@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gradviz.errors import GradvizError, NoGraphError, TargetError
 from gradviz.features import hook
@@ -102,30 +102,26 @@ def read_graph(
     where something watched.
     """
     from gradviz.recording.reasons import Reasons, without_gradient
+    from gradviz.variables.objects import reading_once
     from gradviz.walker.walk import Walked, capture
 
     walks: list[Walked] = []
-    walk: Callable[..., Graph] = capture
-    if cuts:
-        walk = partial(cuts[0].capture, frame=live.frame)
-    graph = walk(
-        live.outputs,
-        variables=live.variables,
-        title=live.title,
-        attribution=live.attribution,
-        inspect=walks.append,
-    )
-    reasons = Reasons(live.variables, live.recording, *cuts)
-    graph = replace(
-        graph,
-        absent=tuple(without_gradient(walks[0], reasons)),
-    )
-    if live.notes:
-        graph = replace(
-            graph,
-            notes=(*live.notes, *graph.notes),
+    options: dict[str, Any] = {"frame": live.frame} if cuts else {}
+    walk = cuts[0].capture if cuts else capture
+    with reading_once():
+        graph = walk(
+            live.outputs,
+            variables=live.variables,
+            title=live.title,
+            attribution=live.attribution,
+            inspect=walks.append,
+            **options,
         )
-    return graph.with_root_names(live.names)
+        reasons = Reasons(live.variables, live.recording, *cuts)
+        absent = tuple(without_gradient(walks[0], reasons))
+
+    notes = (*live.notes, *graph.notes)
+    return replace(graph, absent=absent, notes=notes).with_root_names(live.names)
 
 
 @dataclass
