@@ -202,7 +202,8 @@ def _read(target: Target) -> tuple[Graph | None, BaseException | None]:
     raised.
     """
     from gradviz.cli.watching import cuts_watched
-    from gradviz.run.run import Run, read_graph
+    from gradviz.run.reading import read_graph
+    from gradviz.run.run import Run
 
     nothing = Graph()
     with cuts_watched(parts=True) as cuts:

@@ -43,7 +43,7 @@ class Source:
         if self.target.kind == "graph":
             return self._saved_graph()
 
-        from gradviz.run.run import read_graph
+        from gradviz.run.reading import read_graph
 
         graph_of, process = read or read_graph, process_hook()
 
