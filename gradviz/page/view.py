@@ -22,7 +22,7 @@ from gradviz.fold.groups import Groups, Kind
 from gradviz.fold.titles import kind_of, title
 from gradviz.graph import Graph, Group, Node
 from gradviz.graph.amounts import held_bytes, known_elements
-from gradviz.page.inputs import is_beside, relative
+from gradviz.page.inputs import is_beside
 from gradviz.page.pack import Pack, Table
 from gradviz.page.sheets import (
     COPY,
@@ -117,11 +117,8 @@ class Texts:
 
         if cell.kind in (LEAF, COPY):
             leaf = self._graph.leaf_of[cell.record]
-            path = self._path(cell.group)
-            names = labels.names_text(relative(name, path) for name in leaf.names)
-            title = names or f"unnamed {leaf.kind}"
-            if cell.kind == COPY:
-                title += f" {labels.again(self._copies[cell.record])}"
+            copies = self._copies[cell.record] if cell.kind == COPY else 1
+            title = labels.leaf_title(leaf, self._path(cell.group), copies)
             text = self._short(title, tensor_line(leaf.tensor), cell.record)
             return self._known.setdefault(text, text)
 
