@@ -87,6 +87,9 @@ def _common(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> Pairs
     while a < b and c < d:
         if old[a] == new[c]:
             near = [(0, 0)]
+        elif b - a == d - c and old[a + 1 : a + 4] == new[c + 1 : c + 4]:
+            # neither side has more left, so this one was replaced
+            near, ends = [], (a + 1, c + 1)
         else:
             ends = min(a + _REACH, b), min(c + _REACH, d)
             near = _matching(old[a : ends[0]], new[c : ends[1]])
