@@ -60,10 +60,10 @@ def _colored(drawn: Scene, difference: GraphDiff, both: Joined) -> Scene:
                 words[edge.consumer, edge.producer] = word
 
     def labelled(link: Link) -> Link:
-        if link.style != "data":
-            return link
         ends = boxes[link.target].node, boxes[link.source].node
-        return link._replace(label=words.get(ends, link.label))
+        if link.style != "data" or ends not in words:
+            return link
+        return link._replace(label=words[ends], short="")
 
     links = tuple(map(labelled, drawn.links))
     used = {box.kind for box in boxes}

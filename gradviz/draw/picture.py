@@ -235,14 +235,19 @@ def compose(
         wires=links,
         wire_words=tuple(
             wire_labels.label_words(
-                [link.label for link in links],
+                [_texts(link) for link in links],
                 curves,
-                blocks.rects(),
+                blocks.rects,
                 page.around,
                 frames,
             )
         ),
     )
+
+
+def _texts(link: Link) -> tuple[str, ...]:
+    """What to write on a line, and what else where that has no room."""
+    return tuple(filter(None, (link.label, link.short)))
 
 
 # -- boxes: each made when it is asked for, since a million with their texts take more m
@@ -267,7 +272,9 @@ class PlacedBoxes:
         link: LinkSource,
     ) -> None:
         self._graph, self._boxes, self._texts, self._link = graph, boxes, texts, link
-        self._x, self._y = placement.x, placement.y
+        sizes = np.array([text[1:3] for text in texts]).reshape(-1, 2)
+        corners = np.column_stack([placement.x, placement.y]) - sizes / 2
+        self.rects = np.column_stack([corners, sizes])
 
     @cached_property
     def _clean(self) -> Callable[[str], str]:
@@ -280,7 +287,8 @@ class PlacedBoxes:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: int) -> Block:
-        box, text, rect = self._boxes[index], self._texts[index], self._rect(index)
+        box, text = self._boxes[index], self._texts[index]
+        rect = Rect(*self.rects[index].tolist())
         about = subject(self._graph, box)
         if text.cut or not tooltip_note(len(self)):
             facts = details(self._graph, about)
@@ -296,19 +304,6 @@ class PlacedBoxes:
             tip,
             bool(box.flags),
             link,
-        )
-
-    def rects(self) -> Iterator[Rect]:
-        """The boxes without their texts."""
-        return map(self._rect, range(len(self)))
-
-    def _rect(self, i: int) -> Rect:
-        text, x, y = self._texts[i], float(self._x[i]), float(self._y[i])
-        return Rect(
-            x - text.width / 2,
-            y - text.height / 2,
-            text.width,
-            text.height,
         )
 
 

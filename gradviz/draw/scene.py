@@ -108,7 +108,8 @@ class Link(NamedTuple):
     "saved" has no arrow, from a saved tensor or leaf to the node that holds it; "same"
     is dashed, between two saved tensors with one storage; "cut" is dashed data that no
     gradient goes back along. `label` is ready to print and mostly empty. `edges` are
-    drawn as this one; `tip` tells more of them than the label does.
+    drawn as this one; `tip` tells more of them than the label does, and `short` less,
+    where the label has no room.
     """
 
     source: int
@@ -117,6 +118,7 @@ class Link(NamedTuple):
     label: str = ""
     edges: int = 1
     tip: str = ""
+    short: str = ""
 
 
 class Legend(NamedTuple):
@@ -448,13 +450,14 @@ class Drafter:
         label: str = "",
         edges: int = 1,
         tip: str = "",
+        short: str = "",
     ) -> None:
         if (
             source is not None
             and target is not None
             and (source != target or style in FLOWS)
         ):
-            self.links.append(Link(source, target, style, label, edges, tip))
+            self.links.append(Link(source, target, style, label, edges, tip, short))
 
     def _draw_edge(self, edge: Edge) -> None:
         drawn = self.words.drawn(edge)
@@ -470,6 +473,7 @@ class Drafter:
             " ".join(filter(None, (drawn.label, *marks))),
             drawn.uses,
             drawn.tip,
+            " ".join((drawn.short, *marks)) if drawn.short else "",
         )
 
     def _draw_saved(self) -> None:

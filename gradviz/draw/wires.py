@@ -200,7 +200,7 @@ def _part_twins(
     group = group.reshape(-1)
     order = np.argsort(group, kind="stable")
     rank = np.empty(len(edges), dtype=np.int64)
-    rank[order] = _within(counts)
+    rank[order] = within(counts)
     step = np.minimum(
         TWIN_STEP,
         2 * TWIN_ROOM / np.maximum(counts - 1, 1),
@@ -321,7 +321,7 @@ def _shift(
     move: Floats,
 ) -> None:
     """Moves runs of points to the right."""
-    moved = np.repeat(first, counts) + _within(counts)
+    moved = np.repeat(first, counts) + within(counts)
     points[moved, 0] += np.repeat(move, counts)
 
 
@@ -421,8 +421,8 @@ def smooth(placement: Placement) -> Placement:
     first = np.repeat(
         placement.starts[:-1],
         pieces,
-    ) + _within(pieces)
-    place = np.repeat(starts[:-1], pieces) + 1 + 3 * _within(pieces)
+    ) + within(pieces)
+    place = np.repeat(starts[:-1], pieces) + 1 + 3 * within(pieces)
     begin, end = placement.points[first], placement.points[first + 1]
     middle = (begin[:, 1] + end[:, 1]) / 2
     middle += _bulge(placement.points, first, begin, end)
@@ -449,7 +449,7 @@ def _bulge(points: Floats, first: Ints, begin: Floats, end: Floats) -> Floats:
     return np.where(level & aside, np.where(comes_down, TURN, -TURN), 0.0)
 
 
-def _within(counts: Ints) -> Ints:
+def within(counts: Ints) -> Ints:
     """0, 1, ... inside each run of the given lengths."""
     return np.arange(
         int(counts.sum()),
