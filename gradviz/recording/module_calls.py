@@ -28,6 +28,7 @@ from gradviz.recording.event_log import (
     SeenModule,
     Tree,
 )
+from gradviz.recording.running import running_call
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.description import Given
@@ -193,6 +194,7 @@ class ModuleCalls:
             outer,
             None,
         )
+        call.function = running_call(frame.f_back, next_node, outer)
 
         if outer is not None:
             call.tree = outer.tree
