@@ -285,13 +285,19 @@ class Session:
                 # else it is an AccumulateGrad, which takes no number
                 if following > log.seen:
                     number, maker, site = following - 1, frame().f_back, None
-                    call: Any = maker.f_trace if maker is not None else None
-                    if type(call) is RunningCall and call.user is user:
-                        site = call.sites.get((call.function, maker.f_lasti))  # type: ignore[union-attr]
+                    running: Any = maker.f_trace if maker is not None else None
+                    if type(running) is RunningCall and running.user is user:
+                        instruction = maker.f_lasti  # type: ignore[union-attr]
+                        site = running.sites.get((running.function, instruction))
                     if site is None:
-                        site, call = self._running(event_log, maker, number)
+                        site, running = self._running(event_log, maker, number)
                     log.made(number, site)
-                    event_log.functions.made(number, call)
+                    event_log.functions.made(number, running)
+
+                    stack = event_log.stack
+                    call = stack[-1] if stack else None
+                    if call is not None and call.module.trace is not None:
+                        self.calls.note_traced(event_log, maker, following)
             except RecursionError:
                 # which the user's code is about to meet, or not: this node stays
                 # without a line
