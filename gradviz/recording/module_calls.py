@@ -28,6 +28,7 @@ from gradviz.recording.event_log import (
     SeenModule,
     Tree,
 )
+from gradviz.recording.running import running_call
 from gradviz.recording.traced import TracedCall, trace_of
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
@@ -174,12 +175,14 @@ class ModuleCalls:
         stack = event_log.stack
         outer = stack[-1] if stack else None
         site = self._user.site(frame.f_back, outer)
+        function = running_call(frame.f_back, next_node, outer)
         if outer is not None and outer.module.trace is not None:
             outer = self._traced_call(outer, frame.f_back, next_node, module)
 
         call = self._new_call(
             self._seen_as(module), outer, id(frame), frame.f_code, site, next_node
         )
+        call.function = function
         stack.append(call)
         seen = call.module
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
@@ -207,7 +210,7 @@ class ModuleCalls:
         call.module, call.frame, call.code, call.output = seen, frame, code, None
         call.place = place = site.place if site is not None else None
         call.site, call.began, call.parent, call.seconds = site, next_node, outer, None
-        call.traced = None
+        call.function = call.traced = None
 
         if outer is not None:
             call.tree = outer.tree
@@ -277,6 +280,7 @@ class ModuleCalls:
                     call.site,
                     next_node,
                 )
+                entered.function = call.function
                 call.traced[traced.key] = entered
             inner = entered
         return inner

@@ -12,7 +12,17 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
-from gradviz.graph import Base, Data, Edge, Leaf, Root, Scope, SourceLine, TensorInfo
+from gradviz.graph import (
+    Base,
+    Data,
+    Edge,
+    FunctionCall,
+    Leaf,
+    Root,
+    Scope,
+    SourceLine,
+    TensorInfo,
+)
 from gradviz.graph.columns import EdgeColumns, NodeColumns, NodeType
 from gradviz.stages import Stage
 from gradviz.walker import private
@@ -166,7 +176,8 @@ class Places(NamedTuple):
     `names` are those of leaves by node id, for the leaves that no variable of the
     caller leads to; `assigned` are names that lines of code give what their last ops
     make; `given` are parameters of modules that data was passed as, by its identity;
-    `operands` are those of operators, by the node's id.
+    `operands` are those of operators, by the node's id; `functions` are calls of
+    functions.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -178,6 +189,7 @@ class Places(NamedTuple):
     assigned: Mapping[int, str] = MappingProxyType({})
     given: Mapping[int, Given] = MappingProxyType({})
     operands: Mapping[int, Operand] = MappingProxyType({})
+    functions: tuple[FunctionCall, ...] = ()
 
 
 class Attribution(Protocol):
