@@ -17,7 +17,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit
 from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
-from gradviz.checks.words import Names, code, line, listed, places, where as place
+from gradviz.checks.words import Names, code, line, listed, places, verb, where as place
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
@@ -75,8 +75,9 @@ class Diagnosis(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What is said of one kind of finding. {names} are those it is about, {code} is the
-    line, {line} its place, {text} its code alone; other words are given.
+    """What is said of one kind of finding. {names} are those it is about, with
+    {is_}, {has}, {do}, {them} for one or several; {code} is the line, {line} its place,
+    {text} its code alone; other words are given.
     """
 
     summary: str
@@ -93,6 +94,10 @@ class Row(NamedTuple):
         """The same with the words filled in, of the things with these names, at a line."""
         words = {
             "names": listed(names),
+            "is_": verb(names, "is", "are"),
+            "has": verb(names, "has", "have"),
+            "do": verb(names, "does", "do"),
+            "them": verb(names, "it", "them"),
             "code": code(source),
             "line": line(source),
             "text": source.text if source else "",

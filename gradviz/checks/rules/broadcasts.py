@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.ops import Sizes, kind, makers, shape, sizes_of, spread, users
+from gradviz.checks.ops import Sizes, kind, makers, shape, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import made_at
 from gradviz.graph import Graph, SourceLine
@@ -13,8 +13,8 @@ from gradviz.graph import Graph, SourceLine
 _LOSSES = ("MseLoss", "SmoothL1Loss", "HuberLoss")
 _MEETING = ("Add", "Sub", "Rsub", "Mul", "Div", *_LOSSES)
 """Operations whose two arguments broadcast."""
-_KEPT = ("Sum", "Mean", "Std", "Var", "Norm", "LinalgVectorNorm", "Logsumexp")
-_KEPT += ("Amax", "Amin")
+_KEPT = {"Sum", "Mean", "Std", "Var", "Norm", "LinalgVectorNorm", "Logsumexp"}
+_KEPT |= {"Amax", "Amin"}
 """What keeps a column of a matrix with `keepdim=True`, as for distances of all pairs."""
 _LIFTED = ("Unsqueeze", "View", "Reshape", "Index", "Slice", "Select")
 """What makes a column of a row."""
@@ -83,29 +83,23 @@ def _shapes(graph: Graph, node: int) -> list[Sizes]:
     element is averaged with all others; one of them, where the other is not known.
     """
     loss = kind(graph, node) in _LOSSES
-    square, operands = shape(graph, node), list[int]()
-    for operand in makers(graph, node):
-        # torch's losses expand their arguments to one shape
-        if loss and kind(graph, operand) == "Expand":
-            square, operand = shape(graph, operand), makers(graph, operand)[0]
-        operands.append(operand)
-    if not square or len(square) != 2 or square[0] != square[1] or square[0] < 2:
+    square, operands = shape(graph, node), makers(graph, node)
+    # torch's losses expand their arguments to one shape
+    for i, operand in enumerate(operands if loss else ()):
+        if kind(graph, operand) == "Expand":
+            square, operands[i] = shape(graph, operand), makers(graph, operand)[0]
+    if not square or square != square[:1] * 2 or square == (1, 1):
         return []
 
     column, row = (square[0], 1), square[:1]
     shapes = [shape(graph, operand) for operand in operands]
-    if not loss and graph.nodes[node].none_inputs:
-        # it may be saved for the gradient of the other one
-        saved = [slot for slot in graph.nodes[node].saved if slot.slot == "other"]
-        shapes += [sizes_of(slot.tensor) for slot in saved]
-
-    alone = len(shapes) == 1 and (shapes == [column] or (loss and shapes == [row]))
+    alone = shapes == [column] or (loss and shapes == [row])
     if not alone and {*shapes} != {column, row}:
         return []
     for operand in operands:
         if shape(graph, operand) == column and _is_meant(graph, operand, node, alone):
             return []
-    return shapes if loss or _is_averaged(graph, node, square) else []
+    return shapes if _is_averaged(graph, node, square) else []
 
 
 def _is_meant(graph: Graph, column: int, node: int, alone: bool) -> bool:
@@ -121,7 +115,7 @@ def _is_averaged(graph: Graph, node: int, sizes: tuple[int, ...]) -> bool:
         [node],
         lambda node: [one for one in users(graph, node) if shape(graph, one) == sizes],
     )
-    ends = (user for node in alike for user in users(graph, node))
+    ends = (user for node in alike for user in [node, *users(graph, node)])
     return any(
         kind(graph, end) in ("Sum", "Mean", *_LOSSES) and shape(graph, end) == ()
         for end in ends
