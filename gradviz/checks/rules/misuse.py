@@ -53,7 +53,7 @@ def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
             misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(held)
         ):
             words = [one_line(named.get(word, word)) for word in misuse.words]
-            diagnosis = row.told(
+            diagnosis = row.filled(
                 misuse.names,
                 misuse.source,
                 *words,
