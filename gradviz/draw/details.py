@@ -8,13 +8,10 @@ of a million boxes shows few of them. This module knows no layout and no format.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from gradviz.draw.heat import BoxNorms
-from gradviz.draw.options import LinkSource
 from gradviz.graph import (
     BackwardStep,
     Base,
@@ -30,7 +27,6 @@ from gradviz.report import labels
 from gradviz.wording import (
     bytes_text,
     clip,
-    notebook_of,
     number,
     one_line,
     place_text,
@@ -245,58 +241,6 @@ def _norms_text(norms: BoxNorms | None) -> str:
     if least == most:
         return f"gradient norm {most}"
     return f"gradient norms {least} to {most}"
-
-
-# Addresses that open the line of code behind a box: in an editor, or as a file in the
-# browser.
-
-
-def source_link(about: object, to: LinkSource) -> str:
-    """The address of the line that made a node, else of where its custom Function's
-    backward is defined.
-
-    "" for a box that draws no node, and where no line is known.
-
-    >>> from gradviz.graph import Node, SourceLine
-    >>> node = Node(0, "ExpBackward0", source=SourceLine("/code/my net.py", 7))
-    >>> source_link(node, "vscode")
-    'vscode://file/code/my%20net.py:7'
-    """
-    if to == "none" or not isinstance(about, Node):
-        return ""
-
-    source = about.source or (
-        about.function.definition if about.function is not None else None
-    )
-    # code that was typed in has no file
-    if source is None or source.file.startswith("<"):
-        return ""
-
-    notebook, _ = notebook_of(source.file)  # an address cannot name a line of a cell
-    path = _quoted(
-        os.path.abspath(notebook or source.file).replace(
-            os.sep,
-            "/",
-        )
-    )
-    path = path if path.startswith("/") else f"/{path}"
-
-    if to == "vscode":
-        if notebook:
-            return f"vscode://file{path}"
-        return f"vscode://file{path}:{source.line}"
-
-    return f"file://{path}" if notebook else f"file://{path}#L{source.line}"
-
-
-def _quoted(path: str) -> str:
-    """The path as the file system has it, whose names need not be UTF-8, for an
-    address.
-    """
-    try:
-        return quote(path, errors="surrogateescape")
-    except UnicodeEncodeError:  # no file has such a name
-        return quote(path, errors="replace")
 
 
 Detail = tuple[str, str]

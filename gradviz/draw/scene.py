@@ -31,6 +31,7 @@ from gradviz.draw.summary import (
     is_all_freed,
     mark_lines,
     saved_lines,
+    tensors_of,
     usual_dtype,
     without_dtype,
 )
@@ -179,7 +180,7 @@ class Drafter:
         self.outputs_cut = 0
         self.data_uses = 0  # of data that is drawn
         self.all_freed = is_all_freed(graph)
-        self.dtype, self.several_dtypes = usual_dtype(graph)
+        self.dtype, self.several_dtypes = usual_dtype(tensors_of(graph))
         self.brief = without_dtype(self.dtype)
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)

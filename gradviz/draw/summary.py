@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from gradviz.draw.chart import chart_of
@@ -20,22 +20,24 @@ from gradviz.draw.heat import GradientNorms
 from gradviz.draw.marks import Marked
 from gradviz.fold.opening import Deeper
 from gradviz.fold.order import is_view
-from gradviz.graph import Graph, Leaf, Node, Root, column
+from gradviz.graph import Graph, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import depth, forward_order
 from gradviz.graph.origins import number_beside
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line, verb
 
 
-def usual_dtype(graph: Graph) -> tuple[str, bool]:
-    """The dtype that most tensors have, which boxes leave out, and whether some have
-    another.
+def tensors_of(graph: Graph) -> Iterator[TensorInfo | None]:
+    """What ops made, and leaves."""
+    yield from chain.from_iterable(column(graph.nodes, "outputs"))
+    yield from (leaf.tensor for leaf in graph.leaves)
+
+
+def usual_dtype(tensors: Iterable[TensorInfo | None]) -> tuple[str, bool]:
+    """The dtype that most tensors have, which boxes and rows leave out, and whether
+    some have another.
     """
-    made = chain.from_iterable(column(graph.nodes, "outputs"))
-    leaves = (leaf.tensor for leaf in graph.leaves)
-    counts = Counter(
-        tensor.dtype for tensor in chain(made, leaves) if tensor is not None
-    )
+    counts = Counter(tensor.dtype for tensor in tensors if tensor is not None)
     usual = max(
         counts,
         key=lambda dtype: (counts[dtype], dtype),

@@ -23,6 +23,7 @@ from gradviz.draw.summary import (
     dtype_text,
     inferred_lines,
     is_all_freed,
+    tensors_of,
     usual_dtype,
 )
 from gradviz.features import load
@@ -132,7 +133,7 @@ def render(
     """
     original = graph.original if graph.original is not None else graph
     with Stage("page"):
-        dtype, several = usual_dtype(original)
+        dtype, several = usual_dtype(tensors_of(original))
         drawn = view(
             graph,
             dtype,
