@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gradviz.draw.heat import BoxNorms
+from gradviz.draw.options import Options
 from gradviz.graph import (
     BackwardStep,
     Base,
@@ -39,42 +40,35 @@ Lines = tuple[str, ...]
 def node_lines(
     graph: Graph,
     node: Node,
+    options: Options,
     *,
-    details: bool = True,
-    attributes: bool = False,
-    amount: str = "",
-    module: str = "",
-    with_script: bool = False,
-    names: labels.OpNames = "variable",
+    amount: str,
+    module: str,
+    with_script: bool,
 ) -> Lines:
-    """Title, op and what it made, the names that has, where it was made; with
-    `attributes` one line for each.
-
-    Without `details`: title, op where that is another word, and parameters.
+    """Title, op where that is another word, and parameters; with `details` what it
+    made, the names that has, and where it was made. One line for each attribute, where
+    they are asked for.
 
     `amount` is what it is coloured by, such as `holds 8 B`. `module` is the path of the
     module whose frame is around the box: names leave it out. `with_script`: name the script's
     own line, too, where a library's made the node.
     """
+    names = options.op_names("variable" if options.details else "forward")
     title, op = labels.op_title(graph, node, module, names)
-    lines = [title]
-    group = node.folded
-    if attributes:
-        attribute_lines = [
-            labels.attribute_line(*item) for item in node.attributes.items()
-        ]
-    else:
-        attribute_lines = []
-    if not details:
-        if group is not None:
-            held = [labels.parameters_line(group), labels.same_line(group)]
-        else:
-            held = [op]
-        lines += [*held, amount, *attribute_lines]
-        return tuple(line for line in lines if line)
-
+    group, lines = node.folded, [title]
+    attributes = node.attributes if options.attributes else {}
+    attribute_lines = [labels.attribute_line(*item) for item in attributes.items()]
     if group is not None:
-        lines += [labels.group_line(group), labels.same_line(group)]
+        line = labels.group_line if options.details else labels.parameters_line
+        lines += [line(group), labels.same_line(group)]
+    elif not options.details:
+        lines.append(op)
+
+    if not options.details:
+        lines += [amount, *attribute_lines]
+        return tuple(filter(None, lines))
+
     lines.append(f"{op} {labels.outputs_line(node.outputs)}".strip())
     if node.names:
         # the output's own box has that name
@@ -91,18 +85,16 @@ def node_lines(
     )
     lines.append(amount)
     lines += attribute_lines or [labels.placed_text(node)]
-    return tuple(line for line in lines if line)
+    return tuple(filter(None, lines))
 
 
-def with_norms(
-    lines: Lines, norms: BoxNorms | None, *, numbers: bool, grad: bool
-) -> Lines:
+def with_norms(lines: Lines, norms: BoxNorms | None, options: Options) -> Lines:
     """The lines of a box with its place in backward in front, and the gradient that
     arrives behind, as asked.
     """
-    if numbers and norms is not None:
+    if options.numbers and norms is not None:
         lines = (f"{_places_text(norms)} {lines[0]}", *lines[1:])
-    text = _norms_text(norms) if grad else ""
+    text = _norms_text(norms) if options.color == "grad" else ""
     return (*lines, text) if text else lines
 
 

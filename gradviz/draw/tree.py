@@ -190,14 +190,12 @@ def notes(graph: Graph, options: Options) -> Iterator[str]:
     """
     if any(len(graph.inputs(node)) > 1 for node in range(len(graph.nodes))):
         yield f"A row is an input of the row above it in its column; {BRANCH.strip()} marks further inputs."
-    yield from _below(
-        graph, hidden=len(graph.leaf_of) if options.leaves == "hidden" else 0
-    )
+    yield from _below(graph, hidden=options.leaves == "hidden")
     if options.color == "memory":
         yield held_line(held_by_box(graph))
 
 
-def _below(graph: Graph, hidden: int = 0) -> Iterator[str]:
+def _below(graph: Graph, hidden: bool = False) -> Iterator[str]:
     yield from mark_lines(marked(graph))
     yield from footer_lines(graph, hidden=hidden)
     yield from chart_lines(chart_of(graph))
