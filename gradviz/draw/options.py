@@ -27,7 +27,6 @@ Names = Literal["auto", "variable", "forward", "backward"]
 Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory", "grad", "time"]
 
-LinkSource = Literal["none", "vscode", "file"]
 By = Literal["auto", "node", "module", "line"]
 OUTLINE_COLUMNS = (
     "calls",
@@ -245,10 +244,6 @@ class Options:
     columns: str | tuple[str, ...] = _option(
         (), f"Columns, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names
     )
-    link_source: LinkSource = _choice(
-        "none", LinkSource, "In SVG, a click on a box opens its line of code."
-    )
-    max_depth: int | None = _limit("Levels of branches to show in a tree; 0 for all.")
     max_rows: int | None = _limit(
         "Rows of a tree; 200 in a terminal, all in a file; 0 for all."
     )

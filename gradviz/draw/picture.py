@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.draw import typesetting, wire_labels, wires
-from gradviz.draw.details import details, source_link
-from gradviz.draw.options import Direction, LinkSource, Options
+from gradviz.draw.details import details
+from gradviz.draw.options import Direction, Options
 from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene, subject
 from gradviz.draw.typesetting import (
     FRAME_LINE,
@@ -218,7 +218,6 @@ def compose(
         drawn.boxes,
         page.boxes,
         placement,
-        options.link_source,
     )
     frames = _frames(drawn, page.titles, placement, options.direction)
 
@@ -269,9 +268,8 @@ class PlacedBoxes:
         boxes: Sequence[Box],
         texts: Sequence[Sized],
         placement: Placement,
-        link: LinkSource,
     ) -> None:
-        self._graph, self._boxes, self._texts, self._link = graph, boxes, texts, link
+        self._graph, self._boxes, self._texts = graph, boxes, texts
         sizes = np.array([text[1:3] for text in texts]).reshape(-1, 2)
         corners = np.column_stack([placement.x, placement.y]) - sizes / 2
         self.rects = np.column_stack([corners, sizes])
@@ -296,15 +294,8 @@ class PlacedBoxes:
             facts = ()
 
         tip = "\n".join(f"{word}: {self._clean(detail)}" for word, detail in facts)
-        words, link = typesetting.placed(text, rect), source_link(about, self._link)
-        return Block(
-            rect,
-            box.kind,
-            words,
-            tip,
-            bool(box.flags),
-            link,
-        )
+        words = typesetting.placed(text, rect)
+        return Block(rect, box.kind, words, tip, bool(box.flags))
 
 
 # -- layout ----------------------------------------------------------------------------

@@ -224,7 +224,6 @@ class Block(NamedTuple):
     words: tuple[Words, ...] = ()
     tooltip: str = ""
     marked: bool = False
-    link: str = ""  # an address to open when it is clicked
 
 
 class FrameBlock(NamedTuple):
