@@ -201,11 +201,25 @@ def record() -> Recording:
     """Note, for every node made inside the `with`, the module call and the source line
     that made it.
 
-    Returns:
+    Returns
+    -------
+    Recording
         A context manager. Its `graph(outputs)` is `gradviz.walk(outputs)` plus what was
         noted; it works inside the `with` and after it. Nothing of the user's is kept
         alive by it.
 
+    Raises
+    ------
+    GradvizError
+        this torch does not tell the number of the next node.
+
+    Notes
+    -----
+    Source:
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.modules.module.register_module_forward_hook.html
+
+    Examples
+    --------
     >>> import torch, gradviz
     >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
     >>> with gradviz.record() as recording:
@@ -213,9 +227,6 @@ def record() -> Recording:
     >>> graph = recording.graph(loss, model=net)
     >>> [(node.op, graph.scopes[node.scope].type) for node in graph.nodes[1:3]]
     [('ReluBackward0', 'ReLU'), ('AddmmBackward0', 'Linear')]
-
-    Source:
-    https://docs.pytorch.org/docs/stable/generated/torch.nn.modules.module.register_module_forward_hook.html
     """
     return Recording()
 
@@ -309,14 +320,26 @@ class Recording:
         """What a forward had computed when it failed, to be given to `graph`, and where
         it failed.
 
-        Args:
-            error: the exception, when the user's code caught it inside the `with`; else
-                it is the one that ended the `with`.
-            variables: namespaces that name the modules; without it the caller's.
+        Parameters
+        ----------
+        error
+            the exception, when the user's code caught it inside the `with`; else
+            it is the one that ended the `with`.
+        variables
+            namespaces that name the modules; without it the caller's.
 
+        Raises
+        ------
+        GradvizError
+            no exception ended this recording, and none was given.
+
+        Notes
+        -----
         The tensors are held weakly: they are there as long as the exception's
         traceback, or the user, holds them.
 
+        Examples
+        --------
         >>> import torch, gradviz
         >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(2, 1))
         >>> try:

@@ -79,39 +79,52 @@ def _recording_from_torch_on(
 class Run(Generic[T]):
     """A script to run, or a module to import, and how to `read` what it leads to.
 
-    Args:
-        target: what to run, and the name to look at in it if there is one.
-        read: called while everything is alive, once for each call that is looked at;
-            its results are `RunResult.result` and `RunResult.later`. Where a backward()
-            takes the place of a call of `autograd.grad`, the result of the latter is
-            dropped.
-        arguments: the script's own arguments.
-        at: which call of backward to look at, counted from 1, or several: the first is
-            `RunResult.result`, others are `RunResult.later`, in the order in which they
-            come. With a name: look the name up at that call, among the local variables
-            too, and not when the script has ended. Without: the first `backward()`; a
-            call of `autograd.grad` before it is read only if no backward() follows in
-            the same step (`gradviz.run.selection`).
-        keep_going: let the script run on to its end after the call.
-        need_graph: without it, a script is read after the first step of an optimizer,
-            all its variables and whatever they hold; without such a step when it has
-            ended. With `keep_going` it is read when it has ended, if a global variable
-            holds a tensor. With `at` it is read at that call. A name may be anything.
-        around: makes a context that is entered while tensors are read, and left while
-            the user's code runs.
-        steps: how many backward calls in a row to read, from the first one looked at
-            on. Those with `create_graph` are read in addition, as parts of a step. A
-            script may end before.
-        look: lets the script run on after those steps, and says which later calls to
-            read (`gradviz.run.selection`). A call at which the engine raises is read,
-            too. `to_end`: without a limit of time. Ctrl-C then ends the script only.
-        afterwards: called when the engine has ended after a call that was read, with
-            that result and whether all leaves got their `.grad`; what it returns takes
-            the result's place. The script then is stopped after the engine, not before.
-        ended: called with the variables when the script has come to its end by itself;
-            it must not raise.
-        nothing: the result where the script raised before anything was read; without it
-            that raises ScriptError.
+    Parameters
+    ----------
+    target
+        what to run, and the name to look at in it if there is one.
+    read
+        called while everything is alive, once for each call that is looked at;
+        its results are `RunResult.result` and `RunResult.later`. Where a backward()
+        takes the place of a call of `autograd.grad`, the result of the latter is
+        dropped.
+    arguments
+        the script's own arguments.
+    at
+        which call of backward to look at, counted from 1, or several: the first is
+        `RunResult.result`, others are `RunResult.later`, in the order in which they
+        come. With a name: look the name up at that call, among the local variables
+        too, and not when the script has ended. Without: the first `backward()`; a
+        call of `autograd.grad` before it is read only if no backward() follows in
+        the same step (`gradviz.run.selection`).
+    keep_going
+        let the script run on to its end after the call.
+    need_graph
+        without it, a script is read after the first step of an optimizer,
+        all its variables and whatever they hold; without such a step when it has
+        ended. With `keep_going` it is read when it has ended, if a global variable
+        holds a tensor. With `at` it is read at that call. A name may be anything.
+    around
+        makes a context that is entered while tensors are read, and left while
+        the user's code runs.
+    steps
+        how many backward calls in a row to read, from the first one looked at
+        on. Those with `create_graph` are read in addition, as parts of a step. A
+        script may end before.
+    look
+        lets the script run on after those steps, and says which later calls to
+        read (`gradviz.run.selection`). A call at which the engine raises is read,
+        too. `to_end`: without a limit of time. Ctrl-C then ends the script only.
+    afterwards
+        called when the engine has ended after a call that was read, with
+        that result and whether all leaves got their `.grad`; what it returns takes
+        the result's place. The script then is stopped after the engine, not before.
+    ended
+        called with the variables when the script has come to its end by itself;
+        it must not raise.
+    nothing
+        the result where the script raised before anything was read; without it
+        that raises ScriptError.
     """
 
     target: Target
@@ -136,11 +149,14 @@ class Run(Generic[T]):
     def captured(self) -> RunResult[T]:
         """Run it and read.
 
-        Raises:
-            TargetError, NotATensorError, NoGraphError: there is nothing to look at; the
-                message says why.
-            ScriptError: the script failed before anything was captured. Its traceback
-                has been printed.
+        Raises
+        ------
+        TargetError, NotATensorError, NoGraphError
+            there is nothing to look at; the
+            message says why.
+        ScriptError
+            the script failed before anything was captured. Its traceback
+            has been printed.
         """
         if self.target.kind == "graph":
             raise TargetError(
