@@ -310,7 +310,7 @@ def pack(count: int, limits: Constraints) -> Floats:
 # -- polish ----------------------------------------------------------------------------
 
 POLISH_ROUNDS, RELAX_ROUNDS = 3, 24
-STRAIGHT = 0.01  # px
+STRAIGHT, SWING = 0.01, 1.0  # px
 FAR = 1e18
 
 
@@ -392,6 +392,9 @@ def relax(
         block_x += step
         if np.abs(step).max(initial=0.0) < STRAIGHT:
             break
+    # two blocks that join each other alone change sides for ever
+    if np.abs(step).max(initial=0.0) > SWING:
+        block_x -= step / 2
 
     return block_x[blocks.block] + blocks.shift
 

@@ -55,6 +55,7 @@ class Segments(NamedTuple):
     lower: Ints
     upper_port: Ints  # the port on the border of the frame `upper`, or -1
     lower_port: Ints
+    back: Mask  # drawn from the lower node to the upper one
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,7 @@ class _Steps(NamedTuple):
     frame: Ints
     upper: Ints
     lower: Ints
+    back: Mask
 
 
 def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
@@ -107,28 +109,21 @@ def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
     return FrameTree(len(frame_of), home, depth)
 
 
-def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints) -> Hierarchy:
+def build_hierarchy(
+    tree: FrameTree, edges: Ints, rank: Ints, left_on_top: Mask
+) -> Hierarchy:
     """Cut edges into segments. `rank` is the row that each box would have without
-    frames.
+    frames; edges leave the frames of `left_on_top` at the top.
     """
-    items = _meeting_items(tree, edges)
+    items = meeting_items(tree, edges)
     upwards = against_the_stream(tree, rank, *items)
-    upper, lower = np.where(
-        upwards,
-        edges[:, ::-1].T,
-        edges.T,
-    )
-    steps = _steps(
-        tree,
-        upper,
-        lower,
-        *np.where(upwards, items[::-1], items),
-    )
-
+    boxes = np.where(upwards, edges[:, ::-1].T, edges.T)
+    holders = np.where(upwards, items[::-1], items)
+    steps = _steps(tree, boxes, holders, np.where(left_on_top, TOP, BOTTOM))
     return _share(tree, steps, np.flatnonzero(upwards))
 
 
-def _meeting_items(tree: FrameTree, edges: Ints) -> Ints:
+def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
     """For every edge the two items, in one and the same drawing, that hold its ends; of
     shape (2, edges).
     """
@@ -143,27 +138,23 @@ def _meeting_items(tree: FrameTree, edges: Ints) -> Ints:
         items[climbs] = tree.boxes + home[climbs]
 
 
-def _key(
-    tree: FrameTree,
-    frame: Ints,
-    side: int,
-    source: Ints,
-) -> Ints:
+def _key(tree: FrameTree, frame: Ints, side: Ints, source: Ints) -> Ints:
     """One number for what a segment joins. Boxes are their own; a port is known by
     frame, side and upper box.
     """
-    return tree.boxes * (1 + 2 * frame + (side == BOTTOM)) + source
+    border: Ints = 1 + 2 * frame + (side == BOTTOM)
+    return tree.boxes * border + source
 
 
-def _steps(
-    tree: FrameTree, upper: Ints, lower: Ints, upper_item: Ints, lower_item: Ints
-) -> _Steps:
+def _steps(tree: FrameTree, boxes: Ints, items: Ints, exit_side: Ints) -> _Steps:
     """The segments of all edges: out of the frames of the upper box, across, into the
     frames of the lower one.
     """
+    (upper, lower), (upper_item, lower_item) = boxes, items
     middle = int(tree.depth.max())
-    out, out_key = _climb(tree, upper, upper_item, upper, BOTTOM)
-    into, into_key = _climb(tree, lower, lower_item, upper, TOP)
+    out, out_key = _climb(tree, upper, upper_item, upper, exit_side)
+    entry_side = np.full(len(exit_side), TOP)
+    into, into_key = _climb(tree, lower, lower_item, upper, entry_side)
     edge = np.arange(len(upper))
     across = _Steps(
         edge,
@@ -171,13 +162,10 @@ def _steps(
         tree.home[upper_item],
         out_key,
         into_key,
+        np.zeros(len(edge), np.bool_),
     )
     into = [
-        s._replace(
-            turn=2 * middle - s.turn,
-            upper=s.lower,
-            lower=s.upper,
-        )
+        s._replace(turn=2 * middle - s.turn, back=np.zeros(len(s.edge), np.bool_))
         for s in into
     ]
 
@@ -185,7 +173,7 @@ def _steps(
 
 
 def _climb(
-    tree: FrameTree, box: Ints, item: Ints, source: Ints, side: int
+    tree: FrameTree, box: Ints, item: Ints, source: Ints, side: Ints
 ) -> tuple[list[_Steps], Ints]:
     """Steps from boxes up to the items that hold them, and what the last step of each
     ends at.
@@ -196,16 +184,12 @@ def _climb(
 
     while len(climbing):
         frame = tree.home[reached[climbing]]
-        port = _key(tree, frame, side, source[climbing])
-        steps.append(
-            _Steps(
-                climbing,
-                np.full(len(climbing), len(steps)),
-                frame,
-                key[climbing],
-                port,
-            )
-        )
+        port = _key(tree, frame, side[frame], source[climbing])
+        from_above = side[frame] == TOP
+        upper = np.where(from_above, port, key[climbing])
+        lower = np.where(from_above, key[climbing], port)
+        turn = np.full(len(climbing), len(steps))
+        steps.append(_Steps(climbing, turn, frame, upper, lower, from_above))
         key[climbing] = port
         reached[climbing] = tree.boxes + frame
         climbing = climbing[reached[climbing] != item[climbing]]
@@ -224,12 +208,12 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     upper, lower = keys[upper], keys[lower]
     port_keys = keys[keys >= n]
     port_frame, port_is_low = np.divmod(port_keys // n - 1, 2)
-    frame = np.empty(len(upper), np.int64)
-    frame[segment] = steps.frame
+    frame, back = np.empty(len(upper), np.int64), np.empty(len(upper), np.bool_)
+    frame[segment], back[segment] = steps.frame, steps.back
 
-    def nodes(key: Ints, outside: Ints) -> tuple[Ints, Ints]:
-        """The node of every end, and the port when that node is a frame: ports are seen
-        from `outside` or from inside.
+    def nodes(key: Ints) -> tuple[Ints, Ints]:
+        """The node of every end, and the port when that node is a frame: a port is seen
+        from inside its frame, or from the drawing around it.
         """
         is_port = key >= n
         port = np.where(
@@ -237,13 +221,13 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
             np.searchsorted(port_keys, key),
             -1,
         )
-        through = is_port & outside
+        through = is_port & (np.append(port_frame, -1)[port] != frame)
         node = np.where(is_port, n + tree.page + port, key)
         node[through] = n + port_frame[port[through]]
         return node, np.where(through, port, -1)
 
-    upper_node, upper_port = nodes(upper, upper // n % 2 == 0)
-    lower_node, lower_port = nodes(lower, lower // n % 2 == 1)
+    upper_node, upper_port = nodes(upper)
+    lower_node, lower_port = nodes(lower)
     order = np.lexsort((steps.turn, steps.edge))
     return Hierarchy(
         tree=tree,
@@ -254,7 +238,7 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
                 np.where(port_is_low, BOTTOM, TOP),
             )
         ),
-        segments=Segments(frame, upper_node, lower_node, upper_port, lower_port),
+        segments=Segments(frame, upper_node, lower_node, upper_port, lower_port, back),
         step_edge=steps.edge[order],
         step_segment=segment[order],
         upwards=upwards,

@@ -95,7 +95,7 @@ class Order:
             self.steps - 1,
         ).astype(np.int64)
 
-    def sort(self, key: Ints) -> None:
+    def sort(self, key: Ints | Floats) -> None:
         """Order every line by the keys of its points."""
         self.at = np.lexsort((key, self.line))
         self.place = places(self.at)

@@ -37,6 +37,7 @@ PORT_GAP = 0.6  # of the gap between rows, beside a border
 LEVEL_FREE = 200.0
 LEVEL = 600.0  # px further sideways for every gap more
 MOST_GAPS = 3.0
+TURN = 22.0  # px that an edge takes to turn, above and below columns
 
 
 class Rows(NamedTuple):
