@@ -27,7 +27,6 @@ from gradviz.layout import (
 from gradviz.layout.layered.frames import place_with_frames
 from gradviz.layout.layered.grouping import distinct_pairs, starts_of
 from gradviz.layout.layered.layers import plain_sheet
-from gradviz.layout.layered.nesting import Grids, leaf_routes, make_grids
 from gradviz.layout.layered.routes import SAME, Routes, joined
 from gradviz.layout.layered.sheets import PHASES, SheetPlacement, place_sheet
 from gradviz.layout.layered.u_shapes import with_columns
@@ -50,41 +49,23 @@ def place(drawing: Drawing) -> Placement:
 def _in_rows(drawing: Drawing) -> Placement:
     """The placement. Raises CycleError when the edges form a cycle."""
     with Stage("layout"):
-        phase("grids", of=PHASES + 2)  # with frames it turns out to be more
+        phase("joining", of=PHASES + 1)  # with frames it turns out to be more
         edges, which = _distinct_edges(drawing)
-        widths, heights = (
-            np.asarray(size, np.float64) for size in (drawing.widths, drawing.heights)
-        )
-        frame_of = np.asarray(drawing.frame_of, np.int64)
-        grids = make_grids(
-            replace(
-                drawing, widths=widths, heights=heights, edges=edges, frame_of=frame_of
-            )
-        )
-        placed, frames, is_u = _placed(grids.outside)
-
-        phase("joining")
-        middles = placed.middles[grids.box]
-        middles[grids.leaf] += grids.aside
-        routes = _whole_routes(
-            grids, placed.routes, leaf_routes(grids, middles, heights), which
-        )
-        x, y = middles.T.copy()
-        width, height = placed.sizes[0].tolist()
+        placed, frames, is_u = _placed(replace(drawing, edges=edges))
+        drawn = np.flatnonzero(which >= 0)
+        routes = joined(placed.routes, drawn, which[drawn], len(which))
         return Placement(
-            x,
-            y,
+            *placed.middles.T.copy(),
             routes.points,
             routes.starts,
             frames,
-            width,
-            height,
+            *placed.sizes[0].tolist(),
             is_u=is_u,
         )
 
 
 def _placed(drawing: Drawing) -> tuple[SheetPlacement, tuple[Rect, ...], bool]:
-    """The placement of a drawing without grids, its frames, and whether it shows a U."""
+    """The placement of distinct edges, the frames, and whether it shows a U."""
     if drawing.u_shapes:
         halved, shapes = with_columns(drawing)
         if shapes:
@@ -165,38 +146,3 @@ def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:
         drawing.size,
     )
     return np.column_stack((above, below)), which
-
-
-def _whole_routes(
-    grids: Grids,
-    outside: Routes,
-    inner: Routes,
-    which: Ints,
-) -> Routes:
-    """Routes of all edges of the drawing; those from grids begin, or end, inside them."""
-    every = Routes(
-        np.concatenate((outside.points, inner.points)),
-        np.concatenate((outside.starts[:-1], len(outside.points) + inner.starts)),
-    )
-    # pieces before, outside and after
-    inside = np.full(
-        (len(grids.edge), 3),
-        -1,
-        np.int64,
-    )
-    inside[:, 1] = grids.edge
-    inside[grids.leaf_edge, np.where(grids.flipped, 2, 0)] = (
-        len(outside.starts) - 1 + np.arange(len(grids.leaf))
-    )
-    drawn = np.flatnonzero(which >= 0)
-    pieces = inside[which[drawn]]
-
-    return joined(
-        every,
-        np.repeat(
-            drawn,
-            (pieces >= 0).sum(axis=1),
-        ),
-        pieces[pieces >= 0],
-        len(which),
-    )

@@ -166,29 +166,6 @@ class Layers:
         """Line of every point."""
         return self.first_line[self.component] + self.row
 
-    @cached_property
-    def packed_width(self) -> Floats:
-        """Per component, the width that its fullest row needs at least."""
-        need = 2 * self.half + np.where(
-            self.bend,
-            self.gap * BEND_GAP,
-            self.gap,
-        )
-        per_line = np.bincount(
-            self.line,
-            weights=need,
-            minlength=self.lines,
-        ).astype(np.float64)
-        if not self.components:
-            return per_line
-
-        widest: Floats = np.maximum.reduceat(
-            per_line,
-            self.first_line[:-1],
-        )
-
-        return widest
-
 
 def cut_into_layers(
     sheet: Sheet, row: Ints, component: Ints, components: int, main: Mask

@@ -15,7 +15,7 @@ import numpy as np
 
 from gradviz.layout import Drawing, Ints, LayoutFrame
 from gradviz.layout.layered.grouping import distinct, distinct_pairs, group
-from gradviz.layout.layered.nesting import FrameTree, frame_tree, meeting_items
+from gradviz.layout.layered.nesting import frame_tree, meeting_items
 from gradviz.layout.layered.ranks import Neighbours, heights, neighbours
 
 LEAST_SKIPS, MOST_SKIPS = 3, 200
@@ -68,7 +68,7 @@ class _Halver:
 
     def find(self) -> None:
         """Halve what is a U, and what has one U and goes on after it."""
-        tree, boxes = self.tree, _boxes_inside(self.tree)
+        tree = self.tree
         around = [*tree.home[tree.boxes :].tolist(), -1]
         within = set[int]()  # frames of a U
         found: list[int] = []
@@ -78,7 +78,7 @@ class _Halver:
                 within.add(sheet)
                 continue
             rows = self._rows(sheet)
-            halves = _halves(rows, self._items[:, rows], boxes)
+            halves = _halves(rows, self._items[:, rows])
             if halves is not None:
                 within.add(sheet)
                 found.append(sheet)
@@ -125,18 +125,7 @@ class _Halver:
                 self.frames[child] = self.frames[child]._replace(parent=column)
 
 
-def _boxes_inside(tree: FrameTree) -> list[int]:
-    """How many boxes every item holds; a box is one."""
-    count = [1] * tree.boxes + [0] * tree.page
-    deepest_first = np.argsort(-tree.depth[:-1], kind="stable") + tree.boxes
-    for item in [*range(tree.boxes), *deepest_first.tolist()]:
-        around = int(tree.home[item])
-        if around < tree.page:
-            count[tree.boxes + around] += count[item]
-    return count
-
-
-def _halves(rows: Ints, items: Ints, boxes: list[int]) -> tuple[set[int], Ints] | None:
+def _halves(rows: Ints, items: Ints) -> tuple[set[int], Ints] | None:
     """The items in the right half of a sheet, and the rows of its skips; None where it
     is no U. Of its edges these are the rows, and the items that they join.
     """
@@ -153,9 +142,8 @@ def _halves(rows: Ints, items: Ints, boxes: list[int]) -> tuple[set[int], Ints] 
     if len(skips) < LEAST_SKIPS or not _is_u(near, skips):
         return None
 
-    last = _last_on_the_left(
-        chain, skips[-1], [boxes[item] for item in number.tolist()]
-    )
+    # the bottleneck lies half on the left, half on the right
+    last = (skips[-1].begin + skips[-1].end) // 2
     right = _right_of(near, settled, chain[last], [chain[last + 1]])
     first_row: dict[tuple[int, int], int] = {}
     for row, *edge in zip(rows.tolist(), *np.searchsorted(number, items).tolist()):
@@ -234,13 +222,6 @@ def _is_u(near: Neighbours, skips: list[_Skip]) -> bool:
     outer, inner = (skip.end - skip.begin for skip in (skips[0], skips[-1]))
     covered = outer + 1 >= LEAST_COVERED * len(set(near.lower.tolist()))
     return covered and inner <= LARGEST_BOTTOM * outer
-
-
-def _last_on_the_left(chain: list[int], innermost: _Skip, boxes: list[int]) -> int:
-    """Where the chain turns: both ways of the bottleneck have about as many boxes."""
-    bottom = chain[innermost.begin + 1 : innermost.end]
-    sums = np.cumsum([boxes[node] for node in bottom])
-    return innermost.begin + 1 + int(np.searchsorted(2 * sums, sums[-1]))
 
 
 def _right_of(
