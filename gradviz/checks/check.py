@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.collect.collector import Collector
-from gradviz.checks.context import CheckContext, Gradients
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
 from gradviz.checks.watched import WatchedRun, with_gradients
@@ -115,7 +115,7 @@ def check_live(live: LiveOutputs) -> Findings:
     return _of_one(collector.read(live), collector)
 
 
-def _of_one(context: CheckContext, collector: Collector, **options: Any) -> Findings:
+def _of_one(context: BackwardCall, collector: Collector, **options: Any) -> Findings:
     findings = completed([context], run([context], **options))
     return replace(
         findings,
@@ -182,7 +182,7 @@ def check_target(
     )
 
 
-def completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
+def completed(every: Sequence[BackwardCall], findings: Findings) -> Findings:
     """The findings with the reasons why gradients could not be computed, and the
     process that found them.
     """
@@ -206,7 +206,7 @@ def completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
     )
 
 
-def _drawn(context: CheckContext) -> Graph:
+def _drawn(context: BackwardCall) -> Graph:
     """The graph with what was cut off, where that is to be drawn."""
     graph, drawn = context.graph, context.drawn
     if drawn is None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.call import BackwardCall, Gradients, LeafGradient
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.failures import raised
 from gradviz.checks.collect.replay import FunctionReplay
 from gradviz.checks.collect.watch import RunWatch
-from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
 from gradviz.checks.words import Names, all_names
 from gradviz.errors import GradvizError, reason_of
@@ -90,7 +90,7 @@ class WatchedRun:
         self._reader.recorder.backward(number, call.frame, call.accumulates)
         self._reader.steps.passed(number, reading)
 
-    def read(self, live: LiveOutputs) -> CheckContext:
+    def read(self, live: LiveOutputs) -> BackwardCall:
         """What is known at a call."""
         with self._reader.calls.paused():
             context = self._reader.read(live, scaled=self._record.scaled)
@@ -129,19 +129,19 @@ class WatchedRun:
 
         return {
             "afterwards": self._afterwards,
-            "nothing": CheckContext(Graph()),
+            "nothing": BackwardCall(Graph()),
             **later,
         }
 
-    def _afterwards(self, context: CheckContext, filled: bool | None) -> CheckContext:
+    def _afterwards(self, context: BackwardCall, filled: bool | None) -> BackwardCall:
         """The same when the call has run."""
         context = self._reader.afterwards(context, filled)
         self.calls.seen_enough |= _is_broken(context) and not self._record.scaled
         return context
 
     def contexts(
-        self, captured: RunResult[CheckContext], steps: int, runs_on: bool
-    ) -> list[CheckContext]:
+        self, captured: RunResult[BackwardCall], steps: int, runs_on: bool
+    ) -> list[BackwardCall]:
         """Those of all calls; the last one has the record of the run."""
         every, watch, reader = (
             (captured.result, *captured.later),
@@ -168,11 +168,11 @@ class WatchedRun:
             for name in reader.leaf_names.get(key, ())
         }
         used = {name for key in watch.reached for name in record.names.get(key, ())}
-        last = replace(every[-1], record=record)
+        last = replace(every[-1], run=record)
         return _with_other_calls([*every[:-1], last], used, nonzero, watch.looked)
 
     def told(
-        self, findings: Findings, captured: RunResult[CheckContext], runs_on: bool
+        self, findings: Findings, captured: RunResult[BackwardCall], runs_on: bool
     ) -> Findings:
         """The findings with what was left out, and why; how far the run was watched;
         and how it failed.
@@ -202,7 +202,7 @@ class WatchedRun:
         return replace(findings, skipped=skipped, notes=notes, failed=failed)
 
 
-def _failure(captured: RunResult[CheckContext]) -> Failure | None:
+def _failure(captured: RunResult[BackwardCall]) -> Failure | None:
     """How the script failed; to exit is no failure."""
     if captured.failure is not None and captured.failure.exit_code is None:
         return captured.failure
@@ -210,11 +210,11 @@ def _failure(captured: RunResult[CheckContext]) -> Failure | None:
 
 
 def _with_other_calls(
-    every: Sequence[CheckContext],
+    every: Sequence[BackwardCall],
     used: set[str],
     nonzero: Mapping[str, int],
     looked: Sequence[int],
-) -> list[CheckContext]:
+) -> list[BackwardCall]:
     """Each with what is known of the other backward calls: the parameters that they
     use, and the last one in which a leaf got a gradient that is not zero.
 
@@ -242,12 +242,12 @@ def _with_other_calls(
     ]
 
 
-def _is_broken(context: CheckContext) -> bool:
+def _is_broken(context: BackwardCall) -> bool:
     """Whether a call has left gradients that are not finite."""
     return any(leaf.nonfinite for leaf in context.leaf_gradients)
 
 
-def _users(context: CheckContext) -> Names:
+def _users(context: BackwardCall) -> Names:
     """The names of what takes part in a call: a compiled function is given parameters
     that do not, too.
     """
@@ -259,12 +259,12 @@ def _users(context: CheckContext) -> Names:
 
 
 def with_gradients(
-    context: CheckContext,
+    context: BackwardCall,
     outputs: LiveOutputs,
     model: torch.nn.Module | None,
     limits: Gradients,
     run_custom: bool,
-) -> CheckContext:
+) -> BackwardCall:
     """The context with what backward would compute, or with why it is not computed:
     that takes no other finding away.
     """

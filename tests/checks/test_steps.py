@@ -12,7 +12,7 @@ import torch
 
 from gradviz.checks.collect.leaves import LeafWatch
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.record import Interval
+from gradviz.checks.run import Interval
 from gradviz.cli.main import cli
 from tests.checks.test_scripts import check, written
 from tests.command_line import CliRunner

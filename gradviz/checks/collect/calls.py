@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 from gradviz.checks.collect.lines import line_at
-from gradviz.checks.record import Misuse
+from gradviz.checks.run import Misuse
 from gradviz.packages import Place, PlaceOf
 from gradviz.source.feeding import Line
 from gradviz.walker.taps import all_tapped

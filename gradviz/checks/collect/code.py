@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gradviz.checks.call import BackwardCall, all_frozen
 from gradviz.checks.collect.lines import users_frame
-from gradviz.checks.context import CheckContext, all_frozen
 from gradviz.graph import column
 from gradviz.packages import with_text
 from gradviz.run.outputs import LiveOutputs
@@ -29,7 +29,7 @@ def location_of(live: LiveOutputs) -> CodeLocation | None:
 
 
 def _provenances(
-    context: CheckContext, location: CodeLocation
+    context: BackwardCall, location: CodeLocation
 ) -> dict[str, Provenance]:
     """Where the roots without a graph come from, and all of them where a parameter is
     not used. Cuts that were seen count more.
@@ -53,7 +53,7 @@ def _provenances(
     return provenances
 
 
-def _off(context: CheckContext) -> tuple[Cut, ...]:
+def _off(context: BackwardCall) -> tuple[Cut, ...]:
     """The line that called a module with gradients off, where all that were called in
     this step were.
     """
@@ -68,7 +68,7 @@ def _off(context: CheckContext) -> tuple[Cut, ...]:
     return (unrecorded(with_text(here[-1].source)),)
 
 
-def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
+def with_code(context: BackwardCall, location: CodeLocation) -> BackwardCall:
     stale = any("modified" in flags for flags in column(context.graph.nodes, "flags"))
     by_hand = any(times.changed for times in context.intervals.values())
     made: tuple[Change, ...] = tuple(changes(location.body)) if stale or by_hand else ()

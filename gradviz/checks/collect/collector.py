@@ -16,6 +16,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from gradviz.checks.call import (
+    BackwardCall,
+    Gradients,
+    Model,
+)
 from gradviz.checks.collect.calls import Misuses, Observer
 from gradviz.checks.collect.code import location_of, with_code
 from gradviz.checks.collect.facts import (
@@ -34,13 +39,8 @@ from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.collect.steps import Steps
 from gradviz.checks.collect.warned import WarningWatch
-from gradviz.checks.context import (
-    CheckContext,
-    Gradients,
-    Model,
-)
 from gradviz.checks.poles import all_at_a_pole, all_zero, at_a_pole
-from gradviz.checks.record import Interval
+from gradviz.checks.run import Interval
 from gradviz.checks.words import Names
 from gradviz.cuts.lines import CutWatch
 from gradviz.cuts.seen import CutCalls
@@ -118,7 +118,7 @@ class Collector:
         live: LiveOutputs,
         *,
         scaled: bool = False,
-    ) -> CheckContext:
+    ) -> BackwardCall:
         """Everything that is known right now. Raises NotATensorError.
 
         `scaled`: a GradScaler multiplies losses, so gradients need not be finite.
@@ -126,12 +126,12 @@ class Collector:
         with isolated():
             return self._read(live, scaled)
 
-    def _read(self, live: LiveOutputs, scaled: bool) -> CheckContext:
+    def _read(self, live: LiveOutputs, scaled: bool) -> BackwardCall:
         self._reader.recording, self._call = live.recording, live.call
         attribution = None
         if live.recording is not None:
             attribution = live.recording.attribution(self._model, live.variables)
-        collected: list[tuple[Walked, CheckContext]] = []
+        collected: list[tuple[Walked, BackwardCall]] = []
         parts = self.cuts.parts_of(attribution, live.outputs, live.frame)
         graph = capture(
             live.outputs,
@@ -186,7 +186,7 @@ class Collector:
             )
             return without
 
-    def afterwards(self, context: CheckContext, filled: bool | None) -> CheckContext:
+    def afterwards(self, context: BackwardCall, filled: bool | None) -> BackwardCall:
         """The same context when backward has run, with what it left in `.grad`."""
         live, self._parameters = self._parameters, ()
         leaves, self._leaves = self._leaves, {}
@@ -218,7 +218,7 @@ class Collector:
         walked: Walked,
         live: LiveOutputs,
         scaled: bool,
-    ) -> CheckContext:
+    ) -> BackwardCall:
         graph, reading = walked.graph, self._reader.reading(walked, live)
         coming, part = live.call is not None, self._part
         parameters = tuple(parameter for parameter, _ in reading.parameters)
@@ -232,7 +232,7 @@ class Collector:
 
         suspicious = self._is_suspicious(reading, loss, scaled)
         left = any(leaf.has_grad for leaf in graph.leaves)
-        context = CheckContext(
+        context = BackwardCall(
             graph,
             intervals=intervals,
             ran=live.ran,

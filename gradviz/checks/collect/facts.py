@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from gradviz.checks.collect.lines import Models, described, home
-from gradviz.checks.collect.models import Reading
-from gradviz.checks.context import (
+from gradviz.checks.call import (
     Home,
     NamedTensor,
     Parameter,
 )
-from gradviz.checks.record import RetainedHistory
+from gradviz.checks.collect.lines import Models, described, home
+from gradviz.checks.collect.models import Reading
+from gradviz.checks.run import RetainedHistory
 from gradviz.cuts.behind import lines_before
 from gradviz.cuts.lines import CutWatch, SeenCut
 from gradviz.cuts.parts import takers

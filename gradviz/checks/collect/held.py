@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.call import BackwardCall, Cycle
 from gradviz.checks.collect.lines import Variables, assignment_in, line_at
-from gradviz.checks.context import CheckContext, Cycle
-from gradviz.checks.record import RetainedHistory
+from gradviz.checks.run import RetainedHistory
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.graph.amounts import COMPUTED
 from gradviz.recording.session import running
@@ -82,7 +82,7 @@ _FIELD = re.compile(r"(?<=\[)(\d+\]).*\..*$")  # of an element of a list
 
 
 def carried(
-    context: CheckContext, variables: Variables, since: int, attribution: Any
+    context: BackwardCall, variables: Variables, since: int, attribution: Any
 ) -> Iterator[RetainedHistory]:
     """The part of the graph of the outputs that is older than `since`, with the edges
     that lead into it.
@@ -114,7 +114,7 @@ def carried(
             yield history._replace(source=source, newest=number, depth=held.depth)
 
 
-def _beside(context: CheckContext, variables: Variables) -> dict[str, Held]:
+def _beside(context: BackwardCall, variables: Variables) -> dict[str, Held]:
     """What variables hold with a graph beside that of the outputs; windows over the
     last steps are left out.
     """

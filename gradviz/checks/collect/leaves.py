@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from gradviz.checks.call import Parameter
 from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.lines import Models, made_at, users_frame
 from gradviz.checks.collect.models import Reading
@@ -25,8 +26,7 @@ from gradviz.checks.collect.numbers import (
 )
 from gradviz.checks.collect.parameters import mistyped
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.context import Parameter
-from gradviz.checks.record import Interval, LeafRow, ModelState
+from gradviz.checks.run import Interval, LeafRow, ModelState
 from gradviz.gradients.values import is_zero
 from gradviz.graph import SourceLine
 from gradviz.variables.objects import joined, submodules

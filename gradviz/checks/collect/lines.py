@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.context import Home
+from gradviz.checks.call import Home
 from gradviz.checks.words import COMPARISONS
 from gradviz.graph import SourceLine
 from gradviz.packages import (

@@ -13,7 +13,7 @@ import torch
 
 from gradviz.checks.collect.calls import ByIdentity
 from gradviz.checks.collect.numbers import is_readable, optimized
-from gradviz.checks.record import OptimizerRow, RunRecord
+from gradviz.checks.run import OptimizerRow, TrainingRun
 from gradviz.graph import SourceLine
 from gradviz.variables.objects import is_a, parameters
 from gradviz.walker.signals import uninterrupted
@@ -30,7 +30,7 @@ _FIRST = 3
 class StepSamples:
     """Compares a few elements of parameters before and after some steps, of one run."""
 
-    def __init__(self, record: RunRecord) -> None:
+    def __init__(self, record: TrainingRun) -> None:
         self._leaves = record.leaves
         # elements, and their gradient
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
@@ -74,7 +74,7 @@ class Births:
     """
 
     def __init__(
-        self, record: RunRecord, line: Callable[[FrameType], SourceLine | None]
+        self, record: TrainingRun, line: Callable[[FrameType], SourceLine | None]
     ) -> None:
         self._record, self._line, self.count = record, line, 0
         self._known = ByIdentity[tuple[SourceLine, int]]()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from gradviz.checks.call import Optimizer, OptimizerTensor, Parameter
 from gradviz.checks.collect.lines import (
     Models,
     Variables,
@@ -21,7 +22,6 @@ from gradviz.checks.collect.lines import (
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.context import Optimizer, OptimizerTensor, Parameter
 from gradviz.graph import Graph, column
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs

@@ -20,7 +20,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from gradviz.checks.collect.calls import ByIdentity, Observer, taps
 from gradviz.checks.collect.lines import line_at, users_frame
-from gradviz.checks.record import Asleep
+from gradviz.checks.run import Asleep
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, script_lines
 from gradviz.recording.session import running

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 
 import torch
 
-from gradviz.checks.context import LeafGradient
+from gradviz.checks.call import LeafGradient
 from gradviz.gradients.values import outgrown
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.isolation import isolated, unrecorded

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.nn.utils import stateless
 
+from gradviz.checks.call import Parameter
 from gradviz.checks.collect.calls import ByIdentity, Observer, taps
 from gradviz.checks.collect.lines import Models, Variables, line_at
-from gradviz.checks.context import Parameter
-from gradviz.checks.record import Mistyped
+from gradviz.checks.run import Mistyped
 from gradviz.graph import SourceLine
 from gradviz.packages import Place
 from gradviz.source.search import sets_attribute

@@ -29,7 +29,7 @@ from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.loop import Births, StepSamples, limit, tensors_of
 from gradviz.checks.collect.modes import SleepWatch
 from gradviz.checks.collect.numbers import optimized
-from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, RunRecord
+from gradviz.checks.run import LETTERS, Event, OptimizerRow, TrainingRun
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.walker.isolation import isolated
@@ -66,7 +66,7 @@ class RunRecorder:
     """Of one run."""
 
     def __init__(self) -> None:
-        self.record = RunRecord()
+        self.record = TrainingRun()
         # that had a gradient at a step since a call reached them, by identity
         self.stepped: set[int] = set()
         self.modes = SleepWatch()
@@ -118,7 +118,7 @@ class RunRecorder:
         if log and (log[-1].letter, log[-1].number) == ("b", self._call):
             log[-1] = log[-1]._replace(tensors=frozenset(leaves))
 
-    def result(self, ended: bool) -> RunRecord:
+    def result(self, ended: bool) -> TrainingRun:
         """All that is known. `ended`: the script has come to its end."""
         record = self.record
         for row in record.optimizers:
@@ -320,7 +320,7 @@ class RunRecorder:
             if tensors is not None:  # one set for all calls about the same
                 tensors = self._sets.setdefault(tensors, tensors)
             self.record.log.append(
-                LoopCall(
+                Event(
                     LETTERS[kind],
                     self._call,
                     tensors,

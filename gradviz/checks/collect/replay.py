@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.slopes import AGAIN, is_real, judged
-from gradviz.checks.record import Misuse
+from gradviz.checks.run import Misuse
 from gradviz.cuts.functions import PLAIN
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
+from gradviz.checks.call import (
+    BackwardCall,
+    Earlier,
+)
 from gradviz.checks.collect.facts import (
     with_line,
 )
 from gradviz.checks.collect.held import carried
 from gradviz.checks.collect.leaves import LeafWatch
-from gradviz.checks.context import (
-    CheckContext,
-    Earlier,
-)
-from gradviz.checks.record import RetainedHistory
+from gradviz.checks.run import RetainedHistory
 from gradviz.checks.words import all_names
 from gradviz.recording.session import running
 from gradviz.run.outputs import LiveOutputs
@@ -63,11 +63,11 @@ class Steps:
 
     def with_history(
         self,
-        context: CheckContext,
+        context: BackwardCall,
         live: LiveOutputs,
         location: CodeLocation | None,
         attribution: Attribution | None,
-    ) -> CheckContext:
+    ) -> BackwardCall:
         """What reaches back behind the last call of the step before; then this call
         becomes an earlier one.
         """
@@ -101,7 +101,7 @@ class Steps:
             context, retained=call.retained, earlier=earlier, step=step, since=since
         )
 
-    def _step(self, context: CheckContext) -> int:
+    def _step(self, context: BackwardCall) -> int:
         """The step that this call belongs to: that of the call before, if nothing was
         updated since.
 

@@ -30,7 +30,7 @@ from gradviz.checks.collect.lines import (
 from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
 from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.poles import at_a_pole
-from gradviz.checks.record import RetainedHistory, Unused
+from gradviz.checks.run import RetainedHistory, Unused
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, PlaceOf
 from gradviz.recording.event_log import Evaluation

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradviz.checks.context import CheckContext
-from gradviz.checks.record import LeafRow, OptimizerRow
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.run import LeafRow, OptimizerRow
 from gradviz.checks.words import first_names, verb
 from gradviz.wording import plural
 
@@ -26,7 +26,7 @@ _HALF = {"bfloat16": "1/256", "float16": "1/2048"}  # the least relative change
     "warning",
     "updates are so small that rounding takes them away: parameters never move",
 )
-def swallowed_update(context: CheckContext) -> Diagnoses:
+def swallowed_update(context: BackwardCall) -> Diagnoses:
     """Parameters get a gradient and are stepped, and their numbers stay the same bit
     for bit.
 
@@ -55,7 +55,7 @@ def swallowed_update(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record = context.run
     for optimizer in record.optimizers:
         pushed = [
             row

@@ -4,7 +4,7 @@ themselves alive.
 
 from __future__ import annotations
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line
 from gradviz.graph.amounts import COUNTED
@@ -16,7 +16,7 @@ from gradviz.wording import bytes_text, one_line, plural
     "warning",
     "passes in eval() mode record a graph that no backward() uses",
 )
-def unused_graph(context: CheckContext) -> Diagnoses:
+def unused_graph(context: BackwardCall) -> Diagnoses:
     """A model in `eval()` mode runs over data with recording on, and no backward call
     reaches what it records.
 
@@ -48,7 +48,7 @@ def unused_graph(context: CheckContext) -> Diagnoses:
         total += model(torch.ones(2, 3)).mean()
     ```
     """
-    for evaluation in context.record.evaluations:
+    for evaluation in context.run.evaluations:
         calls = plural(evaluation.calls, "call")
         why = f"{calls} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, and no backward call "
         why += "reached any of them: eval() does not switch recording off"
@@ -64,7 +64,7 @@ def unused_graph(context: CheckContext) -> Diagnoses:
 
 
 @check("reference-cycle", "warning", "a graph keeps itself alive, through ctx")
-def reference_cycle(context: CheckContext) -> Diagnoses:
+def reference_cycle(context: BackwardCall) -> Diagnoses:
     """A custom Function keeps its own output as an attribute of `ctx`.
 
     An output leads to the node that made it, and that node is `ctx`. So the step's
@@ -116,7 +116,7 @@ def reference_cycle(context: CheckContext) -> Diagnoses:
 @check(
     "retained-graph", "note", "retain_graph=True keeps a graph that nothing uses again"
 )
-def retained_graph(context: CheckContext) -> Diagnoses:
+def retained_graph(context: BackwardCall) -> Diagnoses:
     """A line calls `backward(retain_graph=True)`, and no later call of backward meets
     any part of its graph.
 
@@ -142,7 +142,7 @@ def retained_graph(context: CheckContext) -> Diagnoses:
         model.zero_grad()
     ```
     """
-    for misuse in context.record.misuses:
+    for misuse in context.run.misuses:
         if misuse.kind == "retains in vain":
             if context.backward == misuse.source:
                 storages = context.graph.storages

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import instead
-from gradviz.checks.record import Asleep
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.run import Asleep
 from gradviz.checks.words import line, listed, verb
 from gradviz.source.code_line import passing
 from gradviz.source.search import step_begins
@@ -36,16 +36,16 @@ _MODES = {
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 
 
-def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
+def told(context: BackwardCall, rows: Mapping[str, Row]) -> Diagnoses:
     """What is said of these kinds."""
-    held, models = context.record.holding, context.record.models
+    held, models = context.run.holding, context.run.models
     named = {
         model.type: model.name
         for model in models
         if [one.type for one in models].count(model.type) == 1
     }
 
-    for misuse in context.record.misuses:
+    for misuse in context.run.misuses:
         row = rows.get(misuse.kind)
         # a model that runs in training mode without a graph may be one that no
         # optimizer trains, as a teacher is not
@@ -69,7 +69,7 @@ def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
 
 
 @check("wrong-mode", "warning", "dropout or batch normalization runs in the wrong mode")
-def wrong_mode(context: CheckContext) -> Diagnoses:
+def wrong_mode(context: BackwardCall) -> Diagnoses:
     """A model is trained in `eval()` mode, evaluated in training mode, or a functional
     dropout goes on in `eval()` mode.
 
@@ -121,11 +121,11 @@ def wrong_mode(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    yield from (_asleep(context, asleep) for asleep in context.record.asleep)
+    yield from (_asleep(context, asleep) for asleep in context.run.asleep)
     yield from told(context, _MODES)
 
 
-def _asleep(context: CheckContext, asleep: Asleep) -> Diagnosis:
+def _asleep(context: BackwardCall, asleep: Asleep) -> Diagnosis:
     """A model that is trained in eval() mode."""
     name, parts, begins = (
         one_line(asleep.name),
@@ -178,7 +178,7 @@ _ROWS = {
     "backward() of a custom Function is not the derivative of its forward()",
     reads_saved=True,
 )
-def wrong_backward(context: CheckContext) -> Diagnoses:
+def wrong_backward(context: BackwardCall) -> Diagnoses:
     """A custom `torch.autograd.Function` returns gradients that do not belong to what
     its `forward()` computes.
 

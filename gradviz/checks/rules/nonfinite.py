@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from gradviz.checks.context import CheckContext, Gradients
+from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.flow import (
     POLES,
     born,
@@ -43,7 +43,7 @@ from gradviz.source.search import lines_behind
     "NaN or Inf in the forward values or in the gradients",
     needs_values=True,
 )
-def nonfinite(context: CheckContext) -> Diagnoses:
+def nonfinite(context: BackwardCall) -> Diagnoses:
     """NaN or Inf: where it appears first, in the forward pass or in backward.
 
     In the forward pass it is the earliest node whose result has NaN or Inf, as far as
@@ -95,7 +95,7 @@ def nonfinite(context: CheckContext) -> Diagnoses:
         yield _backward(context, gradients)._replace(follows=("wrong-backward",))
 
 
-def _follows(context: CheckContext) -> bool:
+def _follows(context: BackwardCall) -> bool:
     """Whether NaN and Inf here follow from those of an earlier call, which have come
     into the parameters.
     """
@@ -106,11 +106,11 @@ def _follows(context: CheckContext) -> bool:
     )
 
 
-def _every(context: CheckContext) -> Sequence[Value]:
+def _every(context: BackwardCall) -> Sequence[Value]:
     return context.values.bad if context.values is not None else ()
 
 
-def _bad(context: CheckContext) -> Sequence[Value]:
+def _bad(context: BackwardCall) -> Sequence[Value]:
     """The values that are wrong. Of those with minus infinity only, what began at a
     pole, and all when nothing else is wrong.
     """
@@ -126,7 +126,7 @@ def _bad(context: CheckContext) -> Sequence[Value]:
     return [value for value in every if value in worse or value in poles]
 
 
-def _reached(context: CheckContext) -> bool:
+def _reached(context: BackwardCall) -> bool:
     outputs = {root.name for root in context.graph.roots}
     return any(
         value.node is None and outputs.intersection(value.names)
@@ -137,7 +137,7 @@ def _reached(context: CheckContext) -> bool:
 # -- in backward -----------------------------------------------------------------------
 
 
-def _broken_leaves(context: CheckContext) -> list[Leaf]:
+def _broken_leaves(context: BackwardCall) -> list[Leaf]:
     """The leaves whose gradient has NaN or Inf."""
     leaf_of = context.graph.leaf_of
     return [
@@ -147,7 +147,7 @@ def _broken_leaves(context: CheckContext) -> list[Leaf]:
     ]
 
 
-def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
+def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
     """The gradients are not finite, although the outputs are."""
     graph, leaves = context.graph, _broken_leaves(context)
     names, certain = first_names(leaves), bool(gradients.nonfinite)
@@ -182,7 +182,7 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
     )
 
 
-def _cause(context: CheckContext, node: int) -> int:
+def _cause(context: BackwardCall, node: int) -> int:
     """What backward stumbles over at a node: an operation before it, whose result it
     has saved and is not finite; or itself.
     """
@@ -202,7 +202,7 @@ def _cause(context: CheckContext, node: int) -> int:
 # -- in the forward pass ---------------------------------------------------------------
 
 
-def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
+def _forward(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
     """Values are not finite: what made the first of them so."""
     rank = _place_in_order(context.graph)
     # given, then made
@@ -263,7 +263,7 @@ def _place_in_order(graph: Graph) -> Callable[[int], int]:
 
 
 def _without_graph(
-    context: CheckContext,
+    context: BackwardCall,
     holder: int,
     at: int,
 ) -> list[SourceLine]:
@@ -314,7 +314,7 @@ _OF_ONE = " For a single element, pass correction=0 to std(), which is NaN other
 
 
 def _from_an_operation(
-    context: CheckContext,
+    context: BackwardCall,
     first: Value,
     nodes: tuple[int, int],
     amount: str,

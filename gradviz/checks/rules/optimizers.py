@@ -7,18 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import instead
-from gradviz.checks.record import (
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.mending import all_cut_words, mend_all
+from gradviz.checks.run import (
     Mistyped,
     OptimizerRow,
-    RunRecord,
+    TrainingRun,
     calls_in,
     letters,
     parts,
 )
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.words import Names, as_code, code, verb
 from gradviz.source.search import sets_item
 from gradviz.wording import one_line, plural
@@ -32,7 +32,7 @@ class Idle(NamedTuple):
     the code calls it, {cuts} and {mend} tell of cuts behind what it holds.
     """
 
-    holds: Callable[[RunRecord, OptimizerRow], object]
+    holds: Callable[[TrainingRun, OptimizerRow], object]
     summary: str
     why: str
     fix: str
@@ -40,7 +40,7 @@ class Idle(NamedTuple):
     follows: Names = ()
 
 
-def _never_steps(record: RunRecord, optimizer: OptimizerRow) -> bool:
+def _never_steps(record: TrainingRun, optimizer: OptimizerRow) -> bool:
     log = record.about(optimizer)
     resets = len(list(parts(log, "b[^b]*z")))
     reset = resets >= ENOUGH and "s" not in letters(log)
@@ -90,7 +90,7 @@ _GIVE = "Give it the parameters of the model whose output the loss is computed f
 
 
 @check("idle-optimizer", "warning", "an optimizer changes nothing")
-def idle_optimizer(context: CheckContext) -> Diagnoses:
+def idle_optimizer(context: BackwardCall) -> Diagnoses:
     """An optimizer that never takes a step, whose learning rate is 0, or whose tensors
     never get a gradient.
 
@@ -118,15 +118,15 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record = context.run
     for optimizer in record.optimizers:
         row = next((row for row in _IDLE if row.holds(record, optimizer)), None)
         if row is not None:
             yield _idle(context, optimizer, row)
 
 
-def _idle(context: CheckContext, optimizer: OptimizerRow, row: Idle) -> Diagnosis:
-    record, made = context.record, optimizer.source
+def _idle(context: BackwardCall, optimizer: OptimizerRow, row: Idle) -> Diagnosis:
+    record, made = context.run, optimizer.source
     names = {*record.named(optimizer.held)}
     cuts = [cut for cut in record.cuts if names & {*cut.leaf, *cut.behind}]
     cuts = cuts or list(record.cuts)
@@ -157,7 +157,7 @@ def _idle(context: CheckContext, optimizer: OptimizerRow, row: Idle) -> Diagnosi
 
 
 @check("not-frozen", "warning", "what was meant to be frozen is trained")
-def not_frozen(context: CheckContext) -> Diagnoses:
+def not_frozen(context: BackwardCall) -> Diagnoses:
     """Parameters that the code means to freeze and that are updated all the same.
 
     How it is found: an attribute that freezes nothing
@@ -184,7 +184,7 @@ def not_frozen(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record = context.run
     yield from map(_mistyped, record.mistyped)
 
     for optimizer in record.optimizers:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.raised.messages import messages, understood
 from gradviz.checks.words import code
@@ -22,7 +22,7 @@ one, too.
 
 
 @check("torch-warning", "warning", "torch has warned of a line of the script")
-def torch_warning(context: CheckContext) -> Diagnoses:
+def torch_warning(context: BackwardCall) -> Diagnoses:
     """torch warned of something that concerns training, at a line of yours: what it
     means, and what to do.
 
@@ -45,7 +45,7 @@ def torch_warning(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    for misuse in context.record.misuses:
+    for misuse in context.run.misuses:
         text = misuse.words[0] if misuse.kind == "warned" else ""
         found = understood(text, messages("warnings")) if text else None
         if found is not None:

@@ -51,7 +51,7 @@ LETTERS = {
 """What the order of a training loop consists of, each as a letter of a pattern."""
 
 
-class LoopCall(NamedTuple):
+class Event(NamedTuple):
     """One of those calls. `tensors` are identities of the parameters that it is about,
     None where that is not known.
     """
@@ -61,7 +61,7 @@ class LoopCall(NamedTuple):
     tensors: frozenset[int] | None = None
     source: SourceLine | None = None
 
-    def about(self, other: LoopCall) -> bool:
+    def about(self, other: Event) -> bool:
         """Whether both may be about the same parameters."""
         return (
             self.tensors is None
@@ -70,7 +70,7 @@ class LoopCall(NamedTuple):
         )
 
 
-Log = Sequence[LoopCall]
+Log = Sequence[Event]
 
 
 def letters(log: Log) -> str:
@@ -258,10 +258,10 @@ class Raised(NamedTuple):
 
 
 @dataclass
-class RunRecord:
+class TrainingRun:
     """What was seen of a whole run."""
 
-    log: list[LoopCall] = field(default_factory=list)
+    log: list[Event] = field(default_factory=list)
     leaves: dict[int, LeafRow] = field(default_factory=dict)  # by identity
     optimizers: list[OptimizerRow] = field(default_factory=list)
     # of all leaves and parameters, by identity

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.checks.record import Interval, OptimizerRow, RetainedHistory, RunRecord
+from gradviz.checks.run import Interval, OptimizerRow, RetainedHistory, TrainingRun
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
@@ -56,7 +56,7 @@ class Parameter(NamedTuple):
     names: Names
     module: str  # path of the module that owns it, with the model's name in front
     type: str  # class of that module
-    model: int  # which model, an index into `CheckContext.models`
+    model: int  # which model, an index into `BackwardCall.models`
     tensor: TensorInfo
     requires_grad: bool = True
     has_grad: bool = False
@@ -160,7 +160,7 @@ def all_frozen(parameters: Sequence[Parameter]) -> bool:
 
 
 @dataclass(frozen=True)
-class CheckContext:
+class BackwardCall:
     """Everything that checks look at. The defaults mean "nothing known", and a check
     then says nothing or says so.
     """
@@ -225,7 +225,7 @@ class CheckContext:
     # Python numbers that this step made of tensors with a graph
     numbers: tuple[Cut, ...] = ()
     # of the whole run; known to its last context only
-    record: RunRecord = field(default_factory=RunRecord)
+    run: TrainingRun = field(default_factory=TrainingRun)
     # a GradScaler multiplies losses: gradients may overflow, and the step is then left
     # out
     scaled: bool = False
