@@ -111,12 +111,6 @@ class LeafRow:
     holders: Names = ()  # names of the optimizers that hold it
     # whether it changed between the calls; None where that was not looked at
     moved: bool | None = None
-    # sampled steps that found a gradient in it that is not zero, at a rate that is not
-    # zero
-    pushed: int = 0
-    # of these: the sum of the parts of its sampled elements that were the same
-    # afterwards, bit for bit
-    still: float = 0.0
     source: SourceLine | None = None  # where a module's own code makes it
     # the line that made it, when it is younger than an optimizer
     born: SourceLine | None = None
@@ -135,7 +129,6 @@ class OptimizerRow:
     last_call: int = 0  # the backward call in front of its last step
     ended: bool = False  # as the run has: no other step follows
     idle_rates: int = 0  # steps in which every learning rate was 0
-    rate: float = 0.0  # the largest of all groups and steps
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
     # require no gradient, and were updated all the same

@@ -1,5 +1,5 @@
-"""What the calls of a training loop are about, what their steps move, and which
-parameters are younger than an optimizer.
+"""What the calls of a training loop are about, and which parameters are younger than an
+optimizer.
 """
 
 from __future__ import annotations
@@ -12,60 +12,12 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.calls import ByIdentity
-from gradviz.checks.collect.numbers import is_readable, optimized
-from gradviz.checks.run import OptimizerRow, TrainingRun
+from gradviz.checks.collect.numbers import optimized
+from gradviz.checks.run import TrainingRun
 from gradviz.graph import SourceLine
 from gradviz.variables.objects import is_a, parameters
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended
-
-ELEMENTS = 4096
-"""Elements of a parameter that are compared before and after a step, at most, at the
-same places each time.
-"""
-# steps of an optimizer that are sampled; later ones whenever there were twice as many
-_FIRST = 3
-
-
-class StepSamples:
-    """Compares a few elements of parameters before and after some steps, of one run."""
-
-    def __init__(self, record: TrainingRun) -> None:
-        self._leaves = record.leaves
-        # elements, and their gradient
-        self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-
-    def begin(self, optimizer: torch.optim.Optimizer, row: OptimizerRow) -> None:
-        """Keep a few elements of each parameter until the step is over, where it is one
-        of those that are looked at.
-        """
-        self._before = []
-        if row.steps > _FIRST and row.steps & (row.steps - 1):
-            return
-
-        for group in optimizer.param_groups:
-            for tensor in group["params"] if float(group.get("lr", 1.0)) else ():
-                grad, known = tensor.grad, id(tensor) in self._leaves
-                plain = type(grad) is torch.Tensor and not grad.is_sparse
-                if known and plain and is_readable(grad) and is_readable(tensor):
-                    elements = _few(tensor).clone()
-                    self._before.append((tensor, elements, _few(grad).clone()))
-
-    def end(self) -> None:
-        """The step is over: note what has moved."""
-        before, self._before = self._before, []
-        for tensor, elements, gradient in before:
-            leaf, pushed = self._leaves.get(id(tensor)), gradient != 0
-            count, change = int(pushed.sum()), _few(tensor) - elements
-            if leaf is not None and count:
-                leaf.pushed += 1
-                leaf.still += float(((change == 0) & pushed).sum()) / count
-
-
-def _few(tensor: torch.Tensor) -> torch.Tensor:
-    """Some elements of a tensor, always the same ones."""
-    flat = tensor.detach().flatten()
-    return flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS]
 
 
 class Births:

@@ -26,7 +26,7 @@ from torch.optim.optimizer import (
 )
 
 from gradviz.checks.collect.lines import users_frame
-from gradviz.checks.collect.loop import Births, StepSamples, limit, tensors_of
+from gradviz.checks.collect.loop import Births, limit, tensors_of
 from gradviz.checks.collect.modes import SleepWatch
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.run import LETTERS, Event, OptimizerRow, TrainingRun
@@ -71,7 +71,6 @@ class RunRecorder:
         self.stepped: set[int] = set()
         self.modes = SleepWatch()
         self.births = Births(self.record, self._line)
-        self._samples = StepSamples(self.record)
         self._optimizers: dict[int, _Watching] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._call = 0
@@ -265,7 +264,6 @@ class RunRecorder:
             row.steps += 1
             rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
             row.idle_rates += not any(rates)
-            row.rate = max(row.rate, *rates)
             tensors = optimized(optimizer)
             fed = [t for t in tensors if t.is_leaf and t.grad is not None]
             ids = set(map(id, fed))
@@ -274,7 +272,6 @@ class RunRecorder:
             self.stepped |= ids
             row.frozen.update(id(leaf) for leaf in fed if not leaf.requires_grad)
             self.modes.stepped(ids)
-            self._samples.begin(optimizer, row)
 
     @uninterrupted
     @_untraced
@@ -286,7 +283,6 @@ class RunRecorder:
         with isolated(), suppress(Exception):
             row = self.row(optimizer)
             row.last_call = self._call
-            self._samples.end()
         if id(optimizer) in self._stepping:
             self._stepping.remove(id(optimizer))
 
