@@ -219,7 +219,6 @@ CHECKS: dict[str, str] = {
     "saved-cast": "",
     "seeded-again": "",
     "step-size": "",
-    "swallowed-update": "",
     "two-optimizers": "",
     "unseen-change": "",
     "untied": "",

@@ -30,6 +30,7 @@ FAMILIES = (
     "leaves",
     "updates",
     "optimizers",
+    "invariants",
     "saved",
     "history",
     "steps",
@@ -110,7 +111,8 @@ class Check(NamedTuple):
 
     `follows` are ids of checks: what one of them says of the same names, or of more,
     explains what this check says.
-    `once`: of several graphs, only the first is told of. `reads_saved` when it has
+    `once`: of several graphs, only the first is told of. `whole_run`: it judges the run,
+    and is asked in the end. `reads_saved` when it has
     nothing to read where torch does not show saved tensors.
     """
 
@@ -122,6 +124,7 @@ class Check(NamedTuple):
     follows: Names = ()
     ranks: bool = False  # it runs on the merged graph of several ranks, and on no other
     once: bool = False
+    whole_run: bool = False
     reads_saved: bool = False
 
 
@@ -265,6 +268,8 @@ def _explained(
     it says something of.
     """
     for about in context:
+        if rule.whole_run and not about.is_last:
+            continue
         items = list(rule.function(about))
         for item in items:
             yield Explained(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.run import Kind
 from gradviz.checks.words import code, line
 from gradviz.graph.amounts import COUNTED
 from gradviz.wording import bytes_text, one_line, plural
@@ -15,6 +16,7 @@ from gradviz.wording import bytes_text, one_line, plural
     "unused-graph",
     "warning",
     "passes in eval() mode record a graph that no backward() uses",
+    whole_run=True,
 )
 def unused_graph(context: BackwardCall) -> Diagnoses:
     """A model in `eval()` mode runs over data with recording on, and no backward call
@@ -48,18 +50,17 @@ def unused_graph(context: BackwardCall) -> Diagnoses:
         total += model(torch.ones(2, 3)).mean()
     ```
     """
-    for evaluation in context.run.evaluations:
-        calls = plural(evaluation.calls, "call")
-        why = f"{calls} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, and no backward call "
-        why += "reached any of them: eval() does not switch recording off"
+    for passes in context.run.events(Kind.UNUSED):
+        source, type_name = passes.source, one_line(passes.about[0])
+        calls = plural(passes.times, "call")
         yield Diagnosis(
-            f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
-            "nothing uses",
+            f"{plural(passes.times, 'pass', 'passes')} of {type_name} in eval() mode record a graph that nothing uses",
             (),
-            why,
-            f"Run the evaluation that leads to {line(evaluation.source)} under torch.no_grad(): `with torch.no_grad():` around its "
-            "loop, or @torch.no_grad() above its function.",
-            source=evaluation.source,
+            f"{calls} in a row from {code(source)} made a graph, and no backward call reached any of it: eval() does not switch "
+            "recording off",
+            f"Run the evaluation that leads to {line(source)} under torch.no_grad(): `with torch.no_grad():` around its loop, or "
+            "@torch.no_grad() above its function.",
+            source=source,
         )
 
 
@@ -114,7 +115,10 @@ def reference_cycle(context: BackwardCall) -> Diagnoses:
 
 
 @check(
-    "retained-graph", "note", "retain_graph=True keeps a graph that nothing uses again"
+    "retained-graph",
+    "note",
+    "retain_graph=True keeps a graph that nothing uses again",
+    whole_run=True,
 )
 def retained_graph(context: BackwardCall) -> Diagnoses:
     """A line calls `backward(retain_graph=True)`, and no later call of backward meets
@@ -142,27 +146,20 @@ def retained_graph(context: BackwardCall) -> Diagnoses:
         model.zero_grad()
     ```
     """
-    for misuse in context.run.misuses:
-        if misuse.kind == "retains in vain":
-            if context.backward == misuse.source:
-                storages = context.graph.storages
-            else:
-                storages = ()
+    for retained in context.run.events(Kind.RETAINED):
+        source, kept = retained.source, 0
+        if context.backward == source:
+            for storage in context.graph.storages:
+                kept += (storage.nbytes or 0) if storage.kind in COUNTED else 0
 
-            kept = sum(
-                storage.nbytes or 0 for storage in storages if storage.kind in COUNTED
-            )
-            yield Diagnosis(
-                "retain_graph=True is not needed: nothing runs through this graph again",
-                (),
-                f"{code(misuse.source)} retained the graphs of {misuse.words[0]} calls, and no later call met any of them"
-                + (
-                    f"; each keeps {bytes_text(kept)} until the next one is there"
-                    if kept
-                    else ""
-                ),
-                "Leave out retain_graph=True.",
-                source=misuse.source,
-                part="retain_graph=True",
-                follows=("growing-graph", "freed-graph"),
-            )
+        each = f"; each keeps {bytes_text(kept)} until the next one is there"
+        yield Diagnosis(
+            "retain_graph=True is not needed: nothing runs through this graph again",
+            (),
+            f"{code(source)} retained the graphs of {retained.times} calls, and no later call met any of them"
+            f"{each if kept else ''}",
+            "Leave out retain_graph=True.",
+            source=source,
+            part="retain_graph=True",
+            follows=("growing-graph", "freed-graph"),
+        )

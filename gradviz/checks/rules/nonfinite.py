@@ -90,7 +90,7 @@ def nonfinite(context: BackwardCall) -> Diagnoses:
             return  # gradients through such values tell nothing more
 
     if gradients is not None and (
-        gradients.nonfinite or (_broken_leaves(context) and not context.scaled)
+        gradients.nonfinite or (_broken_leaves(context) and not context.run.scaled)
     ):
         yield _backward(context, gradients)._replace(follows=("wrong-backward",))
 
@@ -99,9 +99,14 @@ def _follows(context: BackwardCall) -> bool:
     """Whether NaN and Inf here follow from those of an earlier call, which have come
     into the parameters.
     """
-    if context.loss_before is not None and not math.isfinite(context.loss_before):
+    previous = context.previous
+    if previous is None:
+        return False
+    if previous.loss is not None and not math.isfinite(previous.loss):
         return True
-    return context.broken_before and any(
+    calls = context.run.read
+    broken_before = any(call.is_broken for call in calls[: calls.index(context)])
+    return broken_before and any(
         value.made_by in context.graph.leaf_of for value in _every(context)
     )
 
@@ -219,7 +224,7 @@ def _forward(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
 
     if holder in leaf_of:
         leaf = leaf_of[holder]
-        if leaf.kind == "parameter" and context.before is not None:
+        if leaf.kind == "parameter" and context.previous is not None:
             return from_the_update(
                 context, [value for value in bad if value.made_by in leaf_of]
             )

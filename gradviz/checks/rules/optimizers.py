@@ -12,7 +12,8 @@ from gradviz.checks.edit import instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.run import (
-    Mistyped,
+    Event,
+    Kind,
     OptimizerRow,
     TrainingRun,
     calls_in,
@@ -89,7 +90,7 @@ _IDLE = (
 _GIVE = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
 
 
-@check("idle-optimizer", "warning", "an optimizer changes nothing")
+@check("idle-optimizer", "warning", "an optimizer changes nothing", whole_run=True)
 def idle_optimizer(context: BackwardCall) -> Diagnoses:
     """An optimizer that never takes a step, whose learning rate is 0, or whose tensors
     never get a gradient.
@@ -156,7 +157,9 @@ def _idle(context: BackwardCall, optimizer: OptimizerRow, row: Idle) -> Diagnosi
     )
 
 
-@check("not-frozen", "warning", "what was meant to be frozen is trained")
+@check(
+    "not-frozen", "warning", "what was meant to be frozen is trained", whole_run=True
+)
 def not_frozen(context: BackwardCall) -> Diagnoses:
     """Parameters that the code means to freeze and that are updated all the same.
 
@@ -185,7 +188,7 @@ def not_frozen(context: BackwardCall) -> Diagnoses:
     ```
     """
     record = context.run
-    yield from map(_mistyped, record.mistyped)
+    yield from map(_mistyped, record.events(Kind.MISTYPED, Kind.MISTYPED_MODULE))
 
     for optimizer in record.optimizers:
         frozen, name = record.named(optimizer.frozen), one_line(optimizer.title)
@@ -201,16 +204,14 @@ def not_frozen(context: BackwardCall) -> Diagnoses:
             )
 
 
-def _mistyped(mistyped: Mistyped) -> Diagnosis:
-    names, source = tuple(map(one_line, mistyped.names)), mistyped.source
-    summary, fix = (
-        f".{mistyped.attribute} = False",
-        "Write parameter.requires_grad = False.",
-    )
-    new = source.text.replace(mistyped.attribute, "requires_grad") if source else ""
-    why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"
+def _mistyped(mistyped: Event) -> Diagnosis:
+    attribute, *named = mistyped.about
+    names, source = tuple(map(one_line, named)), mistyped.source
+    summary, fix = f".{attribute} = False", "Write parameter.requires_grad = False."
+    new = source.text.replace(attribute, "requires_grad") if source else ""
+    why = f"a tensor's switch is requires_grad: this only gives it an attribute named {attribute} that nobody reads"
 
-    if mistyped.module:
+    if mistyped.kind is Kind.MISTYPED_MODULE:
         owner = new.partition(".requires_grad ")[0] or as_code(names[0])
         summary = f"{names[0] if len(names) == 1 else ''}{summary}{'' if len(names) == 1 else ' on modules'}"
         why = "a module has no such switch: this only gives it an attribute that nobody reads"

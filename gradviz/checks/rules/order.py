@@ -174,6 +174,7 @@ _TOO_EARLY = CallOrder(
     "clip-order",
     "warning",
     "gradients are clipped too late, or before they are unscaled",
+    whole_run=True,
 )
 def clip_order(context: BackwardCall) -> Diagnoses:
     """Gradients are clipped after the optimizer has used them, or while a GradScaler's
@@ -209,7 +210,12 @@ def clip_order(context: BackwardCall) -> Diagnoses:
     yield from found(context, _LATE, _WITH_SCALE)
 
 
-@check("scaler-order", "warning", "a GradScaler is used without one of its steps")
+@check(
+    "scaler-order",
+    "warning",
+    "a GradScaler is used without one of its steps",
+    whole_run=True,
+)
 def scaler_order(context: BackwardCall) -> Diagnoses:
     """A GradScaler scales the loss, and the step goes past it, or its scale is never
     updated.
@@ -245,7 +251,10 @@ def scaler_order(context: BackwardCall) -> Diagnoses:
 
 
 @check(
-    "no-update", "warning", "gradients are reset before the optimizer takes its step"
+    "no-update",
+    "warning",
+    "gradients are reset before the optimizer takes its step",
+    whole_run=True,
 )
 def no_update(context: BackwardCall) -> Diagnoses:
     """An optimizer takes its steps when the gradients are gone already: it updates
@@ -282,6 +291,7 @@ def no_update(context: BackwardCall) -> Diagnoses:
     "scheduler-order",
     "warning",
     "a learning rate scheduler takes its step before the optimizer's first one",
+    whole_run=True,
 )
 def scheduler_order(context: BackwardCall) -> Diagnoses:
     """A scheduler's `step()` comes at the beginning of each round, so the first value
@@ -320,9 +330,9 @@ def scheduler_order(context: BackwardCall) -> Diagnoses:
     for schedule in {call.source: call for call in calls_in(log, "l")[::-1]}.values():
         mine = [
             call
-            for call in log
+            for call in calls_in(log, "lsx")
             if call.source == schedule.source
-            or (call.letter in "sx" and call.about(schedule))
+            or (call.letter in "sx" and call.concerns(schedule))
         ]
         if re.match("l[sx].*l", letters(mine)):
             there = mine[1].source

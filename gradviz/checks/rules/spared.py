@@ -31,9 +31,10 @@ def unneeded(context: BackwardCall) -> _Spared | None:
     An optimizer of its own holds what that call trains beside the tensor, and others
     hold all that is behind it.
     """
-    graph, before = context.graph, context.before
-    if before is None:
+    graph, previous = context.graph, context.previous
+    if previous is None:
         return None
+    before = previous.graph
 
     names = {
         node.sequence: node.names for node in graph.nodes if node.sequence is not None

@@ -71,7 +71,9 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
         total = total + loss
     ```
     """
-    yield from (_held(context, history) for history in context.run.histories)
+    if context.is_last:
+        for history in context.run.histories:
+            yield _held(context, history)
     if context.step < 2:
         return
 

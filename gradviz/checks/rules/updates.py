@@ -40,6 +40,7 @@ ENOUGH = 2
     "warning",
     "a parameter gets a gradient at every step, and nothing ever updates it",
     follows=("nonleaf-parameter",),
+    whole_run=True,
 )
 def never_updated(context: BackwardCall) -> Diagnoses:
     """A parameter gets a gradient, no optimizer holds it, and it does not change from

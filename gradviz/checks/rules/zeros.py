@@ -120,7 +120,7 @@ def zero_gradient(context: BackwardCall) -> Diagnoses:
     zero = [
         leaf
         for leaf in _leaves(context, zeros=True)
-        if not context.nonzero.keys() & {*leaf.names}
+        if not context.run.nonzero.keys() & {*leaf.names}
     ]
     if zero:
         names = first_names(zero)
@@ -150,7 +150,7 @@ def _zeroed(
     """What may have made the zeros, and the line that did."""
     if sum(leaf.node in context.zero_weights for leaf in zero) > 1:
         return _START, None
-    if not context.looked and _behind_zero_weights(context, zero):
+    if not context.run.looked and _behind_zero_weights(context, zero):
         return _BEHIND_START, None
 
     biases = all("bias" in name for name in first_names(zero))
@@ -271,8 +271,8 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
     """
     graph, died = context.graph, list[Leaf]()
     for lost in _leaves(context, zeros=True):
-        last = context.nonzero.get(lost.names[0], 0) if lost.names else 0
-        zero = sum(call > last for call in context.looked)
+        last = context.run.nonzero.get(lost.names[0], 0) if lost.names else 0
+        zero = sum(call > last for call in context.run.looked)
         if 0 < last < (context.call or 0) and zero >= _AFTER:
             died.append(lost)
     alive = set(nodes_of(_leaves(context, zeros=False)))

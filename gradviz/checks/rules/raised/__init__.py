@@ -23,6 +23,7 @@ TOPICS = ("autograd", "training", "tensors")
     "raised",
     "error",
     "the script failed with an exception that autograd or an optimizer raised",
+    whole_run=True,
 )
 def raised_exception(context: BackwardCall) -> Diagnoses:
     """The exception that ended the script is one that is understood: what was refused,
