@@ -85,10 +85,10 @@ def _shapes(graph: Graph, node: int) -> list[Sizes]:
     loss = kind(graph, node) in _LOSSES
     square, operands = shape(graph, node), makers(graph, node)
     # torch's losses expand their arguments to one shape
-    for i, operand in enumerate(operands if loss else ()):
-        if kind(graph, operand) == "Expand":
-            square, operands[i] = shape(graph, operand), makers(graph, operand)[0]
-    if not square or square != square[:1] * 2 or square == (1, 1):
+    for operand in operands[:1] if loss else ():
+        square = shape(graph, operand)
+        operands = [_expanded(graph, operand) for operand in operands]
+    if square is None or not _is_square(square):
         return []
 
     column, row = (square[0], 1), square[:1]
@@ -96,10 +96,18 @@ def _shapes(graph: Graph, node: int) -> list[Sizes]:
     alone = shapes == [column] or (loss and shapes == [row])
     if not alone and {*shapes} != {column, row}:
         return []
-    for operand in operands:
-        if shape(graph, operand) == column and _is_meant(graph, operand, node, alone):
-            return []
-    return shapes if _is_averaged(graph, node, square) else []
+    columns = [operand for operand in operands if shape(graph, operand) == column]
+    meant = any(_is_meant(graph, operand, node, alone) for operand in columns)
+    return shapes if not meant and _is_averaged(graph, node, square) else []
+
+
+def _is_square(sizes: tuple[int, ...]) -> bool:
+    return len(sizes) == 2 and sizes[0] == sizes[1] and sizes[0] > 1
+
+
+def _expanded(graph: Graph, node: int) -> int:
+    """What was expanded."""
+    return makers(graph, node)[0] if kind(graph, node) == "Expand" else node
 
 
 def _is_meant(graph: Graph, column: int, node: int, alone: bool) -> bool:
