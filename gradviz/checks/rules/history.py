@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import before, behind, instead
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.old_tensors import (
@@ -42,7 +42,7 @@ _JOINED = "this graph reaches them through {}: {} uses the result of {}"
     "backward() has already run through a part of this graph, so it will fail",
     reads_saved=True,
 )
-def freed_graph(context: CheckContext) -> Diagnoses:
+def freed_graph(context: BackwardCall) -> Diagnoses:
     """`backward()` has run through (part of) this graph and freed what it had saved: a
     second time fails.
 
@@ -112,9 +112,9 @@ def freed_graph(context: CheckContext) -> Diagnoses:
     )
 
 
-def _freed(context: CheckContext) -> list[int]:
+def _freed(context: BackwardCall) -> list[int]:
     """The nodes that had been freed before this call."""
-    nodes, raised = context.graph.nodes, context.record.raised
+    nodes, raised = context.graph.nodes, context.run.raised
     freed = [i for i, flags in enumerate(context.graph.flags) if "freed" in flags]
     # it has freed something itself, what was made since the call before among it
     if context.ran:
@@ -123,7 +123,7 @@ def _freed(context: CheckContext) -> list[int]:
     return freed
 
 
-def joints_behind(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
+def joints_behind(context: BackwardCall, freed: Sequence[int]) -> list[Edge]:
     """Edges from what was made after the freed part into it.
 
     The freed part is everything up to the newest freed node, and what the same step
@@ -146,7 +146,7 @@ def joints_behind(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
 
 
 def freed_fix(
-    context: CheckContext,
+    context: BackwardCall,
     joints: Sequence[Edge],
     old: OldTensors,
     made: SourceLine | None,
@@ -201,7 +201,7 @@ def _is_before(
 
 
 def _apart(
-    context: CheckContext,
+    context: BackwardCall,
     old: OldTensors,
     made: SourceLine | None,
     taken: SourceLine | None,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.words import Names, as_code, line, listed
 from gradviz.graph import Edge, SourceLine
 from gradviz.source.code_line import assigned, read
@@ -30,7 +30,7 @@ class OldTensors(NamedTuple):
     kept: str = ""
 
 
-def detached(context: CheckContext, old: OldTensors) -> str:
+def detached(context: BackwardCall, old: OldTensors) -> str:
     """The advice to detach a state between two steps."""
     place = "between the steps"
     if context.backward is not None:
@@ -39,7 +39,7 @@ def detached(context: CheckContext, old: OldTensors) -> str:
     return f"Detach {listed(old.names) or 'the state'} {place}: {cut}."
 
 
-def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
+def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
     """What is behind these edges, which lead from a new part of the graph into an old
     one.
     """
@@ -72,7 +72,7 @@ def in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
     return same and not loops.isdisjoint(loops_around(backward.file, backward.line))
 
 
-def _names(context: CheckContext, edge: Edge) -> Names:
+def _names(context: BackwardCall, edge: Edge) -> Names:
     """What variables call that which the line of an old tensor has made in this step."""
     nodes = context.graph.nodes
     taken = {_last(name) for name in read(nodes[edge.consumer].source)}
