@@ -25,8 +25,8 @@ from gradviz.cuts.behind import (
     lines_of,
     ways_to,
 )
-from gradviz.cuts.parts import CutPart, CutParts, Drop, Taker, part_behind
-from gradviz.graph import SourceLine, column
+from gradviz.cuts.parts import CutPart, Drop, Joined, Taker, part_behind, takers_of
+from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import Place, UserCode, with_text
 from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.feeding import Line, feeding
@@ -34,6 +34,7 @@ from gradviz.walker.description import Attribution
 from gradviz.walker.names import flatten
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.tensors import grad_fn_of
+from gradviz.walker.walk import Walked
 from gradviz.wording import place_text
 
 PLACES = 5_000
@@ -142,27 +143,33 @@ class CutWatch:
             self._places[key] = SeenCut(kind, name, site.place, tuple(callers(site)))
         return self._places.get(key)
 
-    def parts_of(
-        self, attribution: Attribution | None, outputs: object, frame: FrameType | None
-    ) -> CutParts | None:
-        """What takes the place of `attribution` in a walk of `outputs`, to put what was
-        cut off beside it; None if not wanted.
+    def joined(
+        self,
+        graph: Graph,
+        walked: Walked,
+        attribution: Attribution | None,
+        outputs: object,
+        frame: FrameType | None,
+    ) -> Graph:
+        """A graph that was walked from `outputs`, with what was cut off beside it.
 
         `frame` uses the outputs, which may lack a graph because of a cut on the lines
         before.
         """
-        if self.parts is None:
-            return None
-
         values = enumerate(flatten(outputs))
         lost = [i for i, (_, value) in values if _has_no_graph(value)]
         before = lines_before(frame) if lost else ()
-        drops: list[Drop] = []
-        for seen in sorted(self.parts, key=lambda seen: seen.number):
-            is_before = not set(seen.lines).isdisjoint(before)
-            drops.append(Drop(seen, self.parts[seen], lost if is_before else ()))
+        joined, entered = Joined(graph, walked), self.entering(takers_of(graph))
 
-        return CutParts(self, attribution, drops)
+        parts = self.parts or {}
+        for seen in sorted(parts, key=lambda seen: seen.number):
+            is_before = not set(seen.lines).isdisjoint(before)
+            drop = Drop(
+                seen, parts[seen], lost if is_before else (), entered.get(seen, ())
+            )
+            if drop.outputs or drop.users or joined.has_new(drop.part, self.step):
+                joined.add(drop)
+        return joined.graph(attribution)
 
     # -- what is known, for instance at a backward call --------------------------------
 

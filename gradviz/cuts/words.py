@@ -74,21 +74,20 @@ class CutLines:
         """The walk of `outputs`, and beside it what was cut off. `frame` is the one
         that uses them.
         """
-        with self._calls.paused():
-            parts = self._watch.parts_of(attribution, outputs, frame)
-        if parts is None:
-            return capture(outputs, attribution=attribution, inspect=inspect, **options)
-
         walks: list[Walked] = []
+        parts = self._watch.parts
         graph = capture(
             outputs,
-            attribution=parts,
+            attribution=attribution,
             inspect=walks.append,
-            need_graph=False,
+            need_graph=parts is None,
             **options,
         )
         inspect(walks[0])
-        return parts.joined(graph, walks[0].names)
+        if parts is None:
+            return graph
+        with self._calls.paused():
+            return self._watch.joined(graph, walks[0], attribution, outputs, frame)
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
         """The last line that cut off this leaf, or what was computed from it; "" when

@@ -19,11 +19,14 @@ from gradviz.graph import SourceLine
 from gradviz.source.cut import METHODS, Cut, DetachKind
 from gradviz.source.search import CodeLocation, switch_around
 from gradviz.source.statements import (
+    LOOP,
     Statement,
     assigned,
     called,
+    covers,
     expressions_at,
     names_of,
+    nodes_of,
     subject,
     text_of,
 )
@@ -82,17 +85,21 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     return Provenance(tuple(cuts), next(iter(computed), None), tuple(plain))
 
 
-def _upwards(location: CodeLocation) -> Iterator[Statement]:
-    """The statements above the line that runs now, the nearest first; then those below,
-    which ran before in a loop.
+def _upwards(location: CodeLocation) -> list[Statement]:
+    """The statements, the nearest above the line that runs now first. Those of the loop
+    that it is in come first, for they ran before, too.
     """
-    line, later = location.line, list[Statement]()
-    for statement in reversed(location.body.statements):
-        if line is None or statement.node.lineno < line:
-            yield statement
-        else:
-            later.append(statement)
-    yield from later
+    line, loops = location.line, nodes_of(location.body.file, *LOOP)
+    if line is None:
+        return list(reversed(location.body.statements))
+    inner = [loop for loop in loops if covers(loop, line)][-1:]
+
+    def nearness(statement: Statement) -> tuple[bool, bool, int]:
+        number = statement.node.lineno
+        inside = any(covers(loop, number) for loop in inner)
+        return inside, number < line, number
+
+    return sorted(location.body.statements, key=nearness, reverse=True)
 
 
 def unrecorded(source: SourceLine) -> Cut:

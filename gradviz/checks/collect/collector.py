@@ -132,24 +132,26 @@ class Collector:
         if live.recording is not None:
             attribution = live.recording.attribution(self._model, live.variables)
         collected: list[tuple[Walked, CheckContext]] = []
-        parts = self.cuts.parts_of(attribution, live.outputs, live.frame)
         graph = capture(
             live.outputs,
             model=self._model,
             variables=live.variables,
             title=live.title,
             need_graph=False,
-            attribution=parts or attribution,
+            attribution=attribution,
             inspect=lambda walked: collected.append(
                 (walked, self._collect(walked, live, scaled))
             ),
         )
         (walked, context), drawn = collected[0], None
-        if parts is not None:
+        if self.cuts.parts is not None:
             cuts = CutLines(watch=self.cuts, calls=self.calls)
             reasons = Reasons(live.variables, live.recording, cuts)
             absent = tuple(without_gradient(walked, reasons))
-            drawn = replace(parts.joined(graph, walked.names), absent=absent)
+            drawn = self.cuts.joined(
+                graph, walked, attribution, live.outputs, live.frame
+            )
+            drawn = replace(drawn, absent=absent)
             drawn = drawn.with_root_names(live.names)
 
         graph = graph.with_root_names(live.names)

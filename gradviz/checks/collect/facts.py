@@ -18,8 +18,8 @@ from gradviz.checks.context import (
 from gradviz.checks.record import RetainedHistory
 from gradviz.cuts.behind import lines_before
 from gradviz.cuts.lines import CutWatch, SeenCut
-from gradviz.cuts.parts import takers
-from gradviz.graph import Graph, column
+from gradviz.cuts.parts import takers_of
+from gradviz.graph import Graph
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
 from gradviz.source.provenance import Provenance
@@ -28,7 +28,6 @@ from gradviz.source.search import (
     addition_to,
     additions,
 )
-from gradviz.walker.private import LAST
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked
 
@@ -38,14 +37,8 @@ def entered(
     walked: Walked,
 ) -> Iterator[tuple[int, tuple[Cut, ...]]]:
     """The nodes of the graph that take in what was cut off."""
-    nodes = walked.graph.nodes
-    numbers = [
-        number if number is not None else LAST for number in column(nodes, "sequence")
-    ]
-    others = {i: count for i, count in enumerate(column(nodes, "none_inputs")) if count}
-    taken = takers(numbers, walked.graph.edges, others)
     entered: dict[int, list[SeenCut]] = {}
-    for where, places in watch.entering(taken).items():
+    for where, places in watch.entering(takers_of(walked.graph)).items():
         for node in places:
             entered.setdefault(node, []).append(where)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import Edit, before, behind, swapped
+from gradviz.checks.edit import Edit, before, behind
 from gradviz.checks.record import Log, OptimizerRow, calls_in, letters
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import Names, code
@@ -131,7 +131,7 @@ _LATE = CallOrder(
     "gradients are clipped after the step that uses them",
     "{call} runs after {other} and before the next backward(), so no step ever sees a clipped gradient",
     "Move {text} above {there}, behind backward().",
-    lambda call, other, words: swapped(call, other),
+    lambda call, other, words: None,
 )
 _WITH_SCALE = CallOrder(
     r"S[^bucsx]*b[^ucsx]*(?P<call>c)[^s]*?(?P<other>x)?",
@@ -162,7 +162,7 @@ _TOO_EARLY = CallOrder(
     "{optimizer} updates nothing: the gradients are reset before it takes its step",
     "{call} runs between backward() and step(): {times} a step found no gradient any more",
     "Call {optimizer}.step() after backward(), and {optimizer}.zero_grad() only after that, or before backward().",
-    lambda call, other, words: swapped(call, other),
+    lambda call, other, words: None,
     of_each=True,
     holds=lambda context, optimizer, part: (
         bool(optimizer.reached) and not optimizer.fed
