@@ -143,8 +143,7 @@ class _Boxes:
         path = self._path(group)
         for use in uses:
             data = self._groups.graph.data[use.data]
-            names = labels.names_text(relative(name, path) for name in data.names)
-            lines = (names or "input", tensor_line(data.tensor))
+            lines = (labels.data_title(data, path), tensor_line(data.tensor))
             alike.setdefault(lines, []).append(use)
 
         for (title, line), several in few_of(alike):
@@ -155,11 +154,6 @@ class _Boxes:
     def _path(self, group: int) -> str:
         scope = self._groups.scope(group)
         return "" if scope is None else self._groups.graph.scopes[scope].path
-
-
-def relative(path: str, outer: str) -> str:
-    """A path as it is called inside another."""
-    return (path.removeprefix(f"{outer}.") or path) if outer else path
 
 
 def _working_ops(groups: Groups) -> list[int]:
