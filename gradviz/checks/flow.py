@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import maker, makers, spread
 from gradviz.graph import Graph, Node
 
@@ -272,7 +272,7 @@ def remedy(
 _OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
 
 
-def remedy_of(context: CheckContext, node: int) -> str:
+def remedy_of(context: BackwardCall, node: int) -> str:
     """What to do about an operation."""
     graph, given = context.graph, maker(context.graph, node, ("ToCopy",))
     op, half = graph.nodes[node].op, _is_half(graph, node)

@@ -1,55 +1,57 @@
-"""Keeps the record of a run. The one place that hooks optimizers, schedulers, clipping
-and scalers.
+"""Writes the log of a run and the rows of its optimizers. The one place that hooks
+optimizers, schedulers, clipping and scalers.
 
 Optimizers tell of their steps themselves: fused ones write past the version counter,
 which shows all other changes. Some of torch's own functions are tapped while the code
-runs. Tensors and optimizers are held weakly between the calls, and at some steps a few
-elements of parameters are compared before and after. Concludes nothing, and writes
-nothing.
+runs. Tensors and optimizers are held weakly. Concludes nothing, and writes nothing of
+the user's.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 import sys
-import weakref
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from types import FrameType
-from typing import Any, NamedTuple
+from types import FrameType, GeneratorType
+from typing import Any
 
 import torch
+from torch.optim import lr_scheduler
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 
+from gradviz.checks.collect.identity import ByIdentity
 from gradviz.checks.collect.lines import users_frame
-from gradviz.checks.collect.loop import Births, StepSamples, limit, tensors_of
-from gradviz.checks.collect.modes import SleepWatch
 from gradviz.checks.collect.numbers import optimized
-from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, RunRecord
+from gradviz.checks.run import Event, Kind, OptimizerRow, TrainingRun
 from gradviz.graph import SourceLine
-from gradviz.packages import code_line, with_text
+from gradviz.packages import (
+    UserCode,
+    code_line,
+    is_foundation,
+    package_of,
+    with_text,
+)
+from gradviz.variables.objects import is_a, parameters
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import uninterrupted
-from gradviz.walker.taps import Ended, all_tapped
+from gradviz.walker.taps import Began, Ended, all_tapped
 
 KEPT = 3000
-"""Calls that are noted; what an order is like shows in the first few."""
+"""Events that are logged; what an order is like shows in the first few."""
+NOTES = 100
+"""Lines of which something is said once."""
+_INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
+"""What torch adds to what it says in C++."""
 
 
-class _Watching(NamedTuple):
-    """An optimizer."""
-
-    ref: weakref.ref[torch.optim.Optimizer]
-    row: OptimizerRow
-
-
-def _untraced(
-    hook: Callable[..., None],
-) -> Callable[..., None]:
+def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
     """A hook of steps that torch's compiler does not trace, as it would break the
     graph: `look` sees a compiled step.
     """
@@ -62,19 +64,27 @@ def _untraced(
     return called
 
 
-class RunRecorder:
-    """Of one run."""
+class Recorder:
+    """Of one run. `on_backward` is called before each backward call that fills
+    gradients, `on_step` with the tensors that have one when a step begins.
+    """
 
-    def __init__(self) -> None:
-        self.record = RunRecord()
-        # that had a gradient at a step since a call reached them, by identity
-        self.stepped: set[int] = set()
-        self.modes = SleepWatch()
-        self.births = Births(self.record, self._line)
-        self._samples = StepSamples(self.record)
-        self._optimizers: dict[int, _Watching] = {}
+    def __init__(self, code: UserCode) -> None:
+        self.run = TrainingRun()
+        # that had a gradient at a step since a call reached them, by identity: whether
+        # the learning rate was not 0
+        self.stepped: dict[int, bool] = {}
+        # parameters that were made after an optimizer: the line, and how many
+        # optimizers were there
+        self.births = ByIdentity[tuple[SourceLine, int]]()
+        # changes when an optimizer is made, or a parameter behind one
+        self.stage = 0
+        self.on_backward: Callable[[], None] = lambda: None
+        self.on_step: Callable[[set[int]], None] = lambda fed: None
+        self._code, self._number = code, 0
+        self._notes: dict[tuple[Kind, object], Event] = {}
+        self._optimizers = ByIdentity[OptimizerRow]()
         self._sets: dict[frozenset[int], frozenset[int]] = {}
-        self._call = 0
         # optimizers whose step() runs now: a closure may call backward inside
         self._stepping: list[int] = []
         self._line_of = functools.cache(
@@ -82,109 +92,140 @@ class RunRecorder:
         )
 
     @property
-    def stage(self) -> int:
-        """Changes when an optimizer is made, or a parameter behind one."""
-        return len(self.record.optimizers) + self.births.count
-
-    @property
     def in_step(self) -> bool:
         """Whether the step() of an optimizer runs now, and has called a closure."""
         return bool(self._stepping)
 
-    def backward(
+    # -- the log -----------------------------------------------------------------------
+
+    def note(
         self,
-        number: int,
-        frame: FrameType,
-        fills: bool = True,
+        kind: Kind,
+        source: SourceLine | None,
+        *about: str,
+        tensors: frozenset[int] | None = None,
+        lines: Iterable[tuple[str, int]] = (),
+        times: int = 0,
     ) -> None:
+        """Something that is one event, however often its line does it; or at most so
+        many `times` in a row.
+        """
+        line = (source.file, source.line) if source is not None else about
+        key = kind, line
+        event = self._notes.get(key)
+        if event is not None:
+            event.times = max(event.times, times) if times else event.times + 1
+            event.lines.update(lines)
+        elif len(self._notes) < NOTES:
+            event = Event(kind, self._number, tensors, source, about, times or 1)
+            event.lines.update(lines)
+            self._notes[key] = event
+            self.run.log.append(event)
+
+    def script_line(self, frame: FrameType | None) -> SourceLine | None:
+        """The script's own line; the library's where no script is running."""
+        place = self._code.place(frame)
+        return with_text(place.script_line or place.source) if place else None
+
+    def line(self, frame: FrameType | None) -> SourceLine | None:
+        """The nearest line outside torch."""
+        frame = users_frame(frame)
+        if frame is not None:
+            return self._line_of(frame.f_code, frame.f_lineno)
+        return None
+
+    def _log(self, kind: Kind, about: object, frame: FrameType) -> None:
+        if len(self.run.log) < KEPT and not self._stepping:
+            tensors = tensors_of(about)
+            if tensors is not None:  # one set for all calls about the same
+                tensors = self._sets.setdefault(tensors, tensors)
+            event = Event(kind, self._number, tensors, self.line(frame))
+            self.run.log.append(event)
+
+    def backward(self, number: int, frame: FrameType, fills: bool = True) -> None:
         """The code calls backward for the `number`-th time. `fills`: gradients go to
         `.grad`.
         """
-        self._call = number
-        self._note("backward", None if fills else (), frame)
+        self._number = number
+        self._log(Kind.BACKWARD, None if fills else (), frame)
         if fills:
-            self.record.calls += 1
-            self.modes.backward()
+            self.run.calls += 1
+            self.on_backward()
 
     def reaches(
         self, leaves: Iterable[int], number: int, frame: FrameType | None
     ) -> None:
-        """The `number`-th backward call, which may not be noted yet, leads to these
+        """The `number`-th backward call, which may not be logged yet, leads to these
         leaves.
         """
-        log = self.record.log
-        if number != self._call and frame is not None:
+        if number != self._number and frame is not None:
             self.backward(number, frame)
-        if log and (log[-1].letter, log[-1].number) == ("b", self._call):
-            log[-1] = log[-1]._replace(tensors=frozenset(leaves))
-
-    def result(self, ended: bool) -> RunRecord:
-        """All that is known. `ended`: the script has come to its end."""
-        record = self.record
-        for row in record.optimizers:
-            row.ended = ended
-
-        for key, leaf in record.leaves.items():
-            leaf.holders = tuple(
-                row.name or row.type for row in record.optimizers if key in row.held
-            )
-
-        record.ended, record.asleep = ended, tuple(self.modes.found)
-        return record
+        for event in self.run.log[-1:]:
+            if (event.kind, event.number) == (Kind.BACKWARD, self._number):
+                event.tensors = frozenset(leaves)
 
     # -- hooks -------------------------------------------------------------------------
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Inside, everything is noted."""
-        scaler, clips, home = (
-            torch.amp.GradScaler,
-            torch.nn.utils.clip_grad,
-            torch.optim.lr_scheduler.LRScheduler,
-        )
-        listeners: list[Any] = [
-            (torch.optim.Optimizer.zero_grad, self._noting("zero")),
-            (torch.nn.Module.zero_grad, self._noting("zero")),
-            (scaler.scale, self._noting("scale")),
-            (scaler.unscale_, self._noting("unscale")),
-            (scaler.step, self._noting("scaler_step")),
-            (scaler.update, self._noting("update")),
-            (clips.clip_grad_norm_, self._noting("clip")),
-            (clips.clip_grad_value_, self._noting("clip")),
-            (torch.optim.Optimizer.__init__, self._made),
-            (torch.nn.Parameter.__new__, self.births.born),
-            (
-                torch.nn.Module.train,
-                lambda frame, module, *_, **__: self.modes.line(
-                    frame, module, self._line(frame)
-                ),
-            ),
-        ]
-
-        if hasattr(home, "_update_lr"):
-            listeners.append((home._update_lr, self._scheduled))
-        else:  # an older torch, as 2.6: the guard that only step() makes
-            guard = torch.optim.lr_scheduler._enable_get_lr_call
-            listeners.append(
-                (
-                    guard.__init__,
-                    lambda frame, _, scheduler: self._scheduled(frame, scheduler),
-                )
-            )
-
+        """Inside, everything is logged."""
         with ExitStack() as until:
             until.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
             until.callback(register_optimizer_step_post_hook(self._step_ends).remove)
-            until.enter_context(all_tapped(listeners))
+            until.enter_context(all_tapped(self._listeners()))
             yield
 
-    def _made(
+    def _listeners(self) -> Iterator[tuple[Any, Began]]:
+        scaler, clips = torch.amp.GradScaler, torch.nn.utils.clip_grad
+        yield torch.optim.Optimizer.zero_grad, self._logging(Kind.ZERO)
+        yield torch.nn.Module.zero_grad, self._logging(Kind.ZERO)
+        yield scaler.scale, self._scaled
+        yield scaler.unscale_, self._logging(Kind.UNSCALE, 1)
+        yield scaler.step, self._logging(Kind.SCALER_STEP, 1)
+        yield scaler.update, self._logging(Kind.UPDATE)
+        yield clips.clip_grad_norm_, self._clipped
+        yield clips.clip_grad_value_, self._clipped
+        yield torch.optim.Optimizer.__init__, self._made
+        yield torch.nn.Parameter.__new__, self._born
+        yield warnings._showwarnmsg, self._warned  # type: ignore[attr-defined]
+
+        if hasattr(lr_scheduler.LRScheduler, "_update_lr"):
+            yield lr_scheduler.LRScheduler._update_lr, self._scheduled
+        else:  # an older torch, as 2.6: the guard that only step() makes
+            guard: Any = lr_scheduler._enable_get_lr_call
+
+            def entered(frame: FrameType, _: Any, scheduler: Any) -> None:
+                self._scheduled(frame, scheduler)
+
+            yield guard.__init__, entered
+
+    def _logging(self, kind: Kind, position: int = 0) -> Began:
+        """What logs the calls of a function, which are about the argument there."""
+
+        def called(frame: FrameType, *arguments: Any, **_: Any) -> None:
+            about = next(iter(arguments[position:]), None)
+            self._log(kind, about, frame)
+
+        return called
+
+    def _scaled(self, frame: FrameType, scaler: Any, *_: Any) -> None:
+        self.run.scaled |= scaler.is_enabled()
+        self._log(Kind.SCALE, scaler, frame)
+
+    def _clipped(
         self,
         frame: FrameType,
-        optimizer: torch.optim.Optimizer,
-        *_: Any,
-        **__: Any,
-    ) -> Ended:
+        about: object = None,
+        max_norm: Any = None,
+        clip_value: Any = None,
+        **options: Any,
+    ) -> None:
+        """An infinite limit only asks for the norm, and clips nothing."""
+        limit = max_norm if max_norm is not None else clip_value
+        if not isinstance(limit, float) or not math.isinf(limit):
+            self._log(Kind.CLIP, options.get("parameters", about), frame)
+
+    def _made(self, frame: FrameType, optimizer: Any, *_: Any, **__: Any) -> Ended:
         @uninterrupted
         def ended(returned: bool, result: object) -> None:
             if returned:
@@ -192,12 +233,35 @@ class RunRecorder:
 
         return ended
 
-    def _scheduled(
-        self,
-        frame: FrameType,
-        scheduler: Any,
-        *_: Any,
-    ) -> None:
+    def _born(self, frame: FrameType, *_: Any, **__: Any) -> Ended | None:
+        """A parameter is made: the optimizers that are there may be too early for it."""
+        count = len(self.run.optimizers)
+        if not count:
+            return None
+
+        @uninterrupted
+        def ended(returned: bool, parameter: torch.Tensor) -> None:
+            source = self.line(frame) if returned else None
+            if source is not None:
+                self.stage += 1
+                self.births.put(parameter, (source, count))
+
+        return ended
+
+    def _warned(self, frame: FrameType, shown: Any, *_: Any) -> None:
+        """A warning is shown: one of each line, unless a filter says otherwise."""
+        text, caller, users = str(shown.message), frame.f_back, users_frame(frame)
+        if caller is None or users is None:
+            return
+        if not issubclass(shown.category, UserWarning):
+            return
+
+        torchs = _INTERNALLY.search(text) or is_foundation(caller.f_code.co_filename)
+        if torchs and not package_of(users.f_code.co_filename):
+            text = _INTERNALLY.sub("", text)
+            self.note(Kind.WARNING, self.script_line(users), text)
+
+    def _scheduled(self, frame: FrameType, scheduler: Any, *_: Any) -> None:
         """A learning rate scheduler takes its step; that which torch makes when it is
         made is left out.
 
@@ -210,13 +274,14 @@ class RunRecorder:
             return
 
         with suppress(Exception):  # a scheduler of the user's own may hold anything
+            optimizer = scheduler.optimizer
             # it is used in a way of its own
-            given = step.f_locals.get("epoch") is not None
-            if not given and any(
-                group["lr"] for group in scheduler.optimizer.param_groups
-            ):
-                # else 0 is left out on purpose
-                self._note("schedule", scheduler.optimizer, caller)
+            by_hand = step.f_locals.get("epoch") is not None
+            # a rate of 0 is left out on purpose
+            if not by_hand and any(group["lr"] for group in optimizer.param_groups):
+                self._log(Kind.SCHEDULE, optimizer, caller)
+
+    # -- optimizers --------------------------------------------------------------------
 
     def row(
         self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None
@@ -224,113 +289,69 @@ class RunRecorder:
         """The row of an optimizer, which a line of this frame has made, as far as that
         is known.
         """
-        known = self._optimizers.get(id(optimizer))
-        if known is None or known.ref() is not optimizer:
-            row = OptimizerRow(
-                type(optimizer).__name__,
-                len(self.record.optimizers),
-                self._line(frame),
-            )
-            known = self._optimizers[id(optimizer)] = _Watching(
-                weakref.ref(optimizer), row
-            )
-            self.record.optimizers.append(row)
-
-        return known.row
+        row = self._optimizers.of(optimizer)
+        if row is None:
+            number, source = len(self.run.optimizers), self.line(frame)
+            row = OptimizerRow(type(optimizer).__name__, number, source)
+            self.stage += 1
+            self._optimizers.put(optimizer, row)
+            self.run.optimizers.append(row)
+        return row
 
     def look(self) -> None:
         """Bring up to date what optimizers hold, at a backward call."""
-        for known in self._optimizers.values():
-            live = known.ref()
+        for optimizer, row in self._optimizers.alive():
             # an optimizer of the user's own may hold anything
             with isolated(), suppress(Exception):
-                known.row.held.update(map(id, optimized(live) if live else ()))
-
-    # -- a step of an optimizer --------------------------------------------------------
+                row.held.update(map(id, optimized(optimizer)))
 
     @uninterrupted
     @_untraced
-    def _step_begins(
-        self,
-        optimizer: torch.optim.Optimizer,
-        *_: Any,
-    ) -> None:
-        self._note("step", optimizer, sys._getframe(1))
-        self.record.updates += not self._stepping
+    def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._log(Kind.STEP, optimizer, sys._getframe(1))
+        self.run.updates += not self._stepping
         self._stepping.append(id(optimizer))
 
         # an optimizer of the user's own may hold anything
         with isolated(), suppress(Exception):
-            row = self.row(optimizer)
+            row, tensors = self.row(optimizer), optimized(optimizer)
             row.steps += 1
             rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
             row.idle_rates += not any(rates)
             row.rate = max(row.rate, *rates)
-            tensors = optimized(optimizer)
-            fed = [t for t in tensors if t.is_leaf and t.grad is not None]
-            ids = set(map(id, fed))
+
+            with_gradient = [t for t in tensors if t.is_leaf and t.grad is not None]
+            frozen = [t for t in with_gradient if not t.requires_grad]
+            fed = set(map(id, with_gradient))
             row.held.update(map(id, tensors))
-            row.fed |= ids
-            self.stepped |= ids
-            row.frozen.update(id(leaf) for leaf in fed if not leaf.requires_grad)
-            self.modes.stepped(ids)
-            self._samples.begin(optimizer, row)
+            row.fed |= fed
+            row.frozen.update(map(id, frozen))
+            self.stepped |= dict.fromkeys(fed, bool(any(rates)))
+            self.on_step(fed)
 
     @uninterrupted
     @_untraced
-    def _step_ends(
-        self,
-        optimizer: torch.optim.Optimizer,
-        *_: Any,
-    ) -> None:
+    def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         with isolated(), suppress(Exception):
-            row = self.row(optimizer)
-            row.last_call = self._call
-            self._samples.end()
+            self.row(optimizer).last_call = self._number
         if id(optimizer) in self._stepping:
             self._stepping.remove(id(optimizer))
 
-    # -- the log -----------------------------------------------------------------------
 
-    def _noting(self, kind: str) -> Callable[..., None]:
-        """What is told of the calls of one function."""
-        begin = 1 if kind in ("unscale", "scaler_step") else 0  # behind the scaler
+def tensors_of(about: object) -> frozenset[int] | None:
+    """Identities of the parameters that a call is about; None where it cannot be told
+    without using something up.
+    """
+    if is_a(about, torch.optim.Optimizer):
+        return frozenset(map(id, optimized(about)))
+    if is_a(about, torch.nn.Module):
+        return frozenset(map(id, parameters(about)))
+    if is_a(about, torch.Tensor):
+        return frozenset({id(about)})
+    if is_a(about, list) or is_a(about, tuple):
+        return frozenset(map(id, about))
 
-        def noted(
-            frame: FrameType,
-            *arguments: Any,
-            **options: Any,
-        ) -> None:
-            about = next(iter(arguments[begin:]), None)
-            if kind == "scale" and about is not None and about.is_enabled():
-                self.record.scaled = True
-            if kind != "clip" or limit(*arguments, **options) < math.inf:
-                self._note(kind, about, frame)
-
-        return noted
-
-    def _note(
-        self,
-        kind: str,
-        about: object,
-        frame: FrameType,
-    ) -> None:
-        if len(self.record.log) < KEPT and not self._stepping:
-            tensors = tensors_of(about)
-            if tensors is not None:  # one set for all calls about the same
-                tensors = self._sets.setdefault(tensors, tensors)
-            self.record.log.append(
-                LoopCall(
-                    LETTERS[kind],
-                    self._call,
-                    tensors,
-                    self._line(frame),
-                )
-            )
-
-    def _line(self, frame: FrameType | None) -> SourceLine | None:
-        """The nearest line outside torch."""
-        frame = users_frame(frame)
-        if frame is not None:
-            return self._line_of(frame.f_code, frame.f_lineno)
-        return None
+    theirs = torch.nn.Module.parameters.__code__
+    if type(about) is GeneratorType and about.gi_code is theirs and about.gi_frame:
+        return frozenset(map(id, parameters(about.gi_frame.f_locals["self"])))
+    return None

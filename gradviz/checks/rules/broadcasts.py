@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import (
     Sizes,
     kind,
@@ -68,7 +68,7 @@ class _Square(NamedTuple):
     "warning",
     "a column and a row broadcast to a square, and all of it is averaged",
 )
-def broadcast(context: CheckContext) -> Diagnoses:
+def broadcast(context: BackwardCall) -> Diagnoses:
     """Tensors of the shapes (n, 1) and (n,) are computed with each other: broadcasting
     makes (n, n) of them.
 

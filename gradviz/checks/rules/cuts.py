@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.ops import RESHAPES, kind, made, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -46,7 +46,7 @@ _FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside", "FloorDivide")
     "warning",
     "a term of the loss has no graph, so it has no effect on the training",
 )
-def constant_term(context: CheckContext) -> Diagnoses:
+def constant_term(context: BackwardCall) -> Diagnoses:
     """A term is added to the loss that was computed from something with a graph, and
     has none itself.
 
@@ -93,7 +93,7 @@ def constant_term(context: CheckContext) -> Diagnoses:
 
 
 def _blamed(
-    context: CheckContext,
+    context: BackwardCall,
     cuts: Sequence[Cut],
 ) -> tuple[Cut, ...]:
     """Those to mend: a cut is right where nothing that it drops is trained by an
@@ -119,7 +119,7 @@ def _lost(cut: Cut) -> frozenset[str]:
 
 
 def _cut_terms(
-    context: CheckContext,
+    context: BackwardCall,
 ) -> Iterator[tuple[int, tuple[Cut, ...], str]]:
     """The sums that a loss consists of and that take in something cut off: which cuts,
     and what the code adds there.
@@ -192,7 +192,7 @@ def updates_below(
 
 
 def _numbers(
-    context: CheckContext, source: SourceLine | None, term: str
+    context: BackwardCall, source: SourceLine | None, term: str
 ) -> tuple[Cut, ...]:
     """The Python numbers made in the line of a sum, or in lines that the term which is
     added was computed in.
@@ -278,7 +278,7 @@ _ADDS = ast.Add, ast.Sub
     "warning",
     "parameters reach the loss only through operations whose derivative is zero",
 )
-def zero_derivative(context: CheckContext) -> Diagnoses:
+def zero_derivative(context: BackwardCall) -> Diagnoses:
     """Every way from a parameter to the loss leads through rounding or the like: its
     gradient is zero, always.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, LeafGradient
+from gradviz.checks.call import BackwardCall, LeafGradient
 from gradviz.checks.ops import makers, spread, user, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
@@ -49,7 +49,7 @@ class Layer(NamedTuple):
     follows=("nonfinite",),
     **VALUES,
 )
-def vanishing_gradient(context: CheckContext) -> Diagnoses:
+def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is less than 1e-5 of that of modules nearer to the
     output.
 
@@ -165,7 +165,7 @@ _FAR = 200  # operations between the inside of a residual block and its sum
     follows=("nonfinite",),
     **VALUES,
 )
-def exploding_gradient(context: CheckContext) -> Diagnoses:
+def exploding_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the
     output, or has a norm above 1e7.
 
@@ -225,7 +225,7 @@ def exploding_gradient(context: CheckContext) -> Diagnoses:
         )._replace(follows=("wrong-backward", "scaler-order"))
 
 
-def read(context: CheckContext) -> _Members:
+def read(context: BackwardCall) -> _Members:
     """The parameters whose gradient is known and of this call alone."""
     known = [
         (context.graph.leaf_of[gradient.node], gradient)
@@ -238,7 +238,7 @@ def read(context: CheckContext) -> _Members:
     ]
 
 
-def _models(context: CheckContext) -> list[list[Layer]]:
+def _models(context: BackwardCall) -> list[list[Layer]]:
     """The modules of each model with the size of their gradients, the nearest to the
     output first.
 

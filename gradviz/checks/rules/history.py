@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import (
     before as written_before,
     behind as written_behind,
@@ -44,7 +44,7 @@ from gradviz.wording import one_line, plural
     "backward() has already run through a part of this graph, so it will fail",
     reads_saved=True,
 )
-def freed_graph(context: CheckContext) -> Diagnoses:
+def freed_graph(context: BackwardCall) -> Diagnoses:
     """`backward()` has run through (part of) this graph and freed what it had saved: a
     second time fails.
 
@@ -116,7 +116,7 @@ def freed_graph(context: CheckContext) -> Diagnoses:
     yield diagnosis._replace(**freed_fix(context, joints, old, made))
 
 
-def _freed(context: CheckContext) -> list[int]:
+def _freed(context: BackwardCall) -> list[int]:
     """The nodes that had been freed before this call."""
     graph = context.graph
     freed = [graph.nodes[i] for i, flags in enumerate(graph.flags) if "freed" in flags]
@@ -124,8 +124,7 @@ def _freed(context: CheckContext) -> list[int]:
     # it has freed something itself, what was made since the call before among it
     if context.ran:
         again = (
-            context.record.raised is not None
-            and "second time" in context.record.raised.text
+            context.run.raised is not None and "second time" in context.run.raised.text
         )
         freed = [
             node for node in freed if again and (node.sequence or 0) < context.since
@@ -146,7 +145,7 @@ def _holds(slot: SavedTensor) -> bool:
 
 
 def joints_behind(
-    context: CheckContext,
+    context: BackwardCall,
     freed: Sequence[int],
 ) -> list[Edge]:
     """Edges from what was made after the freed part into it.
@@ -174,7 +173,7 @@ def joints_behind(
 
 
 def _freed_why(
-    context: CheckContext,
+    context: BackwardCall,
     freed: Sequence[int],
     joints: Sequence[Edge],
     who: str,
@@ -196,7 +195,7 @@ def _freed_why(
 
 
 def freed_fix(
-    context: CheckContext,
+    context: BackwardCall,
     joints: Sequence[Edge],
     old: OldTensors,
     made: SourceLine | None,
@@ -242,7 +241,7 @@ def _cleared(name: str, backward: SourceLine) -> dict[str, Any]:
 
 
 def _apart(
-    context: CheckContext,
+    context: BackwardCall,
     joints: Sequence[Edge],
     old: OldTensors,
     made: SourceLine | None,
@@ -268,7 +267,7 @@ def _apart(
     return told | ({"source": state, "where": "", "part": ""} if state else {})
 
 
-def _other_loss(context: CheckContext) -> str:
+def _other_loss(context: BackwardCall) -> str:
     """The output that backward began at before, where that is another one than now and
     both were there at that time.
     """
@@ -298,7 +297,7 @@ def _other_loss(context: CheckContext) -> str:
 
 
 def _run_again(
-    context: CheckContext, joints: Sequence[Edge], old: OldTensors
+    context: BackwardCall, joints: Sequence[Edge], old: OldTensors
 ) -> dict[str, Any] | None:
     """What to do where each step computes something once, and two backward calls of the
     step go through it.

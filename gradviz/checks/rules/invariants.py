@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradviz.checks.context import CheckContext
-from gradviz.checks.record import LeafRow, OptimizerRow
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.run import LeafRow, OptimizerRow
 from gradviz.checks.words import first_names, verb
 from gradviz.wording import plural
 
-SAMPLED = 3
-"""Sampled steps from which on a parameter that does not move is told of."""
+SAMPLED = 2
+"""Steps from which on a parameter that does not move is told of."""
 STILL = 0.75
 """Of the elements with a gradient: from this part on an update counts as rounded away
 in half precision.
@@ -25,16 +25,17 @@ _HALF = {"bfloat16": "1/256", "float16": "1/2048"}  # the least relative change
     "swallowed-update",
     "warning",
     "updates are so small that rounding takes them away: parameters never move",
+    whole_run=True,
 )
-def swallowed_update(context: CheckContext) -> Diagnoses:
+def swallowed_update(context: BackwardCall) -> Diagnoses:
     """Parameters get a gradient and are stepped, and their numbers stay the same bit
     for bit.
 
     A bfloat16 number has 8 bits: an update below 1/256 of it is rounded away (1/2048 in
     float16). In float32 it takes a learning rate that is nearly zero.
 
-    How it is found: at a few steps of each optimizer, up to 4,096 elements of each
-    parameter are compared before and after. Reported when three quarters of those with
+    How it is found: up to 4,096 elements of each parameter are compared between the
+    backward calls that are read. Reported when three quarters of those with
     a gradient stay as they were in half precision; or all of what an optimizer holds.
 
     What to do: keep parameters in float32 and compute under `torch.autocast`; or raise
@@ -55,7 +56,7 @@ def swallowed_update(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record = context.run
     for optimizer in record.optimizers:
         pushed = [
             row
@@ -88,7 +89,7 @@ def _stuck(
         optimizer.source,
         f"Raise the learning rate: {rate} changes no {dtype} number of this size.",
     )
-    why = f"at {plural(rows[0].pushed, 'sampled step')} of {optimizer.title}, {part:.0%} of their elements with a gradient were "
+    why = f"at {plural(rows[0].pushed, 'step')} of {optimizer.title}, {part:.0%} of their elements with a gradient were "
     why += f"the same bit for bit afterwards; the learning rate was at most {rate}"
 
     if half:

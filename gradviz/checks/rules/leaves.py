@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradviz.checks.context import CheckContext, Home, Optimizer
+from gradviz.checks.call import BackwardCall, Home, Optimizer
 from gradviz.checks.edit import Edit, instead, together
 from gradviz.checks.ops import users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -35,7 +35,7 @@ from gradviz.wording import one_line, plural
     "warning",
     "what should be trained is no leaf any more, or not what the optimizer holds",
 )
-def nonleaf_parameter(context: CheckContext) -> Diagnoses:
+def nonleaf_parameter(context: BackwardCall) -> Diagnoses:
     """The naive update `w = w - lr * w.grad`, or an optimizer that updates tensors
     which the graph does not use.
 
@@ -75,7 +75,7 @@ def nonleaf_parameter(context: CheckContext) -> Diagnoses:
     yield from _unlisted(context)
 
 
-def recorded_updates(context: CheckContext) -> dict[str, int]:
+def recorded_updates(context: BackwardCall) -> dict[str, int]:
     """The nodes of variables that were leaves of an earlier call's graph, or that sit
     on a leaf which nobody names any more, by name.
     """
@@ -95,7 +95,7 @@ def recorded_updates(context: CheckContext) -> dict[str, int]:
     return updated
 
 
-def _rebound(context: CheckContext) -> Diagnoses:
+def _rebound(context: BackwardCall) -> Diagnoses:
     """The naive update."""
     graph, updated = context.graph, recorded_updates(context)
     if not updated:
@@ -135,7 +135,7 @@ def _updated(source: SourceLine | None) -> str:
     return f"{changed}{and_reset(source, name)}" if changed else ""
 
 
-def _computed_from_leaves(context: CheckContext) -> Diagnoses:
+def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
     """What a line computes of a leaf that it has made itself and nobody names:
     `torch.randn(3, requires_grad=True).double()`. That of an input counts where an
     earlier step made it.
@@ -171,7 +171,7 @@ def _computed_from_leaves(context: CheckContext) -> Diagnoses:
         )
 
 
-def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
+def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
     """Tensors that only the optimizer knows: no model, no variable, no graph of this
     run has them.
     """
@@ -197,7 +197,7 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
     )
 
 
-def _unlisted(context: CheckContext) -> Diagnoses:
+def _unlisted(context: BackwardCall) -> Diagnoses:
     """Parameters of the graph that no module lists and no optimizer holds, while one
     updates others: where they are kept, or which forward() makes them anew.
     """
@@ -239,7 +239,7 @@ def _unlisted(context: CheckContext) -> Diagnoses:
 
 
 def _made_anew(
-    context: CheckContext, lost: Sequence[Leaf], told: Diagnosis
+    context: BackwardCall, lost: Sequence[Leaf], told: Diagnosis
 ) -> Diagnosis:
     """The same where one line of a forward() made all of these, after the optimizer."""
     born, *others = {context.born.get(leaf.node) for leaf in lost}
@@ -253,7 +253,7 @@ def _made_anew(
     )
 
 
-def _is_computed_from(context: CheckContext, leaf: Leaf) -> bool:
+def _is_computed_from(context: BackwardCall, leaf: Leaf) -> bool:
     """Whether the line that uses a leaf without a name has made it."""
     graph = context.graph
     return not leaf.names and any(

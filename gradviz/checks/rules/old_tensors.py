@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.words import (
     Names,
     as_code,
@@ -22,7 +22,7 @@ from gradviz.source.search import taken_over
 from gradviz.source.statements import loops_around
 
 
-def detached(context: CheckContext, old: OldTensors) -> str:
+def detached(context: BackwardCall, old: OldTensors) -> str:
     """The advice to detach a state between two steps."""
     if context.backward is not None:
         there = f"after {line(context.backward)}"
@@ -45,7 +45,7 @@ class OldTensors(NamedTuple):
     kept: bool = False  # a container still holds them
 
 
-def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
+def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
     """What is behind these edges, which lead from a new part of the graph into an old
     one.
     """
@@ -70,7 +70,7 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
 
 
 def _is_made_again(
-    context: CheckContext, joints: Sequence[Edge], made: Sequence[SourceLine]
+    context: BackwardCall, joints: Sequence[Edge], made: Sequence[SourceLine]
 ) -> bool:
     """Whether one of these lines runs in each step."""
     nodes = context.graph.nodes
@@ -96,7 +96,7 @@ def in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
     )
 
 
-def _names(context: CheckContext, edge: Edge) -> Names:
+def _names(context: BackwardCall, edge: Edge) -> Names:
     """What variables call the tensor of an edge now; else what they call that which the
     same line has made in this step.
     """

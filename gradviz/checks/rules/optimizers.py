@@ -7,18 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import instead
-from gradviz.checks.record import (
-    Mistyped,
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.mending import all_cut_words, mend_all
+from gradviz.checks.run import (
+    Event,
+    Kind,
     OptimizerRow,
-    RunRecord,
+    TrainingRun,
     calls_in,
     letters,
     parts,
 )
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.words import Names, as_code, code, verb
 from gradviz.source.search import sets_item
 from gradviz.wording import one_line, plural
@@ -32,7 +33,7 @@ class Idle(NamedTuple):
     the code calls it, {cuts} and {mend} tell of cuts behind what it holds.
     """
 
-    holds: Callable[[RunRecord, OptimizerRow], object]
+    holds: Callable[[TrainingRun, OptimizerRow], object]
     summary: str
     why: str
     fix: str
@@ -40,7 +41,7 @@ class Idle(NamedTuple):
     follows: Names = ()
 
 
-def _never_steps(record: RunRecord, optimizer: OptimizerRow) -> bool:
+def _never_steps(record: TrainingRun, optimizer: OptimizerRow) -> bool:
     log = record.about(optimizer)
     resets = len(list(parts(log, "b[^b]*z")))
     reset = resets >= ENOUGH and "s" not in letters(log)
@@ -89,8 +90,8 @@ _IDLE = (
 _GIVE = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
 
 
-@check("idle-optimizer", "warning", "an optimizer changes nothing")
-def idle_optimizer(context: CheckContext) -> Diagnoses:
+@check("idle-optimizer", "warning", "an optimizer changes nothing", whole_run=True)
+def idle_optimizer(context: BackwardCall) -> Diagnoses:
     """An optimizer that never takes a step, whose learning rate is 0, or whose tensors
     never get a gradient.
 
@@ -118,15 +119,15 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record = context.run
     for optimizer in record.optimizers:
         row = next((row for row in _IDLE if row.holds(record, optimizer)), None)
         if row is not None:
             yield _idle(context, optimizer, row)
 
 
-def _idle(context: CheckContext, optimizer: OptimizerRow, row: Idle) -> Diagnosis:
-    record, made = context.record, optimizer.source
+def _idle(context: BackwardCall, optimizer: OptimizerRow, row: Idle) -> Diagnosis:
+    record, made = context.run, optimizer.source
     names = {*record.named(optimizer.held)}
     cuts = [cut for cut in record.cuts if names & {*cut.leaf, *cut.behind}]
     cuts = cuts or list(record.cuts)
@@ -156,8 +157,10 @@ def _idle(context: CheckContext, optimizer: OptimizerRow, row: Idle) -> Diagnosi
     )
 
 
-@check("not-frozen", "warning", "what was meant to be frozen is trained")
-def not_frozen(context: CheckContext) -> Diagnoses:
+@check(
+    "not-frozen", "warning", "what was meant to be frozen is trained", whole_run=True
+)
+def not_frozen(context: BackwardCall) -> Diagnoses:
     """Parameters that the code means to freeze and that are updated all the same.
 
     How it is found: an attribute that freezes nothing
@@ -184,8 +187,8 @@ def not_frozen(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
-    yield from map(_mistyped, record.mistyped)
+    record = context.run
+    yield from map(_mistyped, record.events(Kind.MISTYPED, Kind.MISTYPED_MODULE))
 
     for optimizer in record.optimizers:
         frozen, name = record.named(optimizer.frozen), one_line(optimizer.title)
@@ -201,16 +204,14 @@ def not_frozen(context: CheckContext) -> Diagnoses:
             )
 
 
-def _mistyped(mistyped: Mistyped) -> Diagnosis:
-    names, source = tuple(map(one_line, mistyped.names)), mistyped.source
-    summary, fix = (
-        f".{mistyped.attribute} = False",
-        "Write parameter.requires_grad = False.",
-    )
-    new = source.text.replace(mistyped.attribute, "requires_grad") if source else ""
-    why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"
+def _mistyped(mistyped: Event) -> Diagnosis:
+    attribute, *named = mistyped.about
+    names, source = tuple(map(one_line, named)), mistyped.source
+    summary, fix = f".{attribute} = False", "Write parameter.requires_grad = False."
+    new = source.text.replace(attribute, "requires_grad") if source else ""
+    why = f"a tensor's switch is requires_grad: this only gives it an attribute named {attribute} that nobody reads"
 
-    if mistyped.module:
+    if mistyped.kind is Kind.MISTYPED_MODULE:
         owner = new.partition(".requires_grad ")[0] or as_code(names[0])
         summary = f"{names[0] if len(names) == 1 else ''}{summary}{'' if len(names) == 1 else ' on modules'}"
         why = "a module has no such switch: this only gives it an attribute that nobody reads"

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import Edit, before, behind
-from gradviz.checks.record import Log, OptimizerRow, calls_in, letters
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.run import Log, OptimizerRow, calls_in, letters
 from gradviz.checks.words import Names, code
 from gradviz.graph import SourceLine
 from gradviz.wording import plural
@@ -46,15 +46,15 @@ class CallOrder(NamedTuple):
         Edit | None,
     ] = lambda call, other, words: None
     of_each: bool = False
-    holds: Callable[[CheckContext, OptimizerRow, Log], bool] = (
+    holds: Callable[[BackwardCall, OptimizerRow, Log], bool] = (
         lambda context, optimizer, part: True
     )
     unless: str = "-"
 
 
-def found(context: CheckContext, *orders: CallOrder) -> Diagnoses:
+def found(context: BackwardCall, *orders: CallOrder) -> Diagnoses:
     """What is said of these orders."""
-    record = context.record
+    record = context.run
     for order in orders:
         for optimizer in record.optimizers if order.of_each else [OptimizerRow("")]:
             log = record.about(optimizer) if order.of_each else record.log
@@ -174,8 +174,9 @@ _TOO_EARLY = CallOrder(
     "clip-order",
     "warning",
     "gradients are clipped too late, or before they are unscaled",
+    whole_run=True,
 )
-def clip_order(context: CheckContext) -> Diagnoses:
+def clip_order(context: BackwardCall) -> Diagnoses:
     """Gradients are clipped after the optimizer has used them, or while a GradScaler's
     factor is still in them.
 
@@ -209,8 +210,13 @@ def clip_order(context: CheckContext) -> Diagnoses:
     yield from found(context, _LATE, _WITH_SCALE)
 
 
-@check("scaler-order", "warning", "a GradScaler is used without one of its steps")
-def scaler_order(context: CheckContext) -> Diagnoses:
+@check(
+    "scaler-order",
+    "warning",
+    "a GradScaler is used without one of its steps",
+    whole_run=True,
+)
+def scaler_order(context: BackwardCall) -> Diagnoses:
     """A GradScaler scales the loss, and the step goes past it, or its scale is never
     updated.
 
@@ -240,14 +246,17 @@ def scaler_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    if "S" in letters(context.record.log):
+    if "S" in letters(context.run.log):
         yield from found(context, _PAST_SCALER, _NEVER_UPDATED)
 
 
 @check(
-    "no-update", "warning", "gradients are reset before the optimizer takes its step"
+    "no-update",
+    "warning",
+    "gradients are reset before the optimizer takes its step",
+    whole_run=True,
 )
-def no_update(context: CheckContext) -> Diagnoses:
+def no_update(context: BackwardCall) -> Diagnoses:
     """An optimizer takes its steps when the gradients are gone already: it updates
     nothing.
 
@@ -282,8 +291,9 @@ def no_update(context: CheckContext) -> Diagnoses:
     "scheduler-order",
     "warning",
     "a learning rate scheduler takes its step before the optimizer's first one",
+    whole_run=True,
 )
-def scheduler_order(context: CheckContext) -> Diagnoses:
+def scheduler_order(context: BackwardCall) -> Diagnoses:
     """A scheduler's `step()` comes at the beginning of each round, so the first value
     of the schedule is never used.
 
@@ -316,13 +326,13 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    log = context.record.log
+    log = context.run.log
     for schedule in {call.source: call for call in calls_in(log, "l")[::-1]}.values():
         mine = [
             call
-            for call in log
+            for call in calls_in(log, "lsx")
             if call.source == schedule.source
-            or (call.letter in "sx" and call.about(schedule))
+            or (call.letter in "sx" and call.concerns(schedule))
         ]
         if re.match("l[sx].*l", letters(mine)):
             there = mine[1].source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 
-from gradviz.checks.context import CheckContext, NamedTensor, Parameter
+from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
 from gradviz.checks.edit import behind, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.mending import cut_words, expression, mend_all, to_change
@@ -40,7 +40,7 @@ from gradviz.wording import one_line, plural
     "warning",
     "a parameter that no output depends on: it gets no gradient",
 )
-def unused_parameter(context: CheckContext) -> Diagnoses:
+def unused_parameter(context: BackwardCall) -> Diagnoses:
     """A parameter that no output depends on. Its `.grad` stays None and the optimizer
     leaves it as it is.
 
@@ -114,7 +114,7 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
     yield from _loose(context)
 
 
-def _loose(context: CheckContext) -> Diagnoses:
+def _loose(context: BackwardCall) -> Diagnoses:
     """Tensors that an optimizer holds and no module does, of which the loss takes a
     value without a graph.
     """
@@ -167,7 +167,7 @@ def _unused(cases: Sequence[Case], verdict: Verdict, alarming: bool) -> Diagnosi
     )
 
 
-def _modules(context: CheckContext, members: Sequence[Parameter]) -> list[str]:
+def _modules(context: BackwardCall, members: Sequence[Parameter]) -> list[str]:
     """The outermost modules of which every parameter of the same kind is among the
     members.
     """
@@ -211,7 +211,7 @@ def _prefixes(path: str) -> Iterator[str]:
     "backward() has run, and .grad is still None where one would expect a gradient",
     follows=("unused-parameter", "nonleaf-parameter"),
 )
-def none_grad(context: CheckContext) -> Diagnoses:
+def none_grad(context: BackwardCall) -> Diagnoses:
     """A `.grad` read where there never is one; or a parameter of the graph whose
     `.grad` is None after `backward()`.
 
@@ -256,7 +256,7 @@ def none_grad(context: CheckContext) -> Diagnoses:
 
 
 def _given_none(
-    context: CheckContext, missing: Sequence[Parameter], seen: bool
+    context: BackwardCall, missing: Sequence[Parameter], seen: bool
 ) -> Diagnosis:
     """Of parameters in the graph. `seen`: nothing can have reset their gradients."""
     custom = {node.function for node in context.graph.nodes} - {None}
@@ -280,14 +280,14 @@ def _given_none(
     )
 
 
-def _not_retained(context: CheckContext) -> Diagnoses:
+def _not_retained(context: BackwardCall) -> Diagnoses:
     for tensor in context.named_tensors:
         kept = tensor.leaf or tensor.retains_grad
         if tensor.grad_read is not None and tensor.requires_grad and not kept:
             yield _never_filled(context, tensor)
 
 
-def _never_filled(context: CheckContext, tensor: NamedTensor) -> Diagnosis:
+def _never_filled(context: BackwardCall, tensor: NamedTensor) -> Diagnosis:
     """A result whose `.grad` is read."""
     name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
     leaf, read = as_leaf(maker), code(tensor.grad_read)

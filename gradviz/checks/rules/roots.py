@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradviz.checks.context import CheckContext, all_frozen
+from gradviz.checks.call import BackwardCall, all_frozen
 from gradviz.checks.edit import before
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.mending import (
@@ -24,7 +24,7 @@ from gradviz.wording import one_line
 @check(
     "no-graph", "error", "an output has no grad_fn, so backward() cannot begin at it"
 )
-def no_graph(context: CheckContext) -> Diagnoses:
+def no_graph(context: BackwardCall) -> Diagnoses:
     """The output has no `grad_fn`: `backward()` raises "element 0 of tensors does not
     require grad".
 
@@ -72,7 +72,7 @@ def no_graph(context: CheckContext) -> Diagnoses:
             )
 
 
-def _without_graph(context: CheckContext, root: Root) -> Diagnosis:
+def _without_graph(context: BackwardCall, root: Root) -> Diagnosis:
     name, provenance = (
         one_line(root.name),
         context.provenances.get(root.name, Provenance()),
@@ -108,7 +108,7 @@ def _without_graph(context: CheckContext, root: Root) -> Diagnosis:
     )
 
 
-def _asked(context: CheckContext, provenance: Provenance) -> str:
+def _asked(context: BackwardCall, provenance: Provenance) -> str:
     """A leaf that an output was computed from, and whose .grad the code reads; "" where
     there is none.
     """
@@ -131,7 +131,7 @@ def _asked(context: CheckContext, provenance: Provenance) -> str:
 _REAL = ("float", "bfloat", "complex")
 
 
-def _bare_checkpoint(context: CheckContext) -> tuple[str, SourceLine] | None:
+def _bare_checkpoint(context: BackwardCall) -> tuple[str, SourceLine] | None:
     """A module whose parameters should be trained, and the line of the checkpoint in
     which it ran without being recorded.
     """
@@ -151,7 +151,7 @@ def _bare_checkpoint(context: CheckContext) -> tuple[str, SourceLine] | None:
     )
 
 
-def _leaves(context: CheckContext) -> Diagnoses:
+def _leaves(context: BackwardCall) -> Diagnoses:
     """Outputs that nothing was computed for, when backward begins at nothing else."""
     graph = context.graph
     if context.call is None or not all(
@@ -193,7 +193,7 @@ def _leaves(context: CheckContext) -> Diagnoses:
     )
 
 
-def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
+def _why(context: BackwardCall, root: Root, provenance: Provenance) -> str:
     plain = root.tensor.dtype.startswith(_REAL) and "inference" not in root.why
     parts = [
         f"{one_line(root.name)} {'has no grad_fn' if provenance.cuts and plain else root.why}"
@@ -218,18 +218,18 @@ def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
     return "; ".join(parts)
 
 
-def _frozen_words(context: CheckContext) -> str:
+def _frozen_words(context: BackwardCall) -> str:
     by = f" by {code(context.frozen_at)}" if context.frozen_at is not None else ""
     return f"all {len(context.parameters):,} parameters of the model are frozen (requires_grad=False){by}"
 
 
-def _unfreeze(context: CheckContext) -> str:
+def _unfreeze(context: BackwardCall) -> str:
     if context.frozen_at is None:
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
     return f"In {line(context.frozen_at)}, do not freeze what should be trained, such as the last layers."
 
 
-def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
+def _fix(context: BackwardCall, root: Root, provenance: Provenance) -> str:
     if provenance.cuts:
         return mend_all(provenance.cuts)
     if not context.grad_enabled:

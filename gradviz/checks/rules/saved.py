@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gradviz.checks.context import CheckContext, NamedTensor
+from gradviz.checks.call import BackwardCall, NamedTensor
 from gradviz.checks.edit import Edit, before, instead, out_of_place
 from gradviz.checks.ops import RESHAPES, kind, makers, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -62,7 +62,7 @@ class _Stale(NamedTuple):
     "a tensor that was saved for backward has been modified in place: backward() will fail",
     reads_saved=True,
 )
-def stale_saved(context: CheckContext) -> Diagnoses:
+def stale_saved(context: BackwardCall) -> Diagnoses:
     """A saved tensor was modified in place, so `backward()` will raise "modified by an
     inplace operation".
 
@@ -116,7 +116,7 @@ def stale_saved(context: CheckContext) -> Diagnoses:
         )
 
 
-def _of_an_earlier_step(context: CheckContext, saver: int) -> dict[str, Any]:
+def _of_an_earlier_step(context: BackwardCall, saver: int) -> dict[str, Any]:
     """What to do where the same line ran in this step and in an earlier one, from which
     a state has brought its graph along.
     """
@@ -144,7 +144,7 @@ def _of_an_earlier_step(context: CheckContext, saver: int) -> dict[str, Any]:
     return told | freed_fix(context, joints, old, made)
 
 
-def _stale(context: CheckContext, members: list[_Slot]) -> _Stale:
+def _stale(context: BackwardCall, members: list[_Slot]) -> _Stale:
     node, slot = members[0]
     leaves = [
         leaf
@@ -264,7 +264,7 @@ def _remedy(
 
 
 def _changes(
-    context: CheckContext, names: Names, saver: int, parameter: bool
+    context: BackwardCall, names: Names, saver: int, parameter: bool
 ) -> list[SourceLine]:
     """Lines that change one of these tensors: the later node that made its present
     value, then what the code shows.
@@ -319,7 +319,7 @@ def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
     return list(lines)
 
 
-def _updates(context: CheckContext, change: Change, names: Names) -> bool:
+def _updates(context: BackwardCall, change: Change, names: Names) -> bool:
     """Whether a line steps an optimizer that holds one of these parameters, as far as
     it is known.
     """

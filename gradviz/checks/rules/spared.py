@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.flow import behind
 from gradviz.checks.words import (
     made_at,
@@ -24,16 +24,17 @@ class _Spared(NamedTuple):
     because: str
 
 
-def unneeded(context: CheckContext) -> _Spared | None:
+def unneeded(context: BackwardCall) -> _Spared | None:
     """Where one of two calls could have gone without what both share, as a critic's can
     without that of the images it is shown.
 
     An optimizer of its own holds what that call trains beside the tensor, and others
     hold all that is behind it.
     """
-    graph, before = context.graph, context.before
-    if before is None:
+    graph, previous = context.graph, context.previous
+    if previous is None:
         return None
+    before = previous.graph
 
     names = {
         node.sequence: node.names for node in graph.nodes if node.sequence is not None
@@ -59,7 +60,7 @@ def unneeded(context: CheckContext) -> _Spared | None:
     return None
 
 
-def _whose_turn(context: CheckContext, graph: Graph, node: int) -> str:
+def _whose_turn(context: BackwardCall, graph: Graph, node: int) -> str:
     """The optimizer of what a call trains beside a node, where others hold all that is
     behind the node; else "".
     """
@@ -79,7 +80,7 @@ def _leaves(
 
 
 def _holders(
-    context: CheckContext,
+    context: BackwardCall,
     names: set[str],
 ) -> set[str]:
     return {

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import before, behind, instead
-from gradviz.checks.record import Interval, RetainedHistory
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.leaves import recorded_updates
 from gradviz.checks.rules.old_tensors import OldTensors, detached, old_tensors
+from gradviz.checks.run import Interval, RetainedHistory
 from gradviz.checks.words import (
     as_code,
     code,
@@ -36,7 +36,7 @@ from gradviz.wording import bytes_text, one_line, plural
     "the graph of earlier steps is kept, and more of it with every step",
     follows=("freed-graph", "stale-saved"),
 )
-def growing_graph(context: CheckContext) -> Diagnoses:
+def growing_graph(context: BackwardCall) -> Diagnoses:
     """What hangs on earlier steps grows from one backward call to the next: memory
     fills up slowly, and steps get slower.
 
@@ -71,7 +71,9 @@ def growing_graph(context: CheckContext) -> Diagnoses:
         total = total + loss
     ```
     """
-    yield from (_held(context, history) for history in context.record.histories)
+    if context.is_last:
+        for history in context.run.histories:
+            yield _held(context, history)
     if context.step < 2:
         return
 
@@ -107,7 +109,7 @@ def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
 
 
 def _growing(
-    context: CheckContext, history: RetainedHistory, last: RetainedHistory
+    context: BackwardCall, history: RetainedHistory, last: RetainedHistory
 ) -> Diagnosis:
     more = (history.nbytes or 0) - (last.nbytes or 0)
     grown = plural(history.nodes - last.nodes, "node")
@@ -146,11 +148,11 @@ def _growing(
     )._replace(**_carried(context, joints, old))
 
 
-def _turn(context: CheckContext) -> str:
+def _turn(context: BackwardCall) -> str:
     return "evaluation" if context.in_step else "step"
 
 
-def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
+def _held(context: BackwardCall, history: RetainedHistory) -> Diagnosis:
     """What began to hold graphs after the calls that are read in full."""
     name, source = one_line(history.name), history.added or history.source
     nodes, steps = plural(history.nodes, "node"), plural(history.steps, "step")
@@ -168,7 +170,7 @@ def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
 _STORED = "Store numbers or detached tensors there: loss.item() or loss.detach() instead of loss."
 
 
-def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
+def _stored(context: BackwardCall, history: RetainedHistory) -> dict[str, Any]:
     """What to do about a variable that holds graphs, as fields of the diagnosis."""
     name, added = as_code(history.name), history.added or history.source
     given = adds_to(history.source, history.name)
@@ -189,7 +191,7 @@ def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
 
 
 def _carried(
-    context: CheckContext, joints: Sequence[Edge], old: OldTensors
+    context: BackwardCall, joints: Sequence[Edge], old: OldTensors
 ) -> dict[str, Any]:
     """The same about what the outputs themselves carry along."""
     made = [context.graph.nodes[edge.producer] for edge in joints]
@@ -222,7 +224,7 @@ training against each other.
     "warning",
     "each step adds its gradient to those of the steps before",
 )
-def gradient_not_reset(context: CheckContext) -> Diagnoses:
+def gradient_not_reset(context: BackwardCall) -> Diagnoses:
     """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update
     also repeats those of all earlier steps.
 
@@ -278,7 +280,7 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
     )._replace(**_reset(context, growing))
 
 
-def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
+def _piles_up(context: BackwardCall, leaf: Leaf, optimized: bool) -> bool:
     """Whether a leaf has just been updated often enough since its gradient was reset;
     later calls say nothing new.
 
@@ -301,7 +303,7 @@ def _who(leaves: Sequence[Leaf]) -> str:
 
 
 def _reset(
-    context: CheckContext,
+    context: BackwardCall,
     leaves: Sequence[Leaf],
 ) -> dict[str, Any]:
     """What to do about gradients that add up, as fields of the diagnosis."""

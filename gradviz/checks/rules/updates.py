@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import combinations
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import Edit, behind, instead
 from gradviz.checks.ops import kind, spread, users
-from gradviz.checks.record import (
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.run import (
     LeafRow,
     OptimizerRow,
-    RunRecord,
+    TrainingRun,
 )
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
     all_names,
     as_code,
@@ -40,8 +40,9 @@ ENOUGH = 2
     "warning",
     "a parameter gets a gradient at every step, and nothing ever updates it",
     follows=("nonleaf-parameter",),
+    whole_run=True,
 )
-def never_updated(context: CheckContext) -> Diagnoses:
+def never_updated(context: BackwardCall) -> Diagnoses:
     """A parameter gets a gradient, no optimizer holds it, and it does not change from
     call to call.
 
@@ -73,7 +74,7 @@ def never_updated(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record = context.run
     # the leaves of a sharded graph are not the tensors that the optimizer holds
     if not record.stepped or any(model.sharded for model in record.models):
         return
@@ -91,11 +92,11 @@ def never_updated(context: CheckContext) -> Diagnoses:
                 yield _no_parameter(record, leaf)
 
 
-def _of_models(context: CheckContext, still: Sequence[LeafRow]) -> Diagnoses:
+def _of_models(context: BackwardCall, still: Sequence[LeafRow]) -> Diagnoses:
     """A finding for each model that has such parameters, where an optimizer holds
     others.
     """
-    record = context.record
+    record = context.run
     trained = any(leaf.parameter and leaf.holders for leaf in record.rows)
     for name in dict.fromkeys(leaf.model for leaf in still if trained):
         model = record.model(name)
@@ -104,7 +105,7 @@ def _of_models(context: CheckContext, still: Sequence[LeafRow]) -> Diagnoses:
             yield _forgotten(context, name, members)
 
 
-def _is_lost(context: CheckContext, leaf: LeafRow) -> bool:
+def _is_lost(context: BackwardCall, leaf: LeafRow) -> bool:
     """Whether a module holds a leaf as a plain attribute; or it is a single number that
     scales something, and whose `.grad` nothing reads.
     """
@@ -133,10 +134,10 @@ def _begins_a_sum(graph: Graph, leaf: int) -> bool:
 
 
 def _forgotten(
-    context: CheckContext, name: str, leaves: Sequence[LeafRow]
+    context: BackwardCall, name: str, leaves: Sequence[LeafRow]
 ) -> Diagnosis:
     """Parameters of one model that no optimizer holds."""
-    record, them = context.record, verb(leaves, "it", "them")
+    record, them = context.run, verb(leaves, "it", "them")
     first = min(leaf.first for leaf in leaves)
     makers = [row for row in record.optimizers if row.steps and row.last_call >= first]
     optimizer, fix, edit, late = _handed_over(context, name, leaves, makers)
@@ -158,7 +159,7 @@ def _forgotten(
 
 
 def _handed_over(
-    context: CheckContext,
+    context: BackwardCall,
     name: str,
     leaves: Sequence[LeafRow],
     makers: Sequence[OptimizerRow],
@@ -168,7 +169,7 @@ def _handed_over(
     """
     born = [leaf for leaf in leaves if leaf.born]
     in_time = [row for row in makers if all(row.number >= one.after for one in born)]
-    optimizer, model = (in_time or makers)[0], context.record.model(name)
+    optimizer, model = (in_time or makers)[0], context.run.model(name)
     pairs = combinations(makers[::-1], 2)
     astray = next(((one, two) for one, two in pairs if one.held <= two.held), None)
     if astray is not None and not (model and model.held):
@@ -190,7 +191,7 @@ def _handed_over(
 
 
 def _adds(
-    context: CheckContext, name: str, leaves: Sequence[LeafRow], optimizer: OptimizerRow
+    context: BackwardCall, name: str, leaves: Sequence[LeafRow], optimizer: OptimizerRow
 ) -> str:
     """The call that gives an optimizer these parameters, and none that it holds."""
     called, module = optimizer.name or "optimizer", leaves[0].module
@@ -203,7 +204,7 @@ def _adds(
     return f"{called}.add_param_group({{'params': {params}}})"
 
 
-def _no_parameter(record: RunRecord, leaf: LeafRow) -> Diagnosis:
+def _no_parameter(record: TrainingRun, leaf: LeafRow) -> Diagnosis:
     """A tensor that requires grad, and that a module holds as an attribute, or nobody."""
     name = one_line(leaf.names[0])
     optimizer = next(row for row in record.optimizers if row.steps)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, Parameter
+from gradviz.checks.call import BackwardCall, Parameter
 from gradviz.checks.rules.mending import BARE, bare_fix, cut_words, mend_all, to_change
 from gradviz.checks.words import all_names, code, line, nodes_of, title
 from gradviz.graph import Node, SourceLine
@@ -20,7 +20,7 @@ from gradviz.wording import one_line
 class Facts(NamedTuple):
     """What is asked of a context for each parameter."""
 
-    context: CheckContext
+    context: BackwardCall
     reached: set[int]  # models of which some parameter is in the graph
     hiding: Node | None  # a node that nobody can look into
     compiled: bool  # calls inside of a compiled function are not seen
@@ -199,7 +199,7 @@ VERDICTS = (
 )
 
 
-def facts_of(context: CheckContext) -> Facts:
+def facts_of(context: BackwardCall) -> Facts:
     """What is asked of a context for each parameter."""
     graph = context.graph
     flagged = [graph.nodes[i] for i, flags in enumerate(graph.flags) if flags]

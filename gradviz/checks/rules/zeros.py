@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.finding import Severity
 from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, makers, spread, user, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -88,7 +88,7 @@ _NOTHING = _Cause(
     follows=("zero-derivative",),
     **VALUES,
 )
-def zero_gradient(context: CheckContext) -> Diagnoses:
+def zero_gradient(context: BackwardCall) -> Diagnoses:
     """Every element of a parameter's gradient is exactly zero, although the parameter
     is in the graph.
 
@@ -120,7 +120,7 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
     zero = [
         leaf
         for leaf in _leaves(context, zeros=True)
-        if not context.nonzero.keys() & {*leaf.names}
+        if not context.run.nonzero.keys() & {*leaf.names}
     ]
     if zero:
         names = first_names(zero)
@@ -145,12 +145,12 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
 
 
 def _zeroed(
-    context: CheckContext, zero: Sequence[Leaf]
+    context: BackwardCall, zero: Sequence[Leaf]
 ) -> tuple[_Cause, SourceLine | None]:
     """What may have made the zeros, and the line that did."""
     if sum(leaf.node in context.zero_weights for leaf in zero) > 1:
         return _START, None
-    if not context.looked and _behind_zero_weights(context, zero):
+    if not context.run.looked and _behind_zero_weights(context, zero):
         return _BEHIND_START, None
 
     biases = all("bias" in name for name in first_names(zero))
@@ -161,7 +161,7 @@ def _zeroed(
     return (_STOP, lines[0]) if lines and not biases else (_NOTHING, None)
 
 
-def _behind_zero_weights(context: CheckContext, zero: Sequence[Leaf]) -> bool:
+def _behind_zero_weights(context: BackwardCall, zero: Sequence[Leaf]) -> bool:
     """Whether each way from the outputs to these leaves leads through a layer whose
     weights are all zero.
     """
@@ -208,7 +208,7 @@ def _above(
     return sorted(above)
 
 
-def _leaves(context: CheckContext, *, zeros: bool) -> list[Leaf]:
+def _leaves(context: BackwardCall, *, zeros: bool) -> list[Leaf]:
     """The parameters whose gradient is known to be all zero, or not to be."""
     return [
         leaf for leaf, gradient in read(context) if (gradient.zeros == 1.0) == zeros
@@ -240,7 +240,7 @@ _KEEPS = RESHAPES.union(
     reads_saved=True,
     **VALUES,
 )
-def dead_relu(context: CheckContext) -> Diagnoses:
+def dead_relu(context: BackwardCall) -> Diagnoses:
     """All ReLUs of a layer give zero for every sample: what is in front of them gets no
     gradient any more, and never recovers.
 
@@ -271,8 +271,8 @@ def dead_relu(context: CheckContext) -> Diagnoses:
     """
     graph, died = context.graph, list[Leaf]()
     for lost in _leaves(context, zeros=True):
-        last = context.nonzero.get(lost.names[0], 0) if lost.names else 0
-        zero = sum(call > last for call in context.looked)
+        last = context.run.nonzero.get(lost.names[0], 0) if lost.names else 0
+        zero = sum(call > last for call in context.run.looked)
         if 0 < last < (context.call or 0) and zero >= _AFTER:
             died.append(lost)
     alive = set(nodes_of(_leaves(context, zeros=False)))
