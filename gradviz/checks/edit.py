@@ -62,6 +62,9 @@ def together(edits: Sequence[Edit | None]) -> Edit | None:
     return edits[0] if len(edits) == 1 else None
 
 
-def swapped(first: SourceLine | None, second: SourceLine | None) -> Edit | None:
+def swapped(
+    first: SourceLine | None,
+    second: SourceLine | None,
+) -> Edit | None:
     """Two lines in each other's place are no change of one."""
     return None

@@ -171,7 +171,9 @@ def short_lines(findings: Findings) -> Iterator[str]:
         yield place + " ".join(_heading(finding, cell).split())
 
 
-def region(code: Excerpt) -> tuple[int, tuple[int, int]] | None:
+def region(
+    code: Excerpt,
+) -> tuple[int, tuple[int, int]] | None:
     """The line, and the first column and the one behind the last, in the file; None
     where that is not known.
     """
@@ -193,7 +195,11 @@ def _shorter(text: str, code: Excerpt | None) -> str:
     return re.sub(rf"(?<![\w/.]){before}(?=\d)", "line ", text.replace(shown, line))
 
 
-def _wrapped(line: str, width: int, indent: str = "") -> list[str]:
+def _wrapped(
+    line: str,
+    width: int,
+    indent: str = "",
+) -> list[str]:
     room = max(20 + len(indent), width)
     lines = textwrap.wrap(line, room, subsequent_indent=indent, break_on_hyphens=False)
     return lines or [""]

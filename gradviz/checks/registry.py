@@ -157,7 +157,10 @@ def checks() -> tuple[Check, ...]:
     return tuple(sorted(_CHECKS.values(), key=position))
 
 
-def chosen(only: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Check, ...]:
+def chosen(
+    only: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+) -> tuple[Check, ...]:
     """The checks named by `only`, or all, without those in `ignore`. Raises FormatError
     for an unknown id.
     """
@@ -279,7 +282,10 @@ def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
     )
 
 
-def _in_library(node: Node | None, source: SourceLine | None) -> SourceLine | None:
+def _in_library(
+    node: Node | None,
+    source: SourceLine | None,
+) -> SourceLine | None:
     """The line of an installed library that a finding is about; None where a line of
     the user's causes it.
     """

@@ -58,7 +58,10 @@ def _rule(check: Check) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, rules: list[str]) -> dict[str, Any]:
+def _result(
+    finding: Finding,
+    rules: list[str],
+) -> dict[str, Any]:
     effects = [f"Effect: {effect.summary}" for effect in finding.consequences]
     sentences = [finding.summary, finding.why, *effects, finding.fix]
     text = ". ".join(sentence.rstrip(".") for sentence in sentences if sentence)

@@ -120,19 +120,26 @@ class CutWatch:
         seen.leaf = weakref.ref(first) if first.is_leaf else None
         seen.into = weakref.ref(into) if into is not None else None
 
+        # every step cuts the same leaves off, and a look goes over a graph
         if seen.looks < LOOKS:
             seen.looks += 1
             for tensor in tensors:
                 seen.leaves |= leaves_behind(tensor)
         if self.parts is None:
             return
+        # of a loop over layers the first one stands for all
         before = self.parts.get(seen)
         if before is None or before.step != self.step:
             part = part_behind(tensors, self.step)
             if part is not None:
                 self.parts[seen] = part
 
-    def _place(self, kind: DetachKind, name: str, frame: FrameType) -> SeenCut | None:
+    def _place(
+        self,
+        kind: DetachKind,
+        name: str,
+        frame: FrameType,
+    ) -> SeenCut | None:
         site = self._code.site(frame)
         if site is None or site.place is None:
             return None
@@ -173,7 +180,11 @@ class CutWatch:
 
     # -- what is known, for instance at a backward call --------------------------------
 
-    def cut(self, seen: SeenCut, names: Callable[[torch.Tensor], Names]) -> Cut:
+    def cut(
+        self,
+        seen: SeenCut,
+        names: Callable[[torch.Tensor], Names],
+    ) -> Cut:
         """The last time that a place has cut, as plain data; `names` tells those of a
         leaf.
         """
@@ -201,11 +212,18 @@ class CutWatch:
             seen.via,
         )
 
-    def cuts(self, names: Callable[[torch.Tensor], Names]) -> tuple[Cut, ...]:
+    def cuts(
+        self,
+        names: Callable[[torch.Tensor], Names],
+    ) -> tuple[Cut, ...]:
         """Every place that has cut, with the last time that it ran."""
         return tuple(self.cut(seen, names) for seen in self._places.values())
 
-    def cuts_behind(self, tensor: torch.Tensor, name: str) -> Iterator[Cut]:
+    def cuts_behind(
+        self,
+        tensor: torch.Tensor,
+        name: str,
+    ) -> Iterator[Cut]:
         """The cuts of what an op computed, or of what was computed from that, as far as
         `parts` were walked.
         """
@@ -225,7 +243,10 @@ class CutWatch:
             else:
                 yield cut._replace(behind=frozenset((name,)))
 
-    def entering(self, nodes: Sequence[Taker]) -> dict[SeenCut, list[int]]:
+    def entering(
+        self,
+        nodes: Sequence[Taker],
+    ) -> dict[SeenCut, list[int]]:
         """The nodes that take in what lines have cut off, as the code says: the nearest
         ones in each case.
 
@@ -239,6 +260,7 @@ class CutWatch:
         found: dict[SeenCut, dict[tuple[int, int], list[int]]] = {}
 
         for node, way in zip(nodes, ways):
+            # what has all its inputs from the graph takes nothing else in
             if not node.takes or not way:
                 continue
             self._taking[way] = None

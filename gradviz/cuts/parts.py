@@ -36,7 +36,9 @@ class CutPart(NamedTuple):
     leaves: Mapping[int, weakref.ref[torch.Tensor]]
     step: int
 
-    def identities(self) -> Iterator[tuple[Key, torch.Tensor | None]]:
+    def identities(
+        self,
+    ) -> Iterator[tuple[Key, torch.Tensor | None]]:
         """What tells each node from all others, and the tensor of a leaf that is alive."""
         for node in self.graph.nodes:
             tensor = self.leaves[node.id]() if node.id in self.leaves else None
@@ -48,7 +50,10 @@ class CutPart(NamedTuple):
                 yield (f"dead leaf of {id(self.leaves)}", node.id), None
 
 
-def part_behind(tensors: Sequence[torch.Tensor], step: int) -> CutPart | None:
+def part_behind(
+    tensors: Sequence[torch.Tensor],
+    step: int,
+) -> CutPart | None:
     """The graph behind tensors that are cut off; None where reading their nodes could
     add one.
     """
@@ -128,6 +133,7 @@ class Joined:
         graph, numbers = drop.part.graph, list[int]()
         fresh = set[int]()
         for node, (key, tensor) in zip(graph.nodes, drop.part.identities()):
+            # two lines may cut off the same tensor, or one that goes on elsewhere
             if key not in self._numbers:
                 fresh.add(node.id)
                 self._numbers[key] = self._append(node._replace(names=()))
@@ -166,6 +172,7 @@ class Joined:
         if not self._cuts:
             return graph
 
+        # asked once for all, for calls of modules are numbered together
         places = Places()
         if attribution is not None:
             places = attribution.places(self._bare())
@@ -219,7 +226,11 @@ class Joined:
             walked.names.modules,
         )
 
-    def _named(self, leaf: Leaf, names: Mapping[int, str]) -> Leaf:
+    def _named(
+        self,
+        leaf: Leaf,
+        names: Mapping[int, str],
+    ) -> Leaf:
         """A leaf with the names and the kind that it has for the caller."""
         tensor, known = self._tensors.get(leaf.node), self._walked.names
         if tensor is None:
@@ -228,7 +239,11 @@ class Joined:
         kind: Any = known.kind(tensor)
         return leaf._replace(names=own, kind=kind)
 
-    def _scope_around(self, scissors: int, scopes: Sequence[Scope]) -> int | None:
+    def _scope_around(
+        self,
+        scissors: int,
+        scopes: Sequence[Scope],
+    ) -> int | None:
         """The module in which both happens, what is cut off and what goes on with it."""
         drop = self._cuts[scissors]
         ends = {edge.producer for edge in self._edges if edge.consumer == scissors}

@@ -4,8 +4,8 @@ Knows no check.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -45,22 +45,15 @@ class CutLines:
     `parts`, what they drop is walked, to be drawn.
     """
 
-    def __init__(
-        self,
-        parts: bool = False,
-        watch: CutWatch | None = None,
-        calls: CutCalls | None = None,
-    ) -> None:
-        self._watch = watch or CutWatch(UserCode())
-        if watch is None:
-            self._watch.parts = {} if parts else None
-        self._calls = calls or CutCalls(self._watch, self._watch.next_step)
+    def __init__(self, parts: bool = False, calls: CutCalls | None = None) -> None:
+        self._calls = calls or CutCalls(CutWatch(UserCode()))
+        self._watch = self._calls.watch
+        if parts:
+            self._watch.parts = {}
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Inside, cuts of this thread are seen."""
-        with self._calls.watching():
-            yield
+        return self._calls.watching()
 
     def capture(
         self,
@@ -75,17 +68,14 @@ class CutLines:
         that uses them.
         """
         walks: list[Walked] = []
-        parts = self._watch.parts
         graph = capture(
             outputs,
             attribution=attribution,
             inspect=walks.append,
-            need_graph=parts is None,
+            need_graph=False,  # a loss that was cut off shows where
             **options,
         )
         inspect(walks[0])
-        if parts is None:
-            return graph
         with self._calls.paused():
             return self._watch.joined(graph, walks[0], attribution, outputs, frame)
 

@@ -33,7 +33,10 @@ def parsed(source: SourceLine | None) -> list[ast.stmt]:
         return []
 
 
-def span(text: str, node: ast.expr | ast.stmt) -> tuple[int, int]:
+def span(
+    text: str,
+    node: ast.expr | ast.stmt,
+) -> tuple[int, int]:
     """Where a node stands in the line that it begins on, to its end where it goes on.
     Columns of `ast` count bytes.
     """
@@ -96,7 +99,9 @@ def in_place_part(source: SourceLine | None) -> str:
     return next((ast.unparse(piece.node) for _, piece in in_place_pieces(source)), "")
 
 
-def in_place_pieces(source: SourceLine | None) -> Iterator[tuple[ast.stmt, InPlace]]:
+def in_place_pieces(
+    source: SourceLine | None,
+) -> Iterator[tuple[ast.stmt, InPlace]]:
     """The pieces of a line that change something in place, each with its statement."""
     for statement in flattened(parsed(source)):
         for piece in pieces_in_place(statement.node):
@@ -106,7 +111,11 @@ def in_place_pieces(source: SourceLine | None) -> Iterator[tuple[ast.stmt, InPla
 # -- the same written anew -------------------------------------------------------------
 
 
-def _with(source: SourceLine | None, part: Any, code: str) -> str:
+def _with(
+    source: SourceLine | None,
+    part: Any,
+    code: str,
+) -> str:
     """The line with other code in the place of a part."""
     text = source.text.strip() if source is not None else ""
     start, end = span(text, part)
@@ -201,6 +210,7 @@ def in_place(source: SourceLine | None) -> tuple[str, str]:
         if name not in map(ast.unparse, ast.walk(value)):
             continue
 
+        # each new tensor becomes a leaf, for a list has no copy_()
         if isinstance(value, (ast.ListComp, ast.DictComp)):
             part = value.value if isinstance(value, ast.DictComp) else value.elt
             return name, _with(source, part, _called_on(part, "requires_grad_"))
@@ -259,6 +269,7 @@ def as_leaf(source: SourceLine | None) -> str:
         value = statement.value or ast.Constant(None)
         calls = [part for part in ast.walk(value) if isinstance(part, ast.Call)]
         makers = [call for call in calls if _makes_leaf(call)]
+        # what makes a leaf and no more is as it should be
         if len(makers) != 1 or makers[0] is value:
             continue
 
@@ -303,6 +314,7 @@ def passing(
     parts = [part for each in parsed(alone) for part in ast.walk(each)]
     calls = [part for part in parts if isinstance(part, ast.Call)]
     calls = [call for call in calls if called(call) in functions]
+    # which of two losses is meant would be a guess
     if len(calls) != 1:
         return ""
 

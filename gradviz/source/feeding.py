@@ -49,6 +49,7 @@ def feeding(
         names, value = _gives(node)
         if value is None or node in statements or wanted.isdisjoint(names):
             continue
+        # of a loop only its head: the rest has lines of its own
         span = _span(file, value if _is_block(node) else node)
         if span.isdisjoint(computed) and followed < FOLLOWED:
             lines |= span
@@ -58,7 +59,10 @@ def feeding(
     return frozenset(lines)
 
 
-def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
+def lines_behind(
+    source: SourceLine | None,
+    term: str = "",
+) -> list[SourceLine]:
     """The lines of the same function that give a value to what a line, or a term in it,
     reads, and to what those read in turn: the nearest first.
     """
@@ -118,7 +122,9 @@ def _span(file: str, node: Any) -> set[Line]:
     return {(file, number) for number in range(node.lineno, last + 1)}
 
 
-def _gives(node: ast.stmt) -> tuple[Sequence[str], ast.expr | None]:
+def _gives(
+    node: ast.stmt,
+) -> tuple[Sequence[str], ast.expr | None]:
     """The plain names that a statement gives a value to, or puts one into, and the
     expression that they get it from.
     """

@@ -64,6 +64,7 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
         if value is None or wanted.isdisjoint(names):
             continue
 
+        # a name whose line has nothing to follow is where it began
         ends |= wanted.intersection(names)
         wanted.difference_update(names)
         computed.append(location.body.source(statement.node))
@@ -111,12 +112,17 @@ def unrecorded(source: SourceLine) -> Cut:
     return Cut("no_grad", source, of=of, alive=True, off=off)
 
 
-def _cut(location: CodeLocation, statement: Statement, value: ast.expr) -> Cut | None:
+def _cut(
+    location: CodeLocation,
+    statement: Statement,
+    value: ast.expr,
+) -> Cut | None:
     """What a statement does that drops a graph, as far as its text says; the last call
     of several.
     """
     source, off = location.body.source(statement.node), None
     kind, lost = next(_calls_that_cut(value), (None, value))
+    # in a block without recording it does not matter what is called
     if statement.off:
         kind, lost = cast("DetachKind", statement.off), value
         off = switch_around(source.file, source.line)
@@ -128,7 +134,9 @@ def _cut(location: CodeLocation, statement: Statement, value: ast.expr) -> Cut |
     return Cut(kind, source, of=text_of(lost, 40), alive=alive, off=off)
 
 
-def _calls_that_cut(value: ast.expr) -> Iterator[tuple[DetachKind, ast.expr]]:
+def _calls_that_cut(
+    value: ast.expr,
+) -> Iterator[tuple[DetachKind, ast.expr]]:
     """How each call in an expression drops a graph, and what loses it: the outer ones
     first.
     """

@@ -59,7 +59,10 @@ def _first(file: str, pattern: str) -> SourceLine | None:
 
 
 @lru_cache(maxsize=100)
-def _heads(file: str, tree: ast.Module) -> list[tuple[Body, ast.stmt, str]]:
+def _heads(
+    file: str,
+    tree: ast.Module,
+) -> list[tuple[Body, ast.stmt, str]]:
     """Every statement of a file, which says this `tree` now, with its first line."""
     heads: list[tuple[Body, ast.stmt, str]] = []
     for body in bodies(file):
@@ -98,7 +101,11 @@ def sets_item(file: str, key: str) -> SourceLine | None:
     return _first(file, rf"\['{re.escape(key)}'\] .?= ")
 
 
-def passes(file: str, keyword: str, value: str) -> list[SourceLine]:
+def passes(
+    file: str,
+    keyword: str,
+    value: str,
+) -> list[SourceLine]:
     """The lines of a file that pass a keyword argument with a value, as the code spells
     it.
     """
@@ -125,7 +132,9 @@ def switch_around(file: str, number: int) -> SourceLine | None:
     return line_of(file, max(blocks)) if blocks else None
 
 
-def _switches(file: str) -> Iterator[tuple[ast.stmt, ast.expr, str]]:
+def _switches(
+    file: str,
+) -> Iterator[tuple[ast.stmt, ast.expr, str]]:
     """What switches recording off in a file: the block, function or class, the
     expression that does, and how.
     """
@@ -142,6 +151,7 @@ def addition_to(file: str, name: str) -> SourceLine | None:
     name, in whichever function: `self.values`.
     """
     last = name.rpartition(".")[2]
+    # `self.values` here is `agent.values` to the caller
     for line, match in matching(file, _ADDITION):
         if match[1].rpartition(".")[2] == last:
             return line

@@ -61,7 +61,11 @@ def body_of(code: CodeType) -> Body:
     return body_at(code.co_filename, code.co_name, code.co_firstlineno)
 
 
-def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body:
+def body_at(
+    file: str,
+    name: str = "<module>",
+    first_line: int = 0,
+) -> Body:
     """The body of the function `name` that begins at `first_line`, or of the module's
     top level; empty where there is none.
     """
@@ -90,14 +94,17 @@ def _body_of(file: str, function: Any) -> Body:
     return Body(file, function.name, tuple(statements))
 
 
-def nodes_of(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
+def nodes_of(
+    file: str,
+    *kinds: type[ast.AST],
+) -> Iterator[Any]:
     """All nodes of these kinds in a file, from the outermost inwards."""
     return (node for node in ast.walk(tree_of(file)) if isinstance(node, kinds))
 
 
 def tree_of(file: str) -> ast.Module:
     """A file as a tree, empty where there is no text, or it does not parse."""
-    linecache.checkcache(file)
+    linecache.checkcache(file)  # a script may have been edited while it ran
     text = "".join(linecache.getlines(file))
     if file not in _parsed or _parsed[file][0] != text:
         try:
@@ -108,13 +115,17 @@ def tree_of(file: str) -> ast.Module:
     return _parsed[file][1]
 
 
-def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Statement]:
+def flattened(
+    statements: Sequence[ast.stmt],
+    off: str = "",
+) -> Iterator[Statement]:
     """All statements in the order of the text, those inside blocks included."""
     waiting: list[tuple[Any, str]] = [(node, off) for node in reversed(statements)]
     while waiting:
         node, mode = waiting.pop()
         if isinstance(node, ast.stmt):
             yield Statement(node, mode)
+        # what is inside runs at another time
         if isinstance(node, (*FUNCTION, ast.ClassDef)):
             continue
 
@@ -128,7 +139,11 @@ def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Stateme
 # -- a line ----------------------------------------------------------------------------
 
 
-def line_of(file: str, number: int, function: str = "") -> SourceLine:
+def line_of(
+    file: str,
+    number: int,
+    function: str = "",
+) -> SourceLine:
     """A line of a file, with its text."""
     return with_text(SourceLine(file, number, function, package=package_of(file)))
 
@@ -145,7 +160,10 @@ def expressions_at(file: str, line: int) -> Sequence[ast.expr]:
 
 
 @lru_cache(maxsize=1_000)
-def _expressions_at(tree: ast.Module, line: int) -> list[ast.expr]:
+def _expressions_at(
+    tree: ast.Module,
+    line: int,
+) -> list[ast.expr]:
     every = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
     return [node for node in every if covers(node, line)]
 
@@ -167,13 +185,16 @@ def loops_around(file: str, line: int) -> tuple[int, ...]:
 def recording_off(node: ast.expr) -> str:
     """ "no_grad" or "inference" for an expression such as `torch.no_grad()`, else ""."""
     name = last_name(getattr(node, "func", node))
+    # set_grad_enabled(False) switches off, inference_mode(False) does not
     for argument in getattr(node, "args", [])[:1]:
         if getattr(argument, "value", None) is False:
             return "no_grad" if name == "set_grad_enabled" else ""
     return _OFF.get(name, "")
 
 
-def assigned(statement: ast.stmt) -> tuple[tuple[str, ...], ast.expr | None]:
+def assigned(
+    statement: ast.stmt,
+) -> tuple[tuple[str, ...], ast.expr | None]:
     """The plain names that a statement gives a value to, and the expression they get it
     from.
     """
@@ -247,6 +268,7 @@ def subject(call: ast.Call) -> Sequence[ast.expr]:
     """What a call is about: the object of a method, or the first argument of a
     function, if it has one.
     """
+    # `torch.argmax(x)` is about x, `x.argmax()` too
     owner = getattr(call.func, "value", None)
     if owner is None or _LIBRARY.fullmatch(last_name(owner)):
         return call.args[:1]

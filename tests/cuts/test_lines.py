@@ -25,7 +25,7 @@ from tests.checks.advice import alarms
 @contextmanager
 def watching() -> Iterator[CutWatch]:
     seen = CutWatch(UserCode())
-    with CutCalls(seen, seen.next_step).watching():
+    with CutCalls(seen).watching():
         yield seen
 
 

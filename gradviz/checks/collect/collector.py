@@ -70,7 +70,7 @@ class Collector:
         self.steps = Steps(self._leaf_watch)
         self.cuts = CutWatch(code)
         self.cuts.parts = {} if cuts else None
-        self.calls = CutCalls(self.cuts, self.cuts.next_step)
+        self.calls = CutCalls(self.cuts)
         self._reader = ModelReader(model, optimizer, self.recorder, self._replaced)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
@@ -130,7 +130,7 @@ class Collector:
             inspect=inspect,
         )
         if self.cuts.parts is not None:
-            lines = CutLines(watch=self.cuts, calls=self.calls)
+            lines = CutLines(calls=self.calls)
             reasons = Reasons(live.variables, live.recording, lines)
             absent = tuple(without_gradient(walks[0], reasons))
             drawn = self.cuts.joined(
