@@ -27,6 +27,7 @@ from gradviz.source.statements import (
     expressions_at,
     names_of,
     nodes_of,
+    recording_off,
     subject,
     text_of,
 )
@@ -57,7 +58,7 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     # the names that were met, and those of them whose line is still to be found
     met, wanted = [output], {output}
     ends = set[str]()
-    computed, cuts = list[SourceLine](), list[Cut]()
+    made, cuts = None, list[Cut]()
 
     for statement in _upwards(location):
         names, value = assigned(statement.node)
@@ -67,7 +68,7 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
         # a name whose line has nothing to follow is where it began
         ends |= wanted.intersection(names)
         wanted.difference_update(names)
-        computed.append(location.body.source(statement.node))
+        made = made or location.body.source(statement.node)
         cut = _cut(location, statement, value)
         read = [each for each in names_of(value) if _leads_on(location, each)]
         if cut is not None:
@@ -83,7 +84,7 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     ends |= wanted
     plain = [each for each in dict.fromkeys(met[1:]) if each in ends]
     plain = [each for each in plain if _is_plain(location, each)]
-    return Provenance(tuple(cuts), next(iter(computed), None), tuple(plain))
+    return Provenance(tuple(cuts), made, tuple(plain))
 
 
 def _upwards(location: CodeLocation) -> list[Statement]:
@@ -123,9 +124,9 @@ def _cut(
     source, off = location.body.source(statement.node), None
     kind, lost = next(_calls_that_cut(value), (None, value))
     # in a block without recording it does not matter what is called
-    if statement.off:
-        kind, lost = cast("DetachKind", statement.off), value
-        off = switch_around(source.file, source.line)
+    if statement.off is not None:
+        kind, lost = cast("DetachKind", recording_off(statement.off)), value
+        off = location.body.source(statement.off)
     if kind is None:
         return None
 

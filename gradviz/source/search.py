@@ -20,7 +20,6 @@ from gradviz.source.changes import method_calls, pieces_in_place
 from gradviz.source.feeding import ADDING, lines_behind as lines_behind
 from gradviz.source.statements import (
     EMPTY,
-    FUNCTION,
     Body,
     assigned,
     bodies,
@@ -116,34 +115,21 @@ def passes(
 
 def inference_modes(file: str) -> list[SourceLine]:
     """The lines of a file that switch inference mode on, for a block or a function."""
-    lines = {off.lineno for _, off, mode in _switches(file) if mode == "inference"}
-    return [line_of(file, number) for number in sorted(lines)]
+    lines: dict[int, SourceLine] = {}
+    for body in bodies(file):
+        for _, off in body.statements:
+            if off is not None and recording_off(off) == "inference":
+                lines[off.lineno] = body.source(off)
+    return [lines[number] for number in sorted(lines)]
 
 
 def switch_around(file: str, number: int) -> SourceLine | None:
     """The innermost `with torch.no_grad():` that a line stands in, or
     `@torch.no_grad()` above its function.
     """
-    blocks = [
-        off.lineno
-        for node, off, _ in _switches(file)
-        if covers(node, number) and off.lineno < number
-    ]
-    return line_of(file, max(blocks)) if blocks else None
-
-
-def _switches(
-    file: str,
-) -> Iterator[tuple[ast.stmt, ast.expr, str]]:
-    """What switches recording off in a file: the block, function or class, the
-    expression that does, and how.
-    """
-    for node in nodes_of(file, ast.With, ast.AsyncWith, *FUNCTION, ast.ClassDef):
-        items = [item.context_expr for item in getattr(node, "items", ())]
-        for expression in getattr(node, "decorator_list", items):
-            mode = recording_off(expression)
-            if mode:
-                yield node, expression, mode
+    body = body_around(file, number)
+    around = [off for node, off in body.statements if off and covers(node, number)]
+    return body.source(around[-1]) if around else None
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
+from gradviz.wording import clip
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
@@ -31,12 +32,12 @@ _parsed: dict[str, tuple[str, ast.Module]] = {}
 
 
 class Statement(NamedTuple):
-    """One statement, and the mode that it is in: "no_grad" or "inference" inside such a
-    block, else "".
+    """One statement, and what has switched recording off for it, if something has: the
+    `torch.no_grad()` of a block around it, or above its function.
     """
 
     node: ast.stmt
-    off: str
+    off: ast.expr | None
 
 
 class Body(NamedTuple):
@@ -89,8 +90,8 @@ def bodies(file: str) -> Iterator[Body]:
 def _body_of(file: str, function: Any) -> Body:
     if function is None:
         return Body(file, "<module>", tuple(flattened(tree_of(file).body)))
-    modes = filter(None, map(recording_off, function.decorator_list))
-    statements = flattened(function.body, next(modes, ""))
+    switches = filter(recording_off, function.decorator_list)
+    statements = flattened(function.body, next(switches, None))
     return Body(file, function.name, tuple(statements))
 
 
@@ -117,23 +118,24 @@ def tree_of(file: str) -> ast.Module:
 
 def flattened(
     statements: Sequence[ast.stmt],
-    off: str = "",
+    off: ast.expr | None = None,
 ) -> Iterator[Statement]:
     """All statements in the order of the text, those inside blocks included."""
-    waiting: list[tuple[Any, str]] = [(node, off) for node in reversed(statements)]
+    waiting: list[Any] = [(node, off) for node in reversed(statements)]
     while waiting:
-        node, mode = waiting.pop()
+        node, switch = waiting.pop()
         if isinstance(node, ast.stmt):
-            yield Statement(node, mode)
+            yield Statement(node, switch)
         # what is inside runs at another time
         if isinstance(node, (*FUNCTION, ast.ClassDef)):
             continue
 
-        for item in getattr(node, "items", ()):
-            mode = recording_off(item.context_expr) or mode
+        items = [item.context_expr for item in getattr(node, "items", ())]
+        switch = next(filter(recording_off, items), switch)
         # handlers and cases are blocks that are no statements
         for name in ("cases", "finalbody", "orelse", "handlers", "body"):
-            waiting += [(part, mode) for part in reversed(getattr(node, name, ()))]
+            inside = reversed(getattr(node, name, ()))
+            waiting += [(part, switch) for part in inside]
 
 
 # -- a line ----------------------------------------------------------------------------
@@ -277,5 +279,4 @@ def subject(call: ast.Call) -> Sequence[ast.expr]:
 
 def text_of(node: ast.AST, limit: int = 60) -> str:
     """A piece of code as text, cut when it is long."""
-    text = ast.unparse(node)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return clip(ast.unparse(node), limit)
