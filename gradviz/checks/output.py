@@ -9,11 +9,11 @@ from itertools import repeat
 
 from gradviz.checks.excerpt import Excerpt, code_lines
 from gradviz.checks.finding import Finding, Findings, Severity
-from gradviz.checks.words import CODE, short_path
+from gradviz.checks.words import CODE, place_in, short_path
 from gradviz.report import labels
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
 from gradviz.run.cells import place_in_file
-from gradviz.wording import clip, notebook_of, one_line, place_text, plural
+from gradviz.wording import clip, notebook_of, one_line, plural
 
 WIDTH = 80
 INDENT = 11
@@ -161,7 +161,7 @@ def short_lines(findings: Findings) -> Iterator[str]:
     for finding in findings:
         code, place, cell = finding.code, "", ""
         if code is not None:
-            place = place_text(one_line(short_path(code.file)), code.line)
+            place = place_in(code.file, code.line)
             file, columns = notebook_of(code.file)[0], region(code)
             if file and columns is not None:
                 cell = f"({place})"
@@ -189,9 +189,9 @@ def _shorter(text: str, code: Excerpt | None) -> str:
     """
     if code is None:
         return text
-    line, file = str(code.line), one_line(short_path(code.file))
+    line = str(code.line)
     shown = f"{line} (`{clip(code.text.strip(), CODE)}`)"
-    before = re.escape(place_text(file, code.line).removesuffix(line))
+    before = re.escape(place_in(code.file, code.line).removesuffix(line))
     return re.sub(rf"(?<![\w/.]){before}(?=\d)", "line ", text.replace(shown, line))
 
 

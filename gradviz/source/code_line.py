@@ -157,25 +157,24 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     ['', "a['x'].append(l.detach())"]
     """
     statements = parsed(source)
-    if len(statements) != 1:
+    if source is None or len(statements) != 1:
         return ""
 
     (statement,) = statements
-    value = getattr(statement, "value", None)
+    value, added = getattr(statement, "value", None), list[ast.expr]()
     if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
         # of several arguments, the one that may be a tensor
         tensors = [part for part in value.args if not isinstance(part, _NO_TENSORS)]
-        added, containers, steps = tensors or value.args, [value.func], 1
+        added = tensors or value.args
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
-        added, containers, steps = [statement.value], targets_of(statement), 0
-    else:
+        added = [statement.value]
+    if len(added) != 1 or not _may_have_graph(added[0]):
         return ""
 
-    for container in containers:
-        parts = ast.walk(container)
-        steps += sum(isinstance(part, ast.Subscript) for part in parts)
-    fits = isinstance(statement, ast.AugAssign) or steps in (depth, depth or 1)
-    if not fits or len(added) != 1 or not _may_have_graph(added[0]):
+    text = source.text.strip()
+    container = text[: span(text, added[0])[0]]
+    steps = container.count("[") + container.endswith("(")
+    if not isinstance(statement, ast.AugAssign) and steps not in (depth, depth or 1):
         return ""
     return _with(source, added[0], _called_on(added[0], "detach"))
 
