@@ -274,7 +274,10 @@ _OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
 
 def remedy_of(context: BackwardCall, node: int) -> str:
     """What to do about an operation."""
-    graph, given = context.graph, maker(context.graph, node, ("ToCopy",))
+    graph, given = (
+        context.graph,
+        maker(context.graph, node, ("ToCopy",)),
+    )
     op, half = graph.nodes[node].op, _is_half(graph, node)
     small = given is not None and _is_half(graph, given)
     pole = not half or (node in context.poles and not op.startswith(_OVERFLOWS))

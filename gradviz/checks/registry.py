@@ -17,7 +17,7 @@ from gradviz.checks.causes import Explained, joined
 from gradviz.checks.edit import Edit
 from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
-from gradviz.checks.words import Names, code, line, places, where as place
+from gradviz.checks.words import Names, code, line, listed, places, verb, where as place
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
@@ -75,23 +75,29 @@ class Diagnosis(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What is said of one kind of finding. {code} is the line, {line} its place, {text}
-    its code alone; other words are given.
+    """What is said of one kind of finding. {names} are those it is about, with
+    {is_}, {has}, {do}, {them} for one or several; {code} is the line, {line} its place,
+    {text} its code alone; other words are given.
     """
 
     summary: str
     why: str
     fix: str
 
-    def told(
+    def filled(
         self,
         names: Names,
-        source: SourceLine | None,
+        source: SourceLine | None = None,
         *given: object,
         **words: object,
     ) -> Diagnosis:
         """The same with the words filled in, of the things with these names, at a line."""
         words = {
+            "names": listed(names),
+            "is_": verb(names, "is", "are"),
+            "has": verb(names, "has", "have"),
+            "do": verb(names, "does", "do"),
+            "them": verb(names, "it", "them"),
             "code": code(source),
             "line": line(source),
             "text": source.text if source else "",

@@ -1,5 +1,5 @@
-"""One run of the user's code, as plain data: one log of events in their order, a row for
-each leaf and each optimizer, and a row for each backward call that was read.
+"""One run of the user's code, as plain data: one log of events in their order, a row
+for each leaf and each optimizer, and a row for each backward call that was read.
 
 It holds no tensor and imports no torch. Tensors are known by identity, so that events
 and rows that belong together are found.
@@ -295,8 +295,15 @@ class TrainingRun:
         ]
         if sum(row.steps > 0 for row in self.optimizers) < 2:
             return log
+
         known = (event.letter != "b" or event.tensors is not None for event in log)
-        return [event for event, _ in takewhile(itemgetter(1), zip(log, known))]
+        return [
+            event
+            for event, _ in takewhile(
+                itemgetter(1),
+                zip(log, known),
+            )
+        ]
 
     @property
     def holding(self) -> set[int]:
@@ -312,4 +319,7 @@ class TrainingRun:
 
     def model(self, name: str) -> ModelState | None:
         """The model of this name."""
-        return next((model for model in self.models if model.name == name), None)
+        return next(
+            (model for model in self.models if model.name == name),
+            None,
+        )

@@ -300,8 +300,9 @@ def test_an_output_without_graph_beside_one_with_a_graph_is_a_note() -> None:
 def test_recording_switched_off_is_said() -> None:
     w = torch.ones(3, requires_grad=True)
     with torch.no_grad():
+        found = one(gradviz.check(w.sum() + 0), "no-graph")
         loss = w.sum()
-        found = one(gradviz.check(loss), "no-graph")
+        assert "with gradients off" in one(gradviz.check(loss), "no-graph").why
     assert "gradients are off at this point" in found.why
 
 

@@ -92,7 +92,11 @@ class Collector:
             yield
 
     @contextmanager
-    def _reading(self, part: str, call: int | None) -> Iterator[None]:
+    def _reading(
+        self,
+        part: str,
+        call: int | None,
+    ) -> Iterator[None]:
         """Reads one part of what is known at a call. It is left out where it cannot be
         read: the user's script is to run on.
         """
@@ -111,7 +115,12 @@ class Collector:
             return self._read(live)
 
     def _read(self, live: LiveOutputs) -> BackwardCall:
-        call = BackwardCall(Graph(), self.run, call=live.call, ran=live.ran)
+        call = BackwardCall(
+            Graph(),
+            self.run,
+            call=live.call,
+            ran=live.ran,
+        )
         attribution, walks = None, list[Walked]()
         if live.recording is not None:
             attribution = live.recording.attribution(self._model, live.variables)
@@ -149,7 +158,12 @@ class Collector:
                 self.steps.read(call, live, location, attribution)
         return call
 
-    def _collect(self, call: BackwardCall, walked: Walked, live: LiveOutputs) -> None:
+    def _collect(
+        self,
+        call: BackwardCall,
+        walked: Walked,
+        live: LiveOutputs,
+    ) -> None:
         """Note the facts about tensors, modules and optimizers."""
         number, graph, leaves = live.call, walked.graph, walked.variables
         reading = self._reader.reading(walked, live)
@@ -253,7 +267,11 @@ class Collector:
                 call.gradients = self._limits._replace(leaves=left)
 
 
-def homes_of(graph: Graph, call: BackwardCall, models: Models) -> dict[int, Home]:
+def homes_of(
+    graph: Graph,
+    call: BackwardCall,
+    models: Models,
+) -> dict[int, Home]:
     """Where parameters are kept that no module lists, by node."""
     listed = {parameter.node for parameter in call.parameters}
     homes: dict[int, Home] = {}

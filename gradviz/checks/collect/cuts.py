@@ -21,7 +21,10 @@ from gradviz.source.statements import called, expressions_at, subject, text_of
 from gradviz.walker.walk import Walked
 
 
-def cuts_entering(watch: CutWatch, walked: Walked) -> dict[int, tuple[Cut, ...]]:
+def cuts_entering(
+    watch: CutWatch,
+    walked: Walked,
+) -> dict[int, tuple[Cut, ...]]:
     """The nodes of the graph that take in what was cut off, with the cuts."""
     entered: dict[int, list[SeenCut]] = {}
     for seen, nodes in watch.entering(takers_of(walked.graph)).items():
@@ -50,7 +53,11 @@ def cut_roots(
     if not lost:
         return {}
 
-    cuts = described(watch, walked, watch.on(lines_before(live.frame)))
+    cuts = described(
+        watch,
+        walked,
+        watch.on(lines_before(live.frame)),
+    )
     off = watch.off if not torch.is_grad_enabled() else None
     if off is not None:
         cuts = (Cut("no_grad", off, "set_grad_enabled", via=(off,)),)
@@ -67,7 +74,10 @@ def described(
 def _described(cut: Cut) -> Cut:
     lost = (text_of(expression, 40) for expression in _lost(cut.source, cut.operation))
     by_name = cut.leaf and cut.kind != "deepcopy"
-    return cut._replace(of=cut.leaf[0] if by_name else next(lost, ""), alive=True)
+    return cut._replace(
+        of=cut.leaf[0] if by_name else next(lost, ""),
+        alive=True,
+    )
 
 
 _BUILT_IN = {"__float__": "float", "__int__": "int"}
@@ -92,6 +102,9 @@ def _written(node: ast.expr) -> Iterator[ast.expr]:
     if isinstance(node, ast.Call) and called(node) == "copy_" and node.args:
         yield node.args[0]
         return
-    loads = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+    loads = isinstance(
+        getattr(node, "ctx", ast.Load()),
+        ast.Load,
+    )
     if loads and not isinstance(node, ast.Attribute):
         yield node

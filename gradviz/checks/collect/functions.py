@@ -41,7 +41,11 @@ LARGEST = 1_000_000
 """Elements of what a Function is given, from which on it is not replayed."""
 _NUMBERS = bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device
 _PLAIN = (*PLAIN, *_NUMBERS)
-APPLY = getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
+APPLY = getattr(
+    vars(torch.autograd.Function)["apply"],
+    "__func__",
+    None,
+)
 """What every custom Function runs through, where that is Python: in torch 2.15 it is
 not, and those that save tensors are seen.
 """
@@ -66,21 +70,36 @@ class FunctionReplay:
         else:
             yield torch.autograd.function.FunctionCtx.save_for_backward, self._saving
 
-    def _began(self, _: FrameType, kind: Any, *given: Any, **__: Any) -> None:
+    def _began(
+        self,
+        _: FrameType,
+        kind: Any,
+        *given: Any,
+        **__: Any,
+    ) -> None:
         if torch.is_grad_enabled():
             self._applied(kind, given)
 
-    def _saving(self, frame: FrameType, ctx: Any, *_: Any) -> None:
+    def _saving(
+        self,
+        frame: FrameType,
+        ctx: Any,
+        *_: Any,
+    ) -> None:
         """What forward() or setup_context() was given stands in its frame."""
         caller, kind = frame.f_back, getattr(type(ctx), "_forward_cls", None)
         if caller is None or kind is None:
             return
+
         names, rest, _keywords, values = inspect.getargvalues(caller)
         if caller.f_code is getattr(kind.setup_context, "__code__", None):
             self._applied(kind, values[names[1]])
         elif caller.f_code is getattr(kind.forward, "__code__", None):
             given = [values[name] for name in names[1:]]
-            self._applied(kind, [*given, *values.get(rest or "", ())])
+            self._applied(
+                kind,
+                [*given, *values.get(rest or "", ())],
+            )
 
     def _applied(self, kind: Any, given: Sequence[Any]) -> None:
         with suppress(Exception):
@@ -117,7 +136,12 @@ class FunctionReplay:
             if letter == Kind.SECOND_SLOPE.value:
                 self._twice.append(kind)
             else:
-                self._recorder.note(Kind(letter), line, kind.__name__, str(place))
+                self._recorder.note(
+                    Kind(letter),
+                    line,
+                    kind.__name__,
+                    str(place),
+                )
 
     def differentiated_again(self) -> None:
         """A backward() that is differentiated is to be right in that, too."""
@@ -175,7 +199,9 @@ def _is_nobodys(handler: Any) -> bool:
     return inspect.getclosurevars(handler).nonlocals["previous_handler"] is None
 
 
-def _in_a_child(find: Callable[[], list[Fault]]) -> list[Fault] | str:
+def _in_a_child(
+    find: Callable[[], list[Fault]],
+) -> list[Fault] | str:
     """What a child process found before it ended, as it does in any case; why nothing
     is known, where it has found nothing out.
 
@@ -191,7 +217,9 @@ def _in_a_child(find: Callable[[], list[Fault]]) -> list[Fault] | str:
     return f"gave no answer in {SECONDS:g} s"
 
 
-def _forked(find: Callable[[], list[Fault]]) -> tuple[list[Fault] | str | None, float]:
+def _forked(
+    find: Callable[[], list[Fault]],
+) -> tuple[list[Fault] | str | None, float]:
     """What one child found, and the seconds that it ran on a processor."""
     reads, writes = os.pipe()
     child = os.fork()
@@ -204,7 +232,12 @@ def _forked(find: Callable[[], list[Fault]]) -> tuple[list[Fault] | str | None, 
     os.close(writes)
     seconds, found = 0.0, b"null"
     try:
-        ready, _, _ = select.select([reads], [], [], SECONDS)
+        ready, _, _ = select.select(
+            [reads],
+            [],
+            [],
+            SECONDS,
+        )
         # it died, and has found nothing out
         found = (os.read(reads, 65536) if ready else b"") or b"null"
     finally:
@@ -217,7 +250,10 @@ def _forked(find: Callable[[], list[Fault]]) -> tuple[list[Fault] | str | None, 
     return json.loads(found), seconds
 
 
-def _be_the_child(find: Callable[[], list[Fault]], writes: int) -> None:
+def _be_the_child(
+    find: Callable[[], list[Fault]],
+    writes: int,
+) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)

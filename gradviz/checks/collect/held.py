@@ -174,7 +174,11 @@ def carried(
             )
 
 
-def _older(graph: Graph, since: int, name: str) -> RetainedHistory | None:
+def _older(
+    graph: Graph,
+    since: int,
+    name: str,
+) -> RetainedHistory | None:
     old = {
         node.id
         for node in graph.nodes

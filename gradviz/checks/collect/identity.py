@@ -24,7 +24,10 @@ class ByIdentity(Generic[F]):
         facts[key] = weakref.ref(thing, gone), fact
 
     def of(self, thing: object) -> F | None:
-        ref, fact = self._facts.get(id(thing), (None, None))
+        ref, fact = self._facts.get(
+            id(thing),
+            (None, None),
+        )
         return fact if ref is not None and ref() is thing else None
 
     def alive(self) -> list[tuple[Any, F]]:

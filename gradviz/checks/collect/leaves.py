@@ -72,7 +72,10 @@ class LeafWatch:
 
     # -- what is done with a leaf between two calls ------------------------------------
 
-    def intervals(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, Interval]:
+    def intervals(
+        self,
+        leaves: Mapping[int, torch.Tensor],
+    ) -> dict[int, Interval]:
         """What was done with each of these leaves since a call reached it, by the same
         keys. Whether a gradient was zeroed no counter tells for certain
         (`w.grad.data.zero_()`), so its numbers are looked at, if the leaf was updated.
@@ -164,7 +167,11 @@ class LeafWatch:
         self._name(reading)
         self._read(reading)
         reached = map(id, leaves.values()) if live.accumulates else ()
-        self._recorder.reaches(reached, live.call or 0, users_frame(live.frame))
+        self._recorder.reaches(
+            reached,
+            live.call or 0,
+            users_frame(live.frame),
+        )
 
         run.scaler = run.scaler or has_scaler(live.variables)
         note_mistyped(
@@ -205,7 +212,12 @@ class LeafWatch:
             mark = _mark(tensor) if id(tensor) not in held else None
             row, first = self._rows.of(tensor) or (None, None)
             if row is None:
-                row = _new(walked, tensor, known.get(id(tensor)), modules)
+                row = _new(
+                    walked,
+                    tensor,
+                    known.get(id(tensor)),
+                    modules,
+                )
                 row.born, row.after = self._recorder.births.of(tensor) or (None, 0)
                 self._rows.put(tensor, (row, mark))
                 self._run.leaves[id(tensor)] = row
@@ -224,7 +236,11 @@ def _new(
     modules: _Modules,
 ) -> LeafRow:
     if parameter is None:
-        row = LeafRow(walked.names.leaf(tensor), tensor_info(tensor), False)
+        row = LeafRow(
+            walked.names.leaf(tensor),
+            tensor_info(tensor),
+            False,
+        )
         _find_owner(row, modules)
         return row
 
@@ -252,7 +268,13 @@ def _state(
 ) -> ModelState:
     held = sum(id(tensor) in holding for _, tensor in parameters)
     sharded = any(parameter.sharded for parameter, _ in parameters)
-    return ModelState(name, type(model).__name__, model.training, held, sharded)
+    return ModelState(
+        name,
+        type(model).__name__,
+        model.training,
+        held,
+        sharded,
+    )
 
 
 def _mark(tensor: torch.Tensor) -> object:

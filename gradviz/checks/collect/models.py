@@ -93,11 +93,17 @@ class ModelReader:
         found: dict[int, tuple[str, torch.optim.Optimizer]] = {}
         for variable in scan(variables):
             if variable.kind == "optimizer":
-                found.setdefault(id(variable.value), (variable.name, variable.value))
+                found.setdefault(
+                    id(variable.value),
+                    (variable.name, variable.value),
+                )
         return list(found.values())
 
     def _parameters(
-        self, models: Models, leaf_of: Mapping[int, int], recording: Recording | None
+        self,
+        models: Models,
+        leaf_of: Mapping[int, int],
+        recording: Recording | None,
     ) -> list[tuple[Parameter, torch.Tensor]]:
         """Each parameter once, under all its names, and the live tensor."""
         found: dict[int, tuple[Parameter, torch.Tensor]] = {}
@@ -157,10 +163,14 @@ class ModelReader:
             for parameter, tensor in reading.parameters
         }
         names, leaf_of = reading.walked.names, reading.leaf_of
+
         for name, optimizer in reading.optimizers:
             tensors = tuple(
                 known.get(id(tensor))
-                or OptimizerTensor(names.leaf(tensor), leaf_of.get(id(tensor)))
+                or OptimizerTensor(
+                    names.leaf(tensor),
+                    leaf_of.get(id(tensor)),
+                )
                 for tensor in optimized(optimizer)
             )
             row = self._recorder.row(optimizer)
@@ -169,7 +179,9 @@ class ModelReader:
 
 
 def _run(
-    recording: Recording | None, modules: Mapping[str, torch.nn.Module], path: str
+    recording: Recording | None,
+    modules: Mapping[str, torch.nn.Module],
+    path: str,
 ) -> ModuleRun | None:
     """How the module ran that owns a parameter. A list of parameters has no forward:
     the module around it counts.
@@ -193,7 +205,9 @@ def _ignored(graph: Graph) -> set[int]:
     return {leaf.node for leaf in graph.leaves} - reached
 
 
-def _gathered(model: torch.nn.Module) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+def _gathered(
+    model: torch.nn.Module,
+) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
     """For each parameter that FSDP2 shards: its shard and the whole that the graph
     holds, by the identity of either.
     """

@@ -83,7 +83,12 @@ class ModeWatch:
     # -- what runs as in training ------------------------------------------------------
 
     def _dropped(
-        self, frame: FrameType, _: Any, p: float, training: bool, *__: Any
+        self,
+        frame: FrameType,
+        _: Any,
+        p: float,
+        training: bool,
+        *__: Any,
     ) -> None:
         if training is True and p:
             self._runs(frame, Kind.EVALUATED_DROPOUT)
@@ -135,8 +140,10 @@ class ModeWatch:
         source = self._recorder.script_line(calling)
         with isolated():
             weights = [weight for weight in parameters(model) if weight.requires_grad]
+
         if source is None or not weights:
             return
+
         if not _collects_statistics(model, calling, source):
             self._recorder.note(
                 kind,
@@ -148,7 +155,12 @@ class ModeWatch:
 
     # -- steps in eval() mode ----------------------------------------------------------
 
-    def _switched(self, frame: FrameType, module: Any, *_: Any) -> None:
+    def _switched(
+        self,
+        frame: FrameType,
+        module: Any,
+        *_: Any,
+    ) -> None:
         """A line calls train() or eval() of a module, which calls that of its parts."""
         if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
             self._switches.put(module, self._recorder.line(frame))

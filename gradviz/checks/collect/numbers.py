@@ -56,7 +56,9 @@ def loss_of(outputs: object) -> float | None:
 
 
 def is_broken(
-    loss: float | None, variables: Iterable[Namespace] = (), scaled: bool = False
+    loss: float | None,
+    variables: Iterable[Namespace] = (),
+    scaled: bool = False,
 ) -> bool:
     """Whether a loss is NaN or infinite. Infinity is no fault where a GradScaler makes
     it: the step is then left out.
@@ -102,14 +104,21 @@ def gradients_left(
     return tuple(left)
 
 
-def largest_left(leaves: Iterable[torch.Tensor]) -> dict[int, float]:
+def largest_left(
+    leaves: Iterable[torch.Tensor],
+) -> dict[int, float]:
     """The largest number in the `.grad` of each leaf that has one which can be read, by
     identity of the leaf.
     """
-    return _norms(_readable({id(leaf): leaf for leaf in leaves}), math.inf)
+    return _norms(
+        _readable({id(leaf): leaf for leaf in leaves}),
+        math.inf,
+    )
 
 
-def _readable(leaves: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+def _readable(
+    leaves: Mapping[int, torch.Tensor],
+) -> dict[int, torch.Tensor]:
     grads: dict[int, torch.Tensor] = {}
     with isolated():
         for key, leaf in leaves.items():
@@ -121,7 +130,10 @@ def _readable(leaves: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
     return grads
 
 
-def _norms(grads: Mapping[int, torch.Tensor], order: float) -> dict[int, float]:
+def _norms(
+    grads: Mapping[int, torch.Tensor],
+    order: float,
+) -> dict[int, float]:
     """One number for each, by the same keys. Small types are widened; gradients on one
     device are asked for at once.
     """

@@ -87,7 +87,12 @@ class Replaced:
         yield stateless._functional_call, self._called
 
     def _called(
-        self, frame: FrameType, module: torch.nn.Module, given: Any, *_: Any, **__: Any
+        self,
+        frame: FrameType,
+        module: torch.nn.Module,
+        given: Any,
+        *_: Any,
+        **__: Any,
     ) -> None:
         with suppress(Exception):
             names, line = tuple(given), self._recorder.script_line(frame)

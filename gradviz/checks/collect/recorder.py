@@ -51,7 +51,9 @@ _INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
 """What torch adds to what it says in C++."""
 
 
-def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
+def _untraced(
+    hook: Callable[..., None],
+) -> Callable[..., None]:
     """A hook of steps that torch's compiler does not trace, as it would break the
     graph: `look` sees a compiled step.
     """
@@ -113,11 +115,19 @@ class Recorder:
         line = (source.file, source.line) if source is not None else about
         key = kind, line
         event = self._notes.get(key)
+
         if event is not None:
             event.times = max(event.times, times) if times else event.times + 1
             event.lines.update(lines)
         elif len(self._notes) < NOTES:
-            event = Event(kind, self._number, tensors, source, about, times or 1)
+            event = Event(
+                kind,
+                self._number,
+                tensors,
+                source,
+                about,
+                times or 1,
+            )
             event.lines.update(lines)
             self._notes[key] = event
             self.run.log.append(event)
@@ -134,7 +144,12 @@ class Recorder:
             return self._line_of(frame.f_code, frame.f_lineno)
         return None
 
-    def _log(self, kind: Kind, about: object, frame: FrameType) -> None:
+    def _log(
+        self,
+        kind: Kind,
+        about: object,
+        frame: FrameType,
+    ) -> None:
         if len(self.run.log) < KEPT and not self._stepping:
             tensors = tensors_of(about)
             if tensors is not None:  # one set for all calls about the same
@@ -142,7 +157,12 @@ class Recorder:
             event = Event(kind, self._number, tensors, self.line(frame))
             self.run.log.append(event)
 
-    def backward(self, number: int, frame: FrameType, fills: bool = True) -> None:
+    def backward(
+        self,
+        number: int,
+        frame: FrameType,
+        fills: bool = True,
+    ) -> None:
         """The code calls backward for the `number`-th time. `fills`: gradients go to
         `.grad`.
         """
@@ -202,13 +222,22 @@ class Recorder:
     def _logging(self, kind: Kind, position: int = 0) -> Began:
         """What logs the calls of a function, which are about the argument there."""
 
-        def called(frame: FrameType, *arguments: Any, **_: Any) -> None:
+        def called(
+            frame: FrameType,
+            *arguments: Any,
+            **_: Any,
+        ) -> None:
             about = next(iter(arguments[position:]), None)
             self._log(kind, about, frame)
 
         return called
 
-    def _scaled(self, frame: FrameType, scaler: Any, *_: Any) -> None:
+    def _scaled(
+        self,
+        frame: FrameType,
+        scaler: Any,
+        *_: Any,
+    ) -> None:
         self.run.scaled |= scaler.is_enabled()
         self._log(Kind.SCALE, scaler, frame)
 
@@ -225,7 +254,13 @@ class Recorder:
         if not isinstance(limit, float) or not math.isinf(limit):
             self._log(Kind.CLIP, options.get("parameters", about), frame)
 
-    def _made(self, frame: FrameType, optimizer: Any, *_: Any, **__: Any) -> Ended:
+    def _made(
+        self,
+        frame: FrameType,
+        optimizer: Any,
+        *_: Any,
+        **__: Any,
+    ) -> Ended:
         @uninterrupted
         def ended(returned: bool, result: object) -> None:
             if returned:
@@ -233,7 +268,12 @@ class Recorder:
 
         return ended
 
-    def _born(self, frame: FrameType, *_: Any, **__: Any) -> Ended | None:
+    def _born(
+        self,
+        frame: FrameType,
+        *_: Any,
+        **__: Any,
+    ) -> Ended | None:
         """A parameter is made: the optimizers that are there may be too early for it."""
         count = len(self.run.optimizers)
         if not count:
@@ -248,7 +288,12 @@ class Recorder:
 
         return ended
 
-    def _warned(self, frame: FrameType, shown: Any, *_: Any) -> None:
+    def _warned(
+        self,
+        frame: FrameType,
+        shown: Any,
+        *_: Any,
+    ) -> None:
         """A warning is shown: one of each line, unless a filter says otherwise."""
         text, caller, users = str(shown.message), frame.f_back, users_frame(frame)
         if caller is None or users is None:
@@ -261,7 +306,12 @@ class Recorder:
             text = _INTERNALLY.sub("", text)
             self.note(Kind.WARNING, self.script_line(users), text)
 
-    def _scheduled(self, frame: FrameType, scheduler: Any, *_: Any) -> None:
+    def _scheduled(
+        self,
+        frame: FrameType,
+        scheduler: Any,
+        *_: Any,
+    ) -> None:
         """A learning rate scheduler takes its step; that which torch makes when it is
         made is left out.
 
@@ -307,7 +357,11 @@ class Recorder:
 
     @uninterrupted
     @_untraced
-    def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _step_begins(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *_: Any,
+    ) -> None:
         self._log(Kind.STEP, optimizer, sys._getframe(1))
         self.run.updates += not self._stepping
         self._stepping.append(id(optimizer))
@@ -331,7 +385,11 @@ class Recorder:
 
     @uninterrupted
     @_untraced
-    def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _step_ends(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *_: Any,
+    ) -> None:
         with isolated(), suppress(Exception):
             self.row(optimizer).last_call = self._number
         if id(optimizer) in self._stepping:

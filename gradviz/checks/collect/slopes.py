@@ -1,5 +1,5 @@
-"""Compares the backward of a custom Function with the slope of its forward, in the child
-process that replays it.
+"""Compares the backward of a custom Function with the slope of its forward, in the
+child process that replays it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ def is_real(value: object) -> bool:
     return type(value) in PLAIN and value.is_floating_point()  # type: ignore[attr-defined]
 
 
-def faults_of(kind: Any, given: Sequence[Any]) -> list[Fault]:
+def faults_of(
+    kind: Any,
+    given: Sequence[Any],
+) -> list[Fault]:
     """What is wrong with a Function that was given these."""
     function = _Function(kind, given)
     gradients = function.gradients()
@@ -84,7 +87,11 @@ class _Function:
         torch.manual_seed(0)
         return self._kind.apply(*leaves)
 
-    def _forward(self, place: int = -1, step: Any = 0) -> tuple[torch.Tensor, ...]:
+    def _forward(
+        self,
+        place: int = -1,
+        step: Any = 0,
+    ) -> tuple[torch.Tensor, ...]:
         """The outputs, with one input moved by a step."""
         given = [*self.given]
         if place >= 0:
@@ -92,7 +99,10 @@ class _Function:
         result = self._apply(*self._leaves(given))
         return result if isinstance(result, tuple) else (result,)
 
-    def gradients(self, factor: float = 1.0) -> list[torch.Tensor | None]:
+    def gradients(
+        self,
+        factor: float = 1.0,
+    ) -> list[torch.Tensor | None]:
         """What backward() gives for a factor of the gradient, without the engine."""
         outputs, pulls = self._forward(), iter(self._pulls)
         nodes = [output.grad_fn for output in outputs]
@@ -104,7 +114,11 @@ class _Function:
         result = node.apply(*incoming)
         return list(result) if isinstance(result, tuple) else [result]
 
-    def _slopes(self, place: int, step: torch.Tensor) -> list[torch.Tensor]:
+    def _slopes(
+        self,
+        place: int,
+        step: torch.Tensor,
+    ) -> list[torch.Tensor]:
         """How the outputs change along a step of one input."""
         with torch.no_grad():
             ahead = self._forward(place, _EPSILON * step)
@@ -133,7 +147,11 @@ class _Function:
         some = any(bool(one.any()) for one, _ in pairs)
         return wide and some and all(torch.equal(one, two) for one, two in pairs)
 
-    def compare(self, place: int, gradient: torch.Tensor) -> bool | None:
+    def compare(
+        self,
+        place: int,
+        gradient: torch.Tensor,
+    ) -> bool | None:
         """Whether a gradient is right along two random steps; None where somebody has
         chosen another one: forward is flat, hands its input on, or is flat there.
         """
@@ -162,10 +180,17 @@ class _Function:
             return False
 
         some = torch.arange(value.numel()).reshape(value.shape) % 3 == 0
-        others = self._slopes(place, torch.randn_like(value) * some)[0][~some]
+        others = self._slopes(
+            place,
+            torch.randn_like(value) * some,
+        )[0][~some]
         known = self._slopes(place, torch.ones_like(value))[0] * pull
         moves = known.abs() > _TINY
-        right = torch.allclose(gradient[moves], known[moves], rtol=_FAR)
+        right = torch.allclose(
+            gradient[moves],
+            known[moves],
+            rtol=_FAR,
+        )
         return right and not bool(others.abs().gt(_TINY).any())
 
     def is_wrong_again(self) -> bool:

@@ -130,7 +130,12 @@ class RunWatch:
 
     # -- which calls to read as well ---------------------------------------------------
 
-    def before(self, number: int, call: EngineCall, reading: bool) -> bool:
+    def before(
+        self,
+        number: int,
+        call: EngineCall,
+        reading: bool,
+    ) -> bool:
         """Whether the call is to be read, for what its tensors show, or because it is
         read anyway.
         """
@@ -289,7 +294,12 @@ class RunWatch:
     def _note_unused(self, waiting: _Passes) -> None:
         first, times = waiting.passes[0], len(waiting.passes)
         source = with_text(first.place.script_line or first.place.source)
-        self._recorder.note(Kind.UNUSED, source, first.type, times=times)
+        self._recorder.note(
+            Kind.UNUSED,
+            source,
+            first.type,
+            times=times,
+        )
 
     def _counts_step(self, call: EngineCall) -> None:
         """One with `create_graph`, or that fills no `.grad` where others do, is a part

@@ -55,7 +55,7 @@ def _modes(context: BackwardCall) -> Diagnoses:
 
         name, times = one_line(names.get(type_name, type_name)), event.times
         row = _MODES[event.kind]
-        diagnosis = row.told((), event.source, name, times=plural(times, "time"))
+        diagnosis = row.filled((), event.source, name, times=plural(times, "time"))
         if event.kind is Kind.FREE_DROPOUT:
             diagnosis = _with_edit(diagnosis, event)
         yield diagnosis
@@ -221,4 +221,4 @@ def wrong_backward(context: BackwardCall) -> Diagnoses:
     """
     for event in context.run.events(*_ROWS):
         names, words = event.about[:1], map(one_line, event.about)
-        yield _ROWS[event.kind].told(names, event.source, *words)
+        yield _ROWS[event.kind].filled(names, event.source, *words)

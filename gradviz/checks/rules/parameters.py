@@ -7,18 +7,10 @@ from itertools import accumulate, chain
 
 from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
 from gradviz.checks.edit import behind, instead
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.mending import cut_words, expression, mend_all, to_change
-from gradviz.checks.rules.verdicts import (
-    CUT,
-    VERDICTS,
-    Case,
-    Verdict,
-    case_of,
-    facts_of,
-    words_of,
-)
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.rules.verdicts import CUT, Case, Facts, case_of, told_of, verdict_of
 from gradviz.checks.words import (
+    all_names,
     as_leaf,
     code,
     first_names,
@@ -27,7 +19,6 @@ from gradviz.checks.words import (
     made_at,
     places,
     title,
-    verb,
 )
 from gradviz.source.search import returned_by
 from gradviz.wording import one_line, plural
@@ -88,9 +79,8 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     if all(root.node is None for root in context.graph.roots):
         return
 
-    facts = facts_of(context)
-    groups: dict[object, list[Case]] = {}
-    told: dict[object, tuple[Verdict, bool]] = {}
+    facts, groups = Facts(context), dict[tuple[object, ...], list[Case]]()
+    held = {*all_names(chain.from_iterable(one.tensors for one in context.at_work))}
     for parameter in context.parameters:
         # a custom Function may run a module again in its backward
         used = parameter.node is not None or parameter.filled
@@ -98,103 +88,47 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
             continue
 
         case = case_of(facts, parameter)
-        verdict = next(one for one in VERDICTS if one.holds(case))
+        verdict = verdict_of(case)
         # what no optimizer holds, though there is one, is not to be trained
-        idle = bool(facts.held) and facts.held.isdisjoint(parameter.names)
-        alarming = verdict.alarming and not idle
-        model = parameter.model if alarming else None
-        place = case.lines["cut"] if verdict.line == "cut" else None
-        key: object = (model, verdict.summary, place)
-        groups.setdefault(key, []).append(case)
-        told[key] = verdict, alarming and not context.guessed
+        idle = held and held.isdisjoint(parameter.names)
+        model = parameter.model if verdict.alarming and not idle else None
+        place = verdict.source(case) if verdict.row == CUT.row else None
+        groups.setdefault((model, verdict.row, place), []).append(case)
 
-    for key, cases in groups.items():
-        yield _unused(cases, *told[key])
-
-    yield from _loose(context)
+    for (alarming, *_), cases in groups.items():
+        yield _unused(context, cases, alarming is not None and not context.guessed)
 
 
-def _loose(context: BackwardCall) -> Diagnoses:
-    """Tensors that an optimizer holds and no module does, of which the loss takes a
-    value without a graph.
-    """
-    registered = {parameter.names for parameter in context.parameters}
-    for optimizer in context.at_work:
-        lost = [
-            tensor
-            for tensor in optimizer.tensors
-            if tensor.node is None and tensor.names not in registered
-        ]
-        if len(lost) == len(optimizer.tensors):
-            continue
-
-        for tensor in lost:
-            names = {*tensor.names}
-            cuts = [cut for cut in context.cuts if names & {*cut.leaf, *cut.behind}]
-            if not cuts or names & context.used_later:
-                continue
-
-            name, cut = one_line(tensor.names[0]), cuts[0]
-            yield Diagnosis(
-                f"{name} {CUT.summary.format(do='does', them='it')}",
-                tensor.names[:1],
-                f"{CUT.why.format(cut=cut_words(cut))}; {one_line(optimizer.name)} holds {name}, and never updates it",
-                mend_all([cut]),
-                where=line(to_change(cut)),
-                source=to_change(cut),
-                part=expression(cut),
-            )
-
-
-def _unused(cases: Sequence[Case], verdict: Verdict, alarming: bool) -> Diagnosis:
-    case, members = cases[0], [case.parameter for case in cases]
-    modules = listed(_modules(case.facts.context, members))
-    source, cut = case.lines.get(verdict.line), case.cut
-    words = words_of(case) | {
-        "is_": verb(members, "is", "are"),
-        "do": verb(members, "does", "do"),
-        "them": verb(members, "it", "them"),
-    }
-    return Diagnosis(
-        f"{plural(len(members), 'parameter')} of {modules} {verdict.summary.format(**words)}",
-        first_names(members),
-        verdict.why.format(**words),
-        verdict.fix.format(**words),
-        where=places(modules, line(source)),
+def _unused(context: BackwardCall, cases: Sequence[Case], alarming: bool) -> Diagnosis:
+    members = [case.parameter for case in cases]
+    modules = _modules(context, members)
+    told = told_of(cases[0], first_names(members))
+    return told._replace(
+        summary=f"{plural(len(members), 'parameter')} of {modules} {told.summary}",
+        where=places(modules, line(told.source)),
         severity=None if alarming else "note",
-        source=source,
-        part=expression(cut) if cut is not None and cut.source == source else "",
     )
 
 
-def _modules(context: BackwardCall, members: Sequence[Parameter]) -> list[str]:
-    """The outermost modules of which every parameter of the same kind is among the
-    members.
-    """
-    chosen = {one.names[0] for one in members}
-    model = members[0].model
-    rest = [
-        one.module
-        for one in context.parameters
-        if one.model == model and one.names[0] not in chosen
-    ]
-    spoiled = {"", *chain.from_iterable(map(_prefixes, rest))}
-    ran = {scope.path for scope in context.graph.scopes}
-    outermost: dict[str, str] = {}
+def _modules(context: BackwardCall, members: Sequence[Parameter]) -> str:
+    """The outermost modules of which every parameter is among the members."""
+    chosen = {*first_names(members)}
+    spoiled, outermost = {""}, dict[str, str]()
+    for parameter in context.parameters:
+        if parameter.names[0] not in chosen and parameter.model == members[0].model:
+            spoiled.update(_prefixes(parameter.module))
+    # what ran is not named as what never ran
+    if members[0].run is not None and not members[0].run.calls:
+        spoiled.update(scope.path for scope in context.graph.scopes)
 
     for parameter in members:
-        idle = parameter.run is not None and not parameter.run.calls
-        # what ran is not named as what never ran
-        apart = spoiled | ran if idle else spoiled
-        outside = (path for path in _prefixes(parameter.module) if path not in apart)
-        outer = next(outside, parameter.module)
-        outermost.setdefault(outer, parameter.type if outer == parameter.module else "")
-
-    whole = context.models[model].type if context.models else "the model"
-    return [
-        f"{name} ({kind})" if name and kind else name or whole
-        for name, kind in outermost.items()
-    ]
+        path, kind = parameter.module, f" ({parameter.type})" * bool(parameter.type)
+        outer = next((one for one in _prefixes(path) if one not in spoiled), path)
+        outermost.setdefault(outer, kind if outer == path else "")
+    model = context.models[members[0].model].type if context.models else "the model"
+    return listed(
+        f"{name}{kind}" if name else model for name, kind in outermost.items()
+    )
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -203,6 +137,23 @@ def _prefixes(path: str) -> Iterator[str]:
 
 
 # -- none-grad -------------------------------------------------------------------------
+
+_NONE = Row(
+    "{count} of {modules} {has} no .grad after backward()",
+    "they are in the graph, so a backward function on the way gave None for them, or .grad was reset since",
+    "Let the backward() of the custom Function on the way return a gradient in place of None for each input that needs one; and "
+    "look for zero_grad() after backward().",
+)
+_FROM_LEAF = Row(
+    "{name}.grad is always None: {name} is not a leaf",
+    "{code} computes {name} from a new leaf, so {name} is a result; {read} reads its .grad, and only leaves keep their gradient",
+    "Create the leaf last: {leaf}.",
+)
+_RESULT = Row(
+    "{name}.grad is always None: {name} is not a leaf",
+    "{read} reads it, but {name} is {made}, and only leaves keep their gradient",
+    "{call} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
+)
 
 
 @check(
@@ -238,84 +189,54 @@ def none_grad(context: BackwardCall) -> Diagnoses:
     print(hidden.grad)
     ```
     """
-    yield from _not_retained(context)
-    filled = {parameter.model for parameter in context.parameters if parameter.has_grad}
-    # right behind backward() nothing was reset since
-    seen = context.call is not None and bool(filled)
-    missing = [
-        parameter
-        for parameter in context.parameters
-        if parameter.node is not None
-        and parameter.compiled is None
-        and parameter.requires_grad
-        and not parameter.has_grad
-    ]
-    missing = [one for one in missing if seen or one.model in filled]
-    if context.after and missing:
-        yield _given_none(context, missing, seen)
-
-
-def _given_none(
-    context: BackwardCall, missing: Sequence[Parameter], seen: bool
-) -> Diagnosis:
-    """Of parameters in the graph. `seen`: nothing can have reset their gradients."""
-    custom = {node.function for node in context.graph.nodes} - {None}
-    function = custom.pop() if len(custom) == 1 else None
-    definition = function.definition if function is not None else None
-    source = returned_by(definition) if definition is not None else None
-    there = f" ({line(definition)})" if definition is not None else ""
-    modules = listed(_modules(context, missing))
-
-    return Diagnosis(
-        f"{plural(len(missing), 'parameter')} of {modules} {verb(missing, 'has', 'have')} no .grad after backward()",
-        first_names(missing),
-        "they are in the graph, so a backward function on the way gave None for them"
-        + ("" if seen else ", or .grad was reset since"),
-        f"Let the backward() of the custom Function on the way{there} return a gradient in place of None for each input that "
-        "needs one; and look for zero_grad() after backward().",
-        tuple(one.node for one in missing if one.node is not None),
-        where=places(modules, line(source)),
-        source=source,
-        follows=("wrong-backward",),
-    )
-
-
-def _not_retained(context: BackwardCall) -> Diagnoses:
     for tensor in context.named_tensors:
         kept = tensor.leaf or tensor.retains_grad
         if tensor.grad_read is not None and tensor.requires_grad and not kept:
             yield _never_filled(context, tensor)
 
+    missing = _without_gradient(context)
+    if context.after and missing:
+        functions = {node.function for node in context.graph.nodes} - {None}
+        definitions = [one.definition for one in functions if one and one.definition]
+        modules = _modules(context, missing)
+        source = returned_by(definitions[0]) if len(definitions) == 1 else None
+        yield _NONE.filled(
+            first_names(missing),
+            source,
+            count=plural(len(missing), "parameter"),
+            modules=modules,
+        )._replace(
+            nodes=tuple(one.node for one in missing if one.node is not None),
+            where=places(modules, line(source)),
+            follows=("wrong-backward",),
+        )
+
+
+def _without_gradient(context: BackwardCall) -> list[Parameter]:
+    """The parameters of the graph that have no `.grad`, where others have one."""
+    filled = {parameter.model for parameter in context.parameters if parameter.has_grad}
+    missing = []
+    for parameter in context.parameters:
+        in_graph = parameter.node is not None and parameter.compiled is None
+        # right behind backward() nothing was reset since
+        others = filled if context.call is not None else filled & {parameter.model}
+        if in_graph and parameter.requires_grad and not parameter.has_grad and others:
+            missing.append(parameter)
+    return missing
+
 
 def _never_filled(context: BackwardCall, tensor: NamedTensor) -> Diagnosis:
     """A result whose `.grad` is read."""
     name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
-    leaf, read = as_leaf(maker), code(tensor.grad_read)
-    told = Diagnosis(
-        f"{name}.grad is always None: {name} is not a leaf",
-        tensor.names,
-        "",
-        "",
-        () if tensor.node is None else (tensor.node,),
-    )
-    if leaf:
-        return told._replace(
-            why=f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {read} reads its .grad, and only leaves "
-            "keep their gradient",
-            fix=f"Create the leaf last: {leaf}.",
-            source=maker,
-            edit=instead(maker, leaf),
-        )
+    nodes = () if tensor.node is None else (tensor.node,)
+    words = {"name": name, "leaf": as_leaf(maker), "read": code(tensor.grad_read)}
+    if words["leaf"]:
+        told = _FROM_LEAF.filled(tensor.names, maker, **words)
+        return told._replace(nodes=nodes, edit=instead(maker, words["leaf"]))
 
-    made = "the result of an operation"
-    if tensor.node is not None:
-        made = f"made by {title(context.graph, tensor.node)}"
+    made = f"made by {title(context.graph, nodes[0])}" if nodes else "a result"
     maker = maker if maker != context.backward else None
     call = f"Behind {line(maker)}, call" if maker else "Call"
-    return told._replace(
-        why=f"{read} reads it, but {name} is {made}, and only leaves keep their gradient",
-        fix=f"{call} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
-        source=tensor.grad_read,
-        edit=behind(maker, f"{name}.retain_grad()"),
-        part=f"{name}.grad",
-    )
+    told = _RESULT.filled(tensor.names, tensor.grad_read, made=made, call=call, **words)
+    edit = behind(maker, f"{name}.retain_grad()")
+    return told._replace(nodes=nodes, edit=edit, part=f"{name}.grad")
