@@ -176,11 +176,10 @@ def _ids(
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "line", "md", "json", "sarif"]),
+    type=click.Choice(["text", "line", "json", "sarif"]),
     default="text",
     show_default=True,
-    help="Print a report, one line for each finding, Markdown to paste into an issue or an assistant, JSON, or SARIF 2.1.0, "
-    "which editors and CI show at the lines.",
+    help="Print a report, one line for each finding, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
 )
 @json_option("The same as --format json.")
 @target_argument
@@ -262,7 +261,6 @@ def _write(
     stream: TextIO,
 ) -> None:
     """Write the findings in a format."""
-    from gradviz.checks.markdown import markdown
     from gradviz.checks.output import FindingsTable, short_lines
     from gradviz.checks.sarif import sarif
 
@@ -277,8 +275,6 @@ def _write(
         )
     elif form == "line":
         stream.writelines(f"{line}\n" for line in short_lines(findings))
-    elif form == "md":
-        stream.write(markdown(findings))
     else:
         write_json(stream, sarif(findings) if form == "sarif" else findings.as_data())
 
