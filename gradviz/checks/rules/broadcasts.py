@@ -102,7 +102,7 @@ def _shapes(graph: Graph, node: int) -> list[Sizes]:
 
 
 def _is_square(sizes: tuple[int, ...]) -> bool:
-    return len(sizes) == 2 and sizes[0] == sizes[1] and sizes[0] > 1
+    return len(sizes) == 2 and sizes[0] == sizes[1] > 1
 
 
 def _expanded(graph: Graph, node: int) -> int:

@@ -153,7 +153,8 @@ def _models(context: CheckContext) -> list[list[Layer]]:
         takers = users(graph, leaf.node)
         if len(leaf.tensor.shape or ()) > 1 and takers and gradient.norm:
             first = min(takers, key=lambda node: graph.nodes[node].sequence or 0)
-            found.append((graph.nodes[first].sequence or 0, first, leaf, gradient))
+            order = graph.nodes[first].sequence or 0
+            found.append((order, first, leaf, gradient))
 
     owner = {parameter.node: parameter.model for parameter in context.parameters}
     models: dict[int | None, list[Layer]] = {}

@@ -119,7 +119,8 @@ def _freed(context: CheckContext) -> list[int]:
     # it has freed something itself, what was made since the call before among it
     if context.ran:
         again = raised is not None and "second time" in raised.text
-        freed = [i for i in freed if again and (nodes[i].sequence or 0) < context.since]
+        old = [i for i in freed if (nodes[i].sequence or 0) < context.since]
+        freed = old if again else []
     return freed
 
 
@@ -166,7 +167,7 @@ def freed_fix(
             "edit": instead(source, new),
         }
     if not joints:
-        return {}
+        return _both(context)
 
     taken = made_at(context.graph, joints[0].consumer)
     if (
@@ -174,8 +175,10 @@ def freed_fix(
         and taken is not None
         and _is_before(made, taken, old, backward)
     ):
-        fix = f"Compute {old.names[0]} again directly before {line(taken)}: {one_line(made.text)}. Or add up both losses, and call "
-        fix += "backward() once."
+        fix = f"Compute {old.names[0]} again directly before {line(taken)}: {one_line(made.text)}."
+        # nothing was updated in between
+        if context.earlier and context.earlier[-1].step == context.step:
+            fix += " Or add up both losses, and call backward() once."
         return {"fix": fix, "source": taken, "edit": before(taken, made.text)}
     if old.kept and old.again and backward is not None:
         clear = f"{as_code(old.kept)}.clear()"
@@ -220,3 +223,21 @@ def _apart(
     carried = taken_over(context.backward) if context.backward is not None else {}
     state = next((carried[name] for name in old.names if name in carried), made)
     return {"fix": fix, "source": state, "edit": behind(context.backward, old.cut)}
+
+
+def _both(context: CheckContext) -> dict[str, Any]:
+    """The same where backward begins at another output than before, and both were there
+    at that time.
+    """
+    root = context.graph.roots[0]
+    made = context.graph.nodes[root.node].sequence if root.node is not None else None
+    last = next(iter(context.earlier[-1:]), None)
+    if made is None or last is None or made >= last.boundary:
+        return {}
+
+    names = [as_code(name) for name in (last.output, root.name)]
+    if names[0] == names[1] or not all(re.fullmatch(r"[\w.]+", name) for name in names):
+        return {}
+    both = f"({' + '.join(names)}).backward()"
+    fix = f"Call backward() once, of the sum: {both} gives the same gradients in one pass."
+    return {"fix": fix, "source": context.backward}

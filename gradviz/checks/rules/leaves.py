@@ -167,7 +167,8 @@ def _computed_from_leaves(context: CheckContext) -> Diagnoses:
     for leaf in graph.leaves:
         for user in () if leaf.names else users(graph, leaf.node):
             source = made_at(graph, user)
-            old = user in results and (graph.nodes[user].sequence or 0) < context.since
+            number = graph.nodes[user].sequence or 0
+            old = user in results and number < context.since
             if source and as_leaf(source) and (leaf.kind == "parameter" or old):
                 lines[source] = results.get(user, "a tensor")
     if lines:
@@ -210,17 +211,18 @@ def _unlisted(context: CheckContext) -> Diagnoses:
     if not context.optimized or not lost:
         return
 
-    homes = [context.homes[leaf.node] for leaf in lost if leaf.node in context.homes]
+    homes = context.homes
+    places = [homes[leaf.node] for leaf in lost if leaf.node in homes]
     source = context.born.get(lost[0].node)
     fix, edit = _KEEP, None
     if source is not None and source.function == "forward":
         fix = _ANEW.format(line(source))
-    for place in homes:
+    for place in places:
         source = place.line or source
         if place.container:
             new = wrapped(place.line, place.container)
             fix = _LISTING.format(line(place.line), place.container, new)
-            edit = instead(place.line, new) if len({*homes}) == 1 else None
+            edit = instead(place.line, new) if len({*places}) == 1 else None
 
     wraps = any(cut.kind == "parameter" for cut in context.cuts)
     yield _UNLISTED.filled(

@@ -4,11 +4,10 @@ themselves alive.
 
 from __future__ import annotations
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.context import CheckContext, Cycle
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line
-from gradviz.graph.amounts import COUNTED
-from gradviz.wording import bytes_text, one_line, plural
+from gradviz.wording import one_line, plural
 
 
 @check(
@@ -97,10 +96,10 @@ def reference_cycle(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    for cycle in dict.fromkeys(cycle._replace(node=0) for cycle in context.cycles):
-        nodes = [
-            other.node for other in context.cycles if other._replace(node=0) == cycle
-        ]
+    nodes: dict[Cycle, list[int]] = {}
+    for cycle in context.cycles:
+        nodes.setdefault(cycle._replace(node=0), []).append(cycle.node)
+    for cycle in nodes:
         name = one_line(cycle.attribute)
         yield Diagnosis(
             f"{one_line(cycle.of)} keeps its own output as ctx.{name}, so each graph keeps itself alive",
@@ -108,7 +107,7 @@ def reference_cycle(context: CheckContext) -> Diagnoses:
             f"the output leads to its node, and that node is ctx, which has the output as {name}. What is behind it is freed only "
             "when the garbage collector runs",
             f"Call ctx.save_for_backward(...) for it in place of setting ctx.{name}, and read it from ctx.saved_tensors.",
-            tuple(nodes),
+            tuple(nodes[cycle]),
             source=cycle.source,
         )
 
@@ -144,23 +143,10 @@ def retained_graph(context: CheckContext) -> Diagnoses:
     """
     for misuse in context.record.misuses:
         if misuse.kind == "retains in vain":
-            if context.backward == misuse.source:
-                storages = context.graph.storages
-            else:
-                storages = ()
-
-            kept = sum(
-                storage.nbytes or 0 for storage in storages if storage.kind in COUNTED
-            )
             yield Diagnosis(
                 "retain_graph=True is not needed: nothing runs through this graph again",
                 (),
-                f"{code(misuse.source)} retained the graphs of {misuse.words[0]} calls, and no later call met any of them"
-                + (
-                    f"; each keeps {bytes_text(kept)} until the next one is there"
-                    if kept
-                    else ""
-                ),
+                f"{code(misuse.source)} retained the graphs of {misuse.words[0]} calls, and no later call met any of them",
                 "Leave out retain_graph=True.",
                 source=misuse.source,
                 part="retain_graph=True",

@@ -208,7 +208,8 @@ def cut_words(cut: Cut) -> str:
 
 def all_cut_words(cuts: Iterable[Cut]) -> str:
     """The same for several, each once."""
-    return "; ".join({(cut.source, cut.kind): cut_words(cut) for cut in cuts}.values())
+    words = {(cut.source, cut.kind): cut_words(cut) for cut in cuts}
+    return "; ".join(words.values())
 
 
 def mend_all(cuts: Sequence[Cut]) -> str:

@@ -10,7 +10,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import instead
 from gradviz.checks.record import Asleep
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.words import line, listed, verb
+from gradviz.checks.words import line, listed
 from gradviz.source.code_line import passing
 from gradviz.source.search import step_begins
 from gradviz.wording import one_line, plural
@@ -38,34 +38,30 @@ _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 
 def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
     """What is said of these kinds."""
-    held, models = context.record.holding, context.record.models
-    named = {
-        model.type: model.name
-        for model in models
-        if [one.type for one in models].count(model.type) == 1
-    }
-
+    held = context.record.holding
     for misuse in context.record.misuses:
         row = rows.get(misuse.kind)
         # a model that runs in training mode without a graph may be one that no
         # optimizer trains, as a teacher is not
-        if row is not None and not (
-            misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(held)
-        ):
-            words = [one_line(named.get(word, word)) for word in misuse.words]
-            diagnosis = row.filled(
-                misuse.names,
-                misuse.source,
-                *words,
-                times=plural(misuse.times, "time"),
-            )
-            if misuse.kind == "dropout in eval":
-                new = passing(misuse.source, _DROPOUTS, "training", "self.training")
-                edit = instead(misuse.source, new)
-                if edit is not None:
-                    fix = f"{diagnosis.fix.removesuffix('.')}: {new.rstrip(',')}."
-                    diagnosis = diagnosis._replace(edit=edit, fix=fix)
-            yield diagnosis
+        teacher = misuse.kind == "train in evaluation" and held.isdisjoint(
+            misuse.tensors
+        )
+        if row is None or teacher:
+            continue
+
+        words = [one_line(_named(context, word)) for word in misuse.words]
+        times = plural(misuse.times, "time")
+        diagnosis = row.filled(misuse.names, misuse.source, *words, times=times)
+        if misuse.kind == "dropout in eval":
+            new = passing(misuse.source, _DROPOUTS, "training", "self.training")
+            diagnosis = diagnosis._replace(edit=instead(misuse.source, new))
+        yield diagnosis
+
+
+def _named(context: CheckContext, word: str) -> str:
+    """The name of the one model of this class."""
+    models = [model for model in context.record.models if model.type == word]
+    return models[0].name if len(models) == 1 else word
 
 
 @check("wrong-mode", "warning", "dropout or batch normalization runs in the wrong mode")
@@ -127,23 +123,17 @@ def wrong_mode(context: CheckContext) -> Diagnoses:
 
 def _asleep(context: CheckContext, asleep: Asleep) -> Diagnosis:
     """A model that is trained in eval() mode."""
-    name, parts, begins = (
-        one_line(asleep.name),
-        asleep.parts,
-        step_begins(context.backward),
-    )
-    first = f", first thing in the loop of {line(begins)}" if begins is not None else ""
-
+    name, begins, first = one_line(asleep.name), step_begins(context.backward), ""
+    if begins is not None:
+        first = f", first thing in the loop of {line(begins)}"
     return Diagnosis(
         f"{name} ({one_line(asleep.type)}) is trained in eval() mode",
         (asleep.name,),
-        f"{listed(parts, 3)} {verb(parts, 'is', 'are')} in eval mode, where dropout drops nothing and batch normalization uses its "
-        f"running statistics, and an optimizer updates the parameters of {name}",
+        f"in eval mode are {listed(asleep.parts)}, where dropout drops nothing and batch normalization uses its running "
+        f"statistics, and an optimizer updates the parameters of {name}",
         f"Call {name}.train() before the training steps{first}, and again after every evaluation that calls {name}.eval().",
         source=asleep.source or context.backward,
-        edit=instead(
-            begins, f"{begins.text}\n    {name}.train()" if begins is not None else ""
-        ),
+        edit=instead(begins, f"{begins.text}\n    {name}.train()" if begins else ""),
     )
 
 

@@ -6,7 +6,7 @@ It judges the numbers of calls that were read because of them, or with `--values
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext, Gradients
 from gradviz.checks.flow import (
@@ -166,15 +166,11 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
         )
 
     why = reason(graph, first)
-    if certain:
-        receives, returns = ("receives", "returns")
-    else:
-        receives, returns = ("can receive", "return")
 
     return Diagnosis(
         f"{summary} in {forward_name(graph.nodes[first])}{'' if certain else ', most likely'}",
         names,
-        f"{title_and_code(graph, first)} {receives} a finite gradient and {returns} one that is not"
+        f"{title_and_code(graph, first)} gets a finite gradient and gives one that is not"
         f"{f': {why}' if why else ''}; the outputs are finite",
         f"{remedy_of(context, first)}.",
         (first, *nodes_of(leaves)),
@@ -186,17 +182,12 @@ def _cause(context: CheckContext, node: int) -> int:
     """What backward stumbles over at a node: an operation before it, whose result it
     has saved and is not finite; or itself.
     """
-    wrong = [
-        value
-        for value in _every(context)
-        if value.nonfinite > value.log_of_zero and value.made_by is not None
-    ]
-    if not any(value.node == node for value in wrong):
+    nodes, every = context.graph.nodes, _every(context)
+    wrong = [value for value in every if value.nonfinite > value.log_of_zero]
+    made = [value.made_by for value in wrong if value.made_by is not None]
+    if all(value.node != node for value in wrong):
         return node
-    return min(
-        (value.made_by for value in wrong if value.made_by is not None),
-        key=_place_in_order(context.graph),
-    )
+    return min(made, key=lambda node: nodes[node].sequence or 0, default=node)
 
 
 # -- in the forward pass ---------------------------------------------------------------
@@ -204,38 +195,19 @@ def _cause(context: CheckContext, node: int) -> int:
 
 def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     """Values are not finite: what made the first of them so."""
-    rank = _place_in_order(context.graph)
+    order = [*context.graph.leaf_of, *forward_order(context.graph)]
+    rank = {node: i for i, node in enumerate(dict.fromkeys(order))}
     # given, then made
-    first = min(
-        bad, key=lambda value: (rank(_holder(value) or 0), value.made_by is not None)
-    )
+    ordered = sorted(bad, key=lambda value: value.made_by is not None)
+    first = min(ordered, key=lambda value: rank.get(_holder(value) or 0, 0))
     names, leaf_of, holder = all_names(bad), context.graph.leaf_of, _holder(first)
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
-    if holder is None:
-        fix = "Look at the data that it is made from."
-        return Diagnosis(
-            f"{listed(names) or 'an output'} has NaN or Inf", names, amount, fix
-        )
-
-    if holder in leaf_of:
-        leaf = leaf_of[holder]
-        if leaf.kind == "parameter" and context.before is not None:
-            return from_the_update(
-                context, [value for value in bad if value.made_by in leaf_of]
-            )
-        fix = "Look at the data: NaN or Inf comes in with it."
-        if leaf.kind == "parameter":
-            fix = "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
-        summary = (
-            f"the {leaf.kind} {listed(leaf.names) or 'an unnamed one'} has NaN or Inf"
-        )
-        return Diagnosis(
-            summary,
-            leaf.names,
-            amount,
-            fix,
-            (leaf.node,),
-        )
+    if holder is None or holder in leaf_of:
+        leaf = leaf_of[holder] if holder is not None else None
+        if leaf is not None and leaf.kind == "parameter" and context.before is not None:
+            leaves = [value for value in bad if value.made_by in leaf_of]
+            return from_the_update(context, leaves)
+        return _in_data(leaf, names, amount)
 
     finite = context.values.finite if context.values is not None else frozenset[int]()
     at = born(context.graph, holder, finite, context.poles)
@@ -250,16 +222,20 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     return _from_an_operation(context, first, (holder, at), amount, names)
 
 
+def _in_data(leaf: Leaf | None, names: Names, amount: str) -> Diagnosis:
+    """NaN or Inf is in a leaf, or in an output that nothing computed."""
+    fix, whose = "Look at the data: NaN or Inf comes in with it.", listed(names)
+    if leaf is not None:
+        names, whose = leaf.names, f"the {leaf.kind} {listed(leaf.names)}"
+        if leaf.kind == "parameter":
+            fix = "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
+    nodes = (leaf.node,) if leaf is not None else ()
+    return Diagnosis(f"{whose} has NaN or Inf", names, amount, fix, nodes)
+
+
 def _holder(value: Value) -> int | None:
     """The node that made a value, or that was given it."""
     return value.made_by if value.made_by is not None else value.node
-
-
-def _place_in_order(graph: Graph) -> Callable[[int], int]:
-    """Tells which node comes first: leaves, then everything else in the order it ran."""
-    inputs_first = dict.fromkeys([*graph.leaf_of, *forward_order(graph)])
-    rank = {node: i for i, node in enumerate(inputs_first)}
-    return lambda node: rank.get(node, len(rank))
 
 
 def _without_graph(

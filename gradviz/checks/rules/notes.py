@@ -6,7 +6,7 @@ import re
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import all_names, listed, nodes_of, title, verb
+from gradviz.checks.words import all_names, listed, nodes_of, title
 from gradviz.graph.amounts import depth
 from gradviz.wording import one_line, plural, tensor_line
 
@@ -40,22 +40,14 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    tied = [
-        leaf
-        for leaf in context.graph.leaves
-        if leaf.kind == "parameter" and len(leaf.names) > 1
-    ]
+    tied = [leaf for leaf in context.graph.leaves if len(leaf.names) > 1]
+    tied = [leaf for leaf in tied if leaf.kind == "parameter"]
     if tied:
-        first, *others = tied
-        if others:
-            too = f"; {plural(len(others), 'other')} {verb(others, 'has', 'have')} several names, too"
-        else:
-            too = ""
-
+        others = f"; {plural(len(tied) - 1, 'other')} with several names, too"
         yield Diagnosis(
-            f"{listed(first.names)} are one parameter{too}",
+            f"{listed(tied[0].names)} are one parameter{others * bool(tied[1:])}",
             all_names(tied),
-            f"these names lead to one tensor {tensor_line(first.tensor)}, and its gradient is the sum over all uses",
+            f"these names lead to one tensor {tensor_line(tied[0].tensor)}, and its gradient is the sum over all uses",
             "No change needed if they are tied on purpose.",
             nodes_of(tied),
         )

@@ -43,24 +43,19 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
     """What is behind these edges, which lead from a new part of the graph into an old
     one.
     """
-    nodes, kept = context.graph.nodes, ""
-    names, again = dict[str, None](), False
+    nodes, kept, again = context.graph.nodes, "", False
+    names, backward = dict[str, None](), context.backward
     new = {node.source for node in nodes if (node.sequence or 0) >= context.since}
     for edge in joints:
         producer = nodes[edge.producer]
-        found = producer.names[:1] or _names(context, edge)
-        names |= dict.fromkeys(found)
-        kept = next(
-            (_variable(name) for name in producer.names[:1] if name != _variable(name)),
-            kept,
-        )
-        if producer.source is not None:
-            again |= producer.source in new or in_one_loop(
-                producer.source, context.backward
-            )
-    return OldTensors(
-        tuple(dict.fromkeys(map(_variable, names))), again, _cut(list(names)), kept
-    )
+        names |= dict.fromkeys(producer.names[:1] or _names(context, edge))
+        for name in producer.names[:1]:
+            kept = _variable(name) if name != _variable(name) else kept
+        source = producer.source
+        if source is not None and (source in new or in_one_loop(source, backward)):
+            again = True
+    variables = dict.fromkeys(map(_variable, names))
+    return OldTensors(tuple(variables), again, _cut(list(names)), kept)
 
 
 def in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
@@ -75,10 +70,9 @@ def in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
 def _names(context: CheckContext, edge: Edge) -> Names:
     """What variables call that which the line of an old tensor has made in this step."""
     nodes = context.graph.nodes
-    taken = {_last(name) for name in read(nodes[edge.consumer].source)}
-    taken = (
-        taken.intersection(map(_last, assigned(nodes[edge.producer].source))) or taken
-    )
+    taken = set(map(_last, read(nodes[edge.consumer].source)))
+    made = set(map(_last, assigned(nodes[edge.producer].source)))
+    taken = taken & made or taken
     carried = taken_over(context.backward) if context.backward is not None else {}
     held = [
         name

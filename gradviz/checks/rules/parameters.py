@@ -79,8 +79,10 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
     if all(root.node is None for root in context.graph.roots):
         return
 
-    facts, groups = Facts(context), dict[tuple[object, ...], list[Case]]()
-    held = {*all_names(chain.from_iterable(one.tensors for one in context.at_work))}
+    facts = Facts(context)
+    groups: dict[tuple[object, ...], list[Case]] = {}
+    tensors = chain.from_iterable(one.tensors for one in context.at_work)
+    held = {*all_names(tensors)}
     for parameter in context.parameters:
         # a custom Function may run a module again in its backward
         used = parameter.node is not None or parameter.filled

@@ -192,7 +192,8 @@ def _case(context: CheckContext, root: Root) -> _Case:
         if run is not None and run.checkpoint and run.began >= context.since:
             bare = bare or parameter
     asked = [name for name in provenance.plain if name in read]
-    return _Case(context, root, provenance, cuts, bare, "".join(asked[:1]))
+    first = "".join(asked[:1])
+    return _Case(context, root, provenance, cuts, bare, first)
 
 
 def _told(case: _Case) -> Diagnosis:
