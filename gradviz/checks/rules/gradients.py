@@ -126,7 +126,9 @@ def exploding_gradient(context: CheckContext) -> Diagnoses:
     limit = context.gradients.exploding if context.gradients is not None else 0.0
     for layers in _models(context):
         last = layers[-1].rms
-        huge = [one for one in layers if one.rms > limit * last or one.norm > HUGE]
+        huge = [
+            layer for layer in layers if layer.rms > limit * last or layer.norm > HUGE
+        ]
         if huge:
             worst = max(huge, key=lambda layer: layer.rms)
             yield _flow(_EXPLODES, layers, huge, worst, last, limit)

@@ -188,7 +188,9 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
     """Tensors that only the optimizer knows: no model, no variable, no graph of this
     run has them.
     """
-    stray = sum(one.node is None and not one.names for one in optimizer.tensors)
+    stray = sum(
+        tensor.node is None and not tensor.names for tensor in optimizer.tensors
+    )
     used = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter"]
     without = [leaf for leaf in used if leaf.node not in context.optimized]
     if stray and (without or not used):
@@ -243,7 +245,10 @@ def _is_unlisted(context: CheckContext, leaf: Leaf) -> bool:
     """
     if leaf.kind != "parameter" or leaf.node in context.optimized:
         return False
-    if any(leaf.node in (one.node, one.compiled) for one in context.parameters):
+    if any(
+        leaf.node in (parameter.node, parameter.compiled)
+        for parameter in context.parameters
+    ):
         return False
     graph = context.graph
     lines = (made_at(graph, user) for user in users(graph, leaf.node))

@@ -217,5 +217,5 @@ def mend_all(cuts: Sequence[Cut]) -> str:
     lines: dict[str, dict[str, None]] = {}
     for cut in cuts:
         lines.setdefault(mend(cut), {})[line(to_change(cut))] = None
-    sentences = (f"In {listed(at)}, {advice}." for advice, at in lines.items())
+    sentences = (f"In {listed(places)}, {advice}." for advice, places in lines.items())
     return " ".join(sentences)

@@ -36,7 +36,7 @@ _MODES = {
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 
 
-def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
+def diagnoses(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
     """What is said of these kinds."""
     held = context.record.holding
     for misuse in context.record.misuses:
@@ -118,7 +118,7 @@ def wrong_mode(context: CheckContext) -> Diagnoses:
     ```
     """
     yield from (_asleep(context, asleep) for asleep in context.record.asleep)
-    yield from told(context, _MODES)
+    yield from diagnoses(context, _MODES)
 
 
 def _asleep(context: CheckContext, asleep: Asleep) -> Diagnosis:
@@ -208,4 +208,4 @@ def wrong_backward(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, _ROWS)
+    yield from diagnoses(context, _ROWS)

@@ -184,10 +184,10 @@ def _cause(context: CheckContext, node: int) -> int:
     """
     nodes, every = context.graph.nodes, _every(context)
     wrong = [value for value in every if value.nonfinite > value.log_of_zero]
-    made = [value.made_by for value in wrong if value.made_by is not None]
+    producers = [value.made_by for value in wrong if value.made_by is not None]
     if all(value.node != node for value in wrong):
         return node
-    return min(made, key=lambda node: nodes[node].sequence or 0, default=node)
+    return min(producers, key=lambda node: nodes[node].sequence or 0, default=node)
 
 
 # -- in the forward pass ---------------------------------------------------------------
@@ -210,16 +210,18 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
         return _in_data(leaf, names, amount)
 
     finite = context.values.finite if context.values is not None else frozenset[int]()
-    at = born(context.graph, holder, finite, context.poles)
+    culprit = born(context.graph, holder, finite, context.poles)
     unexplained = (
-        not reason(context.graph, at) and context.losses and first.made_by is not None
+        not reason(context.graph, culprit)
+        and context.losses
+        and first.made_by is not None
     )
     if diverged(context) or unexplained:
         return from_the_update(context, ())
-    given = _without_graph(context, holder, at)
-    if given:
-        return _given(context.graph, holder, given, amount, names)
-    return _from_an_operation(context, first, (holder, at), amount, names)
+    lines = _without_graph(context, holder, culprit)
+    if lines:
+        return _given(context.graph, holder, lines, amount, names)
+    return _from_an_operation(context, first, (holder, culprit), amount, names)
 
 
 def _in_data(leaf: Leaf | None, names: Names, amount: str) -> Diagnosis:
@@ -241,19 +243,19 @@ def _holder(value: Value) -> int | None:
 def _without_graph(
     context: CheckContext,
     holder: int,
-    at: int,
+    culprit: int,
 ) -> list[SourceLine]:
     """The lines that compute, without a graph, what a node takes in that nothing in the
     graph explains.
     """
     graph = context.graph
-    measured = at in context.poles
-    explained = at != holder or reason(graph, at)
+    measured = culprit in context.poles
+    explained = culprit != holder or reason(graph, culprit)
 
     if (
         measured
         or not graph.nodes[holder].none_inputs
-        or (explained and not graph.nodes[at].op.startswith("Div"))
+        or (explained and not graph.nodes[culprit].op.startswith("Div"))
     ):
         return []
 
@@ -297,25 +299,25 @@ def _from_an_operation(
     names: Names,
 ) -> Diagnosis:
     """`nodes`: the one that holds the value, and the one before it that is to blame."""
-    graph, (holder, at) = context.graph, nodes
-    made, below = first.made_by is not None, context.poles.get(at, False)
-    why = f"{title_and_code(graph, holder)} {'made' if made else 'was given'} a tensor in which {amount}; no earlier value that is "
+    graph, (holder, culprit) = context.graph, nodes
+    computed, below = first.made_by is not None, context.poles.get(culprit, False)
+    why = f"{title_and_code(graph, holder)} {'made' if computed else 'was given'} a tensor in which {amount}; no earlier value "
     why += "still held has any"
-    if at != holder:
-        why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers"
+    if culprit != holder:
+        why += f". Behind it, {title_and_code(graph, culprit)} is what can make that of finite numbers"
 
-    cause, fix = reason(graph, at, below), remedy_of(context, at)
+    cause, fix = reason(graph, culprit, below), remedy_of(context, culprit)
     if below:
         fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero "
         fix += "alone"
 
     return Diagnosis(
-        f"{graph.nodes[at].op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
-        graph.nodes[at].names or names,
+        f"{graph.nodes[culprit].op} {'makes' if computed else 'is given'} NaN or Inf in the forward pass",
+        graph.nodes[culprit].names or names,
         why + (f". {cause[:1].upper()}{cause[1:]}" if cause else ""),
         f"{fix}.",
-        (at,),
-        where=place(graph, at),
+        (culprit,),
+        where=place(graph, culprit),
     )
 
 

@@ -84,14 +84,14 @@ def double_backward(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    made = [graph.nodes[i] for i, op in enumerate(graph.ops) if _TWICE.search(op)]
-    if made:
+    second = [graph.nodes[i] for i, op in enumerate(graph.ops) if _TWICE.search(op)]
+    if second:
         yield Diagnosis(
-            f"the graph contains a backward pass ({plural(len(made), 'node')} of second order)",
-            tuple(name for node in made for name in node.names),
-            f"such as {title(graph, made[0].id)}, the derivative of a backward function",
+            f"the graph contains a backward pass ({plural(len(second), 'node')} of second order)",
+            tuple(name for node in second for name in node.names),
+            f"such as {title(graph, second[0].id)}, the derivative of a backward function",
             "No change needed if you differentiate the gradients. Otherwise remove create_graph=True.",
-            tuple(node.id for node in made),
+            tuple(node.id for node in second),
         )
 
 

@@ -52,18 +52,21 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
         for name in producer.names[:1]:
             kept = _variable(name) if name != _variable(name) else kept
         source = producer.source
-        if source is not None and (source in new or in_one_loop(source, backward)):
-            again = True
+        if source is not None:
+            again |= source in new or in_one_loop(source, backward)
+            # a method keeps it as an attribute
+            function = backward.function if backward is not None else ""
+            again |= "." in "".join(names) and source.function != function
     variables = dict.fromkeys(map(_variable, names))
     return OldTensors(tuple(variables), again, _cut(list(names)), kept)
 
 
-def in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
+def in_one_loop(source: SourceLine, backward: SourceLine | None) -> bool:
     """Whether a line runs again for each call."""
-    if backward is None or made.file != backward.file:
+    if backward is None or source.file != backward.file:
         return False
-    loops = {*loops_around(made.file, made.line)}
-    same = made.function == backward.function
+    loops = {*loops_around(source.file, source.line)}
+    same = source.function == backward.function
     return same and not loops.isdisjoint(loops_around(backward.file, backward.line))
 
 
@@ -71,8 +74,8 @@ def _names(context: CheckContext, edge: Edge) -> Names:
     """What variables call that which the line of an old tensor has made in this step."""
     nodes = context.graph.nodes
     taken = set(map(_last, read(nodes[edge.consumer].source)))
-    made = set(map(_last, assigned(nodes[edge.producer].source)))
-    taken = taken & made or taken
+    results = set(map(_last, assigned(nodes[edge.producer].source)))
+    taken = taken & results or taken
     carried = taken_over(context.backward) if context.backward is not None else {}
     held = [
         name

@@ -197,7 +197,7 @@ def _case(context: CheckContext, root: Root) -> _Case:
 
 
 def _told(case: _Case) -> Diagnosis:
-    context, root, made = case.context, case.root, case.provenance.made
+    context, root, origin = case.context, case.root, case.provenance.made
     reason = next(reason for reason in _REASONS if reason.holds(case))
     run = case.bare.run if case.bare is not None else None
     bare = BARE.filled(
@@ -212,8 +212,8 @@ def _told(case: _Case) -> Diagnosis:
         "count": len(context.parameters),
         "by": code(context.frozen_at),
         "frozen_line": line(context.frozen_at),
-        "made": code(made),
-        "made_line": line(made),
+        "made": code(origin),
+        "made_line": line(origin),
         "plain": listed(case.provenance.plain),
         "models": listed(model.name for model in context.models),
         "read": case.read,
@@ -227,13 +227,15 @@ def _told(case: _Case) -> Diagnosis:
         seen = f"backward() fills .grad of {name} and nothing else"
         fix += f" Then leave out what tells {name} to require grad." * case.frozen
 
-    told = Diagnosis(summary, (root.name,), f"{seen}; {why}", fix)
+    diagnosis = Diagnosis(summary, (root.name,), f"{seen}; {why}", fix)
     if reason.why == "{bare}":
-        return told._replace(source=bare.source)
+        return diagnosis._replace(source=bare.source)
     if not case.cuts:
         asked = f"{case.read}.requires_grad_()" if case.read else ""
-        return told._replace(source=context.frozen_at or made, edit=before(made, asked))
+        return diagnosis._replace(
+            source=context.frozen_at or origin, edit=before(origin, asked)
+        )
     second = any(map(asks_for_a_graph, case.cuts))
-    return told._replace(
+    return diagnosis._replace(
         **of_cuts(case.cuts), follows=("wrong-backward",) if second else ()
     )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from gradviz.checks.context import CheckContext, NamedTensor
 from gradviz.checks.edit import Edit, before, instead, out_of_place
+from gradviz.checks.ops import RESHAPES, kind, makers, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import freed_fix, joints_behind
 from gradviz.checks.rules.old_tensors import old_tensors
@@ -99,8 +100,8 @@ def stale_saved(context: CheckContext) -> Diagnoses:
         causes.setdefault(cause, []).append(stale)
 
     for members in causes.values():
-        told = _told(graph, members)
-        yield told._replace(**_of_an_earlier_step(context, told.nodes[0]))
+        diagnosis = _told(graph, members)
+        yield diagnosis._replace(**_of_an_earlier_step(context, diagnosis.nodes[0]))
 
 
 def _told(graph: Graph, members: Sequence[_Stale]) -> Diagnosis:
@@ -111,7 +112,7 @@ def _told(graph: Graph, members: Sequence[_Stale]) -> Diagnosis:
     changes = "the code around the call does not show where it was changed"
     if first.changed:
         source = first.changed[0]
-        changes = f"it was changed in {listed(map(code, first.changed))}"
+        changes = f"the change is in {listed(map(code, first.changed))}"
 
     was, it = verb(names, "was", "were"), verb(names, "it was", "they were")
     return Diagnosis(
@@ -142,17 +143,17 @@ def _of_an_earlier_step(context: CheckContext, saver: int) -> dict[str, Any]:
     if not joints:
         return {}
 
-    old, made = old_tensors(context, joints), made_at(graph, joints[0].producer)
+    old, origin = old_tensors(context, joints), made_at(graph, joints[0].producer)
     who = listed(old.names) or "a state"
-    told = {
+    diagnosis = {
         "summary": f"{who} leads back into an earlier step, whose weights have changed since",
         "names": old.names,
         "where": "",
-        "source": made,
+        "source": origin,
         "part": "",
         "follows": ("freed-graph",),
     }
-    return told | freed_fix(context, joints, old, made)
+    return diagnosis | freed_fix(context, joints, old, origin)
 
 
 def _stale(context: CheckContext, slots: _Slots) -> _Stale:
@@ -167,6 +168,7 @@ def _stale(context: CheckContext, slots: _Slots) -> _Stale:
     names = all_names([*leaves, *filter(shares, context.named_tensors)])
     parameter = any(leaf.kind == "parameter" and leaf.names for leaf in leaves)
     changed = _changes(context, names, saver, parameter)
+    changed = changed or _recorded_changes(context.graph, saver)
     parameter = parameter or slot.leaf is not None
     return _Stale(slots, names, parameter, tuple(dict.fromkeys(changed)))
 
@@ -215,22 +217,43 @@ def _changes(
     lines, saved = list[SourceLine | None](), context.graph.nodes[saver]
     for tensor in context.named_tensors:
         if not tensor.leaf and tensor.node is not None and {*tensor.names} & {*names}:
-            made = context.graph.nodes[tensor.node]
-            if (made.sequence or 0) > (saved.sequence or 0):
-                lines.append(made.source)
+            origin = context.graph.nodes[tensor.node]
+            if (origin.sequence or 0) > (saved.sequence or 0):
+                lines.append(origin.source)
 
     for change in context.changes:
         stepped = parameter and _updates(context, change, names)
         if change.name in names or stepped:
             lines.append(change.source)
-    return [one for one in lines if one is not None and one != saved.source]
+    return [source for source in lines if source is not None and source != saved.source]
+
+
+def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
+    """Lines of operations that were recorded later, and took the place of what the
+    saver made or used, as their text says.
+    """
+    lines, since = list[SourceLine](), graph.nodes[saver].sequence or 0
+    taken = spread(
+        makers(graph, saver),
+        lambda node: makers(graph, node) if kind(graph, node) in RESHAPES else (),
+    )
+    for maker in sorted({saver, *taken}):
+        for edge in graph.consumers(maker):
+            user = graph.nodes[edge.consumer]
+            later = (user.sequence or 0) > since and edge.position == 0
+            if later and user.source is not None and changed_in_place(user.source):
+                lines.append(user.source)
+    return lines
 
 
 def _updates(context: CheckContext, change: Change, names: Names) -> bool:
-    """Whether a line steps an optimizer that holds one of these parameters."""
+    """Whether a line steps an optimizer that holds one of these parameters, as far as
+    it is known.
+    """
     owner, _, method = change.what.partition("(")[0].rpartition(".")
-    others = {optimizer.name for optimizer in context.optimizers}
+    holding, others = set[str](), set[str]()
     for optimizer in context.optimizers:
-        if not {*names}.isdisjoint(all_names(optimizer.tensors)):
-            others.discard(optimizer.name)
-    return method == "step" and owner not in others
+        holds = not {*names}.isdisjoint(all_names(optimizer.tensors))
+        (holding if holds else others).add(optimizer.name)
+    unknown = not holding and owner not in others
+    return method == "step" and (owner in holding or unknown)

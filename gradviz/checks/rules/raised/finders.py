@@ -12,7 +12,7 @@ from gradviz.checks.record import Raised
 from gradviz.checks.rules.raised.messages import Message
 from gradviz.checks.words import as_code, as_leaf, made_at
 from gradviz.graph import SourceLine
-from gradviz.source.code_line import calling, read
+from gradviz.source.code_line import assigned, calling, read
 from gradviz.source.search import inference_modes, lines_behind, passes
 
 Lines = Iterable[SourceLine | None]
@@ -87,6 +87,18 @@ def _leaf(failure: UnderstoodFailure) -> Lines:
     return lines
 
 
+def _whole(failure: UnderstoodFailure) -> Lines:
+    """The line after which a tensor and its parts go different ways."""
+    raised, parts_made = failure.raised, 0
+    found: list[SourceLine] = []
+    for line in reversed(lines_behind(raised.source)):
+        if not parts_made and set(raised.missing).intersection(assigned(line)):
+            parts_made = line.line
+        elif parts_made and failure.changes(line):
+            found.append(line)
+    return found[:1]
+
+
 def _cut(failure: UnderstoodFailure) -> Lines:
     """The line that cut off the tensor that was refused."""
     missing = set(failure.raised.missing)
@@ -112,10 +124,12 @@ FINDERS: dict[str, Callable[..., Lines]] = {
     "refused": lambda failure: (
         [failure.raised.source] if failure.raised.missing else []
     ),
+    "whole": _whole,
 }
 
 # -- how they are written anew ---------------------------------------------------------
 
+_PARTS = re.compile(r"part of (.+): (torch\.cat.+)")
 _MODULE = re.compile(r"'?(\w+)(?:' object has no|\.__init__)")
 _NUMBERS = [
     "item",
@@ -134,6 +148,14 @@ _NUMBERS = [
 ]
 
 
+def _with_parts(raised: Raised, line: SourceLine) -> str:
+    """A line that reads a tensor as a whole, written so that it reads its parts."""
+    match = _PARTS.search(raised.within)
+    if match is None or match[1] not in read(line):
+        return ""
+    return re.sub(rf"(?<![\w.]){re.escape(match[1])}(?!\w)", match[2], line.text)
+
+
 def _with_call(raised: Raised, line: SourceLine) -> str:
     """A line that names a method or makes a module, with a call of it."""
     kind = _MODULE.search(raised.within) or _MODULE.search(raised.text)
@@ -144,4 +166,5 @@ def _with_call(raised: Raised, line: SourceLine) -> str:
 WRITERS: dict[str, Callable[[Raised, SourceLine], str]] = {
     "call": _with_call,
     "leaf": lambda raised, line: as_leaf(line),
+    "parts": _with_parts,
 }
