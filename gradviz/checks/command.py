@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gradviz.checks.context import Gradients
+from gradviz.checks.call import Gradients
 from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.launch import process_hook, reports
 from gradviz.cli.options import json_option, run_custom_option, with_feature

@@ -1,6 +1,6 @@
 """The registry of health checks, and running them.
 
-A check is one function: it takes `CheckContext` and yields what it found. Its docstring
+A check is one function: it takes `BackwardCall` and yields what it found. Its docstring
 is its page (see `output`). Adding a check is writing one function with `@check(...)` in
 one of the family modules.
 """
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.causes import Explained, joined
-from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit
 from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
@@ -108,7 +108,7 @@ class Row(NamedTuple):
 
 Diagnoses = Iterator[Diagnosis]
 """What a check yields."""
-Function = Callable[[CheckContext], Diagnoses]
+Function = Callable[[BackwardCall], Diagnoses]
 
 
 class Check(NamedTuple):
@@ -117,7 +117,8 @@ class Check(NamedTuple):
 
     `follows` are ids of checks: what one of them says of the same names, or of more,
     explains what this check says.
-    `once`: of several graphs, only the first is told of. `reads_saved` when it has
+    `once`: of several graphs, only the first is told of. `whole_run`: it judges the run,
+    and is asked in the end. `reads_saved` when it has
     nothing to read where torch does not show saved tensors.
     """
 
@@ -129,6 +130,7 @@ class Check(NamedTuple):
     follows: Names = ()
     ranks: bool = False  # it runs on the merged graph of several ranks, and on no other
     once: bool = False
+    whole_run: bool = False
     reads_saved: bool = False
 
 
@@ -182,7 +184,7 @@ def chosen(
 
 
 def run(
-    context: Sequence[CheckContext],
+    context: Sequence[BackwardCall],
     *,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
@@ -249,7 +251,7 @@ def run(
 
 def _why_not(
     rule: Check,
-    context: Sequence[CheckContext],
+    context: Sequence[BackwardCall],
     values: bool,
 ) -> str:
     """Why a check has nothing to read, "" where it has."""
@@ -266,12 +268,14 @@ def _why_not(
 
 def _explained(
     rule: Check,
-    context: Sequence[CheckContext],
+    context: Sequence[BackwardCall],
 ) -> Iterator[Explained]:
     """What a check says of each graph; one that is told `once`, only of the first that
     it says something of.
     """
     for about in context:
+        if rule.whole_run and not about.is_last:
+            continue
         items = list(rule.function(about))
         for item in items:
             yield Explained(
@@ -283,7 +287,7 @@ def _explained(
             return
 
 
-def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
+def _finding(rule: Check, item: Diagnosis, context: BackwardCall) -> Finding:
     node, where = (
         context.graph.nodes[item.nodes[0]] if item.nodes else None,
         item.where or line(item.source),

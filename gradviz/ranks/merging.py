@@ -54,10 +54,10 @@ def merge(
 
 def findings_of(diff: RankDiff) -> Findings:
     """What checks find in the graphs of all ranks together."""
-    from gradviz.checks.context import CheckContext
+    from gradviz.checks.call import BackwardCall
     from gradviz.checks.registry import run
 
-    return run([CheckContext(diff.graph, ranks=diff)])
+    return run([BackwardCall(diff.graph, ranks=diff)])
 
 
 class RankMerging(Merging):

@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import gradviz
-from gradviz.checks.context import (
-    CheckContext,
+from gradviz.checks.call import (
+    BackwardCall,
     LeafGradient,
     Model,
     NamedTensor,
@@ -339,7 +339,7 @@ def test_a_weight_that_the_optimizer_changed_before_backward() -> None:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_check_takes_every_graph(name: str) -> None:
-    found = run([CheckContext(GRAPHS[name])], values=True)
+    found = run([BackwardCall(GRAPHS[name])], values=True)
     assert found.checked == tuple(one.id for one in checks() if not one.ranks)
 
 
@@ -349,7 +349,7 @@ def test_hand_made_facts_are_enough() -> None:
     parameter = Parameter(("w",), "net", "Linear", 0, tensor(3, 4), run=ModuleRun(0))
     found = run(
         [
-            CheckContext(
+            BackwardCall(
                 chain(3),
                 named_tensors=(held,),
                 parameters=(parameter,),
@@ -361,8 +361,8 @@ def test_hand_made_facts_are_enough() -> None:
 
 
 def test_a_graph_freed_as_a_whole_is_a_note_until_backward_is_called_again() -> None:
-    assert [one.severity for one in run([CheckContext(freed())], only=["freed-graph"])] == ["note"]
-    assert [one.severity for one in run([CheckContext(freed(), call=2)], only=["freed-graph"])] == ["error"]
+    assert [one.severity for one in run([BackwardCall(freed())], only=["freed-graph"])] == ["note"]
+    assert [one.severity for one in run([BackwardCall(freed(), call=2)], only=["freed-graph"])] == ["error"]
 
 
 def test_every_check_is_documented() -> None:

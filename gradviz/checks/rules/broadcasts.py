@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import Sizes, kind, makers, shape, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import made_at
@@ -31,7 +31,7 @@ _ROW = Row(
     "warning",
     "a column and a row broadcast to a square, and all of it is averaged",
 )
-def broadcast(context: CheckContext) -> Diagnoses:
+def broadcast(context: BackwardCall) -> Diagnoses:
     """Tensors of the shapes (n, 1) and (n,) are computed with each other: broadcasting
     makes (n, n) of them.
 

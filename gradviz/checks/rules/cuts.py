@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.ops import RESHAPES, kind, made, spread
 from gradviz.checks.registry import Diagnoses, Row, check
@@ -48,7 +48,7 @@ _TERM = Row(
     "warning",
     "a term of the loss has no graph, so it has no effect on the training",
 )
-def constant_term(context: CheckContext) -> Diagnoses:
+def constant_term(context: BackwardCall) -> Diagnoses:
     """A term is added to the loss that was computed from something with a graph, and
     has none itself.
 
@@ -109,7 +109,7 @@ def constant_term(context: CheckContext) -> Diagnoses:
             )
 
 
-def _wrong(context: CheckContext, cuts: Sequence[Cut]) -> list[Cut]:
+def _wrong(context: BackwardCall, cuts: Sequence[Cut]) -> list[Cut]:
     """Those to mend. A cut is right where nothing that it drops is trained by an
     optimizer of this loss; a gradient without a graph is always lost.
     """
@@ -177,7 +177,7 @@ def _spells(term: str, cut: Cut) -> bool:
 
 
 def _numbers(
-    context: CheckContext, source: SourceLine | None, term: str
+    context: BackwardCall, source: SourceLine | None, term: str
 ) -> tuple[Cut, ...]:
     """The Python numbers made in the line of a sum, or in lines that the term which is
     added was computed in.
@@ -228,7 +228,7 @@ _ROUNDED = Row(
     "warning",
     "parameters reach the loss only through operations whose derivative is zero",
 )
-def zero_derivative(context: CheckContext) -> Diagnoses:
+def zero_derivative(context: BackwardCall) -> Diagnoses:
     """Every way from a parameter to the loss leads through rounding or the like: its
     gradient is zero, always.
 

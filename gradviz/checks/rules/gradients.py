@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, LeafGradient
+from gradviz.checks.call import BackwardCall, LeafGradient
 from gradviz.checks.ops import users
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.words import first_names, listed, made_at, nodes_of
@@ -53,7 +53,7 @@ _EXPLODES = Row(
     follows=("nonfinite",),
     **VALUES,
 )
-def vanishing_gradient(context: CheckContext) -> Diagnoses:
+def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is less than 1e-5 of that of modules nearer to the
     output.
 
@@ -95,7 +95,7 @@ def vanishing_gradient(context: CheckContext) -> Diagnoses:
     follows=("nonfinite",),
     **VALUES,
 )
-def exploding_gradient(context: CheckContext) -> Diagnoses:
+def exploding_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the
     output, or has a norm above 1e7.
 
@@ -134,7 +134,7 @@ def exploding_gradient(context: CheckContext) -> Diagnoses:
             yield _flow(_EXPLODES, layers, huge, worst, last, limit)
 
 
-def read(context: CheckContext) -> _Members:
+def read(context: BackwardCall) -> _Members:
     """The parameters whose gradient is known and of this call alone."""
     leaf_of, members = context.graph.leaf_of, []
     for gradient in context.leaf_gradients:
@@ -144,7 +144,7 @@ def read(context: CheckContext) -> _Members:
     return members
 
 
-def _models(context: CheckContext) -> list[list[Layer]]:
+def _models(context: BackwardCall) -> list[list[Layer]]:
     """The modules of each model with the size of their gradients, in the order in which
     they ran.
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import before, behind, instead
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.old_tensors import (
@@ -42,7 +42,7 @@ _JOINED = "this graph reaches them through {}: {} uses the result of {}"
     "backward() has already run through a part of this graph, so it will fail",
     reads_saved=True,
 )
-def freed_graph(context: CheckContext) -> Diagnoses:
+def freed_graph(context: BackwardCall) -> Diagnoses:
     """`backward()` has run through (part of) this graph and freed what it had saved: a
     second time fails.
 
@@ -112,9 +112,9 @@ def freed_graph(context: CheckContext) -> Diagnoses:
     )
 
 
-def _freed(context: CheckContext) -> list[int]:
+def _freed(context: BackwardCall) -> list[int]:
     """The nodes that had been freed before this call."""
-    nodes, raised = context.graph.nodes, context.record.raised
+    nodes, raised = context.graph.nodes, context.run.raised
     freed = [i for i, flags in enumerate(context.graph.flags) if "freed" in flags]
     # it has freed something itself, what was made since the call before among it
     if context.ran:
@@ -124,7 +124,7 @@ def _freed(context: CheckContext) -> list[int]:
     return freed
 
 
-def joints_behind(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
+def joints_behind(context: BackwardCall, freed: Sequence[int]) -> list[Edge]:
     """Edges from what was made after the freed part into it.
 
     The freed part is everything up to the newest freed node, and what the same step
@@ -147,7 +147,7 @@ def joints_behind(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
 
 
 def freed_fix(
-    context: CheckContext,
+    context: BackwardCall,
     joints: Sequence[Edge],
     old: OldTensors,
     origin: SourceLine | None,
@@ -206,7 +206,7 @@ def _is_before(
 
 
 def _apart(
-    context: CheckContext,
+    context: BackwardCall,
     old: OldTensors,
     origin: SourceLine | None,
     taken: SourceLine | None,
@@ -216,7 +216,7 @@ def _apart(
     if not old.names and taken is not None:
         fix = f"Call .detach() of what {code(taken)} takes over from the step before."
         return {"fix": fix, "source": taken}
-    if not old.again:
+    if old.again is False:
         fix = f"Compute {listed(old.names)} inside the loop, in every step. If it needs no gradient, detach it once, after "
         fix += f"{line(origin)}: {old.cut}."
         return {"fix": fix, "edit": behind(origin, old.cut)}
@@ -227,7 +227,7 @@ def _apart(
     return {"fix": fix, "source": state, "edit": behind(context.backward, old.cut)}
 
 
-def _both(context: CheckContext) -> dict[str, Any]:
+def _both(context: BackwardCall) -> dict[str, Any]:
     """The same where backward begins at another output than before, and both were there
     at that time.
     """

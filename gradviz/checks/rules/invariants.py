@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import first_names
 from gradviz.wording import plural
 
-SAMPLED = 3
-"""Sampled steps from which on a parameter that does not move is told of."""
+SAMPLED = 2
+"""Steps from which on a parameter that does not move is told of."""
 STILL = 0.75
 """Of the elements with a gradient: from this part on an update counts as rounded away
 in half precision.
@@ -39,16 +39,17 @@ _STUCK = Row(
     "swallowed-update",
     "warning",
     "updates are so small that rounding takes them away: parameters never move",
+    whole_run=True,
 )
-def swallowed_update(context: CheckContext) -> Diagnoses:
+def swallowed_update(context: BackwardCall) -> Diagnoses:
     """Parameters get a gradient and are stepped, and their numbers stay the same bit
     for bit.
 
     A bfloat16 number has 8 bits: an update below 1/256 of it is rounded away (1/2048 in
     float16). In float32 it takes a learning rate that is nearly zero.
 
-    How it is found: at a few steps of each optimizer, up to 4,096 elements of each
-    parameter are compared before and after. Reported when three quarters of those with
+    How it is found: up to 4,096 elements of each parameter are compared between the
+    backward calls that are read. Reported when three quarters of those with
     a gradient stay as they were in half precision; or all of what an optimizer holds.
 
     What to do: keep parameters in float32 and compute under `torch.autocast`; or raise
@@ -69,11 +70,11 @@ def swallowed_update(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    for optimizer in context.record.optimizers:
+    for optimizer in context.run.optimizers:
         if optimizer.type == _CONVERGES:
             continue
 
-        leaves = context.record.leaves.items()
+        leaves = context.run.leaves.items()
         pushed = [leaf for key, leaf in leaves if key in optimizer.held]
         pushed = [leaf for leaf in pushed if leaf.pushed >= SAMPLED]
         half = [leaf for leaf in pushed if leaf.tensor.dtype in _HALF]
@@ -87,7 +88,7 @@ def swallowed_update(context: CheckContext) -> Diagnoses:
                 optimizer.source,
                 count=plural(len(stuck), "parameter"),
                 optimizer=optimizer.title,
-                steps=plural(stuck[0].pushed, "sampled step"),
+                steps=plural(stuck[0].pushed, "step"),
                 part=sum(leaf.still for leaf in stuck) / steps,
                 rate=optimizer.rate,
                 dtype=stuck[0].tensor.dtype,

@@ -4,7 +4,7 @@ optimizer holds.
 
 from __future__ import annotations
 
-from gradviz.checks.context import CheckContext, Optimizer
+from gradviz.checks.call import BackwardCall, Optimizer
 from gradviz.checks.edit import instead, together
 from gradviz.checks.ops import kind, makers, users
 from gradviz.checks.registry import Diagnoses, Row, check
@@ -59,7 +59,7 @@ _KEEP = (
     "warning",
     "what should be trained is no leaf any more, or not what the optimizer holds",
 )
-def nonleaf_parameter(context: CheckContext) -> Diagnoses:
+def nonleaf_parameter(context: BackwardCall) -> Diagnoses:
     """The naive update `w = w - lr * w.grad`, or an optimizer that updates tensors
     which the graph does not use.
 
@@ -99,7 +99,7 @@ def nonleaf_parameter(context: CheckContext) -> Diagnoses:
     yield from _unlisted(context)
 
 
-def recorded_updates(context: CheckContext) -> dict[str, int]:
+def recorded_updates(context: BackwardCall) -> dict[str, int]:
     """The nodes of variables that were leaves of an earlier call's graph, or that sums
     lead to from a leaf which nobody names any more, by name.
     """
@@ -127,7 +127,7 @@ def _is_updated(graph: Graph, node: int) -> bool:
     return bool(count) and lost
 
 
-def _rebound(context: CheckContext) -> Diagnoses:
+def _rebound(context: BackwardCall) -> Diagnoses:
     """The naive update."""
     graph, updated = context.graph, recorded_updates(context)
     lines = {made_at(graph, node): "" for node in updated.values()}
@@ -153,7 +153,7 @@ def _rebound(context: CheckContext) -> Diagnoses:
         )._replace(nodes=tuple(updated.values()), edit=together(edits))
 
 
-def _computed_from_leaves(context: CheckContext) -> Diagnoses:
+def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
     """What a line computes of a leaf that it has made itself and nobody names:
     `torch.randn(3, requires_grad=True).double()`. That of an input counts where an
     earlier step made it.
@@ -184,7 +184,7 @@ def _computed_from_leaves(context: CheckContext) -> Diagnoses:
         )
 
 
-def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
+def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
     """Tensors that only the optimizer knows: no model, no variable, no graph of this
     run has them.
     """
@@ -205,7 +205,7 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
         )._replace(nodes=nodes_of(without))
 
 
-def _unlisted(context: CheckContext) -> Diagnoses:
+def _unlisted(context: BackwardCall) -> Diagnoses:
     """Parameters of the graph that no module lists and no optimizer holds, while one
     updates others: where they are kept, or which forward() makes them anew.
     """
@@ -239,7 +239,7 @@ def _unlisted(context: CheckContext) -> Diagnoses:
     )
 
 
-def _is_unlisted(context: CheckContext, leaf: Leaf) -> bool:
+def _is_unlisted(context: BackwardCall, leaf: Leaf) -> bool:
     """Whether no model and no optimizer has a parameter, and the line that uses it has
     not made it.
     """

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import (
     PRODUCTS,
     RESHAPES,
@@ -123,7 +123,7 @@ _PAIRS = (
 
 
 @check("loss-input", "warning", "a loss is given something else than it expects")
-def loss_input(context: CheckContext) -> Diagnoses:
+def loss_input(context: BackwardCall) -> Diagnoses:
     """A loss gets probabilities where it takes scores, or scores where it takes
     logarithms.
 

@@ -4,8 +4,9 @@ themselves alive.
 
 from __future__ import annotations
 
-from gradviz.checks.context import CheckContext, Cycle
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.run import Kind
 from gradviz.checks.words import code, line
 from gradviz.wording import one_line, plural
 
@@ -14,8 +15,9 @@ from gradviz.wording import one_line, plural
     "unused-graph",
     "warning",
     "passes in eval() mode record a graph that no backward() uses",
+    whole_run=True,
 )
-def unused_graph(context: CheckContext) -> Diagnoses:
+def unused_graph(context: BackwardCall) -> Diagnoses:
     """A model in `eval()` mode runs over data with recording on, and no backward call
     reaches what it records.
 
@@ -47,23 +49,22 @@ def unused_graph(context: CheckContext) -> Diagnoses:
         total += model(torch.ones(2, 3)).mean()
     ```
     """
-    for evaluation in context.record.evaluations:
-        calls = plural(evaluation.calls, "call")
-        why = f"{calls} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, and no backward call "
-        why += "reached any of them: eval() does not switch recording off"
+    for passes in context.run.events(Kind.UNUSED):
+        source, type_name = passes.source, one_line(passes.about[0])
+        calls = plural(passes.times, "call")
         yield Diagnosis(
-            f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
-            "nothing uses",
+            f"{plural(passes.times, 'pass', 'passes')} of {type_name} in eval() mode record a graph that nothing uses",
             (),
-            why,
-            f"Run the evaluation that leads to {line(evaluation.source)} under torch.no_grad(): `with torch.no_grad():` around its "
-            "loop, or @torch.no_grad() above its function.",
-            source=evaluation.source,
+            f"{calls} in a row from {code(source)} made a graph, and no backward call reached any of it: eval() does not switch "
+            "recording off",
+            f"Run the evaluation that leads to {line(source)} under torch.no_grad(): `with torch.no_grad():` around its loop, or "
+            "@torch.no_grad() above its function.",
+            source=source,
         )
 
 
 @check("reference-cycle", "warning", "a graph keeps itself alive, through ctx")
-def reference_cycle(context: CheckContext) -> Diagnoses:
+def reference_cycle(context: BackwardCall) -> Diagnoses:
     """A custom Function keeps its own output as an attribute of `ctx`.
 
     An output leads to the node that made it, and that node is `ctx`. So the step's
@@ -96,10 +97,10 @@ def reference_cycle(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    nodes: dict[Cycle, list[int]] = {}
-    for cycle in context.cycles:
-        nodes.setdefault(cycle._replace(node=0), []).append(cycle.node)
-    for cycle in nodes:
+    for cycle in dict.fromkeys(cycle._replace(node=0) for cycle in context.cycles):
+        nodes = [
+            other.node for other in context.cycles if other._replace(node=0) == cycle
+        ]
         name = one_line(cycle.attribute)
         yield Diagnosis(
             f"{one_line(cycle.of)} keeps its own output as ctx.{name}, so each graph keeps itself alive",
@@ -107,15 +108,18 @@ def reference_cycle(context: CheckContext) -> Diagnoses:
             f"the output leads to its node, and that node is ctx, which has the output as {name}. What is behind it is freed only "
             "when the garbage collector runs",
             f"Call ctx.save_for_backward(...) for it in place of setting ctx.{name}, and read it from ctx.saved_tensors.",
-            tuple(nodes[cycle]),
+            tuple(nodes),
             source=cycle.source,
         )
 
 
 @check(
-    "retained-graph", "note", "retain_graph=True keeps a graph that nothing uses again"
+    "retained-graph",
+    "note",
+    "retain_graph=True keeps a graph that nothing uses again",
+    whole_run=True,
 )
-def retained_graph(context: CheckContext) -> Diagnoses:
+def retained_graph(context: BackwardCall) -> Diagnoses:
     """A line calls `backward(retain_graph=True)`, and no later call of backward meets
     any part of its graph.
 
@@ -141,14 +145,14 @@ def retained_graph(context: CheckContext) -> Diagnoses:
         model.zero_grad()
     ```
     """
-    for misuse in context.record.misuses:
-        if misuse.kind == "retains in vain":
-            yield Diagnosis(
-                "retain_graph=True is not needed: nothing runs through this graph again",
-                (),
-                f"{code(misuse.source)} retained the graphs of {misuse.words[0]} calls, and no later call met any of them",
-                "Leave out retain_graph=True.",
-                source=misuse.source,
-                part="retain_graph=True",
-                follows=("growing-graph", "freed-graph"),
-            )
+    for retained in context.run.events(Kind.RETAINED):
+        source = retained.source
+        yield Diagnosis(
+            "retain_graph=True is not needed: nothing runs through this graph again",
+            (),
+            f"{code(source)} retained the graphs of {retained.times} calls, and no later call met any of them",
+            "Leave out retain_graph=True.",
+            source=source,
+            part="retain_graph=True",
+            follows=("growing-graph", "freed-graph"),
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradviz.checks.context import CheckContext, Gradients
+from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.flow import (
     POLES,
     born,
@@ -43,7 +43,7 @@ from gradviz.source.search import lines_behind
     "NaN or Inf in the forward values or in the gradients",
     needs_values=True,
 )
-def nonfinite(context: CheckContext) -> Diagnoses:
+def nonfinite(context: BackwardCall) -> Diagnoses:
     """NaN or Inf: where it appears first, in the forward pass or in backward.
 
     In the forward pass it is the earliest node whose result has NaN or Inf, as far as
@@ -90,27 +90,32 @@ def nonfinite(context: CheckContext) -> Diagnoses:
             return  # gradients through such values tell nothing more
 
     if gradients is not None and (
-        gradients.nonfinite or (_broken_leaves(context) and not context.scaled)
+        gradients.nonfinite or (_broken_leaves(context) and not context.run.scaled)
     ):
         yield _backward(context, gradients)._replace(follows=("wrong-backward",))
 
 
-def _follows(context: CheckContext) -> bool:
+def _follows(context: BackwardCall) -> bool:
     """Whether NaN and Inf here follow from those of an earlier call, which have come
     into the parameters.
     """
-    if context.loss_before is not None and not math.isfinite(context.loss_before):
+    previous = context.previous
+    if previous is None:
+        return False
+    if previous.loss is not None and not math.isfinite(previous.loss):
         return True
-    return context.broken_before and any(
+    calls = context.run.read
+    broken_before = any(call.is_broken for call in calls[: calls.index(context)])
+    return broken_before and any(
         value.made_by in context.graph.leaf_of for value in _every(context)
     )
 
 
-def _every(context: CheckContext) -> Sequence[Value]:
+def _every(context: BackwardCall) -> Sequence[Value]:
     return context.values.bad if context.values is not None else ()
 
 
-def _bad(context: CheckContext) -> Sequence[Value]:
+def _bad(context: BackwardCall) -> Sequence[Value]:
     """The values that are wrong. Of those with minus infinity only, what began at a
     pole, and all when nothing else is wrong.
     """
@@ -126,7 +131,7 @@ def _bad(context: CheckContext) -> Sequence[Value]:
     return [value for value in every if value in worse or value in poles]
 
 
-def _reached(context: CheckContext) -> bool:
+def _reached(context: BackwardCall) -> bool:
     outputs = {root.name for root in context.graph.roots}
     return any(
         value.node is None and outputs.intersection(value.names)
@@ -137,7 +142,7 @@ def _reached(context: CheckContext) -> bool:
 # -- in backward -----------------------------------------------------------------------
 
 
-def _broken_leaves(context: CheckContext) -> list[Leaf]:
+def _broken_leaves(context: BackwardCall) -> list[Leaf]:
     """The leaves whose gradient has NaN or Inf."""
     leaf_of = context.graph.leaf_of
     return [
@@ -147,7 +152,7 @@ def _broken_leaves(context: CheckContext) -> list[Leaf]:
     ]
 
 
-def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
+def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
     """The gradients are not finite, although the outputs are."""
     graph, leaves = context.graph, _broken_leaves(context)
     names, certain = first_names(leaves), bool(gradients.nonfinite)
@@ -178,7 +183,7 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
     )
 
 
-def _cause(context: CheckContext, node: int) -> int:
+def _cause(context: BackwardCall, node: int) -> int:
     """What backward stumbles over at a node: an operation before it, whose result it
     has saved and is not finite; or itself.
     """
@@ -193,7 +198,7 @@ def _cause(context: CheckContext, node: int) -> int:
 # -- in the forward pass ---------------------------------------------------------------
 
 
-def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
+def _forward(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
     """Values are not finite: what made the first of them so."""
     order = [*context.graph.leaf_of, *forward_order(context.graph)]
     rank = {node: i for i, node in enumerate(dict.fromkeys(order))}
@@ -204,7 +209,11 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
     if holder is None or holder in leaf_of:
         leaf = leaf_of[holder] if holder is not None else None
-        if leaf is not None and leaf.kind == "parameter" and context.before is not None:
+        if (
+            leaf is not None
+            and leaf.kind == "parameter"
+            and context.previous is not None
+        ):
             leaves = [value for value in bad if value.made_by in leaf_of]
             return from_the_update(context, leaves)
         return _in_data(leaf, names, amount)
@@ -241,7 +250,7 @@ def _holder(value: Value) -> int | None:
 
 
 def _without_graph(
-    context: CheckContext,
+    context: BackwardCall,
     holder: int,
     culprit: int,
 ) -> list[SourceLine]:
@@ -292,7 +301,7 @@ _OF_ONE = " For a single element, pass correction=0 to std(), which is NaN other
 
 
 def _from_an_operation(
-    context: CheckContext,
+    context: BackwardCall,
     first: Value,
     nodes: tuple[int, int],
     amount: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import all_names, listed, nodes_of, title
 from gradviz.graph.amounts import depth
@@ -17,7 +17,7 @@ _TWICE = re.compile(r"Backward\d*(Backward)\d*$")
 
 
 @check("tied-parameter", "note", "one parameter is used under several names")
-def tied_parameter(context: CheckContext) -> Diagnoses:
+def tied_parameter(context: BackwardCall) -> Diagnoses:
     """One parameter has several names in the model: its gradient is the sum over all
     its uses.
 
@@ -58,7 +58,7 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
     "note",
     "the graph contains a backward pass: gradients of gradients",
 )
-def double_backward(context: CheckContext) -> Diagnoses:
+def double_backward(context: BackwardCall) -> Diagnoses:
     """The graph was made by `create_graph=True`: a part of it is a backward pass
     itself.
 
@@ -96,7 +96,7 @@ def double_backward(context: CheckContext) -> Diagnoses:
 
 
 @check("deep-graph", "note", "the graph is very deep")
-def deep_graph(context: CheckContext) -> Diagnoses:
+def deep_graph(context: BackwardCall) -> Diagnoses:
     """More than 10,000 backward functions in a row: as deep as a very long recurrence.
 
     Backward handles that. Gradients over so many steps mostly vanish or explode, every

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.words import Names, as_code, line, listed
 from gradviz.graph import Edge, SourceLine
 from gradviz.source.code_line import assigned, read
@@ -20,17 +20,18 @@ class OldTensors(NamedTuple):
     """Tensors of an earlier step that a graph reaches, by the names that variables have
     for them, or for what comes after them.
 
-    `again`: whether each step makes them anew, as it does a state. `cut` is the code
+    `again`: whether each step makes them anew, as it does a state; None when that is
+    unknown. `cut` is the code
     that detaches them, `kept` a container that holds them.
     """
 
     names: Names = ()
-    again: bool = False
+    again: bool | None = None
     cut: str = ""
     kept: str = ""
 
 
-def detached(context: CheckContext, old: OldTensors) -> str:
+def detached(context: BackwardCall, old: OldTensors) -> str:
     """The advice to detach a state between two steps."""
     place = "between the steps"
     if context.backward is not None:
@@ -39,12 +40,13 @@ def detached(context: CheckContext, old: OldTensors) -> str:
     return f"Detach {listed(old.names) or 'the state'} {place}: {cut}."
 
 
-def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
+def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
     """What is behind these edges, which lead from a new part of the graph into an old
     one.
     """
     nodes, kept, again = context.graph.nodes, "", False
     names, backward = dict[str, None](), context.backward
+    function, elsewhere = backward.function if backward is not None else "", False
     new = {node.source for node in nodes if (node.sequence or 0) >= context.since}
     for edge in joints:
         producer = nodes[edge.producer]
@@ -54,11 +56,12 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
         source = producer.source
         if source is not None:
             again |= source in new or in_one_loop(source, backward)
-            # a method keeps it as an attribute
-            function = backward.function if backward is not None else ""
-            again |= "." in "".join(names) and source.function != function
+            elsewhere |= source.function != function
     variables = dict.fromkeys(map(_variable, names))
-    return OldTensors(tuple(variables), again, _cut(list(names)), kept)
+    # a method keeps it as an attribute
+    unknown = elsewhere and any("." in name for name in names)
+    again_or_unknown = again or (None if unknown else False)
+    return OldTensors(tuple(variables), again_or_unknown, _cut(list(names)), kept)
 
 
 def in_one_loop(source: SourceLine, backward: SourceLine | None) -> bool:
@@ -70,7 +73,7 @@ def in_one_loop(source: SourceLine, backward: SourceLine | None) -> bool:
     return same and not loops.isdisjoint(loops_around(backward.file, backward.line))
 
 
-def _names(context: CheckContext, edge: Edge) -> Names:
+def _names(context: BackwardCall, edge: Edge) -> Names:
     """What variables call that which the line of an old tensor has made in this step."""
     nodes = context.graph.nodes
     taken = set(map(_last, read(nodes[edge.consumer].source)))

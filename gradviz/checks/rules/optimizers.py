@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import instead
-from gradviz.checks.record import OptimizerRow, RunRecord, letters
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
+from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
 from gradviz.checks.words import Names, as_code
 from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut
@@ -27,12 +27,12 @@ class Idle(NamedTuple):
     the code calls it, {cuts} and {mend} tell of cuts behind what it holds.
     """
 
-    holds: Callable[[RunRecord, OptimizerRow], object]
+    holds: Callable[[TrainingRun, OptimizerRow], object]
     row: Row
     follows: Names = ()
 
 
-def _never_steps(record: RunRecord, optimizer: OptimizerRow) -> bool:
+def _never_steps(record: TrainingRun, optimizer: OptimizerRow) -> bool:
     word = letters(record.about(optimizer))
     reset = word.count("z") > ENOUGH and "s" not in word
     signs = reset, not record.stepped, record.ended and record.calls >= ENOUGH
@@ -84,8 +84,8 @@ _IDLE = (
 _GIVE = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
 
 
-@check("idle-optimizer", "warning", "an optimizer changes nothing")
-def idle_optimizer(context: CheckContext) -> Diagnoses:
+@check("idle-optimizer", "warning", "an optimizer changes nothing", whole_run=True)
+def idle_optimizer(context: BackwardCall) -> Diagnoses:
     """An optimizer that never takes a step, whose learning rate is 0, or whose tensors
     never get a gradient.
 
@@ -113,7 +113,7 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record = context.run
     for optimizer in record.optimizers:
         idle = next((idle for idle in _IDLE if idle.holds(record, optimizer)), None)
         if idle is None:
@@ -135,11 +135,11 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
 
 
 def _source(
-    context: CheckContext, optimizer: OptimizerRow, idle: Idle, cuts: Sequence[Cut]
+    context: BackwardCall, optimizer: OptimizerRow, idle: Idle, cuts: Sequence[Cut]
 ) -> SourceLine | None:
     """The line to change: where it was made, if nothing says more."""
     source = optimizer.source
-    if idle is _IDLE[0] and not context.record.stepped:
+    if idle is _IDLE[0] and not context.run.stepped:
         return context.backward
     if idle is _IDLE[2] and source is not None:
         return sets_item(source.file, "lr") or source
@@ -164,8 +164,10 @@ _OF_MODULE = Row(
 )
 
 
-@check("not-frozen", "warning", "what was meant to be frozen is trained")
-def not_frozen(context: CheckContext) -> Diagnoses:
+@check(
+    "not-frozen", "warning", "what was meant to be frozen is trained", whole_run=True
+)
+def not_frozen(context: BackwardCall) -> Diagnoses:
     """Parameters that the code means to freeze and that are updated all the same.
 
     How it is found: an attribute that freezes nothing
@@ -192,17 +194,17 @@ def not_frozen(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
-    for mistyped in record.mistyped:
-        source = mistyped.source
-        new = source.text.replace(mistyped.attribute, "requires_grad") if source else ""
-        if mistyped.module:
-            owner = new.partition(".requires_grad ")[0] or as_code(mistyped.names[0])
+    record = context.run
+    for mistyped in record.events(Kind.MISTYPED, Kind.MISTYPED_MODULE):
+        source, (attribute, *names) = mistyped.source, mistyped.about
+        of_module = mistyped.kind is Kind.MISTYPED_MODULE
+        new = source.text.replace(attribute, "requires_grad") if source else ""
+        if of_module:
+            owner = new.partition(".requires_grad ")[0] or as_code(names[0])
             new = f"{owner}.requires_grad_(False)"
-        row = _OF_MODULE if mistyped.module else _OF_TENSOR
-        yield row.filled(
-            mistyped.names, source, attribute=mistyped.attribute, new=new
-        )._replace(edit=instead(source, new))
+        row = _OF_MODULE if of_module else _OF_TENSOR
+        diagnosis = row.filled(tuple(names), source, attribute=attribute, new=new)
+        yield diagnosis._replace(edit=instead(source, new))
 
     for optimizer in record.optimizers:
         frozen = record.named(optimizer.frozen)

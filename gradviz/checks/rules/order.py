@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import Edit, before, behind, swapped
-from gradviz.checks.record import OptimizerRow, calls_in, letters
 from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.run import OptimizerRow, calls_in, letters
 from gradviz.checks.words import code
 from gradviz.graph import SourceLine
 from gradviz.wording import plural
@@ -40,10 +40,10 @@ class CallOrder(NamedTuple):
 
 
 def found(
-    context: CheckContext, order: CallOrder, optimizer: OptimizerRow | None = None
+    context: BackwardCall, order: CallOrder, optimizer: OptimizerRow | None = None
 ) -> Diagnoses:
     """What is said of an order, of all calls or of those about an optimizer."""
-    record = context.record
+    record = context.run
     log = record.about(optimizer) if optimizer is not None else record.log
     word = letters(log)
     seen = list(re.finditer(order.pattern, word))
@@ -126,8 +126,9 @@ _TOO_EARLY = CallOrder(
     "clip-order",
     "warning",
     "gradients are clipped too late, or before they are unscaled",
+    whole_run=True,
 )
-def clip_order(context: CheckContext) -> Diagnoses:
+def clip_order(context: BackwardCall) -> Diagnoses:
     """Gradients are clipped after the optimizer has used them, or while a GradScaler's
     factor is still in them.
 
@@ -162,8 +163,13 @@ def clip_order(context: CheckContext) -> Diagnoses:
     yield from found(context, _WITH_SCALE)
 
 
-@check("scaler-order", "warning", "a GradScaler is used without one of its steps")
-def scaler_order(context: CheckContext) -> Diagnoses:
+@check(
+    "scaler-order",
+    "warning",
+    "a GradScaler is used without one of its steps",
+    whole_run=True,
+)
+def scaler_order(context: BackwardCall) -> Diagnoses:
     """A GradScaler scales the loss, and the step goes past it, or its scale is never
     updated.
 
@@ -193,7 +199,7 @@ def scaler_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    if "S" not in letters(context.record.log):
+    if "S" not in letters(context.run.log):
         return
     # such code may unscale gradients itself
     if not context.reads_grad:
@@ -202,9 +208,12 @@ def scaler_order(context: CheckContext) -> Diagnoses:
 
 
 @check(
-    "no-update", "warning", "gradients are reset before the optimizer takes its step"
+    "no-update",
+    "warning",
+    "gradients are reset before the optimizer takes its step",
+    whole_run=True,
 )
-def no_update(context: CheckContext) -> Diagnoses:
+def no_update(context: BackwardCall) -> Diagnoses:
     """An optimizer takes its steps when the gradients are gone already: it updates
     nothing.
 
@@ -232,7 +241,7 @@ def no_update(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    for optimizer in context.record.optimizers:
+    for optimizer in context.run.optimizers:
         if optimizer.reached and not optimizer.fed:
             yield from found(context, _TOO_EARLY, optimizer)
 
@@ -249,8 +258,9 @@ _SCHEDULE = Row(
     "scheduler-order",
     "warning",
     "a learning rate scheduler takes its step before the optimizer's first one",
+    whole_run=True,
 )
-def scheduler_order(context: CheckContext) -> Diagnoses:
+def scheduler_order(context: BackwardCall) -> Diagnoses:
     """A scheduler's `step()` comes at the beginning of each round, so the first value
     of the schedule is never used.
 
@@ -283,14 +293,14 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    log = context.record.log
+    log = context.run.log
     schedules = calls_in(log, "l")[::-1]
     for schedule in {call.source: call for call in schedules}.values():
         about = [
             call
-            for call in log
+            for call in calls_in(log, "lsx")
             if call.source == schedule.source
-            or (call.letter in "sx" and call.about(schedule))
+            or (call.letter in "sx" and call.concerns(schedule))
         ]
         if re.match("l[sx].*l", letters(about)):
             step = about[1].source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 
-from gradviz.checks.context import CheckContext, NamedTensor, Parameter
+from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
 from gradviz.checks.edit import behind, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import cut_words, of_cuts
@@ -40,7 +40,7 @@ _LOOSE = Row(
     "warning",
     "a parameter that no output depends on: it gets no gradient",
 )
-def unused_parameter(context: CheckContext) -> Diagnoses:
+def unused_parameter(context: BackwardCall) -> Diagnoses:
     """A parameter that no output depends on. Its `.grad` stays None and the optimizer
     leaves it as it is.
 
@@ -138,7 +138,7 @@ def _loose(facts: Facts) -> Diagnoses:
                 )._replace(**of_cuts(cuts[:1]))
 
 
-def _unused(context: CheckContext, cases: Sequence[Case], alarming: bool) -> Diagnosis:
+def _unused(context: BackwardCall, cases: Sequence[Case], alarming: bool) -> Diagnosis:
     members = [case.parameter for case in cases]
     modules = _modules(context, members)
     diagnosis = told_of(cases[0], first_names(members))
@@ -149,7 +149,7 @@ def _unused(context: CheckContext, cases: Sequence[Case], alarming: bool) -> Dia
     )
 
 
-def _modules(context: CheckContext, members: Sequence[Parameter]) -> str:
+def _modules(context: BackwardCall, members: Sequence[Parameter]) -> str:
     """The outermost modules of which every parameter is among the members."""
     chosen = {*first_names(members)}
     spoiled, outermost = {""}, dict[str, str]()
@@ -203,7 +203,7 @@ _RESULT = Row(
     "backward() has run, and .grad is still None where one would expect a gradient",
     follows=("unused-parameter", "nonleaf-parameter"),
 )
-def none_grad(context: CheckContext) -> Diagnoses:
+def none_grad(context: BackwardCall) -> Diagnoses:
     """A `.grad` read where there never is one; or a parameter of the graph whose
     `.grad` is None after `backward()`.
 
@@ -259,7 +259,7 @@ def none_grad(context: CheckContext) -> Diagnoses:
         )
 
 
-def _without_gradient(context: CheckContext) -> list[Parameter]:
+def _without_gradient(context: BackwardCall) -> list[Parameter]:
     """The parameters of the graph that have no `.grad`, where others have one."""
     filled = {parameter.model for parameter in context.parameters if parameter.has_grad}
     missing = []
@@ -272,7 +272,7 @@ def _without_gradient(context: CheckContext) -> list[Parameter]:
     return missing
 
 
-def _never_filled(context: CheckContext, tensor: NamedTensor) -> Diagnosis:
+def _never_filled(context: BackwardCall, tensor: NamedTensor) -> Diagnosis:
     """A result whose `.grad` is read."""
     name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
     nodes = () if tensor.node is None else (tensor.node,)

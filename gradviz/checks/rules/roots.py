@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, Parameter, all_frozen
+from gradviz.checks.call import BackwardCall, Parameter, all_frozen
 from gradviz.checks.edit import before
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.mending import (
@@ -28,7 +28,7 @@ class _Case(NamedTuple):
     `read`: a leaf that it was computed from, and whose .grad the code reads.
     """
 
-    context: CheckContext
+    context: BackwardCall
     root: Root
     provenance: Provenance
     cuts: list[Cut]
@@ -122,7 +122,7 @@ _REASONS = (
 @check(
     "no-graph", "error", "an output has no grad_fn, so backward() cannot begin at it"
 )
-def no_graph(context: CheckContext) -> Diagnoses:
+def no_graph(context: BackwardCall) -> Diagnoses:
     """The output has no `grad_fn`: `backward()` raises "element 0 of tensors does not
     require grad".
 
@@ -174,7 +174,7 @@ def no_graph(context: CheckContext) -> Diagnoses:
             yield _told(case)._replace(severity="note" if some else None)
 
 
-def _case(context: CheckContext, root: Root) -> _Case:
+def _case(context: BackwardCall, root: Root) -> _Case:
     provenance = context.provenances.get(root.name, Provenance())
     # where the chain broke for certain comes first; that a leaf was computed from
     # something has to be seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gradviz.checks.context import CheckContext, NamedTensor
+from gradviz.checks.call import BackwardCall, NamedTensor
 from gradviz.checks.edit import Edit, before, instead, out_of_place
 from gradviz.checks.ops import RESHAPES, kind, makers, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -54,7 +54,7 @@ class _Stale(NamedTuple):
     "a tensor that was saved for backward has been modified in place: backward() will fail",
     reads_saved=True,
 )
-def stale_saved(context: CheckContext) -> Diagnoses:
+def stale_saved(context: BackwardCall) -> Diagnoses:
     """A saved tensor was modified in place, so `backward()` will raise "modified by an
     inplace operation".
 
@@ -130,7 +130,7 @@ def _told(graph: Graph, members: Sequence[_Stale]) -> Diagnosis:
     )
 
 
-def _of_an_earlier_step(context: CheckContext, saver: int) -> dict[str, Any]:
+def _of_an_earlier_step(context: BackwardCall, saver: int) -> dict[str, Any]:
     """What to do where the same line ran in this step and in an earlier one, from which
     a state has brought its graph along.
     """
@@ -156,7 +156,7 @@ def _of_an_earlier_step(context: CheckContext, saver: int) -> dict[str, Any]:
     return diagnosis | freed_fix(context, joints, old, origin)
 
 
-def _stale(context: CheckContext, slots: _Slots) -> _Stale:
+def _stale(context: BackwardCall, slots: _Slots) -> _Stale:
     saver, slot = slots[0]
 
     def shares(tensor: Leaf | NamedTensor) -> bool:
@@ -209,7 +209,7 @@ def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
 
 
 def _changes(
-    context: CheckContext, names: Names, saver: int, parameter: bool
+    context: BackwardCall, names: Names, saver: int, parameter: bool
 ) -> list[SourceLine]:
     """Lines that change one of these tensors: the later node that made its present
     value, then what the code shows.
@@ -246,7 +246,7 @@ def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
     return lines
 
 
-def _updates(context: CheckContext, change: Change, names: Names) -> bool:
+def _updates(context: BackwardCall, change: Change, names: Names) -> bool:
     """Whether a line steps an optimizer that holds one of these parameters, as far as
     it is known.
     """

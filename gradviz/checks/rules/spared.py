@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.flow import behind
 from gradviz.checks.words import made_at
 from gradviz.graph import Graph, SourceLine
 from gradviz.source.code_line import read
 
 
-def unneeded(context: CheckContext) -> tuple[SourceLine, str, str] | None:
+def unneeded(context: BackwardCall) -> tuple[SourceLine, str, str] | None:
     """The line that used a tensor with its history, its name, and the optimizer that
     updates nothing there: as a critic's call goes without that of the images it is
     shown. Others hold all that is behind the tensor.
     """
-    graph, before = context.graph, context.before
-    if before is None:
+    graph, previous = context.graph, context.previous
+    if previous is None:
         return None
+
+    before = previous.graph
 
     names = {node.sequence: node.names for node in graph.nodes}
     shared = ({node.sequence for node in before.nodes} & names.keys()) - {None}
@@ -45,7 +47,7 @@ def _leaves(graph: Graph, start: Iterable[int | None]) -> set[str]:
     return {name for node in nodes for name in graph.leaf_of[node].names}
 
 
-def _holders(context: CheckContext, names: set[str]) -> set[str]:
+def _holders(context: BackwardCall, names: set[str]) -> set[str]:
     """The optimizers that hold one of these leaves."""
     return {
         optimizer.name

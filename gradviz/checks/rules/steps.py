@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import before, behind, instead
-from gradviz.checks.record import Interval, RetainedHistory
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.leaves import recorded_updates
 from gradviz.checks.rules.old_tensors import detached, old_tensors
+from gradviz.checks.run import Interval, RetainedHistory
 from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of
 from gradviz.graph import Leaf, SourceLine
 from gradviz.source.code_line import adds_to, without_graph
@@ -37,7 +37,7 @@ _HELD = _GROWS._replace(
     "the graph of earlier steps is kept, and more of it with every step",
     follows=("freed-graph", "stale-saved"),
 )
-def growing_graph(context: CheckContext) -> Diagnoses:
+def growing_graph(context: BackwardCall) -> Diagnoses:
     """What hangs on earlier steps grows from one backward call to the next: memory
     fills up slowly, and steps get slower.
 
@@ -74,7 +74,7 @@ def growing_graph(context: CheckContext) -> Diagnoses:
     """
     # each loss leads to all updates
     follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
-    for history in context.record.histories:
+    for history in context.run.histories if context.is_last else ():
         diagnosis = _told(context, _HELD, history)
         yield diagnosis._replace(**_stored(context, history), follows=follows)
 
@@ -98,7 +98,7 @@ def growing_graph(context: CheckContext) -> Diagnoses:
             yield diagnosis
 
 
-def _last_step(context: CheckContext) -> dict[str, RetainedHistory]:
+def _last_step(context: BackwardCall) -> dict[str, RetainedHistory]:
     """What was held in the step before, by name."""
     calls = [call for call in context.earlier if call.step == context.step - 1]
     histories = [history for call in calls for history in call.retained]
@@ -106,7 +106,7 @@ def _last_step(context: CheckContext) -> dict[str, RetainedHistory]:
 
 
 def _told(
-    context: CheckContext,
+    context: BackwardCall,
     row: Row,
     history: RetainedHistory,
     last: int = 0,
@@ -133,7 +133,7 @@ def _told(
     )
 
 
-def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
+def _stored(context: BackwardCall, history: RetainedHistory) -> dict[str, Any]:
     """What to do about a variable that holds graphs, as fields of the diagnosis."""
     name, added = as_code(history.name), history.added or history.source
     total = adds_to(history.source, history.name)
@@ -153,7 +153,7 @@ def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
     return {"fix": f"In {line(added)}, {fix}"}
 
 
-def _carried(context: CheckContext, history: RetainedHistory, last: int) -> Diagnosis:
+def _carried(context: BackwardCall, history: RetainedHistory, last: int) -> Diagnosis:
     """What the outputs themselves carry along."""
     graph, joints = context.graph, set(history.joints)
     edges = [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
@@ -199,7 +199,7 @@ _NOT_RESET = Row(
     "warning",
     "each step adds its gradient to those of the steps before",
 )
-def gradient_not_reset(context: CheckContext) -> Diagnoses:
+def gradient_not_reset(context: BackwardCall) -> Diagnoses:
     """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update
     also repeats those of all earlier steps.
 
@@ -253,7 +253,7 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
         )._replace(nodes=nodes_of(growing), edit=before(context.backward, statement))
 
 
-def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
+def _piles_up(context: BackwardCall, leaf: Leaf, optimized: bool) -> bool:
     """Whether a leaf has just been updated often enough since its gradient was reset;
     later calls say nothing new.
 
@@ -266,7 +266,7 @@ def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
     return since.steps == TIMES and since.stepped
 
 
-def _reset(context: CheckContext, leaves: Sequence[Leaf]) -> tuple[str, str]:
+def _reset(context: BackwardCall, leaves: Sequence[Leaf]) -> tuple[str, str]:
     """What to do about gradients that add up, and the statement that does."""
     nodes = set(nodes_of(leaves))
     calls = [

@@ -7,10 +7,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import behind, instead
-from gradviz.checks.record import LeafRow, ModelState, OptimizerRow
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.run import LeafRow, ModelState, OptimizerRow
 from gradviz.checks.words import as_code, first_names, line, listed, places
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import parsed
@@ -44,8 +44,9 @@ _ATTRIBUTE = Row(
     "warning",
     "a parameter gets a gradient at every step, and nothing ever updates it",
     follows=("nonleaf-parameter",),
+    whole_run=True,
 )
-def never_updated(context: CheckContext) -> Diagnoses:
+def never_updated(context: BackwardCall) -> Diagnoses:
     """A parameter gets a gradient, no optimizer holds it, and it does not change from
     call to call.
 
@@ -77,7 +78,7 @@ def never_updated(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record = context.run
     # the leaves of a sharded graph are not the tensors that the optimizer holds
     if not record.stepped or any(model.sharded for model in record.models):
         return
@@ -93,7 +94,7 @@ def never_updated(context: CheckContext) -> Diagnoses:
     yield from map(_attribute, _attributes(context, still))
 
 
-def _attributes(context: CheckContext, still: Sequence[LeafRow]) -> Iterator[LeafRow]:
+def _attributes(context: BackwardCall, still: Sequence[LeafRow]) -> Iterator[LeafRow]:
     """Those that a module holds as plain attributes."""
     # the inputs of an equation are leaves, too
     equation = any("BackwardBackward" in op for op in context.graph.ops)
@@ -111,9 +112,9 @@ def _is_trained(model: ModelState | None) -> bool:
     return model is None or model.training or bool(model.held)
 
 
-def _forgotten(context: CheckContext, name: str, leaves: list[LeafRow]) -> Diagnosis:
+def _forgotten(context: BackwardCall, name: str, leaves: list[LeafRow]) -> Diagnosis:
     """Parameters of one model that no optimizer holds, while others are stepped."""
-    record = context.record
+    record = context.run
     rows, model = [row for row in record.optimizers if row.steps], record.model(name)
     held = bool(model and model.held)
     astray = None if held else _astray(rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, Parameter
+from gradviz.checks.call import BackwardCall, Parameter
 from gradviz.checks.registry import Diagnosis, Row
 from gradviz.checks.rules.mending import BARE, cut_words, mend_all, of_cuts, to_change
 from gradviz.checks.words import Names, all_names, code, line, nodes_of, title
@@ -19,7 +19,7 @@ from gradviz.source.provenance import unrecorded
 class Facts:
     """What is asked of a context for all parameters."""
 
-    def __init__(self, context: CheckContext) -> None:
+    def __init__(self, context: BackwardCall) -> None:
         graph, self.context = context.graph, context
         flagged = [graph.nodes[i] for i, flags in enumerate(graph.flags) if flags]
         self.hiding = next(filter(_hides, flagged), None)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.finding import Severity
 from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, makers, spread, user, users
 from gradviz.checks.registry import Diagnoses, Row, check
@@ -60,7 +60,7 @@ _NOTHING = Row(
     follows=("zero-derivative",),
     **VALUES,
 )
-def zero_gradient(context: CheckContext) -> Diagnoses:
+def zero_gradient(context: BackwardCall) -> Diagnoses:
     """Every element of a parameter's gradient is exactly zero, although the parameter
     is in the graph.
 
@@ -92,7 +92,7 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
     zero = [
         leaf
         for leaf in _leaves(context, zeros=True)
-        if context.nonzero.keys().isdisjoint(leaf.names)
+        if context.run.nonzero.keys().isdisjoint(leaf.names)
     ]
     if not zero:
         return
@@ -107,12 +107,12 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
 
 
 def _zeroed(
-    context: CheckContext, zero: Sequence[Leaf]
+    context: BackwardCall, zero: Sequence[Leaf]
 ) -> tuple[Row, SourceLine | None]:
     """What may have made the zeros, and the line that did."""
     if sum(leaf.node in context.zero_weights for leaf in zero) > 1:
         return _START, None
-    if context.zero_weights and not context.looked:
+    if context.zero_weights and not context.run.looked:
         return _BEHIND_START, None
 
     graph, lines = context.graph, list[SourceLine]()
@@ -131,7 +131,7 @@ def _zeroed(
     return _STOP, lines[0]
 
 
-def _leaves(context: CheckContext, *, zeros: bool) -> list[Leaf]:
+def _leaves(context: BackwardCall, *, zeros: bool) -> list[Leaf]:
     """The parameters whose gradient is known to be all zero, or not to be."""
     gradients = read(context)
     return [leaf for leaf, gradient in gradients if (gradient.zeros == 1.0) == zeros]
@@ -158,7 +158,7 @@ _DEAD = Row(
     reads_saved=True,
     **VALUES,
 )
-def dead_relu(context: CheckContext) -> Diagnoses:
+def dead_relu(context: BackwardCall) -> Diagnoses:
     """All ReLUs of a layer give zero for every sample: what is in front of them gets no
     gradient any more, and never recovers.
 
@@ -190,8 +190,8 @@ def dead_relu(context: CheckContext) -> Diagnoses:
     graph = context.graph
     alive = set(nodes_of(_leaves(context, zeros=False)))
     for leaf in _leaves(context, zeros=True):
-        last = context.nonzero.get(leaf.names[0], 0) if leaf.names else 0
-        zero = sum(call > last for call in context.looked)
+        last = context.run.nonzero.get(leaf.names[0], 0) if leaf.names else 0
+        zero = sum(call > last for call in context.run.looked)
         died = 0 < last < (context.call or 0) and zero >= _AFTER
         relu = _dead_in_front(graph, leaf.node, alive) if died else None
         if relu is None:

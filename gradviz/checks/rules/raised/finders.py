@@ -7,9 +7,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from gradviz.checks.context import CheckContext
-from gradviz.checks.record import Raised
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.rules.raised.messages import Message
+from gradviz.checks.run import Raised
 from gradviz.checks.words import as_code, as_leaf, made_at
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import assigned, calling, read
@@ -21,7 +21,7 @@ Lines = Iterable[SourceLine | None]
 class UnderstoodFailure:
     """A script that failed with a message that is understood."""
 
-    def __init__(self, message: Message, context: CheckContext, raised: Raised) -> None:
+    def __init__(self, message: Message, context: BackwardCall, raised: Raised) -> None:
         self.message, self.context, self.raised = message, context, raised
 
     @property
