@@ -87,13 +87,13 @@ def freed_graph(context: BackwardCall) -> Diagnoses:
     # attributes that a custom Function set on ctx stay
     if context.call is None and all(slot.slot.startswith("ctx.") for slot in holds):
         names = tuple(root.name for root in graph.roots)
-        told = _DONE.filled(names, count=count)
-        yield told._replace(nodes=tuple(freed), severity="note")
+        diagnosis = _DONE.filled(names, count=count)
+        yield diagnosis._replace(nodes=tuple(freed), severity="note")
         return
 
     joints = joints_behind(context, freed)
     first = joints[0].producer if joints else freed[0]
-    old, made, joined = old_tensors(context, joints), made_at(graph, first), _SECOND
+    old, origin, joined = old_tensors(context, joints), made_at(graph, first), _SECOND
     if joints:
         who = listed(old.names) or title(graph, first)
         joined = _JOINED.format(
@@ -101,14 +101,14 @@ def freed_graph(context: BackwardCall) -> Diagnoses:
         )
     yield _FREED.filled(
         old.names,
-        made,
+        origin,
         count=count,
         freed=listed([title(graph, node) for node in freed], 2),
         joined=joined,
     )._replace(
         nodes=tuple(freed),
         edges=tuple((edge.consumer, edge.position) for edge in joints),
-        **freed_fix(context, joints, old, made),
+        **freed_fix(context, joints, old, origin),
     )
 
 
@@ -119,7 +119,8 @@ def _freed(context: BackwardCall) -> list[int]:
     # it has freed something itself, what was made since the call before among it
     if context.ran:
         again = raised is not None and "second time" in raised.text
-        freed = [i for i in freed if again and (nodes[i].sequence or 0) < context.since]
+        old = [i for i in freed if (nodes[i].sequence or 0) < context.since]
+        freed = old if again else []
     return freed
 
 
@@ -149,7 +150,7 @@ def freed_fix(
     context: BackwardCall,
     joints: Sequence[Edge],
     old: OldTensors,
-    made: SourceLine | None,
+    origin: SourceLine | None,
 ) -> dict[str, Any]:
     """What to do, and where, as fields of the diagnosis."""
     spared, backward = unneeded(context), context.backward
@@ -166,44 +167,48 @@ def freed_fix(
             "edit": instead(source, new),
         }
     if not joints:
-        return {}
+        return _both(context)
 
     taken = made_at(context.graph, joints[0].consumer)
     if (
-        made is not None
+        origin is not None
         and taken is not None
-        and _is_before(made, taken, old, backward)
+        and _is_before(origin, taken, old, backward)
     ):
-        fix = f"Compute {old.names[0]} again directly before {line(taken)}: {one_line(made.text)}. Or add up both losses, and call "
-        fix += "backward() once."
-        return {"fix": fix, "source": taken, "edit": before(taken, made.text)}
+        fix = f"Compute {old.names[0]} again directly before {line(taken)}: {one_line(origin.text)}."
+        # nothing was updated in between
+        if context.earlier and context.earlier[-1].step == context.step:
+            fix += " Or add up both losses, and call backward() once."
+        return {"fix": fix, "source": taken, "edit": before(taken, origin.text)}
     if old.kept and old.again and backward is not None:
         clear = f"{as_code(old.kept)}.clear()"
         fix = f"Clear {old.kept} in every step, after {line(backward)}, so that it keeps nothing of the step before: {clear}."
         return {"fix": fix, "edit": behind(backward, clear)}
     # else each step makes new numbers
-    leaf = as_leaf(made) if not old.again else ""
+    leaf = as_leaf(origin) if not old.again else ""
     if leaf:
-        return {"fix": f"Create the leaf last: {leaf}.", "edit": instead(made, leaf)}
-    return _apart(context, old, made, taken)
+        return {"fix": f"Create the leaf last: {leaf}.", "edit": instead(origin, leaf)}
+    return _apart(context, old, origin, taken)
 
 
 def _is_before(
-    made: SourceLine, taken: SourceLine, old: OldTensors, backward: SourceLine | None
+    origin: SourceLine, taken: SourceLine, old: OldTensors, backward: SourceLine | None
 ) -> bool:
     """Whether each step computes something once, and two backward calls of the step go
     through it.
     """
-    if backward is None or not made.line < taken.line <= backward.line:
+    if backward is None or not origin.line < taken.line <= backward.line:
         return False
     name = old.names[0] if len(old.names) == 1 else ""
-    return name in assigned(made) and name in read(taken) and in_one_loop(made, taken)
+    return (
+        name in assigned(origin) and name in read(taken) and in_one_loop(origin, taken)
+    )
 
 
 def _apart(
     context: BackwardCall,
     old: OldTensors,
-    made: SourceLine | None,
+    origin: SourceLine | None,
     taken: SourceLine | None,
 ) -> dict[str, Any]:
     """The same about what joins a new graph to an old one."""
@@ -211,12 +216,30 @@ def _apart(
     if not old.names and taken is not None:
         fix = f"Call .detach() of what {code(taken)} takes over from the step before."
         return {"fix": fix, "source": taken}
-    if not old.again:
+    if old.again is False:
         fix = f"Compute {listed(old.names)} inside the loop, in every step. If it needs no gradient, detach it once, after "
-        fix += f"{line(made)}: {old.cut}."
-        return {"fix": fix, "edit": behind(made, old.cut)}
+        fix += f"{line(origin)}: {old.cut}."
+        return {"fix": fix, "edit": behind(origin, old.cut)}
 
     fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
     carried = taken_over(context.backward) if context.backward is not None else {}
-    state = next((carried[name] for name in old.names if name in carried), made)
+    state = next((carried[name] for name in old.names if name in carried), origin)
     return {"fix": fix, "source": state, "edit": behind(context.backward, old.cut)}
+
+
+def _both(context: BackwardCall) -> dict[str, Any]:
+    """The same where backward begins at another output than before, and both were there
+    at that time.
+    """
+    root = context.graph.roots[0]
+    origin = context.graph.nodes[root.node].sequence if root.node is not None else None
+    last = next(iter(context.earlier[-1:]), None)
+    if origin is None or last is None or origin >= last.boundary:
+        return {}
+
+    names = [as_code(name) for name in (last.output, root.name)]
+    if names[0] == names[1] or not all(re.fullmatch(r"[\w.]+", name) for name in names):
+        return {}
+    both = f"({' + '.join(names)}).backward()"
+    fix = f"Call backward() once, of the sum: {both} gives the same gradients in one pass."
+    return {"fix": fix, "source": context.backward}

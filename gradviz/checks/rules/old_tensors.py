@@ -20,12 +20,13 @@ class OldTensors(NamedTuple):
     """Tensors of an earlier step that a graph reaches, by the names that variables have
     for them, or for what comes after them.
 
-    `again`: whether each step makes them anew, as it does a state. `cut` is the code
+    `again`: whether each step makes them anew, as it does a state; None when that is
+    unknown. `cut` is the code
     that detaches them, `kept` a container that holds them.
     """
 
     names: Names = ()
-    again: bool = False
+    again: bool | None = None
     cut: str = ""
     kept: str = ""
 
@@ -43,42 +44,41 @@ def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
     """What is behind these edges, which lead from a new part of the graph into an old
     one.
     """
-    nodes, kept = context.graph.nodes, ""
-    names, again = dict[str, None](), False
+    nodes, kept, again = context.graph.nodes, "", False
+    names, backward = dict[str, None](), context.backward
+    function, elsewhere = backward.function if backward is not None else "", False
     new = {node.source for node in nodes if (node.sequence or 0) >= context.since}
     for edge in joints:
         producer = nodes[edge.producer]
-        found = producer.names[:1] or _names(context, edge)
-        names |= dict.fromkeys(found)
-        kept = next(
-            (_variable(name) for name in producer.names[:1] if name != _variable(name)),
-            kept,
-        )
-        if producer.source is not None:
-            again |= producer.source in new or in_one_loop(
-                producer.source, context.backward
-            )
-    return OldTensors(
-        tuple(dict.fromkeys(map(_variable, names))), again, _cut(list(names)), kept
-    )
+        names |= dict.fromkeys(producer.names[:1] or _names(context, edge))
+        for name in producer.names[:1]:
+            kept = _variable(name) if name != _variable(name) else kept
+        source = producer.source
+        if source is not None:
+            again |= source in new or in_one_loop(source, backward)
+            elsewhere |= source.function != function
+    variables = dict.fromkeys(map(_variable, names))
+    # a method keeps it as an attribute
+    unknown = elsewhere and any("." in name for name in names)
+    again_or_unknown = again or (None if unknown else False)
+    return OldTensors(tuple(variables), again_or_unknown, _cut(list(names)), kept)
 
 
-def in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
+def in_one_loop(source: SourceLine, backward: SourceLine | None) -> bool:
     """Whether a line runs again for each call."""
-    if backward is None or made.file != backward.file:
+    if backward is None or source.file != backward.file:
         return False
-    loops = {*loops_around(made.file, made.line)}
-    same = made.function == backward.function
+    loops = {*loops_around(source.file, source.line)}
+    same = source.function == backward.function
     return same and not loops.isdisjoint(loops_around(backward.file, backward.line))
 
 
 def _names(context: BackwardCall, edge: Edge) -> Names:
     """What variables call that which the line of an old tensor has made in this step."""
     nodes = context.graph.nodes
-    taken = {_last(name) for name in read(nodes[edge.consumer].source)}
-    taken = (
-        taken.intersection(map(_last, assigned(nodes[edge.producer].source))) or taken
-    )
+    taken = set(map(_last, read(nodes[edge.consumer].source)))
+    results = set(map(_last, assigned(nodes[edge.producer].source)))
+    taken = taken & results or taken
     carried = taken_over(context.backward) if context.backward is not None else {}
     held = [
         name

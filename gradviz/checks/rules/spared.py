@@ -19,20 +19,21 @@ def unneeded(context: BackwardCall) -> tuple[SourceLine, str, str] | None:
     graph, previous = context.graph, context.previous
     if previous is None:
         return None
+
     before = previous.graph
 
     names = {node.sequence: node.names for node in graph.nodes}
     shared = ({node.sequence for node in before.nodes} & names.keys()) - {None}
-    for one in (before, graph):
-        for edge in one.edges:
-            number = one.nodes[edge.producer].sequence
-            source = made_at(one, edge.consumer)
-            crosses = one.nodes[edge.consumer].sequence not in shared
+    for side in (before, graph):
+        for edge in side.edges:
+            number = side.nodes[edge.producer].sequence
+            source = made_at(side, edge.consumer)
+            crosses = side.nodes[edge.consumer].sequence not in shared
             if number not in shared or not crosses or source is None:
                 continue
 
-            inside = _leaves(one, [edge.producer])
-            beside = _leaves(one, (root.node for root in one.roots)) - inside
+            inside = _leaves(side, [edge.producer])
+            beside = _leaves(side, (root.node for root in side.roots)) - inside
             others, trained = _holders(context, inside), _holders(context, beside)
             for name in names[number][:1] if others and trained else ():
                 if name in read(source) and trained.isdisjoint(others):
@@ -49,7 +50,7 @@ def _leaves(graph: Graph, start: Iterable[int | None]) -> set[str]:
 def _holders(context: BackwardCall, names: set[str]) -> set[str]:
     """The optimizers that hold one of these leaves."""
     return {
-        one.name
-        for one in context.optimizers
-        if any(names.intersection(tensor.names) for tensor in one.tensors)
+        optimizer.name
+        for optimizer in context.optimizers
+        if any(names.intersection(tensor.names) for tensor in optimizer.tensors)
     }

@@ -74,9 +74,9 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
     """
     # each loss leads to all updates
     follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
-    for history in context.run.histories:
-        told = _told(context, _HELD, history)
-        yield told._replace(**_stored(context, history), follows=follows)
+    for history in context.run.histories if context.is_last else ():
+        diagnosis = _told(context, _HELD, history)
+        yield diagnosis._replace(**_stored(context, history), follows=follows)
 
     last, lines = _last_step(context), set[SourceLine | None]()
     for history in context.retained if context.step > 1 else ():
@@ -87,13 +87,15 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
         if same or not grows or history.source in lines:
             continue
         if history.name:
-            told = _told(context, _GROWS, history, old.nodes)
-            yield told._replace(**_stored(context, history))
+            diagnosis = _told(context, _GROWS, history, old.nodes)
+            yield diagnosis._replace(**_stored(context, history))
         else:
-            told = _carried(context, history, old.nodes)
+            diagnosis = _carried(context, history, old.nodes)
             # lines whose results the graph of the outputs carries along
-            lines = {context.graph.nodes[node].source for node in told.nodes} - {None}
-            yield told
+            lines = {context.graph.nodes[node].source for node in diagnosis.nodes} - {
+                None
+            }
+            yield diagnosis
 
 
 def _last_step(context: BackwardCall) -> dict[str, RetainedHistory]:
@@ -142,7 +144,7 @@ def _stored(context: BackwardCall, history: RetainedHistory) -> dict[str, Any]:
 
     new = without_graph(added, history.depth)
     # a module has none
-    if new and not any(f"{one.name}.detach()" in new for one in context.models):
+    if new and not any(f"{model.name}.detach()" in new for model in context.models):
         fix = f"In {line(added)}, add a value without its graph: {new}. Use .item() for a single number."
         return {"fix": fix, "edit": instead(added, new)}
     if added is None:
@@ -155,20 +157,27 @@ def _carried(context: BackwardCall, history: RetainedHistory, last: int) -> Diag
     """What the outputs themselves carry along."""
     graph, joints = context.graph, set(history.joints)
     edges = [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
-    made = [graph.nodes[edge.producer] for edge in edges]
-    old, source = old_tensors(context, edges), made[0].source if made else None
-    told = _told(context, _GROWS, history, last, old.names, source)
-    told = told._replace(nodes=tuple(node.id for node in made), edges=history.joints)
+    producers = [graph.nodes[edge.producer] for edge in edges]
+    old, source = (
+        old_tensors(context, edges),
+        producers[0].source if producers else None,
+    )
+    diagnosis = _told(context, _GROWS, history, last, old.names, source)
+    diagnosis = diagnosis._replace(
+        nodes=tuple(node.id for node in producers), edges=history.joints
+    )
 
     # sums with something that has no graph lead into the old part, as a recorded update
     # does
-    sums = (node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made)
-    if made and all(sums):
+    sums = (
+        node.op.startswith(("Sub", "Add")) and node.none_inputs for node in producers
+    )
+    if producers and all(sums):
         who = listed(old.names[:1]) or "parameters"
         fix = f"Update {who} without recording: inside torch.no_grad() and in place, or with torch.optim."
-        return told._replace(fix=fix, follows=("nonleaf-parameter",))
+        return diagnosis._replace(fix=fix, follows=("nonleaf-parameter",))
     edit = behind(context.backward, old.cut)
-    return told._replace(fix=detached(context, old), edit=edit)
+    return diagnosis._replace(fix=detached(context, old), edit=edit)
 
 
 # -- gradients and updates -------------------------------------------------------------
