@@ -24,7 +24,6 @@ from gradviz.draw.typesetting import (
     FRAME_LINE,
     FRAME_TITLE,
     PAD_X,
-    SIZES,
     Block,
     FrameBlock,
     FrameTitle,
@@ -285,16 +284,16 @@ class PlacedBoxes:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: int) -> Block:
-        box, text = self._boxes[index], self._texts[index]
+        box, sized = self._boxes[index], self._texts[index]
         rect = Rect(*self.rects[index].tolist())
         about = subject(self._graph, box)
-        if text.cut or not tooltip_note(len(self)):
+        if sized.cut or not tooltip_note(len(self)):
             facts = details(self._graph, about)
         else:
             facts = ()
 
-        tip = "\n".join(f"{word}: {self._clean(detail)}" for word, detail in facts)
-        words = typesetting.placed(text, rect)
+        tip = self._clean("\n".join(f"{word}: {text}" for word, text in facts))
+        words = typesetting.placed(sized, rect)
         return Block(rect, box.kind, words, tip, bool(box.flags))
 
 
@@ -407,15 +406,9 @@ def _frame_words(
         x = rect.x + PAD_X
 
     top = rect.y + rect.height - title.height if direction == "up" else rect.y
-    y, size = top + FRAME_TITLE - 5.0, SIZES["dim"]
+    y = top + FRAME_TITLE - 5.0
     return tuple(
-        Words(
-            x,
-            y + FRAME_LINE * i,
-            line,
-            "dim",
-            text_width(line, size),
-        )
+        typesetting.words(line, "dim", x, y + FRAME_LINE * i)
         for i, line in enumerate(title.lines)
     )
 
