@@ -20,6 +20,7 @@ from gradviz.draw import typesetting, wire_labels, wires
 from gradviz.draw.details import details
 from gradviz.draw.options import Direction, Options
 from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene, subject
+from gradviz.draw.summary import counts_line
 from gradviz.draw.typesetting import (
     FRAME_LINE,
     FRAME_TITLE,
@@ -224,7 +225,7 @@ def compose(
         width=page.width,
         height=page.height,
         title=one_line(drawn.title) or "Autograd graph",
-        description=_description(drawn, options.direction),
+        description=_description(graph, drawn, options.direction),
         words=page.above.words + page.below.words,
         swatches=(*page.above.swatches, *page.below.swatches),
         frames=frames,
@@ -444,36 +445,21 @@ def _below(
     notes: tuple[str, ...],
     room: float,
 ) -> Strip:
-    texts = (
-        *drawn.footer,
-        *notes,
-        tooltip_note(len(drawn.boxes)),
-    )
-    lines = typesetting.lines_strip(
-        [one_line(line) for line in texts if line],
-        room,
-    )
-    bars = typesetting.bars_strip(*drawn.chart, room)
-    return typesetting.stacked([lines, bars], PART_GAP, before=PART_GAP)
+    texts = (*drawn.footer, *notes, tooltip_note(len(drawn.boxes)))
+    lines = [one_line(line) for line in texts if line]
+    strip = typesetting.lines_strip(lines, room)
+    return typesetting.stacked([strip], PART_GAP, before=PART_GAP)
 
 
-def _description(drawn: Scene, direction: Direction) -> str:
-    towards = {
-        "auto": "downwards",
-        "down": "downwards",
-        "up": "upwards",
-        "right": "to the right",
-        "left": "to the left",
-    }[direction]
-    flow = f"Data flows {towards}, from the leaves to the outputs"
-    return (
-        ". ".join(
-            (
-                flow,
-                *filter(None, drawn.aside),
-                *drawn.footer,
-                *(bar.text for bar in drawn.chart.bars),
-            )
-        )
-        + "."
-    )
+_TOWARDS: dict[Direction, str] = {
+    "auto": "downwards",
+    "down": "downwards",
+    "up": "upwards",
+    "right": "to the right",
+    "left": "to the left",
+}
+
+
+def _description(graph: Graph, drawn: Scene, direction: Direction) -> str:
+    flow = f"Data flows {_TOWARDS[direction]}, from the leaves to the outputs"
+    return ". ".join((flow, counts_line(graph), *drawn.footer)) + "."

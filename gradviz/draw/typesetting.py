@@ -250,7 +250,6 @@ SIZES: dict[Tone, float] = {
 TITLE_LINE, NOTE_LINE = 19.0, 15.0
 SWATCH = 10.0
 ENTRY_GAP = 18.0
-BAR_LENGTH = 120.0  # of the longest one
 ENTRY_INDENT = SWATCH + 6.0
 
 
@@ -344,31 +343,6 @@ def legend_strip(
 
     height = y + NOTE_LINE if entries else 0.0
     return Strip(tuple(texts), tuple(swatches), height)
-
-
-def bars_strip(
-    title: str,
-    bars: Sequence[tuple[float, str]],
-    room: float,
-) -> Strip:
-    """A bar chart: a title, then a bar for each part of the longest one, with its text
-    beside it.
-    """
-    head = lines_strip([title] if bars else [], room)
-    texts, swatches = list(head.words), []
-    y, indent = head.height, BAR_LENGTH + 8.0
-
-    for part, text in bars:
-        if part:
-            length = max(1.0, float(round(BAR_LENGTH * part)))
-            swatches.append(
-                Block(Rect(BAR_LENGTH - length, y + 3.0, length, SWATCH), "op")
-            )
-        beside = lines_strip([text], room - indent).moved(indent, y)
-        texts += beside.words
-        y += beside.height
-
-    return Strip(tuple(texts), tuple(swatches), y)
 
 
 def wrap(text: str, limit: int) -> list[str]:
