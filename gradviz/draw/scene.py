@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.draw import data_boxes, details
-from gradviz.draw.chart import Chart, chart_of
+from gradviz.draw.chart import chart_lines, chart_of
 from gradviz.draw.edge_words import EdgeWords
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.names import name_of
@@ -21,7 +21,6 @@ from gradviz.draw.node_boxes import NodeBoxes
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, MEANING, BoxKind
 from gradviz.draw.summary import (
-    counts_line,
     cut_lines,
     dtype_text,
     footer_lines,
@@ -130,9 +129,7 @@ class Scene(NamedTuple):
     legend: tuple[Legend, ...]
     footer: tuple[str, ...]
     frames: tuple[Frame, ...] = ()
-    chart: Chart = Chart()  # under the footer
     dtype: str = ""  # which dtype goes without saying
-    aside: tuple[str, ...] = ()  # what only a picture's description says
 
 
 def scene(graph: Graph, options: Options) -> Scene:
@@ -209,9 +206,7 @@ class Drafter:
                 frame._replace(title=self.brief(frame.title))
                 for frame in self.frames.drawn
             ),
-            chart=chart_of(self.graph),
             dtype=dtype_text(self.dtype, self.several_dtypes),
-            aside=(counts_line(self.graph),),
         )
 
     def _leaves_to_split(self) -> dict[int, int]:
@@ -451,3 +446,4 @@ class Drafter:
         if any(link.label.startswith("\u00d7 ") for link in self.links):
             yield "grad: gradient arriving here; \u00d7: local derivative on the way back"
         yield from self.nodes.backward_lines()
+        yield from chart_lines(chart_of(self.graph))

@@ -272,11 +272,8 @@ def parameters_text(used: int, registered: int) -> str:
     """`70`, or `70 of 1,070` where the graph has only some of those that the module
     has.
     """
-    if not used:
-        return ""
-    if registered > used:
-        return f"{count_text(used)} of {count_text(registered)}"
-    return count_text(used)
+    of_all = f" of {count_text(registered)}" if registered > used else ""
+    return f"{count_text(used)}{of_all}" if used else ""
 
 
 class Heading(NamedTuple):
@@ -289,35 +286,23 @@ class Heading(NamedTuple):
     leaves: int = 0
 
 
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else seconds_text(seconds)
+
+
 COLUMNS: dict[str, Heading] = {
-    "calls": Heading(
-        lambda row: count_text(row.calls) if row.type else "",
-        leaves=1,
-    ),
-    "ops": Heading(
-        lambda row: "" if row.node else count_text(row.ops),
-        leaves=2,
-    ),
+    "calls": Heading(lambda row: count_text(row.calls) if row.type else "", leaves=1),
+    "ops": Heading(lambda row: "" if row.node else count_text(row.ops), leaves=2),
     "parameters": Heading(
         lambda row: parameters_text(row.parameters, row.registered), leaves=6
     ),
     "output": Heading(
-        lambda row: tensor_line(row.output) if row.output else "",
-        "word",
-        leaves=4,
+        lambda row: tensor_line(row.output) if row.output else "", "word", 4
     ),
     "saved": Heading(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
-    "forward": Heading(
-        lambda row: seconds_text(row.forward) if row.forward is not None else ""
-    ),
-    "backward": Heading(
-        lambda row: seconds_text(row.backward) if row.backward is not None else ""
-    ),
-    "made": Heading(
-        lambda row: ", ".join(map(one_line, row.made)),
-        "code",
-        leaves=5,
-    ),
+    "forward": Heading(lambda row: _seconds(row.forward)),
+    "backward": Heading(lambda row: _seconds(row.backward)),
+    "made": Heading(lambda row: ", ".join(map(one_line, row.made)), "code", 5),
 }
 """By heading."""
 _BAR = 8  # cells
@@ -425,24 +410,21 @@ def _columns(
     by_line: bool,
 ) -> dict[str, Heading]:
     """The columns by heading: those asked for, else what is usual."""
-    if options.columns:
-        return {heading: COLUMNS[heading] for heading in options.columns}
+    headings: Sequence[str] = FOR_TIMES if _is_timed(graph) else FOR_MODULES
+    if not by_line and any(row.calls > 1 for row in rows):
+        headings = ("calls", *headings)
     if by_line:
-        return {heading: COLUMNS[heading] for heading in FOR_LINES}
+        headings = FOR_LINES
+    columns = {heading: COLUMNS[heading] for heading in options.columns or headings}
+    if options.columns or by_line:
+        return columns
 
-    columns = {heading: COLUMNS[heading] for heading in _for_modules(graph)}
-    if any(row.calls > 1 for row in rows):
-        columns = {"calls": COLUMNS["calls"], **columns}
     most = max((row.nbytes for row in rows), default=0)
     if most:
         columns["bar"] = Heading(
             lambda row: bar(row.nbytes / most if row.nbytes else None, _BAR), "bar", 3
         )
     return columns
-
-
-def _for_modules(graph: Graph) -> tuple[str, ...]:
-    return FOR_TIMES if _is_timed(graph) else FOR_MODULES
 
 
 def _is_timed(graph: Graph) -> bool:
@@ -461,11 +443,8 @@ def _badge(
     badges: Mapping[int, tuple[Mark, ...]],
 ) -> str:
     """What marks a backward function, in brackets."""
-    if row.node is not None:
-        words = labels.mark_words(badges.get(row.node.id, ()))
-    else:
-        words = ()
-    return "".join(f"  [{word}]" for word in words)
+    marks = badges.get(row.node.id, ()) if row.node is not None else ()
+    return "".join(f"  [{word}]" for word in labels.mark_words(marks))
 
 
 def outline_by(graph: Graph, options: Options) -> str:

@@ -103,7 +103,7 @@ def label_words(
             continue
         beginnings.add(beginning)
 
-        best = _best(texts, list(_anchors(points)), room, ground)
+        best = _best(texts, points, room, ground)
         if best is not None:
             yield ground.write(*best)
 
@@ -114,7 +114,7 @@ def _array(rects: Iterable[Sequence[float]]) -> Floats:
 
 def _best(
     texts: Sequence[str],
-    anchors: Sequence[Sequence[float]],
+    points: Floats,
     room: Rect,
     ground: Ground,
 ) -> tuple[str, Rect] | None:
@@ -124,7 +124,7 @@ def _best(
     for text in texts:
         fallback: tuple[str, Rect] | None = None
         least = 0
-        for place in _places(anchors, text_width(text, SIZE)):
+        for place in _places(_anchors(points), text_width(text, SIZE)):
             covered = ground.covered(place) if _inside(place, room) else None
             if covered == 0:
                 return text, place
@@ -138,12 +138,12 @@ def _anchors(points: Floats) -> Iterator[list[float]]:
     of each piece.
     """
     piece = 3 * ((len(points) - 1) // 6)
-    middle = np.array([0.5, 0.25, 0.75])
     yield points[-1].tolist()
-    yield from bezier(points[piece : piece + 4], middle).tolist()
+    yield from bezier(points[piece : piece + 4], np.array([0.5, 0.25, 0.75])).tolist()
     yield points[0].tolist()
-    for i in range(0, min(len(points) - 3, MAX_PIECES), 3):
-        yield from bezier(points[i : i + 4], middle[:1]).tolist()
+    first = np.arange(0, min(len(points) - 3, MAX_PIECES), 3)
+    pieces = points[first + np.arange(4)[:, None]]
+    yield from bezier(pieces, np.full(len(first), 0.5)).tolist()
 
 
 def _places(anchors: Iterable[Sequence[float]], width: float) -> Iterator[Rect]:
