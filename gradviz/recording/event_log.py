@@ -101,7 +101,8 @@ class LineLog:
 
     def __init__(self, start: int) -> None:
         self._steps: IntervalMap[CallSite] = IntervalMap(start)
-        self._site: CallSite | None = None  # the last one noted
+        # the last one noted, as the map may hold one that an interrupt left half done
+        self._site: CallSite | None = None
         self.seen = start
 
     @property
@@ -320,7 +321,6 @@ class ModuleCall:
         "number",
         "output",
         "parent",
-        "place",
         "root",
         "seconds",
         "site",
@@ -341,8 +341,7 @@ class ModuleCall:
     calls: Counter[SeenModule]
     frame: int  # identity of torch's frame that runs the call
     code: CodeType
-    place: Place | None  # of the line that called
-    site: CallSite | None
+    site: CallSite | None  # that called
     # of a traced module: the calls that its code was traced from
     traced: dict[str, ModuleCall] | None
     output: tuple[Any, torch.dtype, torch.device, torch.layout] | None

@@ -143,16 +143,9 @@ class ModuleCalls:
 
         event_log = self._event_log()
         stack, frame = event_log.stack, sys._getframe(1)
-        while stack:  # does this call run inside the one that began last?
-            outer, code, caller = stack[-1].frame, stack[-1].code, frame.f_back
-            while caller is not None and (
-                id(caller) != outer or caller.f_code is not code
-            ):
-                caller = caller.f_back
-            if caller is not None:
-                break
-            # no: an interrupt ended that one. Hooks run for exceptions, but not for
-            # KeyboardInterrupt.
+        # an interrupt ends calls, too: hooks run for exceptions, but not for
+        # KeyboardInterrupt
+        while stack and not _runs_in(frame.f_back, stack[-1]):
             stack.pop()
 
         call = self._begin(event_log, module, frame, peek_sequence())
@@ -205,7 +198,6 @@ class ModuleCalls:
         # with so many arguments would take longer than the rest
         call = _new(ModuleCall)
         call.module, call.frame, call.code, call.output = seen, frame, code, None
-        call.place = place = site.place if site is not None else None
         call.site, call.began, call.parent, call.seconds = site, next_node, outer, None
         call.traced = None
 
@@ -228,11 +220,8 @@ class ModuleCalls:
             call.tree.pending.append(call)
 
         seen.calls += 1
-        seen.began, seen.recording, seen.source = (
-            next_node,
-            grad_enabled(),
-            place.source if place is not None else None,
-        )
+        seen.began, seen.recording = next_node, grad_enabled()
+        seen.source = site.place.source if site is not None and site.place else None
         return call
 
     def note_traced(
@@ -345,10 +334,17 @@ def _note_evaluation(event_log: EventLog, call: ModuleCall, number: int) -> None
     module = call.module
     # autocast records how it casts weights under no_grad(), too: nodes alone do not
     # say that the call was recorded
-    if number > call.began and module.gave_graph and call.place is not None:
-        event_log.evaluations.append(
-            Evaluation(module.type, call.place, call.began, number)
-        )
+    place = call.site.place if call.site is not None else None
+    if number > call.began and module.gave_graph and place is not None:
+        event_log.evaluations.append(Evaluation(module.type, place, call.began, number))
+
+
+def _runs_in(frame: FrameType | None, call: ModuleCall) -> bool:
+    """Whether a frame is that of a call, or inside it."""
+    identity, code = call.frame, call.code
+    while frame is not None and (id(frame) != identity or frame.f_code is not code):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _closed(
