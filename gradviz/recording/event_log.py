@@ -401,7 +401,8 @@ class EventLog:
     def note_call(self, number: int) -> None:
         """From `number` on, nodes are made in the innermost call."""
         calls, stack = self.calls, self.stack
-        calls.add(max(number, calls.numbers[-1]), stack[-1] if stack else None)
+        innermost = stack[-1] if stack else None
+        calls.add(max(number, calls.numbers[-1]), innermost)
 
     def forget(self, number: int) -> None:
         """Drop what is known of nodes below `number`: a long run would fill the memory

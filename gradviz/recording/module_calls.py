@@ -170,11 +170,9 @@ class ModuleCalls:
         if outer is not None and outer.module.trace is not None:
             outer = self._traced_call(outer, frame.f_back, next_node, module)
 
-        call = self._new_call(
-            self._seen_as(module), outer, id(frame), frame.f_code, site, next_node
-        )
+        seen, code = self._seen_as(module), frame.f_code
+        call = self._new_call(seen, outer, id(frame), code, site, next_node)
         stack.append(call)
-        seen = call.module
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
         event_log.note_call(next_node)
         return call
@@ -182,7 +180,8 @@ class ModuleCalls:
     def _seen_as(self, module: torch.nn.Module) -> SeenModule:
         seen = self.seen(module)
         if seen is None:
-            seen = self._seen[id(module)] = SeenModule(module, trace_of(module))
+            seen = SeenModule(module, trace_of(module))
+            self._seen[id(module)] = seen
         return seen
 
     def _new_call(
@@ -197,9 +196,9 @@ class ModuleCalls:
         # filled in by hand: this runs for every call of a module, and a constructor
         # with so many arguments would take longer than the rest
         call = _new(ModuleCall)
-        call.module, call.frame, call.code, call.output = seen, frame, code, None
-        call.site, call.began, call.parent, call.seconds = site, next_node, outer, None
-        call.traced = None
+        call.module, call.frame, call.code = seen, frame, code
+        call.site, call.began, call.parent = site, next_node, outer
+        call.output = call.seconds = call.traced = None
 
         if outer is not None:
             call.tree = outer.tree
@@ -234,9 +233,10 @@ class ModuleCalls:
         number = following - 1
         inner = self._traced_call(call, frame, number)
         if inner is not call:
-            event_log.calls.add(max(number, event_log.calls.numbers[-1]), inner)
+            calls = event_log.calls
+            calls.add(max(number, calls.numbers[-1]), inner)
             # where the next one is made is not known yet
-            event_log.calls.add(following, call)
+            calls.add(following, call)
 
     def _traced_call(
         self,
@@ -248,12 +248,13 @@ class ModuleCalls:
         """The innermost call that what a traced module does in this frame was traced
         from: itself, where nothing is known. `called` is what that calls.
         """
-        trace = call.module.trace
+        inner, trace = call, call.module.trace
+        if trace is None:
+            return call
         if call.traced is None:
             call.traced = {}
 
-        inner = call
-        for traced in trace.calls(frame, call.code) if trace is not None else ():
+        for traced in trace.calls(frame, call.code):
             if called is not None and traced.module is called:
                 break  # its own hook tells of this one
             entered = call.traced.get(traced.key)
@@ -336,7 +337,8 @@ def _note_evaluation(event_log: EventLog, call: ModuleCall, number: int) -> None
     # say that the call was recorded
     place = call.site.place if call.site is not None else None
     if number > call.began and module.gave_graph and place is not None:
-        event_log.evaluations.append(Evaluation(module.type, place, call.began, number))
+        evaluation = Evaluation(module.type, place, call.began, number)
+        event_log.evaluations.append(evaluation)
 
 
 def _runs_in(frame: FrameType | None, call: ModuleCall) -> bool:
