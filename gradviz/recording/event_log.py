@@ -22,7 +22,7 @@ import torch
 from gradviz.packages import CallSite, Place
 from gradviz.recording.traced import Trace
 from gradviz.variables.objects import joined, members, parameters, submodules
-from gradviz.walker.description import Given
+from gradviz.walker.description import Argument
 from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import elements
 
@@ -147,7 +147,7 @@ _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, som
 # entries of a list or dict that is searched for modules which torch does not know
 _MOST_HELD = 1000
 _EVALUATIONS = 1000  # calls of outermost modules that are kept until somebody asks
-_GIVEN = 1000  # tensors without gradient that modules were given last
+_ARGUMENTS = 1000  # tensors without gradient that modules were given last
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
 
 
@@ -194,7 +194,7 @@ class SeenModule:
         self.checkpoint: Any = None
 
 
-class Tree:
+class ModuleTree:
     """An outermost module: the paths of the modules below it, and who owns which
     parameter.
     """
@@ -333,7 +333,7 @@ class ModuleCall:
     entered: float  # when, by the clock
     seconds: float | None  # that it took, once it is over
     module: SeenModule
-    tree: Tree
+    tree: ModuleTree
     parent: ModuleCall | None
     root: ModuleCall | None  # the outermost call around
     nth: int  # which call of its module it is, inside the outermost one
@@ -364,18 +364,18 @@ class EventLog:
     now.
 
     `backward` is the site of the innermost backward call that runs now. `evaluations`
-    are taken out by whoever asks for them. `given` are tensors without gradient that
+    are taken out by whoever asks for them. `arguments` are tensors without gradient that
     modules were called with, and as what. `ended`: the thread has, so that all of its
     numbers are known.
     """
 
     __slots__ = (
+        "arguments",
         "backward",
         "calls",
         "ended",
         "evaluations",
         "failed",
-        "given",
         "last",
         "lines",
         "stack",
@@ -394,8 +394,8 @@ class EventLog:
         )
         self.failed: FailedCall | None = None
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
-        self.given: deque[tuple[Given, weakref.ref[torch.Tensor]]] = deque(
-            maxlen=_GIVEN
+        self.arguments: deque[tuple[Argument, weakref.ref[torch.Tensor]]] = deque(
+            maxlen=_ARGUMENTS
         )
 
     def note_call(self, number: int) -> None:

@@ -25,13 +25,13 @@ from gradviz.recording.event_log import (
     EventLog,
     FailedCall,
     ModuleCall,
+    ModuleTree,
     SeenModule,
-    Tree,
 )
 from gradviz.recording.traced import TracedCall, trace_of
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
-from gradviz.walker.description import Given
+from gradviz.walker.description import Argument
 from gradviz.walker.private import hide_global_hooks, peek_sequence
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended, tapped
@@ -75,7 +75,7 @@ class ModuleCalls:
         self._event_log = event_log
         self._user = user
         self._seen: dict[int, SeenModule] = {}
-        self._trees: dict[SeenModule, Tree] = {}
+        self._trees: dict[SeenModule, ModuleTree] = {}
         self._count = 0
         self._handles: list[Any] = []
         self.clock = perf_counter
@@ -122,7 +122,7 @@ class ModuleCalls:
         entry = self._seen.get(id(module))
         return entry if entry is not None and entry.ref() is module else None
 
-    def trees(self) -> list[Tree]:
+    def trees(self) -> list[ModuleTree]:
         """Every outermost module so far, settled."""
         for tree in self._trees.values():
             tree.settle()
@@ -150,9 +150,8 @@ class ModuleCalls:
 
         call = self._begin(event_log, module, frame, peek_sequence())
         if call.module.recording:  # else no graph has what it is given
-            _note_given(
-                event_log, module, arguments, frame if call.parent is None else None
-            )
+            outermost = frame if call.parent is None else None
+            _note_arguments(event_log, module, arguments, outermost)
 
         call.entered = self.clock()
 
@@ -203,7 +202,7 @@ class ModuleCalls:
         if outer is not None:
             call.tree = outer.tree
         else:
-            call.tree = self._trees.setdefault(seen, Tree(seen))
+            call.tree = self._trees.setdefault(seen, ModuleTree(seen))
 
         self._count = call.number = self._count + 1
         call.root = root = None if outer is None else outer.root or outer
@@ -402,7 +401,7 @@ def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
     event_log.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
 
 
-def _note_given(
+def _note_arguments(
     event_log: EventLog,
     module: torch.nn.Module,
     arguments: Any,
@@ -413,25 +412,27 @@ def _note_given(
 
     Arguments by keyword are read from torch's frame, where that is given.
     """
+    named: list[tuple[str, Any]] = []
     with _without_functions():
-        positions = [
-            i
-            for i, value in enumerate(arguments)
-            if type(value) is torch.Tensor and not value.requires_grad
-        ]
-        keywords = local_variables(frame).get("kwargs") if frame is not None else None
-        if positions:
+        if any(map(_is_data, arguments)):
             code = getattr(class_attribute(type(module), "forward"), "__code__", None)
-            # without self
-            names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
-            for i in (i for i in positions if i < len(names)):
-                event_log.given.append(
-                    (Given(names[i], frame is None), weakref.ref(arguments[i]))
-                )
+            if code is not None:
+                # without self
+                parameters = code.co_varnames[1 : code.co_argcount]
+                named += zip(parameters, arguments)
 
-        for name, value in keywords.items() if type(keywords) is dict else ():
-            if type(value) is torch.Tensor and not value.requires_grad:
-                event_log.given.append((Given(name, False), weakref.ref(value)))
+        keywords = local_variables(frame).get("kwargs") if frame is not None else None
+        if type(keywords) is dict:
+            named += keywords.items()
+
+        for name, value in named:
+            if _is_data(value):
+                argument = Argument(name, frame is None)
+                event_log.arguments.append((argument, weakref.ref(value)))
+
+
+def _is_data(value: object) -> bool:
+    return type(value) is torch.Tensor and not value.requires_grad
 
 
 def _note_failure(
