@@ -75,7 +75,10 @@ class Moments:
     def __init__(self, target: Target, program: Program, need_graph: bool) -> None:
         self._target, self._program = target, program
         self._need_graph = need_graph
-        self._title = ", ".join(filter(None, (target.title, str(rank() or ""))))
+        process = rank()
+        self._title = target.title
+        if process is not None:
+            self._title += f", {process}"
 
     def has_name(self, frame: FrameType) -> bool:
         """Whether what the target names is there already, if it names something."""

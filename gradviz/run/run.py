@@ -144,7 +144,9 @@ class Run(Generic[T]):
     @property
     def calls(self) -> tuple[int, ...]:
         """The numbers of the calls to look at; none where it is the first that fits."""
-        return (self.at,) if isinstance(self.at, int) else tuple(self.at or ())
+        if isinstance(self.at, int):
+            return (self.at,)
+        return tuple(self.at or ())
 
     def captured(self) -> RunResult[T]:
         """Run it and read.
@@ -169,7 +171,8 @@ class _Running(Generic[T]):
     """A run under way: what was read so far, and what went wrong."""
 
     def __init__(self, run: Run[T]) -> None:
-        self._wishes, self._target, self._look = run, run.target, run.look
+        self._wishes = run
+        self._target, self._look = run.target, run.look
         self._program = Program(run.target)
         self._moments = Moments(run.target, self._program, run.need_graph)
         self._selection = self._select()

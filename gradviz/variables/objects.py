@@ -30,7 +30,7 @@ class _Memory(threading.local):
     that an identity means one thing.
     """
 
-    answers: dict[tuple[object, ...], tuple[tuple[object, ...], Any]] | None = None
+    answers: dict[Any, tuple[tuple[object, ...], Any]] | None = None
 
 
 _memory = _Memory()
