@@ -12,6 +12,7 @@ import torch
 
 from gradviz.checks.collect.leaves import LeafWatch
 from gradviz.checks.collect.modes import ModeWatch
+from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Interval
 from gradviz.cli.main import cli
@@ -273,7 +274,8 @@ def test_nothing_is_found(name: str, steps: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_watch_keeps_nothing_alive() -> None:
     recorder = Recorder(UserCode())
-    watch = LeafWatch(recorder, ModeWatch(recorder))
+    modes = ModeWatch(recorder)
+    watch = LeafWatch(recorder, OptimizerWatch(recorder, modes), modes)
     leaf = torch.ones(3, requires_grad=True)
     for expected in ({}, {7: Interval()}):
         assert watch.intervals({7: leaf}) == expected

@@ -19,9 +19,11 @@ from gradviz.checks.collect.cuts import cut_roots, cuts_entering, described
 from gradviz.checks.collect.held import cycles
 from gradviz.checks.collect.leaves import LeafWatch
 from gradviz.checks.collect.lines import Models, home
+from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import gradients_left, is_broken, loss_of
+from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.steps import Steps
@@ -35,6 +37,7 @@ from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, column
 from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reasons, without_gradient
+from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import signalled
@@ -66,12 +69,14 @@ class Collector:
         self.run = self.recorder.run
         self._modes = ModeWatch(self.recorder)
         self._replaced = Replaced(self.recorder)
-        self._leaf_watch = LeafWatch(self.recorder, self._modes)
-        self.steps = Steps(self._leaf_watch)
+        self._loop = LoopWatch(self.recorder)
+        self.optimizers = OptimizerWatch(self.recorder, self._modes)
+        self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
+        self._steps = Steps(self._leaf_watch)
         self.cuts = CutWatch(code)
         self.cuts.parts = {} if cuts else None
         self.calls = CutCalls(self.cuts)
-        self._reader = ModelReader(model, optimizer, self.recorder, self._replaced)
+        self._reader = ModelReader(model, optimizer, self.optimizers, self._replaced)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -85,9 +90,9 @@ class Collector:
     def watching(self) -> Iterator[None]:
         """Inside, the user's code may run, and is watched."""
         with ExitStack() as until:
-            until.enter_context(self.recorder.watching())
-            until.enter_context(all_tapped(self._modes.listeners()))
-            until.enter_context(all_tapped(self._replaced.listeners()))
+            until.enter_context(self.optimizers.watching())
+            for watch in (self._loop, self._modes, self._replaced):
+                until.enter_context(all_tapped(watch.listeners()))
             until.enter_context(self.calls.watching())
             yield
 
@@ -155,7 +160,7 @@ class Collector:
         # that is a part of a step, and does not end one
         if live.call is not None and not live.create_graph:
             with self._reading("what earlier steps left", live.call):
-                self.steps.read(call, live, location, attribution)
+                self._steps.read(call, live, location, attribution)
         return call
 
     def _collect(
@@ -169,7 +174,7 @@ class Collector:
         reading = self._reader.reading(walked, live)
         call.graph = graph
         call.grad_enabled = torch.is_grad_enabled()
-        call.in_step = self.recorder.in_step
+        call.in_step = bool(self.recorder.stepping)
         call.parameters = tuple(parameter for parameter, _ in reading.parameters)
         call.models = tuple(
             Model(name, type(model).__name__, self._model is not None)
@@ -189,8 +194,7 @@ class Collector:
 
         with self._reading("the optimizers", number):
             call.optimizers = tuple(self._reader.held(reading))
-            born = {key: self.recorder.births.of(leaf) for key, leaf in leaves.items()}
-            call.born = {key: birth[0] for key, birth in born.items() if birth}
+            call.born = self.optimizers.born(leaves)
         with self._reading("the variables", number):
             call.named_tensors = tuple(_named_tensors(reading))
         with self._reading("the modules", number):
@@ -229,7 +233,7 @@ class Collector:
         self._leaves = dict(leaves)
         self.leaf_names |= {id(leaf): leaf_of[i].names for i, leaf in leaves.items()}
         intervals: Mapping[int, Interval] = {}
-        if self.steps.in_a_row:
+        if self._steps.in_a_row:
             intervals = self._leaf_watch.intervals(leaves)
 
         self._fresh = set()
@@ -240,6 +244,20 @@ class Collector:
             if reading.live.ran or empty or reset:
                 self._fresh.add(node)
         return intervals
+
+    def backward(
+        self,
+        number: int,
+        call: EngineCall,
+        reading: bool,
+    ) -> None:
+        """Backward is called for the `number`-th time; `reading`: it is read, as all
+        before.
+        """
+        self.recorder.backward(number, call.frame, call.accumulates)
+        self._steps.passed(number, reading)
+        if call.accumulates:
+            self._modes.backward()
 
     def afterwards(self, call: BackwardCall, filled: bool | None) -> None:
         """Backward has run: note what it left in `.grad`."""

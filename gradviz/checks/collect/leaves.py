@@ -24,6 +24,7 @@ from gradviz.checks.collect.numbers import (
     is_readable,
     optimized,
 )
+from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.parameters import note_mistyped
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Interval, LeafRow, ModelState
@@ -57,8 +58,11 @@ class LeafWatch:
     read, `after` behind it.
     """
 
-    def __init__(self, recorder: Recorder, modes: ModeWatch) -> None:
-        self._recorder, self._run, self._modes = recorder, recorder.run, modes
+    def __init__(
+        self, recorder: Recorder, optimizers: OptimizerWatch, modes: ModeWatch
+    ) -> None:
+        self._recorder, self._run = recorder, recorder.run
+        self._optimizers, self._modes = optimizers, modes
         # each with its mark as of the first call
         self._rows = ByIdentity[tuple[LeafRow, object]]()
         self._left = ByIdentity[_Left]()
@@ -91,7 +95,7 @@ class LeafWatch:
 
     def _note_still(self, left: _Left, leaf: torch.Tensor) -> None:
         """Note which elements were pushed by steps, and have not moved."""
-        row, stepped = self._run.leaves.get(id(leaf)), self._recorder.stepped
+        row, stepped = self._run.leaves.get(id(leaf)), self._optimizers.stepped
         if row is None or left.pushed is None or not stepped.get(id(leaf)):
             return
         count = int(left.pushed.sum())
@@ -102,7 +106,7 @@ class LeafWatch:
 
     def _since(self, left: _Left, leaf: torch.Tensor) -> Interval:
         grad, before = leaf.grad, left.before
-        stepped = id(leaf) in self._recorder.stepped
+        stepped = id(leaf) in self._optimizers.stepped
         changed = version_of(leaf) != left.version
         reset = grad is None or left.grad() is not grad
         if grad is not None and not reset:
@@ -157,7 +161,7 @@ class LeafWatch:
                         before,
                     ),
                 )
-                self._recorder.stepped.pop(id(leaf), None)
+                self._optimizers.stepped.pop(id(leaf), None)
 
     # -- the rows ----------------------------------------------------------------------
 
@@ -166,12 +170,12 @@ class LeafWatch:
         run, live, leaves = self._run, reading.live, reading.walked.variables
         self._name(reading)
         self._read(reading)
-        reached = map(id, leaves.values()) if live.accumulates else ()
-        self._recorder.reaches(
-            reached,
-            live.call or 0,
-            users_frame(live.frame),
-        )
+        number, frame = live.call or 0, users_frame(live.frame)
+        # only a run that is watched on tells of each call
+        if number != self._recorder.number and frame is not None:
+            self._recorder.backward(number, frame)
+            self._modes.backward()
+        self._recorder.reaches(map(id, leaves.values()) if live.accumulates else ())
 
         run.scaler = run.scaler or has_scaler(live.variables)
         note_mistyped(
@@ -194,11 +198,11 @@ class LeafWatch:
         for parameter, tensor in reading.parameters:
             names[id(tensor)] = parameter.names
         for name, optimizer in reading.optimizers:
-            self._recorder.row(optimizer).name = name
+            self._optimizers.row(optimizer).name = name
             for tensor in optimized(optimizer):
                 if id(tensor) not in names:
                     names[id(tensor)] = reading.walked.names.leaf(tensor)
-        self._recorder.look()
+        self._optimizers.look()
 
     def _read(self, reading: Reading) -> None:
         walked, call = reading.walked, reading.live.call or 0
@@ -218,7 +222,7 @@ class LeafWatch:
                     known.get(id(tensor)),
                     modules,
                 )
-                row.born, row.after = self._recorder.births.of(tensor) or (None, 0)
+                row.born, row.after = self._optimizers.births.of(tensor) or (None, 0)
                 self._rows.put(tensor, (row, mark))
                 self._run.leaves[id(tensor)] = row
                 self._run.names.setdefault(id(tensor), row.names)

@@ -19,8 +19,8 @@ from gradviz.checks.collect.lines import (
     made_at,
 )
 from gradviz.checks.collect.numbers import optimized
+from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.parameters import Replaced
-from gradviz.checks.collect.recorder import Recorder
 from gradviz.graph import Graph, column
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
@@ -56,11 +56,11 @@ class ModelReader:
         self,
         model: torch.nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
-        recorder: Recorder,
+        watch: OptimizerWatch,
         replaced: Replaced,
     ) -> None:
         self._model, self._optimizer = model, optimizer
-        self._recorder, self._replaced = recorder, replaced
+        self._watch, self._replaced = watch, replaced
 
     def reading(self, walked: Walked, live: LiveOutputs) -> Reading:
         """What there is at a call."""
@@ -173,7 +173,7 @@ class ModelReader:
                 )
                 for tensor in optimized(optimizer)
             )
-            row = self._recorder.row(optimizer)
+            row = self._watch.row(optimizer)
             written = as_written(name, reading.live.variables)
             yield Optimizer(written, row.type, tensors, row.source, row)
 

@@ -64,7 +64,6 @@ class ModeWatch:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        recorder.on_backward, recorder.on_step = self._backward, self._stepped
         self._looked = Counter[object]()  # how often a line was looked at
         # the models at the last backward call that was read
         self.trainees: Sequence[Trainee] = ()
@@ -165,10 +164,12 @@ class ModeWatch:
         if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
             self._switches.put(module, self._recorder.line(frame))
 
-    def _backward(self) -> None:
+    def backward(self) -> None:
+        """A call of backward comes that fills gradients."""
         self._asleep = [one for one in self.trainees if one.is_asleep()]
 
-    def _stepped(self, fed: set[int]) -> None:
+    def stepped(self, fed: set[int]) -> None:
+        """An optimizer takes a step with the gradients of these tensors."""
         for trainee in self._asleep:
             model = trainee.ref()
             if model is None or model.training or trainee.name in self._judged:

@@ -141,8 +141,8 @@ class RunWatch:
         """
         self._leaves, self._number, line = [], number, _line(call)
         # what trains is new: each line is read anew
-        if self._recorder.stage != self._stage:
-            self._stage = self._recorder.stage
+        if self._collector.optimizers.stage != self._stage:
+            self._stage = self._collector.optimizers.stage
             self._lines.clear()
 
         plain = call.accumulates and not call.create_graph
@@ -155,8 +155,7 @@ class RunWatch:
         self._in_a_row = self._in_a_row and reading
 
         self.differentiates_again |= call.create_graph
-        self._recorder.backward(number, call.frame, call.accumulates)
-        self._collector.steps.passed(number, self._in_a_row)
+        self._collector.backward(number, call, self._in_a_row)
 
         with self._timed():
             self._look(number, call)
