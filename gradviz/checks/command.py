@@ -70,23 +70,14 @@ def _explain(
         ctx.exit()
 
 
-def _ids(
-    ctx: click.Context,
-    parameter: click.Parameter,
-    incomplete: str,
-) -> list[str]:
+def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """The shell completes ids of checks. They are read from the source: to import the
     rules takes seconds, and torch.
     """
-    rules = "".join(
-        path.read_text(encoding="utf-8")
-        for path in Path(__file__).parent.glob("rules/**/*.py")
-    )
-    return sorted(
-        id
-        for id in re.findall(r'^@check\(\s*"([^"]+)"', rules, re.MULTILINE)
-        if id.startswith(incomplete)
-    )
+    files = Path(__file__).parent.glob("rules/**/*.py")
+    rules = "".join(path.read_text(encoding="utf-8") for path in files)
+    ids = re.findall(r'^@check\(\s*"([^"]+)"', rules, re.MULTILINE)
+    return sorted(id for id in ids if id.startswith(incomplete))
 
 
 @click.command("check", cls=TargetCommand)

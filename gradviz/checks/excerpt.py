@@ -16,7 +16,7 @@ from rich.cells import cell_len, set_cell_size
 
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.origins import forward_name
-from gradviz.source.code_line import parsed, span
+from gradviz.source.code_line import parsed, span, without_comment
 from gradviz.source.statements import called, names_in, targets_of, tree_of
 from gradviz.wording import one_line
 
@@ -72,7 +72,7 @@ def excerpt(
         return None
 
     start = len(text) - len(text.lstrip())
-    end = len(re.sub(r"\s*#[^'\"]*$", "", text)) or len(text)
+    end = len(without_comment(text)) or len(text)
     chosen = _spelled(pieces, part) or _operation(pieces, node) or _value(pieces, node)
     if chosen is not None:
         start, last = span(text, chosen)

@@ -199,17 +199,12 @@ def run(
     only, ran, skipped = tuple(only), list[str](), list[tuple[str, str]]()
     of_ranks = any(call.ranks is not None for call in calls)
     read = [each for each in calls if each.values or each.gradients]
-    unread = next(filter(None, (why_not_shown(each.graph) for each in calls)), "")
     found: dict[tuple[object, ...], Explained] = {}
 
     for rule in chosen(only, ignore):
-        reason = ""
-        if rule.ranks != of_ranks:
-            reason = _RANKS
-        elif rule.needs_values and not (values or read):
-            reason = _VALUES
-        elif rule.reads_saved:
-            reason = unread.partition(",")[0]
+        reason = _RANKS
+        if rule.ranks == of_ranks:
+            reason = _why_not(rule, calls, values or bool(read))
 
         if not reason:
             ran.append(rule.id)
@@ -225,6 +220,14 @@ def run(
         tuple(call.call for call in calls),
         tuple(skipped),
     )
+
+
+def _why_not(rule: Check, calls: Sequence[BackwardCall], values: bool) -> str:
+    """Why a check has nothing to read, "" where it has."""
+    if rule.needs_values and not values:
+        return _VALUES
+    reasons = [why_not_shown(call.graph) for call in calls if rule.reads_saved]
+    return next(filter(None, reasons), "").partition(",")[0]
 
 
 def _badness(finding: Finding) -> int:

@@ -5,7 +5,6 @@ https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +15,7 @@ from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.output import region
 from gradviz.checks.pages import MEANING, page, page_lines
 from gradviz.checks.registry import Check, checks
+from gradviz.checks.words import short_path
 from gradviz.wording import notebook_of, one_line, place_text
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -107,11 +107,8 @@ def _uri(file: str) -> str:
     """Relative to the current folder where the file is below it, so that CI finds it in
     the repository; else absolute.
     """
-    path = Path(os.path.abspath(file))
-    try:
-        return quote(path.relative_to(os.getcwd()).as_posix())
-    except ValueError:
-        return path.as_uri()
+    path = Path(short_path(file))
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
 def _fingerprint(finding: Finding) -> str:

@@ -25,7 +25,7 @@ from gradviz.cuts.behind import (
     lines_of,
     ways_to,
 )
-from gradviz.cuts.parts import CutPart, Drop, Joined, Taker, part_behind, takers_of
+from gradviz.cuts.parts import CutPart, Drop, Taker, WithCuts, part_behind, takers_of
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import Place, UserCode, with_text
 from gradviz.source.cut import Cut, DetachKind
@@ -166,7 +166,7 @@ class CutWatch:
         values = enumerate(flatten(outputs))
         lost = [i for i, (_, value) in values if _has_no_graph(value)]
         before = lines_before(frame) if lost else ()
-        joined, entered = Joined(graph, walked), self.entering(takers_of(graph))
+        joined, entered = WithCuts(graph, walked), self.entering(takers_of(graph))
 
         parts = self.parts or {}
         for seen in sorted(parts, key=lambda seen: seen.number):

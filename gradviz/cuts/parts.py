@@ -106,7 +106,7 @@ def takers_of(graph: Graph) -> list[Taker]:
     ]
 
 
-class Joined:
+class WithCuts:
     """A graph, while what was cut off of it is added: nodes are numbered on."""
 
     def __init__(self, graph: Graph, walked: Walked) -> None:

@@ -111,7 +111,7 @@ class CutCalls:
         finally:
             self._paused -= 1
 
-    def _end(self) -> None:
+    def _end(self, *_: Any, **__: Any) -> None:
         """From here on nothing is seen, and everything is as it was before."""
         self._thread = 0
         self._undo.close()
@@ -236,7 +236,8 @@ class CutCalls:
         for draws in dict.fromkeys(samples()):
             yield draws, self._listener("sample", "sample")
         for compiles in (torch.compile, torch.export.export):
-            yield compiles, self._compiled
+            # the compiler looks into what it compiles
+            yield compiles, self._end
 
     def _listener(
         self,
@@ -297,10 +298,6 @@ class CutCalls:
         caller = frame.f_back
         if caller is not None and self._is_watched(caller):
             self.watch.switched(None if mode or begins_block(caller) else caller)
-
-    def _compiled(self, *_: Any, **__: Any) -> None:
-        """The compiler looks into what it compiles."""
-        self._end()
 
 
 def _guard() -> AbstractContextManager[object]:

@@ -33,6 +33,11 @@ def parsed(source: SourceLine | None) -> list[ast.stmt]:
         return []
 
 
+def without_comment(text: str) -> str:
+    """The code of a line."""
+    return re.sub(r"\s*#[^'\"]*$", "", text)
+
+
 def span(
     text: str,
     node: ast.expr | ast.stmt,
@@ -116,8 +121,8 @@ def _with(
     part: Any,
     code: str,
 ) -> str:
-    """The line with other code in the place of a part."""
-    text = source.text.strip() if source is not None else ""
+    """The line with other code in the place of a part, without its comment."""
+    text = without_comment(source.text.strip()) if source is not None else ""
     start, end = span(text, part)
     return text[:start] + code + text[end:]
 

@@ -25,7 +25,6 @@ _OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
 _LIBRARY = re.compile("copy|torch|autograd|F|nn|functional|init|np|numpy")
 EMPTY = r"(?:\[\]|\{\}|(?:list|dict|deque|OrderedDict|Counter)\(\))"
 """A new container with nothing in it."""
-_parsed: dict[str, tuple[str, ast.Module]] = {}
 
 
 # -- a file ----------------------------------------------------------------------------
@@ -106,14 +105,15 @@ def nodes_of(
 def tree_of(file: str) -> ast.Module:
     """A file as a tree, empty where there is no text, or it does not parse."""
     linecache.checkcache(file)  # a script may have been edited while it ran
-    text = "".join(linecache.getlines(file))
-    if file not in _parsed or _parsed[file][0] != text:
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            tree = ast.Module([], [])
-        _parsed[file] = text, tree
-    return _parsed[file][1]
+    return _tree("".join(linecache.getlines(file)))
+
+
+@lru_cache(maxsize=200)
+def _tree(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
 
 
 def flattened(
