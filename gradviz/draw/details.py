@@ -162,14 +162,8 @@ def leaf_lines(
     uses: int = 1,
     module: str = "",
 ) -> Lines:
-    """Names and tensor. `uses` above 1 marks one of several boxes of this leaf:
-    `weight ×12`. `module`: see `node_lines`.
-    """
-    title = labels.leaf_title(leaf, module)
-    return (
-        f"{title} {labels.again(uses)}" if uses > 1 else title,
-        tensor_line(leaf.tensor),
-    )
+    """Names and tensor; `uses` and `module` as in `labels.leaf_title`."""
+    return (labels.leaf_title(leaf, module, uses), tensor_line(leaf.tensor))
 
 
 def root_lines(root: Root) -> Lines:
@@ -182,7 +176,7 @@ def root_lines(root: Root) -> Lines:
 
 def data_lines(data: Data) -> Lines:
     """Names and tensor of data."""
-    return (labels.names_text(data.names) or "input", tensor_line(data.tensor))
+    return (labels.data_title(data), tensor_line(data.tensor))
 
 
 def base_lines(base: Base) -> Lines:

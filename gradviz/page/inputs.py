@@ -143,10 +143,7 @@ class _Boxes:
         path = self._path(group)
         for use in uses:
             data = self._groups.graph.data[use.data]
-            names = labels.names_text(
-                labels.relative(name, path) for name in data.names
-            )
-            lines = (names or "input", tensor_line(data.tensor))
+            lines = (labels.data_title(data, path), tensor_line(data.tensor))
             alike.setdefault(lines, []).append(use)
 
         for (title, line), several in few_of(alike):

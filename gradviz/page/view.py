@@ -109,9 +109,8 @@ class Texts:
 
         if cell.kind in (LEAF, COPY):
             leaf = self._graph.leaf_of[cell.record]
-            title = labels.leaf_title(leaf, self._path(cell.group))
-            if cell.kind == COPY:
-                title += f" {labels.again(self._copies[cell.record])}"
+            copies = self._copies[cell.record] if cell.kind == COPY else 1
+            title = labels.leaf_title(leaf, self._path(cell.group), copies)
             return self._short(title, tensor_line(leaf.tensor), "leaf", cell.record)
 
         if cell.kind == DATA:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from gradviz.graph import (
+    Data,
     Function,
     Graph,
     Group,
@@ -249,12 +250,18 @@ def same_line(group: Group) -> str:
     return ""
 
 
-def leaf_title(leaf: Leaf, module: str = "") -> str:
-    """The leaf's names, or what kind of tensor it is when it has none."""
-    return (
-        names_text(relative(name, module) for name in leaf.names)
-        or f"unnamed {leaf.kind}"
-    )
+def leaf_title(leaf: Leaf, module: str = "", uses: int = 1) -> str:
+    """The leaf's names, or what kind of tensor it is when it has none. `uses` above 1
+    marks one of several boxes of this leaf: `weight ×12`.
+    """
+    names = names_text(relative(name, module) for name in leaf.names)
+    title = names or f"unnamed {leaf.kind}"
+    return f"{title} {again(uses)}" if uses > 1 else title
+
+
+def data_title(data: Data, module: str = "") -> str:
+    """The names of data, or `input`."""
+    return names_text(relative(name, module) for name in data.names) or "input"
 
 
 def root_title(root: Root) -> str:
