@@ -91,7 +91,8 @@ def around(source: SourceLine, part: str) -> str:
     for piece in _pieces(source)[1]:  # the outer ones come first
         inside: list[ast.expr] = []
         if isinstance(piece, ast.Call):
-            inside = [*piece.args, piece.func, getattr(piece.func, "value", piece.func)]
+            owner = getattr(piece.func, "value", piece.func)
+            inside = [*piece.args, piece.func, owner]
         elif isinstance(piece, ast.Compare):
             inside = [piece.left, *piece.comparators]
         if part in map(ast.unparse, inside):
@@ -178,8 +179,8 @@ def code_lines(code: Excerpt, width: int) -> Iterator[str]:
     """
     number = str(code.line)
     room = max(20, width - len(number) - 3)
-    before, after = code.text[: code.column - 1], code.text[code.end_column - 1 :]
-    texts = (before.lstrip(), code.part, after)
+    begin, end = code.column - 1, code.end_column - 1
+    texts = code.text[:begin].lstrip(), code.part, code.text[end:]
     before, part, after = (one_line(text.expandtabs(1)) for text in texts)
 
     # what matters, and what is before it as far as it fits

@@ -156,7 +156,7 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
 
     >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append(l)", "a.append(f(l) / 2)", "a[i] = l")]
     ['a.append(l.detach())', 'a.append((f(l) / 2).detach())', 'a[i] = l.detach()']
-    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append((l, 1))", "a.append(l.item())", "t += l")]
+    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append((l, 1))", "a.append(l.item())", "t += l  # all")]
     ['', '', 't += l.detach()']
     >>> [without_graph(SourceLine("a.py", 1, "f", text), 2) for text in ("a.append(l)", "a['x'].append(l)")]
     ['', "a['x'].append(l.detach())"]
