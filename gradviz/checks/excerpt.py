@@ -17,7 +17,7 @@ from rich.cells import cell_len, set_cell_size
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.origins import forward_name
 from gradviz.source.code_line import parsed, span, without_comment
-from gradviz.source.statements import called, names_in, targets_of, tree_of
+from gradviz.source.statements import assigned, called, tree_of
 from gradviz.wording import one_line
 
 _OPERATORS: dict[str, type[ast.AST]] = {
@@ -150,7 +150,9 @@ def _value(pieces: Sequence[Any], node: Node | None) -> Any:
         statements = [each for each in statements if each not in inside]
     if len(statements) > 1:
         names = set(node.names if node is not None else ())
-        statements = [each for each in statements if names.intersection(_gives(each))]
+        statements = [
+            each for each in statements if names.intersection(assigned(each)[0])
+        ]
     if len(statements) != 1:
         return None
 
@@ -162,11 +164,6 @@ def _value(pieces: Sequence[Any], node: Node | None) -> Any:
         getattr(statement, name, None) for name in ("value", "iter", "test", "exc")
     )
     return next((part for part in (*items, *parts) if part is not None), None)
-
-
-def _gives(statement: ast.stmt) -> Iterator[str]:
-    for target in targets_of(statement):
-        yield from names_in(target)
 
 
 def code_lines(code: Excerpt, width: int) -> Iterator[str]:
