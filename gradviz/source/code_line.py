@@ -309,13 +309,10 @@ def passing(
     >>> line = SourceLine("a.py", 1, "f", "loss = nn.CrossEntropyLoss(weight=w)(x, y)")
     >>> passing(line, ["CrossEntropyLoss"], "ignore_index", "0"), passing(line, ["CrossEntropyLoss"], "weight", "v")
     ('loss = nn.CrossEntropyLoss(weight=w, ignore_index=0)(x, y)', 'loss = nn.CrossEntropyLoss(weight=v)(x, y)')
+    >>> passing(SourceLine("a.py", 1, "f", "nn.L1Loss(),"), ["L1Loss"], "reduction", "'sum'")
+    "nn.L1Loss(reduction='sum'),"
     """
-    if source is None:
-        return ""
-
-    # one of several arguments, on a line of its own
-    alone = source._replace(text=source.text.removesuffix(","))
-    parts = [part for each in parsed(alone) for part in ast.walk(each)]
+    parts = [part for each in parsed(source) for part in ast.walk(each)]
     calls = [part for part in parts if isinstance(part, ast.Call)]
     calls = [call for call in calls if called(call) in functions]
     # which of two losses is meant would be a guess
