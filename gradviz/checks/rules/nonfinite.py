@@ -175,7 +175,7 @@ def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
     return Diagnosis(
         f"{summary} in {forward_name(graph.nodes[first])}{'' if certain else ', most likely'}",
         names,
-        f"{title_and_code(graph, first)} gets a finite gradient and gives one that is not"
+        f"{title_and_code(graph, first)} receives a finite gradient and returns one that is not"
         f"{f': {why}' if why else ''}; the outputs are finite",
         f"{remedy_of(context, first)}.",
         (first, *nodes_of(leaves)),

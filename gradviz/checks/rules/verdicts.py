@@ -124,7 +124,8 @@ VERDICTS = (
         lambda case: case.parameter.compiled is not None,
         Row(
             "{do} not get a gradient inside the compiled function",
-            "the compiled function takes them, and its backward returns no gradient for them: the result is cut or dropped inside",
+            "the compiled function takes them, and its backward returns no gradient for them: inside, their result is cut or "
+            "dropped",
             "Look in {forward}, for .detach(), .data, argmax, no_grad() and a result that is not used{made}. "
             "The model uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False).",
         ),
