@@ -178,7 +178,7 @@ def test_unused_parameters_have_a_verdict(use: Any, severity: str, words: str) -
     assert found.severity == severity and words in found.summary
 
 
-@pytest.mark.parametrize(("several", "words"), [(False, "one parameter"), (True, "; 1 other has several names, too")])
+@pytest.mark.parametrize(("several", "words"), [(False, "one parameter"), (True, "; 1 other with several names, too")])
 def test_tied_parameters_are_one_note(several: bool, words: str) -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     net[1].weight = net[0].weight

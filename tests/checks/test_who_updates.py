@@ -789,8 +789,3 @@ def test_only_what_got_zeros_is_told_to_get_zeros(tmp_path: Path) -> None:
     found, code = check(written(tmp_path, TWO_LOSSES))
     assert code == 0
     assert [(one["id"], one["names"]) for one in found] == [("zero-gradient", ["actor.bias", "actor.weight"])]
-
-
-def test_evaluations_of_one_step_are_no_steps(tmp_path: Path) -> None:
-    (alarm,) = alarms(FAULTS["a closure that resets nothing"].script, tmp_path)
-    assert "from evaluation to evaluation" in alarm["summary"] and "step" not in alarm["summary"]

@@ -75,7 +75,7 @@ class Collector:
         self._steps = Steps(self._leaf_watch)
         self.cuts = CutWatch(code)
         self.cuts.parts = {} if cuts else None
-        self.calls = CutCalls(self.cuts, self.cuts.next_step)
+        self.calls = CutCalls(self.cuts)
         self._reader = ModelReader(model, optimizer, self.optimizers, self._replaced)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
@@ -129,7 +129,6 @@ class Collector:
         attribution, walks = None, list[Walked]()
         if live.recording is not None:
             attribution = live.recording.attribution(self._model, live.variables)
-        parts = self.cuts.parts_of(attribution, live.outputs, live.frame)
 
         def inspect(walked: Walked) -> None:
             self._collect(call, walked, live)
@@ -141,18 +140,17 @@ class Collector:
             variables=live.variables,
             title=live.title,
             need_graph=False,
-            attribution=parts or attribution,
+            attribution=attribution,
             inspect=inspect,
         )
-        if parts is not None:
-            lines = CutLines(watch=self.cuts, calls=self.calls)
+        if self.cuts.parts is not None:
+            lines = CutLines(calls=self.calls)
             reasons = Reasons(live.variables, live.recording, lines)
             absent = tuple(without_gradient(walks[0], reasons))
-            drawn = replace(
-                parts.joined(graph, walks[0].names),
-                absent=absent,
+            drawn = self.cuts.joined(
+                graph, walks[0], attribution, live.outputs, live.frame
             )
-            call.drawn = drawn.with_root_names(live.names)
+            call.drawn = replace(drawn, absent=absent).with_root_names(live.names)
 
         call.graph, location = graph.with_root_names(live.names), None
         with self._reading("the script's code", live.call):

@@ -12,13 +12,12 @@ import torch
 from gradviz.checks.words import COMPARISONS
 from gradviz.cuts.behind import lines_before
 from gradviz.cuts.lines import CutWatch, SeenCut
-from gradviz.cuts.parts import takers
-from gradviz.graph import SourceLine, column
+from gradviz.cuts.parts import takers_of
+from gradviz.graph import SourceLine
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
 from gradviz.source.provenance import Provenance
 from gradviz.source.statements import called, expressions_at, subject, text_of
-from gradviz.walker.private import LAST
 from gradviz.walker.walk import Walked
 
 
@@ -27,14 +26,8 @@ def cuts_entering(
     walked: Walked,
 ) -> dict[int, tuple[Cut, ...]]:
     """The nodes of the graph that take in what was cut off, with the cuts."""
-    graph = walked.graph
-    sequences = column(graph.nodes, "sequence")
-    numbers = [LAST if number is None else number for number in sequences]
-    counts = enumerate(column(graph.nodes, "none_inputs"))
-    others = {node: count for node, count in counts if count}
-
     entered: dict[int, list[SeenCut]] = {}
-    for seen, nodes in watch.entering(takers(numbers, graph.edges, others)).items():
+    for seen, nodes in watch.entering(takers_of(walked.graph)).items():
         for node in nodes:
             entered.setdefault(node, []).append(seen)
     for node, leaf in walked.variables.items():

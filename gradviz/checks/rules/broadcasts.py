@@ -66,12 +66,14 @@ def broadcast(context: BackwardCall) -> Diagnoses:
         lines.add(source)
         words = [str(sizes) for sizes in shapes]
         both = " and ".join(words)
-        told = f"shapes {both} broadcast" if words[1:] else f"shape {both} broadcasts"
+        wording = (
+            f"shapes {both} broadcast" if words[1:] else f"shape {both} broadcasts"
+        )
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind(graph, node)).lower()
         yield _ROW.filled(
             (),
             source,
-            shapes=told,
+            shapes=wording,
             both=both,
             operation=name,
             size=(shapes[0] or (0,))[0],
@@ -102,7 +104,7 @@ def _shapes(graph: Graph, node: int) -> list[Sizes]:
 
 
 def _is_square(sizes: tuple[int, ...]) -> bool:
-    return len(sizes) == 2 and sizes[0] == sizes[1] and sizes[0] > 1
+    return len(sizes) == 2 and sizes[0] == sizes[1] > 1
 
 
 def _expanded(graph: Graph, node: int) -> int:
@@ -121,7 +123,9 @@ def _is_averaged(graph: Graph, node: int, sizes: tuple[int, ...]) -> bool:
     """Whether all elements of what an operation makes become one number."""
     alike = spread(
         [node],
-        lambda node: [one for one in users(graph, node) if shape(graph, one) == sizes],
+        lambda node: [
+            user for user in users(graph, node) if shape(graph, user) == sizes
+        ],
     )
     ends = (user for node in alike for user in [node, *users(graph, node)])
     return any(

@@ -31,7 +31,8 @@ from gradviz.source.search import lines_behind
 from gradviz.wording import one_line, plural
 
 SUMS = ("Add", "Sub", "Rsub")
-_SCALED, _REDUCED, _JOINED = ("Mul", "Div", "Neg"), ("Sum", "Mean"), ("Stack", "Cat")
+_SCALED = ("Mul", "Div", "Neg")
+_REDUCED, _JOINED = ("Sum", "Mean"), ("Stack", "Cat")
 _SAME = (*SUMS, *_JOINED, *_REDUCED, *RESHAPES, "Select")
 _FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside", "FloorDivide")
 _ONE = (), (1,)  # shapes of a single number
@@ -170,7 +171,8 @@ def _spells(term: str, cut: Cut) -> bool:
     """Whether code does what cuts, or calls the function that does."""
     if cut.operation in COMPARISONS and re.search("[<>=]", term):
         return True
-    inner = {cut.operation.strip("_"), *(line.function for line in cut.via[:-1])}
+    functions = [line.function for line in cut.via[:-1]]
+    inner = {cut.operation.strip("_"), *functions}
     return not inner.isdisjoint(re.findall(r"\w+", term))
 
 
@@ -192,6 +194,9 @@ def _numbers(
     )
 
 
+_ADDS = ast.Add, ast.Sub
+
+
 def _term(graph: Graph, node: int, source: SourceLine | None) -> str:
     """What the code adds, where the line shows it: the side of the sum without a graph."""
     live = {edge.position for edge in graph.inputs(node)}
@@ -202,7 +207,7 @@ def _term(graph: Graph, node: int, source: SourceLine | None) -> str:
             return ast.unparse(statement.value)
 
         sums = list[ast.BinOp]()
-        while isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
+        while isinstance(value, ast.BinOp) and isinstance(value.op, _ADDS):
             sums += [value] if isinstance(value.op, operator) else []
             value = value.left
         if len(sums) == len(live) == 1:
@@ -246,7 +251,8 @@ def zero_derivative(context: BackwardCall) -> Diagnoses:
     ```
     """
     graph = context.graph
-    flat = {node for node in range(len(graph.nodes)) if kind(graph, node) in _FLAT}
+    nodes = range(len(graph.nodes))
+    flat = {node for node in nodes if kind(graph, node) in _FLAT}
     alive = from_outputs(graph, flat) if flat and not context.guessed else ()
     stops = [node for node in alive if node in flat]
     lost = [
@@ -255,12 +261,12 @@ def zero_derivative(context: BackwardCall) -> Diagnoses:
         if leaf.node not in alive and leaf.kind == "parameter"
     ]
     if stops and lost:
-        names = first_names(lost)
+        names, ops = first_names(lost), [graph.ops[node] for node in stops]
         yield _ROUNDED.filled(
             names,
             made_at(graph, stops[0]),
             count=plural(len(lost), "parameter"),
             which=listed(names) or "the leaves",
-            ops=listed(dict.fromkeys(graph.ops[node] for node in stops), 2),
+            ops=listed(dict.fromkeys(ops), 2),
             node=title(graph, stops[0]),
         )._replace(nodes=tuple(stops))

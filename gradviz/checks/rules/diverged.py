@@ -65,8 +65,12 @@ def from_the_update(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
         why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
 
     # the line with the rate
-    made = (one.source for one in context.optimizers if one.source is not None)
-    fix, source = _RATE, next(made, context.backward)
+    lines = (
+        optimizer.source
+        for optimizer in context.optimizers
+        if optimizer.source is not None
+    )
+    fix, source = _RATE, next(lines, context.backward)
     values = context.values
 
     if (

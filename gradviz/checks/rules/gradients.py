@@ -126,7 +126,9 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
     limit = context.gradients.exploding if context.gradients is not None else 0.0
     for layers in _models(context):
         last = layers[-1].rms
-        huge = [one for one in layers if one.rms > limit * last or one.norm > HUGE]
+        huge = [
+            layer for layer in layers if layer.rms > limit * last or layer.norm > HUGE
+        ]
         if huge:
             worst = max(huge, key=lambda layer: layer.rms)
             yield _flow(_EXPLODES, layers, huge, worst, last, limit)
@@ -153,7 +155,8 @@ def _models(context: BackwardCall) -> list[list[Layer]]:
         takers = users(graph, leaf.node)
         if len(leaf.tensor.shape or ()) > 1 and takers and gradient.norm:
             first = min(takers, key=lambda node: graph.nodes[node].sequence or 0)
-            found.append((graph.nodes[first].sequence or 0, first, leaf, gradient))
+            order = graph.nodes[first].sequence or 0
+            found.append((order, first, leaf, gradient))
 
     owner = {parameter.node: parameter.model for parameter in context.parameters}
     models: dict[int | None, list[Layer]] = {}

@@ -167,7 +167,8 @@ def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
     for leaf in graph.leaves:
         for user in () if leaf.names else users(graph, leaf.node):
             source = made_at(graph, user)
-            old = user in results and (graph.nodes[user].sequence or 0) < context.since
+            number = graph.nodes[user].sequence or 0
+            old = user in results and number < context.since
             if source and as_leaf(source) and (leaf.kind == "parameter" or old):
                 lines[source] = results.get(user, "a tensor")
     if lines:
@@ -187,7 +188,9 @@ def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
     """Tensors that only the optimizer knows: no model, no variable, no graph of this
     run has them.
     """
-    stray = sum(one.node is None and not one.names for one in optimizer.tensors)
+    stray = sum(
+        tensor.node is None and not tensor.names for tensor in optimizer.tensors
+    )
     used = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter"]
     without = [leaf for leaf in used if leaf.node not in context.optimized]
     if stray and (without or not used):
@@ -210,17 +213,18 @@ def _unlisted(context: BackwardCall) -> Diagnoses:
     if not context.optimized or not lost:
         return
 
-    homes = [context.homes[leaf.node] for leaf in lost if leaf.node in context.homes]
+    homes = context.homes
+    places = [homes[leaf.node] for leaf in lost if leaf.node in homes]
     source = context.born.get(lost[0].node)
     fix, edit = _KEEP, None
     if source is not None and source.function == "forward":
         fix = _ANEW.format(line(source))
-    for place in homes:
+    for place in places:
         source = place.line or source
         if place.container:
             new = wrapped(place.line, place.container)
             fix = _LISTING.format(line(place.line), place.container, new)
-            edit = instead(place.line, new) if len({*homes}) == 1 else None
+            edit = instead(place.line, new) if len({*places}) == 1 else None
 
     wraps = any(cut.kind == "parameter" for cut in context.cuts)
     yield _UNLISTED.filled(
@@ -241,7 +245,10 @@ def _is_unlisted(context: BackwardCall, leaf: Leaf) -> bool:
     """
     if leaf.kind != "parameter" or leaf.node in context.optimized:
         return False
-    if any(leaf.node in (one.node, one.compiled) for one in context.parameters):
+    if any(
+        leaf.node in (parameter.node, parameter.compiled)
+        for parameter in context.parameters
+    ):
         return False
     graph = context.graph
     lines = (made_at(graph, user) for user in users(graph, leaf.node))

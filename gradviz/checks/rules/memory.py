@@ -8,8 +8,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.run import Kind
 from gradviz.checks.words import code, line
-from gradviz.graph.amounts import COUNTED
-from gradviz.wording import bytes_text, one_line, plural
+from gradviz.wording import one_line, plural
 
 
 @check(
@@ -147,17 +146,11 @@ def retained_graph(context: BackwardCall) -> Diagnoses:
     ```
     """
     for retained in context.run.events(Kind.RETAINED):
-        source, kept = retained.source, 0
-        if context.backward == source:
-            for storage in context.graph.storages:
-                kept += (storage.nbytes or 0) if storage.kind in COUNTED else 0
-
-        each = f"; each keeps {bytes_text(kept)} until the next one is there"
+        source = retained.source
         yield Diagnosis(
             "retain_graph=True is not needed: nothing runs through this graph again",
             (),
-            f"{code(source)} retained the graphs of {retained.times} calls, and no later call met any of them"
-            f"{each if kept else ''}",
+            f"{code(source)} retained the graphs of {retained.times} calls, and no later call met any of them",
             "Leave out retain_graph=True.",
             source=source,
             part="retain_graph=True",

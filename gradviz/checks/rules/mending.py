@@ -208,7 +208,8 @@ def cut_words(cut: Cut) -> str:
 
 def all_cut_words(cuts: Iterable[Cut]) -> str:
     """The same for several, each once."""
-    return "; ".join({(cut.source, cut.kind): cut_words(cut) for cut in cuts}.values())
+    words = {(cut.source, cut.kind): cut_words(cut) for cut in cuts}
+    return "; ".join(words.values())
 
 
 def mend_all(cuts: Sequence[Cut]) -> str:
@@ -216,5 +217,5 @@ def mend_all(cuts: Sequence[Cut]) -> str:
     lines: dict[str, dict[str, None]] = {}
     for cut in cuts:
         lines.setdefault(mend(cut), {})[line(to_change(cut))] = None
-    sentences = (f"In {listed(at)}, {advice}." for advice, at in lines.items())
+    sentences = (f"In {listed(places)}, {advice}." for advice, places in lines.items())
     return " ".join(sentences)

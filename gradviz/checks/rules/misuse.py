@@ -8,7 +8,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.run import Event, Kind
-from gradviz.checks.words import line, listed, verb
+from gradviz.checks.words import line, listed
 from gradviz.source.code_line import passing
 from gradviz.source.search import step_begins
 from gradviz.wording import one_line, plural
@@ -57,17 +57,9 @@ def _modes(context: BackwardCall) -> Diagnoses:
         row = _MODES[event.kind]
         diagnosis = row.filled((), event.source, name, times=plural(times, "time"))
         if event.kind is Kind.FREE_DROPOUT:
-            diagnosis = _with_edit(diagnosis, event)
+            new = passing(event.source, _DROPOUTS, "training", "self.training")
+            diagnosis = diagnosis._replace(edit=instead(event.source, new))
         yield diagnosis
-
-
-def _with_edit(diagnosis: Diagnosis, event: Event) -> Diagnosis:
-    new = passing(event.source, _DROPOUTS, "training", "self.training")
-    edit = instead(event.source, new)
-    if edit is None:
-        return diagnosis
-    fix = f"{diagnosis.fix.removesuffix('.')}: {new.rstrip(',')}."
-    return diagnosis._replace(edit=edit, fix=fix)
 
 
 @check(
@@ -136,19 +128,17 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
 def _asleep(context: BackwardCall, asleep: Event) -> Diagnosis:
     """A model that is trained in eval() mode."""
     variable, type_name, *parts = asleep.about
-    name, begins = one_line(variable), step_begins(context.backward)
-    first = f", first thing in the loop of {line(begins)}" if begins is not None else ""
-
+    name, begins, first = one_line(variable), step_begins(context.backward), ""
+    if begins is not None:
+        first = f", first thing in the loop of {line(begins)}"
     return Diagnosis(
         f"{name} ({one_line(type_name)}) is trained in eval() mode",
         (variable,),
-        f"{listed(parts, 3)} {verb(parts, 'is', 'are')} in eval mode, where dropout drops nothing and batch normalization uses its "
-        f"running statistics, and an optimizer updates the parameters of {name}",
+        f"in eval mode are {listed(parts)}, where dropout drops nothing and batch normalization uses its running "
+        f"statistics, and an optimizer updates the parameters of {name}",
         f"Call {name}.train() before the training steps{first}, and again after every evaluation that calls {name}.eval().",
         source=asleep.source or context.backward,
-        edit=instead(
-            begins, f"{begins.text}\n    {name}.train()" if begins is not None else ""
-        ),
+        edit=instead(begins, f"{begins.text}\n    {name}.train()" if begins else ""),
     )
 
 

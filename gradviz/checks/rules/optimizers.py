@@ -120,8 +120,8 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
             continue
 
         names = {*record.named(optimizer.held)}
-        cuts = [cut for cut in record.cuts if names & {*cut.leaf, *cut.behind}]
-        cuts = cuts or list(record.cuts)
+        cuts = list(record.cuts)
+        cuts = [cut for cut in cuts if names & cut.behind.union(cut.leaf)] or cuts
         yield idle.row.filled(
             optimizer.subject,
             _source(context, optimizer, idle, cuts),

@@ -46,10 +46,10 @@ def found(
     record = context.run
     log = record.about(optimizer) if optimizer is not None else record.log
     word = letters(log)
-    seen = [] if order.unless in word else [*re.finditer(order.pattern, word)]
+    seen = list(re.finditer(order.pattern, word))
     # where each optimizer is asked, it may have taken a single step
     enough = min(TIMES, word.count("s")) if optimizer is not None else TIMES
-    if not seen or len(seen) < enough:
+    if order.unless in word or not seen or len(seen) < enough:
         return
 
     call = log[seen[0].start("call")].source
@@ -58,6 +58,7 @@ def found(
     step = re.fullmatch(r"([\w.]+)\.step\((.+)\)", there)
     scaler, stepped = step.groups() if step else ("scaler", "optimizer")
     words = {"scaler": scaler, "opt": stepped}
+    addition = order.addition.format(**words)
     names = optimizer.subject if optimizer is not None else ()
     yield order.row.filled(
         names,
@@ -67,7 +68,7 @@ def found(
         times=plural(len(seen), "time"),
         optimizer="".join(names),
         **words,
-    )._replace(edit=order.edit(call, other, order.addition.format(**words)))
+    )._replace(edit=order.edit(call, other, addition))
 
 
 _LATE = CallOrder(
@@ -293,7 +294,8 @@ def scheduler_order(context: BackwardCall) -> Diagnoses:
     ```
     """
     log = context.run.log
-    for schedule in {call.source: call for call in calls_in(log, "l")[::-1]}.values():
+    schedules = calls_in(log, "l")[::-1]
+    for schedule in {call.source: call for call in schedules}.values():
         about = [
             call
             for call in calls_in(log, "lsx")

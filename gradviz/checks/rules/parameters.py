@@ -8,6 +8,7 @@ from itertools import accumulate, chain
 from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
 from gradviz.checks.edit import behind, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.rules.mending import cut_words, of_cuts
 from gradviz.checks.rules.verdicts import CUT, Case, Facts, case_of, told_of, verdict_of
 from gradviz.checks.words import (
     all_names,
@@ -17,6 +18,7 @@ from gradviz.checks.words import (
     line,
     listed,
     made_at,
+    nodes_of,
     places,
     title,
 )
@@ -24,6 +26,13 @@ from gradviz.source.search import returned_by
 from gradviz.wording import one_line, plural
 
 # -- unused-parameter ------------------------------------------------------------------
+
+
+_LOOSE = Row(
+    "{name} does not get a gradient: the graph is cut behind it",
+    "{cut}, and the output is computed from what comes after it",
+    "",
+)
 
 
 @check(
@@ -79,8 +88,10 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     if all(root.node is None for root in context.graph.roots):
         return
 
-    facts, groups = Facts(context), dict[tuple[object, ...], list[Case]]()
-    held = {*all_names(chain.from_iterable(one.tensors for one in context.at_work))}
+    facts = Facts(context)
+    groups: dict[tuple[object, ...], list[Case]] = {}
+    tensors = chain.from_iterable(optimizer.tensors for optimizer in context.at_work)
+    held = {*all_names(tensors)}
     for parameter in context.parameters:
         # a custom Function may run a module again in its backward
         used = parameter.node is not None or parameter.filled
@@ -98,14 +109,42 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     for (alarming, *_), cases in groups.items():
         yield _unused(context, cases, alarming is not None and not context.guessed)
 
+    yield from _loose(facts)
+
+
+def _loose(facts: Facts) -> Diagnoses:
+    """Tensors that an optimizer holds and no module does, of which the loss takes a
+    value without a graph.
+    """
+    context = facts.context
+    registered = {parameter.names for parameter in context.parameters}
+    for optimizer in context.at_work:
+        # where all are lost, the optimizer is idle
+        if {*nodes_of(optimizer.tensors)} == {None}:
+            continue
+        for tensor in optimizer.tensors:
+            names = {*tensor.names}
+            lost = tensor.node is None and tensor.names not in registered
+            cuts = [
+                cut
+                for cut in context.cuts
+                if lost and names & cut.behind.union(cut.leaf)
+            ]
+            if cuts and names.isdisjoint(context.used_later):
+                yield _LOOSE.filled(
+                    tensor.names[:1],
+                    cut=cut_words(cuts[0]),
+                    name=one_line(tensor.names[0]),
+                )._replace(**of_cuts(cuts[:1]))
+
 
 def _unused(context: BackwardCall, cases: Sequence[Case], alarming: bool) -> Diagnosis:
     members = [case.parameter for case in cases]
     modules = _modules(context, members)
-    told = told_of(cases[0], first_names(members))
-    return told._replace(
-        summary=f"{plural(len(members), 'parameter')} of {modules} {told.summary}",
-        where=places(modules, line(told.source)),
+    diagnosis = told_of(cases[0], first_names(members))
+    return diagnosis._replace(
+        summary=f"{plural(len(members), 'parameter')} of {modules} {diagnosis.summary}",
+        where=places(modules, line(diagnosis.source)),
         severity=None if alarming else "note",
     )
 
@@ -123,7 +162,9 @@ def _modules(context: BackwardCall, members: Sequence[Parameter]) -> str:
 
     for parameter in members:
         path, kind = parameter.module, f" ({parameter.type})" * bool(parameter.type)
-        outer = next((one for one in _prefixes(path) if one not in spoiled), path)
+        outer = next(
+            (prefix for prefix in _prefixes(path) if prefix not in spoiled), path
+        )
         outermost.setdefault(outer, kind if outer == path else "")
     model = context.models[members[0].model].type if context.models else "the model"
     return listed(
@@ -197,7 +238,11 @@ def none_grad(context: BackwardCall) -> Diagnoses:
     missing = _without_gradient(context)
     if context.after and missing:
         functions = {node.function for node in context.graph.nodes} - {None}
-        definitions = [one.definition for one in functions if one and one.definition]
+        definitions = [
+            function.definition
+            for function in functions
+            if function and function.definition
+        ]
         modules = _modules(context, missing)
         source = returned_by(definitions[0]) if len(definitions) == 1 else None
         yield _NONE.filled(
@@ -206,7 +251,9 @@ def none_grad(context: BackwardCall) -> Diagnoses:
             count=plural(len(missing), "parameter"),
             modules=modules,
         )._replace(
-            nodes=tuple(one.node for one in missing if one.node is not None),
+            nodes=tuple(
+                parameter.node for parameter in missing if parameter.node is not None
+            ),
             where=places(modules, line(source)),
             follows=("wrong-backward",),
         )
@@ -231,12 +278,14 @@ def _never_filled(context: BackwardCall, tensor: NamedTensor) -> Diagnosis:
     nodes = () if tensor.node is None else (tensor.node,)
     words = {"name": name, "leaf": as_leaf(maker), "read": code(tensor.grad_read)}
     if words["leaf"]:
-        told = _FROM_LEAF.filled(tensor.names, maker, **words)
-        return told._replace(nodes=nodes, edit=instead(maker, words["leaf"]))
+        diagnosis = _FROM_LEAF.filled(tensor.names, maker, **words)
+        return diagnosis._replace(nodes=nodes, edit=instead(maker, words["leaf"]))
 
-    made = f"made by {title(context.graph, nodes[0])}" if nodes else "a result"
+    origin = f"made by {title(context.graph, nodes[0])}" if nodes else "a result"
     maker = maker if maker != context.backward else None
     call = f"Behind {line(maker)}, call" if maker else "Call"
-    told = _RESULT.filled(tensor.names, tensor.grad_read, made=made, call=call, **words)
+    diagnosis = _RESULT.filled(
+        tensor.names, tensor.grad_read, made=origin, call=call, **words
+    )
     edit = behind(maker, f"{name}.retain_grad()")
-    return told._replace(nodes=nodes, edit=edit, part=f"{name}.grad")
+    return diagnosis._replace(nodes=nodes, edit=edit, part=f"{name}.grad")

@@ -114,12 +114,12 @@ def _comparable(context: BackwardCall) -> RankDiff | None:
     diff = context.ranks
     if diff is None or len(diff.ranks) < 2:
         return None
-    known = [
+    held = [
         set(process.parameters)
         for process in diff.processes.values()
         if process.parameters
     ]
-    return None if len(known) > 1 and not set.intersection(*known) else diff
+    return None if len(held) > 1 and not set.intersection(*held) else diff
 
 
 def _first(graph: Graph, nodes: Sequence[int]) -> int:

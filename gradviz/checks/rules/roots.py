@@ -192,11 +192,12 @@ def _case(context: BackwardCall, root: Root) -> _Case:
         if run is not None and run.checkpoint and run.began >= context.since:
             bare = bare or parameter
     asked = [name for name in provenance.plain if name in read]
-    return _Case(context, root, provenance, cuts, bare, "".join(asked[:1]))
+    first = "".join(asked[:1])
+    return _Case(context, root, provenance, cuts, bare, first)
 
 
 def _told(case: _Case) -> Diagnosis:
-    context, root, made = case.context, case.root, case.provenance.made
+    context, root, origin = case.context, case.root, case.provenance.made
     reason = next(reason for reason in _REASONS if reason.holds(case))
     run = case.bare.run if case.bare is not None else None
     bare = BARE.filled(
@@ -211,8 +212,8 @@ def _told(case: _Case) -> Diagnosis:
         "count": len(context.parameters),
         "by": code(context.frozen_at),
         "frozen_line": line(context.frozen_at),
-        "made": code(made),
-        "made_line": line(made),
+        "made": code(origin),
+        "made_line": line(origin),
         "plain": listed(case.provenance.plain),
         "models": listed(model.name for model in context.models),
         "read": case.read,
@@ -226,13 +227,15 @@ def _told(case: _Case) -> Diagnosis:
         seen = f"backward() fills .grad of {name} and nothing else"
         fix += f" Then leave out what tells {name} to require grad." * case.frozen
 
-    told = Diagnosis(summary, (root.name,), f"{seen}; {why}", fix)
+    diagnosis = Diagnosis(summary, (root.name,), f"{seen}; {why}", fix)
     if reason.why == "{bare}":
-        return told._replace(source=bare.source)
+        return diagnosis._replace(source=bare.source)
     if not case.cuts:
         asked = f"{case.read}.requires_grad_()" if case.read else ""
-        return told._replace(source=context.frozen_at or made, edit=before(made, asked))
+        return diagnosis._replace(
+            source=context.frozen_at or origin, edit=before(origin, asked)
+        )
     second = any(map(asks_for_a_graph, case.cuts))
-    return told._replace(
+    return diagnosis._replace(
         **of_cuts(case.cuts), follows=("wrong-backward",) if second else ()
     )

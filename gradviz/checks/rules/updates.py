@@ -183,7 +183,9 @@ def _attribute(leaf: LeafRow) -> Diagnosis:
 
 def _as_parameter(source: SourceLine | None, attribute: str) -> str:
     """The line as it should be: what makes the tensor, inside `torch.nn.Parameter`."""
-    value = next((getattr(one, "value", None) for one in parsed(source)), None)
+    value = next(
+        (getattr(statement, "value", None) for statement in parsed(source)), None
+    )
     if isinstance(value, ast.Call):
         value.keywords = [key for key in value.keywords if key.arg != "requires_grad"]
     tensor = ast.unparse(value) if value is not None else "..."

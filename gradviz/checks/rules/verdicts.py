@@ -27,8 +27,10 @@ class Facts:
         self.paths = {scope.path for scope in graph.scopes}
         # a number that was read may come in anywhere
         self.cuts = [*context.cuts, *context.numbers]
-        used = [one for one in context.parameters if one.node is not None]
-        self.reached = {one.model for one in used}
+        used = [
+            parameter for parameter in context.parameters if parameter.node is not None
+        ]
+        self.reached = {parameter.model for parameter in used}
         # tensors that an optimizer holds beside some that this graph has
         self.trained = set[str]()
         for optimizer in context.optimizers:
@@ -122,7 +124,8 @@ VERDICTS = (
         lambda case: case.parameter.compiled is not None,
         Row(
             "{do} not get a gradient inside the compiled function",
-            "the compiled function takes them, and its backward returns no gradient for them: the result is cut or dropped inside",
+            "the compiled function takes them, and its backward returns no gradient for them: inside, their result is cut or "
+            "dropped",
             "Look in {forward}, for .detach(), .data, argmax, no_grad() and a result that is not used{made}. "
             "The model uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False).",
         ),
@@ -258,16 +261,16 @@ def told_of(case: Case, names: Names) -> Diagnosis:
     """What is said of a case: the words about its lines, the cut, and what hides it."""
     parameter, cut, hiding = case.parameter, case.cut, case.facts.hiding
     verdict = verdict_of(case)
-    forward, made, call = parameter.forward, parameter.made, case.call
+    forward, origin, call = parameter.forward, parameter.made, case.call
     checkpoint = hiding is not None and "checkpoint" in hiding.flags
     graph, cuts = case.facts.context.graph, [cut] if cut is not None else []
-    told = verdict.row.filled(
+    diagnosis = verdict.row.filled(
         names,
         verdict.source(case),
         forward=f"forward(), which begins in {line(forward)}"
         if forward
         else "forward()",
-        made=f" ({line(made)})" if made else "",
+        made=f" ({line(origin)})" if origin else "",
         call=code(call),
         module="the module",
         hiding=title(graph, hiding.id) if hiding is not None else "",
@@ -277,8 +280,8 @@ def told_of(case: Case, names: Names) -> Diagnosis:
         mend_off=mend_all([unrecorded(call)]) if call is not None else "",
     )
     if verdict.row == CUT.row:
-        return told._replace(part=of_cuts(cuts)["part"])
-    return told
+        return diagnosis._replace(part=of_cuts(cuts)["part"])
+    return diagnosis
 
 
 def _cut_behind(facts: Facts, parameter: Parameter) -> Cut | None:
