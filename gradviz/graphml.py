@@ -14,7 +14,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from gradviz.draw.options import Options
-from gradviz.graph import Graph, Node
+from gradviz.graph import Graph, Group, Leaf, Node
 from gradviz.wording import shape_text, visible
 
 if TYPE_CHECKING:
@@ -119,18 +119,29 @@ def _of_node(graph: Graph, node: Node) -> dict[str, Any]:
         facts["custom_function"] = node.function.name
     if node.scope is not None:
         facts |= zip(_SCOPE, graph.scopes[node.scope])
-    if node.source is not None:
-        facts |= zip(_SOURCE, node.source)
-    if node.script_line is not None:
-        facts |= zip((f"script_{name}" for name in _SOURCE), node.script_line)
-    if leaf is not None:
-        facts |= {"leaf": leaf.kind, "has_grad": leaf.has_grad}
-        facts["hooks"] = leaf.hooks or None
-    if group is not None:
-        facts |= {"label": group.title, "group": group.kind, "group_count": group.count}
-        facts |= {"group_ops": group.ops, "group_nodes": len(group.nodes)}
-        facts |= {"group_parameters": group.parameters, "group_bytes": group.nbytes}
-    return facts
+    facts |= zip(_SOURCE, node.source or ())
+    facts |= zip((f"script_{name}" for name in _SOURCE), node.script_line or ())
+    return facts | _of_leaf(leaf) | _of_group(group)
+
+
+def _of_leaf(leaf: Leaf | None) -> dict[str, Any]:
+    if leaf is None:
+        return {}
+    return {"leaf": leaf.kind, "has_grad": leaf.has_grad, "hooks": leaf.hooks or None}
+
+
+def _of_group(group: Group | None) -> dict[str, Any]:
+    if group is None:
+        return {}
+    return {
+        "label": group.title,
+        "group": group.kind,
+        "group_count": group.count,
+        "group_ops": group.ops,
+        "group_nodes": len(group.nodes),
+        "group_parameters": group.parameters,
+        "group_bytes": group.nbytes,
+    }
 
 
 def _saved_bytes(graph: Graph, node: Node) -> int | None:

@@ -29,7 +29,14 @@ def align(
     [(0, 0), (2, 2)]
     """
     pairs: Pairs = []
-    gaps: list[Gap] = [(0, len(before[0]), 0, len(after[0]))]
+    gaps: list[Gap] = [
+        (
+            0,
+            len(before[0]),
+            0,
+            len(after[0]),
+        )
+    ]
 
     for level, (old, new) in enumerate(zip(before, after)):
         waiting, gaps = gaps, []
@@ -69,18 +76,29 @@ def trimmed(
     return (a, b, c, d), pairs + ends[::-1]
 
 
-def _single(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> Pairs:
+def _single(
+    old: Sequence[Hashable],
+    new: Sequence[Hashable],
+    gap: Gap,
+) -> Pairs:
     """Keys that occur once on both sides, as far as they come in the same order."""
     a, b, c, d = gap
     count_old, count_new = Counter(old[a:b]), Counter(new[c:d])
     single = {key for key, count in count_old.items() if count == count_new[key] == 1}
     ours = [i for i in range(a, b) if old[i] in single]
     theirs = [j for j in range(c, d) if new[j] in single]
-    places = _matching([old[i] for i in ours], [new[j] for j in theirs])
+    places = _matching(
+        [old[i] for i in ours],
+        [new[j] for j in theirs],
+    )
     return [(ours[i], theirs[j]) for i, j in places]
 
 
-def _common(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> Pairs:
+def _common(
+    old: Sequence[Hashable],
+    new: Sequence[Hashable],
+    gap: Gap,
+) -> Pairs:
     """Read both side by side; where they differ, match what is near."""
     a, b, c, d = gap
     pairs: Pairs = []
@@ -92,7 +110,10 @@ def _common(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> Pairs
             near, ends = [], (a + 1, c + 1)
         else:
             ends = min(a + _REACH, b), min(c + _REACH, d)
-            near = _matching(old[a : ends[0]], new[c : ends[1]])
+            near = _matching(
+                old[a : ends[0]],
+                new[c : ends[1]],
+            )
         if near:
             pairs += [(a + i, c + j) for i, j in near]
             a, c = pairs[-1][0] + 1, pairs[-1][1] + 1
@@ -102,7 +123,10 @@ def _common(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> Pairs
     return pairs
 
 
-def _matching(old: Sequence[Hashable], new: Sequence[Hashable]) -> Pairs:
+def _matching(
+    old: Sequence[Hashable],
+    new: Sequence[Hashable],
+) -> Pairs:
     blocks = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
     return [(i + k, j + k) for i, j, size in blocks for k in range(size)]
 

@@ -157,7 +157,15 @@ def _views(*graphs: Graph) -> Iterator[View]:
     for graph in graphs:
         leaf_of = graph.leaf_of
         ops = [node for node in forward_order(graph) if node not in leaf_of]
-        place = {node: _place(graph, graph.nodes[node], scopes, lines) for node in ops}
+        place = {
+            node: _place(
+                graph,
+                graph.nodes[node],
+                scopes,
+                lines,
+            )
+            for node in ops
+        }
         yield View(
             graph,
             ops,
@@ -319,7 +327,9 @@ def _head(difference: GraphDiff) -> Iterator[str]:
         yield _sums(difference)
 
 
-def _sections(difference: GraphDiff) -> dict[str, list[tuple[str, str]]]:
+def _sections(
+    difference: GraphDiff,
+) -> dict[str, list[tuple[str, str]]]:
     """Marks and words by title."""
     before, after, matched = difference.before, difference.after, difference.matched
     inner = set(matched.values())
@@ -358,8 +368,18 @@ def _sums(difference: GraphDiff) -> str:
     edges = len(difference.removed_edges), len(difference.added_edges)
 
     words = (
-        _change(removed.count(False), added.count(False), "op", "ops"),
-        _change(removed.count(True), added.count(True), "leaf", "leaves"),
+        _change(
+            removed.count(False),
+            added.count(False),
+            "op",
+            "ops",
+        ),
+        _change(
+            removed.count(True),
+            added.count(True),
+            "leaf",
+            "leaves",
+        ),
         _change(*edges, "edge", "edges"),
         f"{count_text(changed)} changed" if changed else "",
         f"{count_text(same)} the same",
@@ -369,7 +389,12 @@ def _sums(difference: GraphDiff) -> str:
     return ", ".join(filter(None, words))
 
 
-def _change(removed: int, added: int, single: str, several: str) -> str:
+def _change(
+    removed: int,
+    added: int,
+    single: str,
+    several: str,
+) -> str:
     """`-64 +11 ops`; "" where there is none."""
     counts = [f"-{count_text(removed)}"] * bool(removed)
     counts += [f"+{count_text(added)}"] * bool(added)

@@ -157,7 +157,10 @@ class Merging:
         if not (unmatched and theirs):
             return same
 
-        pairs = align([*zip(*ours)], [*zip(*others)])
+        pairs = align(
+            [*zip(*ours)],
+            [*zip(*others)],
+        )
         return same | {theirs[j]: unmatched[i] for i, j in pairs}
 
     def _name_leaf(
@@ -182,9 +185,21 @@ class Merging:
             scope = self._scope(view.graph.scopes, record.scope)
 
         # its slots name storages of the other graph
-        self._new_nodes.append(record._replace(id=new, scope=scope, saved=()))
+        self._new_nodes.append(
+            record._replace(
+                id=new,
+                scope=scope,
+                saved=(),
+            )
+        )
         if leaf is not None:
-            self._new_leaves.append(leaf._replace(node=new, storage=None, base=None))
+            self._new_leaves.append(
+                leaf._replace(
+                    node=new,
+                    storage=None,
+                    base=None,
+                )
+            )
 
         self._place.append(view.place.get(theirs, _LEAF))
         self._met(new, view, theirs)
@@ -258,14 +273,21 @@ def matched(
         after,
         (0, len(before), 0, len(after)),
     )
-    inner = align(_place_keys(before[a:b]), _place_keys(after[c:d]))
+    inner = align(
+        _place_keys(before[a:b]),
+        _place_keys(after[c:d]),
+    )
 
     return sorted([*pairs, *((a + i, c + j) for i, j in inner)])
 
 
 def _place_keys(side: Sequence[Place]) -> list[Sequence[Hashable]]:
     """The places, and less and less of each, by which they are told to be the same."""
-    return [side, [place[:2] for place in side], list(map(_below, side))]
+    return [
+        side,
+        [place[:2] for place in side],
+        list(map(_below, side)),
+    ]
 
 
 def _below(place: Place) -> Hashable:

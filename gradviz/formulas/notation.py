@@ -79,7 +79,7 @@ def plain(expression: str) -> str:
     >>> plain("out * (g - sum(g * out, dim))"), plain("-g * x / y**2"), plain("T(x) @ g")
     ('out · (g − Σ_dim g · out)', '−g · x / y²', 'xᵀ @ g')
     """
-    return _Plain().written(_parsed(expression)).text
+    return _Text().written(_parsed(expression)).text
 
 
 def mathml(expression: str) -> str:
@@ -147,7 +147,7 @@ def _parsed(expression: str) -> ast.expr:
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-class _Plain:
+class _Text:
     """One line of text. What MathML writes otherwise is a method."""
 
     looser = "−/^@"  # signs that need brackets around an equal one at their right
@@ -249,7 +249,7 @@ class _Plain:
         return Written(f"{name}({', '.join(parts)})")
 
 
-class _MathML(_Plain):
+class _MathML(_Text):
     looser = "−@"
 
     def fenced(self, part: Written, strength: float) -> str:

@@ -165,7 +165,10 @@ class Extents:
         for position in rest:
             gap = bisect_left(ends, position)
             before = [call.module, *modules][gap]
-            between = range(before + 1, [*modules, len(self._modules)][gap])
+            between = range(
+                before + 1,
+                [*modules, len(self._modules)][gap],
+            )
             if not any(module in between for module in modules):
                 self._give(call, position, between)
 
@@ -200,14 +203,22 @@ class Extents:
                 call = ends[position] = ends[position - 1]
                 call.end = position
 
-    def _give(self, call: InferredCall, position: int, inside: range) -> None:
+    def _give(
+        self,
+        call: InferredCall,
+        position: int,
+        inside: range,
+    ) -> None:
         """Say that a module without parameters made this operation, when one of its
         kind is among these, rather one not used yet.
         """
         silent = [module for module in self._silent[call.module] if module in inside]
         fitting = self._makers(silent, position)
         if fitting:
-            chosen = min(fitting, key=lambda module: self._used[call, module])
+            chosen = min(
+                fitting,
+                key=lambda module: self._used[call, module],
+            )
             self._used[call, chosen] += 1
             self.made_by[position] = call, chosen
 
@@ -321,7 +332,11 @@ class Extents:
         self._take(call, positions[:count])
 
     def _with_common_ends(
-        self, group: list[InferredCall], allowed: frozenset[str], *, later: bool
+        self,
+        group: list[InferredCall],
+        allowed: frozenset[str],
+        *,
+        later: bool,
     ) -> None:
         gaps = self._gaps(group, later=later)
         common = gaps[0][: self._common(gaps)]
@@ -390,13 +405,21 @@ class Extents:
         ties = [i for i, cost in enumerate(total) if cost == min(total)]
         numbered = all(map(self._is_numbered, group))
         own_end = all(
-            self._is_own(call, call.end if later else call.start) for call in group
+            self._is_own(
+                call,
+                call.end if later else call.start,
+            )
+            for call in group
         )
         count = ties[0]
 
         if later:
             loss = self._with_loss(gap, most) if own_end else 0
-            count = max(count, loss, self._with_known(group[0], gap, total))
+            count = max(
+                count,
+                loss,
+                self._with_known(group[0], gap, total),
+            )
 
         if len(group) > 1 and (numbered or own_end):
             count = max(count, ties[-1])
@@ -446,7 +469,12 @@ class Extents:
                 )
                 self._take(call, positions[:count])
 
-    def _with_known(self, call: InferredCall, gap: range, total: list[int]) -> int:
+    def _with_known(
+        self,
+        call: InferredCall,
+        gap: range,
+        total: list[int],
+    ) -> int:
         """How long a call must be to hold the last operation that a module without
         parameters inside it made.
         """

@@ -201,7 +201,14 @@ def _registered(
     if kind.__name__ == "NonDynamicallyQuantizableLinear":
         base = kind.__name__
 
-    return Registered(path, kind.__name__, base, parent, count, _takes_labels(runs))
+    return Registered(
+        path,
+        kind.__name__,
+        base,
+        parent,
+        count,
+        _takes_labels(runs),
+    )
 
 
 def _takes_labels(kind: type) -> bool:

@@ -73,7 +73,10 @@ def script() -> str:
         for imported in _IMPORT.findall(text):
             if imported not in parts:
                 visit(imported)
-        parts[name] = _EXPORT.sub("", _IMPORT.sub("", _COMMENT.sub("", text)))
+        parts[name] = _EXPORT.sub(
+            "",
+            _IMPORT.sub("", _COMMENT.sub("", text)),
+        )
 
     visit(_FIRST)
     return '"use strict";\n(() => {\n' + "\n".join(parts.values()) + "})();\n"
@@ -141,7 +144,10 @@ def render(
         )
         add(facts)
         clean = without_folders(original)
-        blocks = {"view": drawn.base64(clean), "facts": facts.base64(clean)}
+        blocks = {
+            "view": drawn.base64(clean),
+            "facts": facts.base64(clean),
+        }
         return _pieces(original, options, blocks, clean)
 
 
@@ -158,7 +164,10 @@ def about(graph: Graph) -> list[str]:
 
 
 def _pieces(
-    graph: Graph, options: Options, blocks: dict[str, str], clean: Callable[[str], str]
+    graph: Graph,
+    options: Options,
+    blocks: dict[str, str],
+    clean: Callable[[str], str],
 ) -> Iterator[str]:
     """The pieces of the file around its two blocks of data."""
     title = clean(one_line(graph.title).strip()) or "graph"
@@ -280,11 +289,17 @@ def _change(change: FieldChange) -> str:
     return f"{field}: {before} → {after}"
 
 
-def _edges(difference: GraphDiff, both: Joined) -> list[tuple[int, int]]:
+def _edges(
+    difference: GraphDiff,
+    both: Joined,
+) -> list[tuple[int, int]]:
     """Edges of the joined graph that came or went, by place, each with what it did."""
     places: dict[tuple[int, int, int], list[int]] = {}
     for place, (consumer, producer, _, position, _) in enumerate(both.graph.edges):
-        places.setdefault((consumer, producer, position), []).append(place)
+        places.setdefault(
+            (consumer, producer, position),
+            [],
+        ).append(place)
 
     kinds: dict[int, int] = {}
     for e in difference.added_edges:

@@ -33,7 +33,10 @@ class Table:
     ([0, 1, -1, 0], ['mul', 'add'])
     """
 
-    def __init__(self, row: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        row: Callable[[Any], Any] | None = None,
+    ) -> None:
         self._row = row
         self._number: dict[Hashable, int] = {None: NOTHING}
         self.rows: list[Any] = []
@@ -74,13 +77,23 @@ class Pack:
         """Columns of whole numbers; None is written as -1."""
         for name, numbers in columns.items():
             values = [NOTHING if number is None else number for number in numbers]
-            largest = max(max(values, default=0), -min(values, default=0))
+            largest = max(
+                max(values, default=0),
+                -min(values, default=0),
+            )
             wide = largest >= 2**31
             if wide:
                 values = [min(max(value, -LARGEST), LARGEST) for value in values]
             self._data.append(varints(zigzag(np.array(values, np.int64))))
             size = len(self._data[-1])
-            self._columns.append((name, len(values), size, int(wide)))
+            self._columns.append(
+                (
+                    name,
+                    len(values),
+                    size,
+                    int(wide),
+                )
+            )
 
     def put(self, **texts: Any) -> None:
         """Anything that JSON knows."""
@@ -122,7 +135,9 @@ def everywhere(
     return value
 
 
-def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def zigzag(
+    numbers: npt.NDArray[np.int64],
+) -> npt.NDArray[np.uint64]:
     """Differences as small numbers: 0, -1, 1, -2 become 0, 1, 2, 3."""
     steps = np.diff(numbers, prepend=0)
     return ((steps << 1) ^ (steps >> 63)).astype(np.uint64)

@@ -356,10 +356,27 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
             ends.append((offset + top, offset + bottom))
 
     if not sizes:
-        return [Laid(shape, 0, 0, [], [], []) for shape in shapes]
+        return [
+            Laid(
+                shape,
+                0,
+                0,
+                [],
+                [],
+                [],
+            )
+            for shape in shapes
+        ]
 
     widths, heights, pins = np.array(sizes, np.float64).T
-    above, below = np.array(ends, np.int64).reshape(-1, 2).T
+    above, below = (
+        np.array(ends, np.int64)
+        .reshape(
+            -1,
+            2,
+        )
+        .T
+    )
     nothing = np.zeros(len(ends))
     sheet = Sheet(
         widths=widths,

@@ -111,7 +111,12 @@ class Texts:
             leaf = self._graph.leaf_of[cell.record]
             copies = self._copies[cell.record] if cell.kind == COPY else 1
             title = labels.leaf_title(leaf, self._path(cell.group), copies)
-            return self._short(title, tensor_line(leaf.tensor), "leaf", cell.record)
+            return self._short(
+                title,
+                tensor_line(leaf.tensor),
+                "leaf",
+                cell.record,
+            )
 
         if cell.kind == DATA:
             box = self._walk.inputs[cell.record]
@@ -137,9 +142,17 @@ class Texts:
             words.append(f"{count_text(sums.parameters)} parameters")
         line = shorten(", ".join(words), CELLS)
         if old == 0:
-            return Text(shorten(one_line(self._graph.title) or "graph", CELLS), line)
+            return Text(
+                shorten(one_line(self._graph.title) or "graph", CELLS),
+                line,
+            )
 
-        box = Group(kind_of(groups, old), title(groups, old), (), group.turns)
+        box = Group(
+            kind_of(groups, old),
+            title(groups, old),
+            (),
+            group.turns,
+        )
         box = box._replace(ops=sums.ops, parameters=sums.parameters)
         path = self._path(self._walk.parent[number])
         name, kind = one_line(labels.group_title(box, path)), ""
@@ -149,17 +162,29 @@ class Texts:
             if module and separator:
                 name, kind = before, f"{module}{after}"
         return Text(
-            shorten(name, CELLS), line, shorten(kind, CELLS), kind_of_group(box)
+            shorten(name, CELLS),
+            line,
+            shorten(kind, CELLS),
+            kind_of_group(box),
         )
 
     def _op(self, node: Node) -> Text:
         path = self._graph.scopes[node.scope].path if node.scope is not None else ""
-        title, op = labels.op_title(self._graph, node, path, self._names)
+        title, op = labels.op_title(
+            self._graph,
+            node,
+            path,
+            self._names,
+        )
         line = f"{op} {labels.outputs_line(node.outputs)}".strip()
         return self._short(title, line, kind_of_node(node), node.id)
 
     def _short(
-        self, title: str, line: str, color: BoxKind, node: int | None = None
+        self,
+        title: str,
+        line: str,
+        color: BoxKind,
+        node: int | None = None,
     ) -> Text:
         title, line = shorten(title, CELLS), shorten(self._brief(line), CELLS)
         room = NUMBERS if node in self._numbers else 0
@@ -182,7 +207,11 @@ class Texts:
                 # a copy counts where it stands first
                 sums[1] += elements.pop(cell.record, 0)
 
-        for group in range(len(walk.groups) - 1, 0, -1):
+        for group in range(
+            len(walk.groups) - 1,
+            0,
+            -1,
+        ):
             for k in range(3):
                 counted[walk.parent[group]][k] += counted[group][k]
 
@@ -201,7 +230,11 @@ def main_ops(walk: Walk) -> list[list[int]]:
         if cell.kind == OP and not is_beside(ops[cell.record]):
             working[cell.group].append(number)
 
-    for group in range(len(walk.groups) - 1, 0, -1):
+    for group in range(
+        len(walk.groups) - 1,
+        0,
+        -1,
+    ):
         # which says that they are many
         working[walk.parent[group]] += working[group][: FEW + 1]
 
@@ -237,11 +270,21 @@ def view(
     texts = Texts(walk, dtype, names, held)
     table, words, pack = Table(), Table(), Pack()
     cell_text = table.numbers(map(texts.cell, walk.cells))
-    group_text = table.numbers(map(texts.group, range(len(walk.groups))))
+    group_text = table.numbers(
+        map(
+            texts.group,
+            range(len(walk.groups)),
+        )
+    )
     title, line, kind, color = zip(*(words.numbers(text[:4]) for text in table.rows))
     ops, parameters, nbytes = zip(*texts.sums)
     pack.put(words=words.rows)
-    pack.add(title=title, line=line, type=kind, color=color)
+    pack.add(
+        title=title,
+        line=line,
+        type=kind,
+        color=color,
+    )
     pack.add(cellText=cell_text, groupText=group_text)
     pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes)
     _tree(pack, groups, walk, is_open)
@@ -257,7 +300,12 @@ def view(
     return pack
 
 
-def _tree(pack: Pack, groups: Groups, walk: Walk, is_open: Container[int]) -> None:
+def _tree(
+    pack: Pack,
+    groups: Groups,
+    walk: Walk,
+    is_open: Container[int],
+) -> None:
     kinds, mains = get_args(Kind), main_ops(walk)
     pack.add(
         record=(cell.record for cell in walk.cells),
