@@ -54,12 +54,16 @@ def _in_rows(drawing: Drawing) -> Placement:
         placed, frames, is_u = _placed(replace(drawing, edges=edges))
         drawn = np.flatnonzero(which >= 0)
         routes = joined(placed.routes, drawn, which[drawn], len(which))
+        x, y = placed.middles.T.copy()
+        width, height = placed.sizes[0].tolist()
         return Placement(
-            *placed.middles.T.copy(),
+            x,
+            y,
             routes.points,
             routes.starts,
             frames,
-            *placed.sizes[0].tolist(),
+            width,
+            height,
             is_u=is_u,
         )
 

@@ -131,26 +131,14 @@ def _accept(partner: Ints, wanted: Ints) -> Mask:
     return wanted > np.concatenate(([-1], np.maximum.accumulate(wanted)[:-1]))
 
 
-def _chains(
-    places: int,
-    pieces: Pieces,
-    chosen: Ints,
-) -> tuple[Ints, Floats]:
-    """Where the chain of given pieces begins that each place is on, and its shift from
-    there when all of it is vertical.
-    """
-    root = np.arange(places)
-    step = np.zeros(places)
-    root[pieces.below[chosen]] = pieces.above[chosen]
-    step[pieces.below[chosen]] = pieces.shift[chosen]
-    return follow_adding(root, step)
-
-
 def make_blocks(places: int, pieces: Pieces, vertical: Ints) -> Blocks:
     """Join the ends of the given pieces. At most one of them may begin and one end at a
     place.
     """
-    root, shift = _chains(places, pieces, vertical)
+    root, step = np.arange(places), np.zeros(places)
+    root[pieces.below[vertical]] = pieces.above[vertical]
+    step[pieces.below[vertical]] = pieces.shift[vertical]
+    root, shift = follow_adding(root, step)
     block, total = numbered(root)
     return Blocks(block, shift, total)
 
@@ -264,49 +252,18 @@ def pack(count: int, limits: Constraints) -> Floats:
 
 # -- polish ----------------------------------------------------------------------------
 
-POLISH_ROUNDS, RELAX_ROUNDS = 3, 24
+RELAX_ROUNDS = 72
 STRAIGHT, SWING = 0.01, 1.0  # px
-FAR = 1e18
 
 
-def polish(
-    x: Floats,
-    pieces: Pieces,
-    straight: Mask,
-    room: Constraints,
-) -> Floats:
-    """Better x for every place. `straight` says of the pieces which should be.
+def relax(x: Floats, pieces: Pieces, straight: Mask, room: Constraints) -> Floats:
+    """Better x for every place: runs of pieces that should be straight, and are, move
+    all at once to the mean of what they join.
 
-    Straight runs move towards what they join, and bent chains are straightened where
-    there is room. Never changes the order in a row nor lets neighbours come closer than
-    they may.
+    Each takes at most half of the room beside it, so the order in a row never changes,
+    and neighbours come no closer than they may.
     """
     chain = np.flatnonzero(straight)
-    for _ in range(POLISH_ROUNDS):
-        before, x = (
-            x,
-            straighten(
-                relax(x, pieces, chain, room),
-                pieces,
-                chain,
-                room,
-            ),
-        )
-        if np.abs(x - before).max(initial=0.0) < STRAIGHT:
-            break
-
-    return x
-
-
-def relax(
-    x: Floats,
-    pieces: Pieces,
-    chain: Ints,
-    room: Constraints,
-) -> Floats:
-    """Move straight runs, all at once, to the mean of what they join; each at most half
-    of the room beside it.
-    """
     bend = x[pieces.above[chain]] + pieces.shift[chain] - x[pieces.below[chain]]
     blocks = make_blocks(
         len(x),
@@ -352,84 +309,3 @@ def relax(
         block_x -= step / 2
 
     return block_x[blocks.block] + blocks.shift
-
-
-def straighten(
-    x: Floats,
-    pieces: Pieces,
-    chain: Ints,
-    room: Constraints,
-) -> Floats:
-    """Redraw chains that bend with the fewest straight runs that fit between their
-    neighbours, from the top down.
-    """
-    root, shift = _chains(len(x), pieces, chain)
-    line = x - shift  # equal along a straight chain
-    bent = np.zeros(len(x), np.bool_)
-    bent[root[np.abs(line - line[root]) > STRAIGHT]] = True
-    members = np.flatnonzero(bent[root])
-    members = members[np.argsort(root[members], kind="stable")]
-
-    if len(members):
-        return _in_runs(
-            x,
-            shift,
-            room,
-            members.tolist(),
-            root[members].tolist(),
-        )
-
-    return x
-
-
-def _in_runs(
-    x: Floats,
-    shift: Floats,
-    room: Constraints,
-    member: list[int],
-    root: list[int],
-) -> Floats:
-    """Straighten the chains with these members, one run after another; those of one
-    chain lie together, from the top down.
-
-    The neighbours of a run are where they are by then.
-    """
-    distances = np.full((2, len(x)), -1.0)  # to the left, to the right
-    distances[0, room.right] = distances[1, room.left] = room.distance
-    to_left, to_right = distances.tolist()
-    x_of, shift_of = x.tolist(), shift.tolist()
-    # where the next run begins, and the line of the one above it in its chain
-    i, before = 0, None
-
-    while i < len(member):
-        if i and root[i] != root[i - 1]:
-            before = None
-        low, high, total, end = -FAR, FAR, 0.0, i
-        while end < len(member) and root[end] == root[i]:
-            place = member[end]
-            offset = shift_of[place]
-            left = (
-                x_of[place - 1] + to_left[place] if to_left[place] >= 0 else -FAR
-            ) - offset
-            right = (
-                x_of[place + 1] - to_right[place] if to_right[place] >= 0 else FAR
-            ) - offset
-            # no common x is left: the run ends here, and the chain bends
-            if max(low, left) > min(high, right) + 1e-9:
-                break
-            low, high = max(low, left), min(high, right)
-            total += x_of[place] - offset
-            end += 1
-        if end == i:  # no room at all, by rounding: stays
-            before = x_of[member[i]] - shift_of[member[i]]
-            i += 1
-            continue
-        before = min(
-            max(total / (end - i) if before is None else before, low),
-            high,
-        )
-        for place in member[i:end]:
-            x_of[place] = before + shift_of[place]
-        i = end
-
-    return np.array(x_of)

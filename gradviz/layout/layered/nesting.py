@@ -58,6 +58,7 @@ class Hierarchy:
     """Everything that is laid out frame by frame, and how edges are put together again."""
 
     tree: FrameTree
+    edges: int
     home: Ints  # (nodes,)
     pin: Ints  # (nodes,) FREE, TOP or BOTTOM
     segments: Segments
@@ -115,7 +116,7 @@ def build_hierarchy(
     boxes = np.where(upwards, edges[:, ::-1].T, edges.T)
     holders = np.where(upwards, items[::-1], items)
     steps = _steps(tree, boxes, holders, np.where(left_on_top, TOP, BOTTOM))
-    return _share(tree, steps, np.flatnonzero(upwards))
+    return _share(tree, steps, len(edges), np.flatnonzero(upwards))
 
 
 def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
@@ -192,7 +193,7 @@ def _climb(
     return steps, key
 
 
-def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
+def _share(tree: FrameTree, steps: _Steps, edges: int, upwards: Ints) -> Hierarchy:
     """Number the ports and draw every segment once."""
     n = max(tree.boxes, 1)  # without boxes there are no steps
     keys, index = distinct(np.concatenate((steps.upper, steps.lower)))
@@ -226,6 +227,7 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     order = np.lexsort((steps.turn, steps.edge))
     return Hierarchy(
         tree=tree,
+        edges=edges,
         home=np.concatenate((tree.home, port_frame)),
         pin=np.concatenate(
             (

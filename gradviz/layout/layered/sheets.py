@@ -12,7 +12,7 @@ from gradviz.layout.layered.columns import in_columns
 from gradviz.layout.layered.coordinates import (
     first_coordinates,
     pieces_by_place,
-    polish,
+    relax,
     spacing,
 )
 from gradviz.layout.layered.grouping import Mask, by_key, components, group
@@ -82,7 +82,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)
     x_of_place, straight = first_coordinates(order, pieces, room)
-    x = polish(x_of_place, pieces, straight, room)[order.place]
+    x = relax(x_of_place, pieces, straight, room)[order.place]
     phase("routes")
     rows = place_rows(sheet, layers, x)
     if sheet.levels:
@@ -91,7 +91,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     phase("shelves")
     if sheet.columns:
-        x, rows, routes = in_columns(sheet, layers, x, rows, routes)
+        x, rows, routes = in_columns(sheet, layers, (x, rows, routes))
 
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
 
