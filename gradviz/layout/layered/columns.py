@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import starts_of
 from gradviz.layout.layered.layers import BOTTOM, Layers, Sheet
-from gradviz.layout.layered.routes import TURN, Routes, Rows
+from gradviz.layout.layered.routes import TURN, Routes, Rows, as_routes
 
 LONG, LONGEST = 1_000.0, 4_000.0  # px: what is broken into columns
 EDGES = 2_000  # of a sheet, above which nobody reads it line by line
@@ -91,20 +90,23 @@ def _broken(
     x, rows, routes = placed
     inside = layers.component == component
     column = np.searchsorted(last, layers.line)
+    channel = CHANNEL * layers.gap
     move, right = np.zeros((len(last) + 1, 2)), np.zeros(len(last) + 1)
     for number in range(len(last) + 1):
         points = inside & (column == number)
-        half = layers.half[points]
+        left, furthest = (
+            x[points] - layers.half[points],
+            x[points] + layers.half[points],
+        )
         if number:
-            left = (x[points] - half).min()
-            move[number, 0] = right[number - 1] + CHANNEL * layers.gap - left
-            move[number, 1] = TURN - rows.top[last[number - 1] + 1]
-        right[number] = (x[points] + half).max() + move[number, 0]
+            top = rows.top[last[number - 1] + 1]
+            move[number] = right[number - 1] + channel - left.min(), TURN - top
+        right[number] = furthest.max() + move[number, 0]
 
     low = rows.bottom[last] + move[:-1, 1]
     end = rows.height[component] + move[-1, 1]
     height = rows.height.copy()
-    height[component] = max(float(low.max()) + TURN, float(end))
+    height[component] = max(low.max() + TURN, end)
 
     # ports at the bottom of the last column stand on the border
     more = np.where(sheet.pin == BOTTOM, height[component] - end, 0.0)
@@ -117,16 +119,13 @@ def _broken(
         line = lines[edge] + move[column[begin]]
         if column[begin] != column[final]:
             tip = lines[edge][-1] + move[column[final]]
-            middle = right[column[begin]] + CHANNEL * layers.gap / 2
-            down = [line[0, 0], middle], [low[column[begin]]] * 2
-            up = [middle, tip[0]], [TURN] * 2
-            line = np.vstack(
-                (line[0], *(np.transpose(side) for side in (down, up)), tip)
-            )
+            middle = right[column[begin]] + channel / 2
+            foot = low[column[begin]]
+            down = [line[0, 0], foot], [middle, foot]
+            up = [middle, TURN], [tip[0], TURN]
+            line = np.array([line[0], *down, *up, tip])
         line[-1, 1] += more[final]
         lines[edge] = line
 
-    starts = starts_of(np.array([len(line) for line in lines]))
     x = np.where(inside, x + move[column, 0], x)
-    every = Routes(np.concatenate(lines), starts)
-    return x, rows._replace(y=y, height=height), every
+    return x, rows._replace(y=y, height=height), as_routes(lines)

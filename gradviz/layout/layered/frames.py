@@ -19,7 +19,7 @@ from gradviz.layout.layered.grouping import Mask, by_key, places, starts_of
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Level, Sheet
 from gradviz.layout.layered.nesting import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.ranks import neighbours, rank_nodes
-from gradviz.layout.layered.routes import Routes, joined, reversed_routes
+from gradviz.layout.layered.routes import Routes, as_routes, joined, reversed_routes
 from gradviz.layout.layered.sheets import PHASES, SheetPlacement, place_sheet
 from gradviz.layout.layered.u_shapes import Halves
 from gradviz.stages import phase
@@ -54,9 +54,8 @@ def place_with_frames(
         placer.place_level(depth)
 
     placed, frames = placer.on_page()
-    routes = joined(
-        placed.routes, np.flatnonzero(kept), np.arange(len(edges)), len(kept)
-    )
+    every = np.arange(len(edges))
+    routes = joined(placed.routes, np.flatnonzero(kept), every, len(kept))
     return placed._replace(routes=routes), frames
 
 
@@ -93,7 +92,8 @@ class _Placer:
             for box, other in drawing.edges[shape.skips].tolist():
                 self.side[self._items(box, shape.left)] = 1
                 self.side[self._items(other, shape.right)] = -1
-        for frame in np.argsort(self.tree.depth[:-1], kind="stable").tolist():
+        outermost_first = np.argsort(self.tree.depth[:-1], kind="stable")
+        for frame in outermost_first.tolist():
             self.mirrored[frame] |= self.mirrored[self._around(frame)]
 
     def _around(self, frame: int) -> int:
@@ -167,23 +167,24 @@ class _Placer:
         for box, other in self.drawing.edges[shape.skips].tolist():
             left = self._items(box, shape.left)
             right = self._items(other, shape.right)
-            offsets = self._below(left), self._below(right)
-            levels.append(Level(left[-1], offsets[0], right[-1], offsets[1]))
+            ends = left[-1], self._below(left), right[-1], self._below(right)
+            levels.append(Level(*ends))
         return levels
 
     def _items(self, box: int, frame: int) -> list[int]:
         """A box and the frames around it, up to the one that lies right in `frame`."""
         items = [box]
         while self.tree.home[items[-1]] != frame:
-            items.append(self.boxes + int(self.tree.home[items[-1]]))
+            around = int(self.tree.home[items[-1]])
+            items.append(self.boxes + around)
         return items
 
     def _below(self, items: list[int]) -> float:
         """How far the middle of the first lies below that of the last."""
         offset = 0.0
         for item, around in pairwise(items):
-            offset += self.inset[around - self.boxes, 1] + self.middle[item, 1]
-            offset -= self.size[around, 1] / 2
+            offset += self.inset[around - self.boxes, 1]
+            offset += self.middle[item, 1] - self.size[around, 1] / 2
         return offset
 
     def _place_beside(self, frame: int) -> Floats:
@@ -196,29 +197,22 @@ class _Placer:
             left = self._below([*self._items(box, shape.left), nodes[0]])
             right = self._below([*self._items(other, shape.right), nodes[1]])
             # the right column is upside down
-            shorter = self.size[nodes[0], 1] - self.size[nodes[1], 1]
-            lower = left + right + shorter / 2
+            height, other_height = self.size[nodes, 1].tolist()
+            lower = left + right + (height - other_height) / 2
 
         segments = np.flatnonzero(segment.frame == frame)
+        upper = zip(segment.upper[segments], segment.upper_port[segments])
+        under = zip(segment.lower[segments], segment.lower_port[segments])
         pairs = [
-            (
-                self._end(nodes, segment.upper[i], segment.upper_port[i]),
-                self._end(nodes, segment.lower[i], segment.lower_port[i]),
-            )
-            for i in segments.tolist()
+            (self._end(nodes, *end), self._end(nodes, *other))
+            for end, other in zip(upper, under)
         ]
-        # from a column, to the other one or to the border
-        turned = [begin.column is None for begin, _ in pairs]
-        lines = [pair[::-1] if back else pair for pair, back in zip(pairs, turned)]
         gap = CHANNEL if len(shape.skips) else NARROW
-        placed = place_beside(self.size[nodes], lower, lines, gap)
+        placed = place_beside(self.size[nodes], lower, pairs, gap)
 
         for node, corner in zip(nodes, placed.corners):
             self.middle[node] = corner + self.size[node] / 2
-        routes = [
-            line[::-1] if back else line for line, back in zip(placed.lines, turned)
-        ]
-        for i, route in zip(segments.tolist(), routes):
+        for i, route in zip(segments.tolist(), placed.lines):
             for node, point in (
                 (segment.upper[i], route[0]),
                 (segment.lower[i], route[-1]),
@@ -226,9 +220,7 @@ class _Placer:
                 if self.hierarchy.pin[node] != FREE:
                     self.middle[node] = point
 
-        sizes = np.array([len(route) for route in routes], np.int64)
-        points = np.concatenate([np.zeros((0, 2)), *routes])
-        self.placed.append((segments, Routes(points, starts_of(sizes))))
+        self.placed.append((segments, as_routes(placed.lines)))
         return placed.size
 
     def _end(self, nodes: list[int], node: int, port: int) -> End:
@@ -311,13 +303,13 @@ class _Placer:
         """Routes of the edges from those of their segments."""
         segment = self.hierarchy.segments
         order = np.concatenate([segments for segments, _ in self.placed])
-        sizes = np.concatenate([np.diff(routes.starts) for _, routes in self.placed])
-        points = np.concatenate([routes.points for _, routes in self.placed])
+        parts = [routes for _, routes in self.placed]
+        sizes = np.concatenate([np.diff(routes.starts) for routes in parts])
+        points = np.concatenate([routes.points for routes in parts])
         frame = np.repeat(segment.frame[order], sizes)
         points = sign[frame] * points + origin[frame]
-        pieces = reversed_routes(
-            Routes(points, starts_of(sizes)), np.flatnonzero(segment.back[order])
-        )
+        back = np.flatnonzero(segment.back[order])
+        pieces = reversed_routes(Routes(points, starts_of(sizes)), back)
         routes = joined(
             pieces,
             self.hierarchy.step_edge,
